@@ -1,12 +1,57 @@
 //! The model of Kinfolk: a tree of jobs, and what cancelling one means.
+//!
+//! No threads, no clock, no system calls: a [host](host::Host) brings those.
+//! Programs use this crate through the facade, `kinfolk`; this crate is for
+//! those who write hosts and for the curious.
+//!
+//! Modules, in the order of their dependencies:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `sync` | the one switch between std and loom |
+//! | `unwind` | the panic policy |
+//! | `observe` | events, counters, sinks |
+//! | `error` | `Cancelled` and `Error` |
+//! | `job` | header, state word, links, ends, handles, scopes |
+//! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
+//! | `task` | cells, turns, wakers |
+//! | `time` | sleeping and timers |
+//! | `tree` | what the jobs of one root share |
+//! | `host` | what the model needs from an executor |
 
-/// The version of this crate.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+mod cancel;
+mod context;
+mod error;
+pub mod host;
+mod job;
+mod observe;
+mod sync;
+mod task;
+mod time;
+mod tree;
+mod unwind;
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn version_is_set() {
-        assert!(!super::VERSION.is_empty());
-    }
-}
+pub use cancel::guard::{IgnoreCancellation, IgnoreGuard, ignore_cancellation};
+pub use cancel::hook::{HookGuard, on_cancel, on_cancel_or_end};
+pub use cancel::patience::Patience;
+pub use cancel::point::{
+    Checkpoint, OrCancel, OrCancelFuture, Park, YieldNow, checkpoint, is_cancelled, park, yield_now,
+};
+pub use cancel::reason::{Reason, ReasonKind};
+pub use cancel::wait::WaitKind;
+pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
+pub use job::id::JobId;
+pub use job::inline::{Inline, Just, Open, WithScope};
+pub use job::kind::JobKind;
+pub use job::outcome::{IntoOutcome, Outcome, Success};
+pub use job::scope::{
+    RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,
+    shield, shield_for, timeout, timeout_at, try_shield,
+};
+pub use job::spawn::{detach, launch, spawn};
+pub use job::{
+    Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
+};
+pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
+pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
+pub use tree::{FailureHook, Tree, TreeOptions};

@@ -1,0 +1,106 @@
+//! The ignore guard: while one is held, a cancel of its job has no effect and
+//! the walk to its children waits. See the guard's race in `README.md`.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::point::{self, Yielded};
+use super::walk;
+use crate::context;
+use crate::error::Cancelled;
+use crate::job::header::{Header, JobRef};
+use crate::job::state::{self, Marked};
+
+/// Holds cancellation of one job back until it is dropped.
+///
+/// It belongs to the job it was made in, whoever holds the value: it lapses
+/// when that job's body has ended.
+#[must_use = "dropping the guard ends the protection"]
+pub struct IgnoreGuard(Option<JobRef>);
+
+impl Drop for IgnoreGuard {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            leave(&job, false);
+        }
+    }
+}
+
+impl fmt::Debug for IgnoreGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IgnoreGuard")
+    }
+}
+
+/// Asks for a guard that holds cancellation of the current job back.
+///
+/// # Cancellation
+/// A *point*: fails if the job is cancelled already, and nothing is held.
+/// Never waits.
+#[must_use = "futures do nothing unless awaited"]
+pub fn ignore_cancellation() -> IgnoreCancellation {
+    IgnoreCancellation {
+        yielded: Yielded::default(),
+    }
+}
+
+/// The future of [`ignore_cancellation`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct IgnoreCancellation {
+    yielded: Yielded,
+}
+
+impl Future for IgnoreCancellation {
+    type Output = Result<IgnoreGuard, Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(point::poll_point(cx, &mut self.yielded))?;
+        let Some(job) = context::current() else {
+            return Poll::Ready(Ok(IgnoreGuard(None)));
+        };
+        if enter(&job) {
+            Poll::Ready(Ok(IgnoreGuard(Some(job))))
+        } else {
+            // A cancel came between the two looks: the point says so now.
+            point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
+        }
+    }
+}
+
+fn enter(h: &Header) -> bool {
+    h.with_cold(|cold, _| {
+        if cold.guards == 0 && !h.state.enter_guard() {
+            return false;
+        }
+        cold.guards += 1;
+        true
+    })
+}
+
+fn leave(h: &Header, all: bool) {
+    // None: it has ended, and its guards lapsed before that.
+    let Some(tree) = walk::pin(h) else { return };
+    let marked = h
+        .if_cold(|cold, _| {
+            if cold.guards == 0 {
+                return Marked::No;
+            }
+            cold.guards = if all { 0 } else { cold.guards - 1 };
+            if cold.guards == 0 {
+                h.state.leave_guard(h.is_task())
+            } else {
+                Marked::No
+            }
+        })
+        .unwrap_or(Marked::No);
+    walk::go(&tree, h, marked);
+}
+
+/// The body of `h` has ended: what it held is held no more.
+pub(crate) fn lapse(h: &Header) {
+    if h.state.load().has(state::GUARD) {
+        leave(h, true);
+    }
+}

@@ -1,0 +1,11 @@
+//! Cancellation: why, how the mark travels, where a body hears of it, and
+//! what holds it back.
+
+pub(crate) mod guard;
+pub(crate) mod hook;
+pub(crate) mod patience;
+pub(crate) mod point;
+pub(crate) mod reason;
+pub(crate) mod sweep;
+pub(crate) mod wait;
+pub(crate) mod walk;

@@ -1,0 +1,28 @@
+//! How long a cancelled job may stay idle before its future is dropped.
+
+use std::time::Duration;
+
+/// How long a cancelled job may stay idle before its future is dropped.
+///
+/// *Idle*: parked, with no wait of ours pending in it. A job in a wait of ours
+/// is never dropped for being slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a job that no point has told yet: it sits in a foreign await and
+    /// cannot hear. `Duration::MAX`: never dropped, strictly cooperative.
+    /// `Duration::ZERO`: at once.
+    pub unaware: Duration,
+    /// For a job that has been told and sits in a foreign await while it
+    /// cleans up; also the budget of [`cleanup`](crate::cleanup).
+    /// `Duration::MAX`: never.
+    pub cleanup: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            unaware: Duration::from_secs(1),
+            cleanup: Duration::from_secs(30),
+        }
+    }
+}

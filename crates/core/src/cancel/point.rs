@@ -1,0 +1,302 @@
+//! Cancellation points: where a body is told.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::reason::Reason;
+use super::wait::{Wait, WaitKind};
+use crate::context;
+use crate::error::Cancelled;
+use crate::job::header::{Header, Site};
+use crate::job::state;
+
+/// Whether this point has yielded before failing once more. From the second
+/// Cancelled of a job on a point yields once, so that a loop that swallows it
+/// starves nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Yielded(bool);
+
+/// How often a body may swallow a Cancelled before it is named for it.
+pub(crate) const SWALLOWS: u16 = 1000;
+
+/// Asked at the start of each poll of a point: told, out of budget, or go on.
+pub(crate) fn poll_point(
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    context::with(|here| {
+        let Some(h) = here.current() else {
+            return Poll::Ready(Ok(()));
+        };
+        if h.state.peek().effective() {
+            return told(h, cx, yielded);
+        }
+        match here.budget.get() {
+            0 => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            left => {
+                here.budget.set(left - 1);
+                Poll::Ready(Ok(()))
+            }
+        }
+    })
+}
+
+#[cold]
+fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
+    if h.told.load(Relaxed) > 0 && !yielded.0 {
+        yielded.0 = true;
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    Poll::Ready(Err(tell(h)))
+}
+
+/// Tells the body of `h`, which is being polled, that it is cancelled.
+pub(crate) fn tell(h: &Header) -> Cancelled {
+    h.told
+        .store(h.told.load(Relaxed).saturating_add(1), Relaxed);
+    // SAFETY: being polled, so not ended.
+    let tree = unsafe { h.tree() };
+    let now = tree.millis();
+    // Up through the inline scopes to the task, and no further: a parent task
+    // has not been told because its child has.
+    let mut at = Some(h);
+    while let Some(job) = at {
+        if !job.state.tell(now) {
+            break;
+        }
+        if job.state.peek().has(state::FORCE) {
+            // It can hear after all: it gets the time to clean up.
+            job.state.remove(state::FORCE);
+            // SAFETY: inside a job that has not ended.
+            if let Some(origin) = unsafe { job.origin() } {
+                tree.sweeper.watch_again(tree, origin);
+            }
+        }
+        if job.is_task() {
+            break;
+        }
+        // SAFETY: inside a job that has not ended (H3).
+        at = unsafe { job.parent() };
+    }
+    // SAFETY: as above.
+    Cancelled::new(unsafe { reason_inside(h) })
+}
+
+/// The reason of a job that is effectively cancelled, from inside.
+///
+/// # Safety
+/// The caller is inside `h`.
+pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
+    // SAFETY: inside, so linked.
+    let origin = unsafe { h.origin() }
+        .unwrap_or_else(|| unreachable!("told without a mark: {:?}", h.state.load()));
+    let data = origin
+        .if_cold(|cold, _| cold.reason.clone())
+        .flatten()
+        .unwrap_or_else(|| unreachable!("marked without a reason: {:?}", origin.state.load()));
+    Reason::new(data, !std::ptr::eq(origin, h))
+}
+
+/// What the next point here would say: true if the current job is cancelled
+/// and nothing holds it back. False in a shield, and outside every job.
+///
+/// One thread-local access and one load.
+pub fn is_cancelled() -> bool {
+    context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
+}
+
+/// Does nothing but ask whether to stop.
+///
+/// ```
+/// # fn work() -> bool { false }
+/// async fn crunch() -> Result<(), kinfolk_core::Cancelled> {
+///     while work() {
+///         kinfolk_core::checkpoint().await?;
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// # Cancellation
+/// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
+/// budget: every so often it yields, so that a loop of checkpoints starves
+/// nobody.
+#[must_use = "futures do nothing unless awaited"]
+pub fn checkpoint() -> Checkpoint {
+    Checkpoint {
+        yielded: Yielded::default(),
+    }
+}
+
+/// The future of [`checkpoint`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Checkpoint {
+    yielded: Yielded,
+}
+
+impl Future for Checkpoint {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_point(cx, &mut self.yielded)
+    }
+}
+
+/// Lets others run once.
+///
+/// # Cancellation
+/// A *point*: at entry, and again when it resumes.
+#[must_use = "futures do nothing unless awaited"]
+pub fn yield_now() -> YieldNow {
+    YieldNow {
+        yielded: Yielded::default(),
+        done: false,
+    }
+}
+
+/// The future of [`yield_now`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct YieldNow {
+    yielded: Yielded,
+    done: bool,
+}
+
+impl Future for YieldNow {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(poll_point(cx, &mut self.yielded))?;
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        self.done = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Waits until the current job is cancelled, and for nothing else.
+///
+/// # Cancellation
+/// A *point*, and only a cancel ends it. Outside every job it never ends.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn park() -> Park {
+    Park {
+        yielded: Yielded::default(),
+        wait: Wait::new(),
+        site: Site::of(Location::caller()),
+    }
+}
+
+/// The future of [`park`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Park {
+    yielded: Yielded,
+    wait: Wait,
+    site: Site,
+}
+
+impl Future for Park {
+    type Output = Result<std::convert::Infallible, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded) {
+            this.wait.over();
+            return Poll::Ready(Err(told));
+        }
+        this.wait.pending(cx.waker(), WaitKind::Park, this.site);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Park {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Park")
+    }
+}
+
+/// Makes a point of any future.
+pub trait OrCancel: Future + Sized {
+    /// Awaits this future, or drops it when the current job is cancelled.
+    ///
+    /// # Cancellation
+    /// A *point*. When told, the future is dropped without being asked: what
+    /// it had done and not yet handed over is lost. Use it for futures for
+    /// which that is right.
+    #[track_caller]
+    fn or_cancel(self) -> OrCancelFuture<Self> {
+        OrCancelFuture {
+            inner: Some(self),
+            yielded: Yielded::default(),
+            wait: Wait::new(),
+            site: Site::of(Location::caller()),
+        }
+    }
+}
+
+impl<F: Future> OrCancel for F {}
+
+pin_project! {
+    /// The future of [`OrCancel::or_cancel`].
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct OrCancelFuture<F> {
+        #[pin]
+        inner: Option<F>,
+        yielded: Yielded,
+        wait: Wait,
+        site: Site,
+    }
+}
+
+impl<F: Future> Future for OrCancelFuture<F> {
+    type Output = Result<F::Output, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        match poll_point(cx, this.yielded) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                this.wait.over();
+                this.inner.set(None);
+                return Poll::Ready(Err(told));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        let inner = this
+            .inner
+            .as_mut()
+            .as_pin_mut()
+            .expect("or_cancel was polled after it was done");
+        match inner.poll(cx) {
+            Poll::Ready(output) => {
+                this.wait.over();
+                this.inner.set(None);
+                Poll::Ready(Ok(output))
+            }
+            Poll::Pending => {
+                this.wait
+                    .pending(cx.waker(), WaitKind::OrCancel, *this.site);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<F> fmt::Debug for OrCancelFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OrCancelFuture")
+    }
+}

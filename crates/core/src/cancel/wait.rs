@@ -1,0 +1,194 @@
+//! What one pending wait of ours leaves behind: a count in the job that is
+//! polled under its own waker, or a leaf in the job's list under a foreign
+//! one. The first costs nothing but an addition; the second is how leaves
+//! inside `join!` and `FuturesUnordered` are told.
+
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use crate::context;
+use crate::job::header::{Header, JobRef, Site};
+use crate::job::list::Key;
+use crate::job::state;
+
+/// What a job waits on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum WaitKind {
+    /// Nothing of ours: a foreign await, or no wait at all.
+    Foreign = 0,
+    /// A timer.
+    Sleep = 1,
+    /// The end of a job.
+    Join = 2,
+    /// The outcome of a task.
+    Task = 3,
+    /// The body of an inline scope.
+    Scope = 4,
+    /// The children of an inline scope whose body is over.
+    Children = 5,
+    /// A foreign future made a point by `or_cancel`.
+    OrCancel = 6,
+    /// `park`: nothing but a cancel ends it.
+    Park = 7,
+}
+
+impl WaitKind {
+    pub(crate) fn from_bits(bits: u8) -> WaitKind {
+        match bits {
+            1 => WaitKind::Sleep,
+            2 => WaitKind::Join,
+            3 => WaitKind::Task,
+            4 => WaitKind::Scope,
+            5 => WaitKind::Children,
+            6 => WaitKind::OrCancel,
+            7 => WaitKind::Park,
+            _ => WaitKind::Foreign,
+        }
+    }
+}
+
+impl fmt::Display for WaitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitKind::Foreign => "a foreign await",
+            WaitKind::Sleep => "sleep",
+            WaitKind::Join => "join",
+            WaitKind::Task => "task",
+            WaitKind::Scope => "scope",
+            WaitKind::Children => "children",
+            WaitKind::OrCancel => "or_cancel",
+            WaitKind::Park => "park",
+        })
+    }
+}
+
+/// One wait of ours, inside the future that waits.
+pub(crate) struct Wait {
+    /// The job that counts it and the poll in which it did. Compared, and used
+    /// only if it is the current job.
+    counted: *const Header,
+    poll: u32,
+    leaf: Option<Box<Leaf>>,
+}
+
+struct Leaf {
+    job: JobRef,
+    key: Key,
+}
+
+// SAFETY: `counted` is only compared with the current job of the thread.
+unsafe impl Send for Wait {}
+// SAFETY: as above; nothing is reachable through a shared reference.
+unsafe impl Sync for Wait {}
+
+impl Wait {
+    pub(crate) const fn new() -> Wait {
+        Wait {
+            counted: ptr::null(),
+            poll: 0,
+            leaf: None,
+        }
+    }
+
+    /// The future is about to return Pending.
+    pub(crate) fn pending(&mut self, waker: &Waker, kind: WaitKind, site: Site) {
+        let foreign = context::with(|cx| {
+            let h = cx.current()?;
+            h.wait_kind.store(kind as u8, Relaxed);
+            h.wait_site.store(site.0, Relaxed);
+            if !cx.polled_with(waker) {
+                return Some(JobRef::from_header(h));
+            }
+            let poll = h.polls.load(Relaxed);
+            if !ptr::eq(self.counted, h) || self.poll != poll {
+                h.waits
+                    .store(h.waits.load(Relaxed).saturating_add(1), Relaxed);
+                self.counted = h;
+                self.poll = poll;
+            }
+            None
+        });
+        match foreign {
+            None => self.unlist(),
+            Some(job) => self.list(job, waker),
+        }
+    }
+
+    /// Lists a leaf that the job's own waker does not reach.
+    fn list(&mut self, job: JobRef, waker: &Waker) {
+        let moved = self
+            .leaf
+            .as_ref()
+            .is_some_and(|leaf| !ptr::eq(leaf.job.as_ptr(), job.as_ptr()));
+        if moved {
+            self.unlist();
+        }
+        let mut new = Some(waker.clone());
+        let key = self.leaf.as_ref().map(|leaf| leaf.key);
+        let (key, old) = job.with_cold(|cold, _| {
+            if let Some(key) = key
+                && let Some(listed) = cold.leaves.get_mut(key)
+            {
+                let old = if listed.will_wake(waker) {
+                    None
+                } else {
+                    new.take().map(|new| std::mem::replace(listed, new))
+                };
+                return (key, old);
+            }
+            let new = new.take().unwrap_or_else(|| unreachable!("taken once"));
+            (cold.leaves.push(new), None)
+        });
+        drop((old, new));
+        // A cancel after this sees the bit and wakes the leaf; one before it
+        // shows here, and the leaf wakes itself.
+        if job.state.add(state::HAS_NODES).effective() {
+            waker.wake_by_ref();
+        }
+        match &mut self.leaf {
+            Some(leaf) => leaf.key = key,
+            None => self.leaf = Some(Box::new(Leaf { job, key })),
+        }
+    }
+
+    fn unlist(&mut self) {
+        if let Some(leaf) = self.leaf.take() {
+            let waker = leaf.job.if_cold(|cold, _| cold.leaves.remove(leaf.key));
+            drop(waker);
+        }
+    }
+
+    /// The wait is done or given up.
+    pub(crate) fn over(&mut self) {
+        self.unlist();
+        if !self.counted.is_null() {
+            let counted = std::mem::replace(&mut self.counted, ptr::null());
+            context::with(|cx| {
+                // Counts of earlier polls are void.
+                if let Some(h) = cx.current()
+                    && ptr::eq(h, counted)
+                    && h.polls.load(Relaxed) == self.poll
+                {
+                    h.waits
+                        .store(h.waits.load(Relaxed).saturating_sub(1), Relaxed);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.over();
+    }
+}
+
+impl fmt::Debug for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wait")
+    }
+}

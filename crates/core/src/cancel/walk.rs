@@ -1,0 +1,316 @@
+//! `cancel`: the mark enters the tree at one job and is carried to every job
+//! below it, without recursion and without allocating.
+//!
+//! Each job on the way is marked under its parent's lock, the first under its
+//! own, and no two locks are held at once. Wakers and hooks are called between
+//! locks. Whoever meets a job that is marked already leaves it to the other
+//! walker. See `README.md` beside this file.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::hook;
+use super::reason::{ReasonData, ReasonKind};
+use crate::job::header::{Header, JobRef};
+use crate::job::id::JobId;
+use crate::job::state::{self, Marked};
+use crate::observe::{Count, EventKind, JobState};
+use crate::task::cell;
+use crate::task::run::{self, Ready};
+use crate::tree::{Shared, Tree};
+use crate::unwind::contained;
+
+/// Why somebody cancels.
+pub(crate) struct Why {
+    pub(crate) kind: ReasonKind,
+    pub(crate) text: Option<Cow<'static, str>>,
+    pub(crate) culprit: Option<(JobId, String)>,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl Why {
+    pub(crate) fn new(kind: ReasonKind, site: &'static Location<'static>) -> Why {
+        Why {
+            kind,
+            text: None,
+            culprit: None,
+            site,
+        }
+    }
+}
+
+/// The tree of a job, kept alive while we use it.
+pub(crate) enum Pinned<'a> {
+    /// We are inside a job of the same tree.
+    Inside(&'a Shared),
+    Owned(Tree),
+}
+
+impl std::ops::Deref for Pinned<'_> {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        match self {
+            Pinned::Inside(tree) => tree,
+            Pinned::Owned(tree) => tree.shared(),
+        }
+    }
+}
+
+/// The tree of `h`, from anywhere; none if the job has ended.
+pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
+    if h.state.load().ended() {
+        return None;
+    }
+    let inside = crate::context::with(|cx| {
+        cx.current()
+            .is_some_and(|current| current.id.tree() == h.id.tree())
+    });
+    if inside {
+        // SAFETY: the current job of the same tree has not ended.
+        return Some(Pinned::Inside(unsafe { h.tree() }));
+    }
+    let _locked = h.lock();
+    let seen = h.state.add(state::HOLD);
+    // SAFETY: if not ended: its ender cannot pass our lock while HOLD is set.
+    let tree = (!seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()));
+    h.state.remove(state::HOLD);
+    tree
+}
+
+/// Cancels `h` and everything below it. True exactly if this call moved it.
+pub(crate) fn cancel(h: &Header, why: Why) -> bool {
+    let Some(tree) = pin(h) else { return false };
+    let kind = why.kind;
+    let reason = Arc::new(ReasonData {
+        kind,
+        text: why.text,
+        origin: h.id,
+        culprit: why.culprit,
+        site: why.site,
+        at: tree.millis(),
+    });
+    let task = h.is_task();
+    let (marked, unused) = h.with_cold(|cold, st| {
+        if st.ended() {
+            return (Marked::No, Some(reason));
+        }
+        if st.has(state::CANCELLED) {
+            // First wins, but an explicit reason replaces a deadline's.
+            let replace = st.has(state::ENTRY)
+                && kind == ReasonKind::Asked
+                && cold
+                    .reason
+                    .as_ref()
+                    .is_some_and(|old| old.kind == ReasonKind::Deadline);
+            let unused = if replace {
+                cold.reason.replace(reason)
+            } else {
+                Some(reason)
+            };
+            return (Marked::No, unused);
+        }
+        // Stored before the mark, so that whoever sees ENTRY finds it.
+        let before = cold.reason.replace(reason);
+        let marked = h.state.mark(state::ENTRY, task);
+        if marked == Marked::No {
+            // A walk from above, or the end, came first.
+            return (marked, std::mem::replace(&mut cold.reason, before));
+        }
+        (marked, before)
+    });
+    drop(unused);
+    if marked == Marked::No {
+        return false;
+    }
+    tree.counters.add(Count::CancelRequested);
+    tree.emit(h.id, EventKind::CancelRequest { reason: kind });
+    if marked == Marked::Held {
+        tree.emit(
+            h.id,
+            EventKind::State {
+                to: JobState::Cancelling,
+            },
+        );
+    } else {
+        go(&tree, h, marked);
+    }
+    tree.sweeper.watch(&tree, h);
+    true
+}
+
+/// How a job came onto the walker's list: the low bits of the link.
+const NOTED: usize = 0;
+const CLAIMED: usize = 1;
+/// A shield that holds the cancel back; only to be woken.
+const HELD: usize = 2;
+const TAGS: usize = 3;
+
+/// Jobs to visit, linked through `walk`.
+struct Todo(*const Header);
+
+impl Todo {
+    fn push(&mut self, h: &Header, tag: usize) {
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us.
+        unsafe { h.walk.set(self.0) };
+        self.0 = ptr::from_ref(h).map_addr(|addr| addr | tag);
+    }
+
+    fn pop(&mut self) -> Option<(*const Header, usize)> {
+        let tag = self.0.addr() & TAGS;
+        let h = self.0.map_addr(|addr| addr & !TAGS);
+        // SAFETY: listed jobs are claimed or referenced by us.
+        self.0 = unsafe { h.as_ref()?.walk.get() };
+        Some((h, tag))
+    }
+}
+
+/// Carries a mark that has just taken effect at `start` to everything below.
+/// The caller keeps `start` alive if it was not claimed.
+pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
+    let mut todo = Todo(ptr::null());
+    let mut ready = Ready::empty();
+    let tag = match marked {
+        Marked::Claimed => CLAIMED,
+        Marked::Noted => {
+            start.add_ref();
+            NOTED
+        }
+        Marked::No | Marked::Held => return,
+    };
+    let mut at = Some((ptr::from_ref(start), tag));
+    while let Some((h, tag)) = at {
+        // SAFETY: claimed, or a reference is ours: alive.
+        visit(tree, unsafe { &*h }, tag, &mut todo, &mut ready);
+        at = todo.pop();
+    }
+    // SAFETY: every job in the chain was claimed by us.
+    unsafe { run::dispatch(tree, ready) };
+}
+
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut Ready) {
+    if tag != HELD {
+        tree.emit(
+            h.id,
+            EventKind::State {
+                to: JobState::Cancelling,
+            },
+        );
+        let st = h.state.load();
+        if st.has(state::HAS_NODES) {
+            hook::fire_all(h);
+        }
+        if st.has(state::HAS_KIDS) {
+            mark_children(tree, h, todo, ready);
+        }
+    }
+    if tag == CLAIMED {
+        // SAFETY: claimed by us; the last thing we do with it.
+        unsafe { ready.push(h) };
+        return;
+    }
+    if !h.is_task() {
+        wake_poller(h);
+    }
+    // SAFETY: the reference was taken when it was listed.
+    unsafe { Header::release(h) };
+}
+
+/// Wakes whoever polls a scope. Taking the waker is fine: the poll that
+/// follows stores it again.
+pub(crate) fn wake_poller(h: &Header) {
+    let waker = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+    };
+    if let Some(waker) = waker {
+        contained(move || waker.wake());
+    }
+}
+
+fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Ready) {
+    let _locked = h.lock();
+    // SAFETY: H1 and H2, we hold the lock of the list.
+    let mut next = unsafe { h.first.get().as_ref() };
+    // Under the lock: the ender of `h` swaps `origin` under it too, when there
+    // are no children left.
+    let origin = if h.state.load().has(state::ENTRY) {
+        ptr::from_ref(h).cast_mut()
+    } else {
+        h.origin.load(Relaxed)
+    };
+    while let Some(child) = next {
+        // SAFETY: as above.
+        next = unsafe { child.next.get().as_ref() };
+        let st = child.state.load();
+        if st.has(state::CANCELLED | state::ENDED | state::SERVICE) {
+            continue;
+        }
+        if st.has(state::SHIELD) {
+            if !child.state.add(state::HELD).has(state::HELD) {
+                child.add_ref();
+                todo.push(child, HELD);
+            }
+            continue;
+        }
+        // Published by the mark.
+        child.origin.store(origin, Relaxed);
+        match child.state.mark(0, child.is_task()) {
+            Marked::No | Marked::Held => {}
+            Marked::Claimed => {
+                let st = child.state.load();
+                if st.has(state::HAS_KIDS | state::HAS_NODES) || tree.has_sink() {
+                    todo.push(child, CLAIMED);
+                } else {
+                    // SAFETY: claimed by us.
+                    unsafe { ready.push(child) };
+                }
+            }
+            Marked::Noted => {
+                child.add_ref();
+                todo.push(child, NOTED);
+            }
+        }
+    }
+}
+
+/// Delivers inside a shield the cancel it has held back.
+///
+/// # Safety
+/// The caller polls the shield, so it and its ancestors are linked.
+pub(crate) unsafe fn lift(tree: &Shared, shield: &Header) {
+    // SAFETY: linked.
+    let Some(above) = (unsafe { first_cancelled_above(shield) }) else {
+        return;
+    };
+    let origin = if above.state.load().has(state::ENTRY) {
+        ptr::from_ref(above).cast_mut()
+    } else {
+        above.origin.load(Relaxed)
+    };
+    shield.origin.store(origin, Relaxed);
+    let marked = shield.state.mark(0, false);
+    let kept = JobRef::from_header(shield);
+    go(tree, &kept, marked);
+}
+
+/// The nearest ancestor that is effectively cancelled, however many shields
+/// stand in between.
+///
+/// # Safety
+/// `h` is linked.
+pub(crate) unsafe fn first_cancelled_above(h: &Header) -> Option<&Header> {
+    // SAFETY: ancestors of a linked job are linked (H3).
+    let mut at = unsafe { h.parent() };
+    while let Some(job) = at {
+        if job.state.load().effective() {
+            return Some(job);
+        }
+        // SAFETY: as above.
+        at = unsafe { job.parent() };
+    }
+    None
+}

@@ -1,0 +1,117 @@
+//! The thread-local: which job is being polled here, under which waker, and
+//! what is left of the turn. One struct, set around each poll of a job.
+
+use std::cell::Cell;
+use std::ptr;
+use std::task::{RawWakerVTable, Waker};
+
+use crate::job::header::Header;
+use crate::sync::local;
+
+/// How many points a turn may pass before it yields.
+pub(crate) const BUDGET: u32 = 128;
+
+pub(crate) struct Context {
+    pub(crate) job: Cell<*const Header>,
+    /// The waker the job is polled with, compared and never used.
+    data: Cell<*const ()>,
+    vtable: Cell<*const RawWakerVTable>,
+    pub(crate) budget: Cell<u32>,
+    millis: Cell<u32>,
+    /// How deep `spawn_now` is nested.
+    pub(crate) nested: Cell<u32>,
+}
+
+local!(static CONTEXT: Context = Context {
+    job: Cell::new(ptr::null()),
+    data: Cell::new(ptr::null()),
+    vtable: Cell::new(ptr::null()),
+    budget: Cell::new(0),
+    millis: Cell::new(0),
+    nested: Cell::new(0),
+});
+
+pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> R {
+    CONTEXT.with(f)
+}
+
+impl Context {
+    /// The job being polled here.
+    pub(crate) fn current(&self) -> Option<&Header> {
+        // SAFETY: whoever set it is polling that job, further down our stack,
+        // and puts the old one back before it lets go.
+        unsafe { self.job.get().as_ref() }
+    }
+
+    /// True if `waker` is the one the current job is polled with, so that
+    /// whoever wakes the job wakes this leaf too.
+    pub(crate) fn polled_with(&self, waker: &Waker) -> bool {
+        self.data.get() == waker.data() && ptr::eq(self.vtable.get(), waker.vtable())
+    }
+}
+
+/// The job being polled on this thread, as something to keep; none outside.
+pub(crate) fn current() -> Option<crate::job::header::JobRef> {
+    with(|cx| cx.current().map(crate::job::header::JobRef::from_header))
+}
+
+/// The turn's clock, if we are inside a turn of that tree.
+pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
+    with(|cx| {
+        let inside = cx.current()?;
+        (inside.id.tree() == serial).then(|| cx.millis.get())
+    })
+}
+
+/// Puts back what was there before.
+pub(crate) struct Entered {
+    job: *const Header,
+    data: *const (),
+    vtable: *const RawWakerVTable,
+    /// Budget and clock of the turn that this one interrupts.
+    turn: Option<(u32, u32)>,
+}
+
+/// From here to the drop of the answer, `job` is the current one.
+pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
+    with(|cx| Entered {
+        job: cx.job.replace(job),
+        data: cx.data.replace(waker.data()),
+        vtable: cx.vtable.replace(waker.vtable()),
+        turn: None,
+    })
+}
+
+/// As [`enter`], for the beginning of a turn.
+pub(crate) fn begin_turn(job: &Header, waker: &Waker, millis: u32) -> Entered {
+    let mut entered = enter(job, waker);
+    with(|cx| {
+        entered.turn = Some((cx.budget.replace(BUDGET), cx.millis.replace(millis)));
+    });
+    entered
+}
+
+/// From here to the drop of the answer, no job is the current one: for
+/// callbacks that belong to nobody.
+pub(crate) fn leave() -> Entered {
+    with(|cx| Entered {
+        job: cx.job.replace(ptr::null()),
+        data: cx.data.replace(ptr::null()),
+        vtable: cx.vtable.replace(ptr::null()),
+        turn: None,
+    })
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        with(|cx| {
+            cx.job.set(self.job);
+            cx.data.set(self.data);
+            cx.vtable.set(self.vtable);
+            if let Some((budget, millis)) = self.turn {
+                cx.budget.set(budget);
+                cx.millis.set(millis);
+            }
+        });
+    }
+}

@@ -1,0 +1,544 @@
+//! What a caller can see go wrong: [`Cancelled`], which only a point makes,
+//! and [`Error`], opaque, with questions to ask it.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::cancel::reason::Reason;
+use crate::job::id::JobId;
+use crate::unwind::{self, Payload};
+
+/// The result of everything that can fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of anybody's, boxed.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// You are being cancelled: clean up and return.
+///
+/// Only cancellation points make this value. It carries the reason, the job
+/// at which the cancel entered the tree and the call site of that cancel.
+/// Return it, or any error that has it among its sources, and the job ends
+/// *cancelled*.
+#[derive(Clone)]
+pub struct Cancelled {
+    reason: Reason,
+}
+
+impl Cancelled {
+    pub(crate) fn new(reason: Reason) -> Self {
+        Cancelled { reason }
+    }
+
+    /// Why.
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// The job at which the cancel entered the tree.
+    pub fn origin(&self) -> JobId {
+        self.reason.origin()
+    }
+
+    /// Where in the code the cancel was asked for.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.reason.site()
+    }
+}
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cancelled: {}", self.reason)
+    }
+}
+
+impl fmt::Debug for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cancelled({})", self.reason)
+    }
+}
+
+impl StdError for Cancelled {}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// You are being cancelled: stop too.
+    Cancelled,
+    /// What you waited for was cancelled; you were not.
+    Stopped,
+    /// A deadline of what you waited for passed.
+    TimedOut,
+    /// It failed.
+    Failed,
+    /// It panicked.
+    Panicked,
+}
+
+/// Who an error happened to.
+#[derive(Clone, Debug)]
+pub(crate) struct Victim {
+    pub(crate) id: JobId,
+    pub(crate) name: String,
+    pub(crate) path: Vec<String>,
+}
+
+#[derive(Clone)]
+enum What {
+    Cancelled(Cancelled),
+    Stopped(Reason),
+    TimedOut {
+        after: Option<Duration>,
+        reason: Reason,
+        virtual_time: bool,
+    },
+    Failed(Arc<dyn StdError + Send + Sync>),
+    Panicked {
+        words: Arc<str>,
+        payload: Arc<Mutex<Option<Payload>>>,
+    },
+}
+
+struct Inner {
+    /// One number per failure, kept when it is passed on or gains company.
+    serial: u64,
+    kind: ErrorKind,
+    what: What,
+    /// A Cancelled found among the sources.
+    cancelled: Option<Cancelled>,
+    during: Option<Reason>,
+    victim: Option<Victim>,
+    suppressed: Vec<Error>,
+    more: usize,
+}
+
+/// What went wrong, with questions to ask it.
+///
+/// | [`kind`](Error::kind) | meaning |
+/// |---|---|
+/// | `Cancelled` | you are being cancelled: stop too |
+/// | `Stopped` | what you waited for was cancelled; you were not |
+/// | `TimedOut` | a deadline of what you waited for passed |
+/// | `Failed` | it returned an error; see [`downcast_ref`](Error::downcast_ref) |
+/// | `Panicked` | it panicked; see [`resume`](Error::resume) |
+///
+/// Cheap to clone: clones share one failure.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+fn serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Error {
+    fn make(kind: ErrorKind, what: What) -> Error {
+        Error(Arc::new(Inner {
+            serial: serial(),
+            kind,
+            what,
+            cancelled: None,
+            during: None,
+            victim: None,
+            suppressed: Vec::new(),
+            more: 0,
+        }))
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Inner)) -> Error {
+        let old = &*self.0;
+        let mut inner = Inner {
+            serial: old.serial,
+            kind: old.kind,
+            what: old.what.clone(),
+            cancelled: old.cancelled.clone(),
+            during: old.during.clone(),
+            victim: old.victim.clone(),
+            suppressed: old.suppressed.clone(),
+            more: old.more,
+        };
+        change(&mut inner);
+        Error(Arc::new(inner))
+    }
+
+    /// An error with nothing but words.
+    pub fn msg(words: impl Into<String>) -> Error {
+        Error::from_boxed(words.into().into())
+    }
+
+    /// Any error at all. One of ours comes back as it was; one that has a
+    /// [`Cancelled`] among its sources is of kind `Cancelled`.
+    pub fn from_boxed(boxed: BoxError) -> Error {
+        let boxed = match boxed.downcast::<Error>() {
+            Ok(ours) => return *ours,
+            Err(other) => other,
+        };
+        let boxed = match boxed.downcast::<Cancelled>() {
+            Ok(told) => return Error::from(*told),
+            Err(other) => other,
+        };
+        let cancelled = find_cancelled(&*boxed);
+        let kind = if cancelled.is_some() {
+            ErrorKind::Cancelled
+        } else {
+            ErrorKind::Failed
+        };
+        Error::make(kind, What::Failed(Arc::from(boxed))).with(|inner| inner.cancelled = cancelled)
+    }
+
+    pub(crate) fn stopped(reason: Reason) -> Error {
+        Error::make(ErrorKind::Stopped, What::Stopped(reason))
+    }
+
+    pub(crate) fn timed_out(after: Option<Duration>, reason: Reason, virtual_time: bool) -> Error {
+        Error::make(
+            ErrorKind::TimedOut,
+            What::TimedOut {
+                after,
+                reason,
+                virtual_time,
+            },
+        )
+    }
+
+    pub(crate) fn panicked(payload: Payload) -> Error {
+        let words = Arc::from(unwind::message(&*payload));
+        Error::make(
+            ErrorKind::Panicked,
+            What::Panicked {
+                words,
+                payload: Arc::new(Mutex::new(Some(payload))),
+            },
+        )
+    }
+
+    /// What sort of error this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// True if *you* are being cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.kind() == ErrorKind::Cancelled
+    }
+
+    /// The reason of the cancellation this error speaks of, for the kinds
+    /// `Cancelled`, `Stopped` and `TimedOut`.
+    pub fn reason(&self) -> Option<&Reason> {
+        match &self.0.what {
+            What::Cancelled(told) => Some(told.reason()),
+            What::Stopped(reason) | What::TimedOut { reason, .. } => Some(reason),
+            What::Failed(_) => self.0.cancelled.as_ref().map(Cancelled::reason),
+            What::Panicked { .. } => None,
+        }
+    }
+
+    /// Later failures, in order, without this one. At most 32 are kept; see
+    /// [`suppressed_count`](Error::suppressed_count).
+    pub fn suppressed(&self) -> &[Error] {
+        &self.0.suppressed
+    }
+
+    /// How many later failures there were, kept or not.
+    pub fn suppressed_count(&self) -> usize {
+        self.0.suppressed.len() + self.0.more
+    }
+
+    /// The cancellation during which this failure happened.
+    pub fn during(&self) -> Option<&Reason> {
+        self.0.during.as_ref()
+    }
+
+    /// The job it happened to.
+    pub fn job(&self) -> Option<JobId> {
+        self.0.victim.as_ref().map(|v| v.id)
+    }
+
+    /// The name of the job it happened to.
+    pub fn job_name(&self) -> Option<&str> {
+        self.0.victim.as_ref().map(|v| v.name.as_str())
+    }
+
+    /// The names of the jobs from the root to the one it happened to. Of a
+    /// very deep tree, the last 64.
+    pub fn path(&self) -> &[String] {
+        self.0.victim.as_ref().map_or(&[], |v| &v.path)
+    }
+
+    /// The error a body returned, if it is an `E`, or has one among its
+    /// sources.
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        let What::Failed(source) = &self.0.what else {
+            return None;
+        };
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&**source);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<E>() {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// What the panic carried, if it was one and nobody has taken it yet.
+    pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        match &self.0.what {
+            What::Panicked { payload, .. } => payload
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take(),
+            _ => None,
+        }
+    }
+
+    /// Goes on with the panic this error stands for; an error of another kind
+    /// is given back.
+    pub fn resume(self) -> Error {
+        match &self.0.what {
+            What::Panicked { words, .. } => {
+                let payload = self
+                    .take_panic()
+                    .unwrap_or_else(|| Box::new(words.to_string()));
+                std::panic::resume_unwind(payload)
+            }
+            _ => self,
+        }
+    }
+
+    /// True if both are the same failure, perhaps with other company.
+    pub fn same(&self, other: &Error) -> bool {
+        self.0.serial == other.0.serial
+    }
+
+    /// The Cancelled this error is, or has among its sources.
+    pub(crate) fn cancelled(&self) -> Option<&Cancelled> {
+        match &self.0.what {
+            What::Cancelled(told) => Some(told),
+            _ => self.0.cancelled.as_ref(),
+        }
+    }
+
+    /// A stale or foreign Cancelled is a failure like any other.
+    pub(crate) fn as_failure(&self) -> Error {
+        match &self.0.what {
+            What::Cancelled(told) => {
+                Error::make(ErrorKind::Failed, What::Failed(Arc::new(told.clone())))
+            }
+            _ => self.with(|inner| {
+                inner.kind = ErrorKind::Failed;
+                inner.cancelled = None;
+            }),
+        }
+    }
+
+    pub(crate) fn has_victim(&self) -> bool {
+        self.0.victim.is_some()
+    }
+
+    pub(crate) fn at(&self, victim: Victim, during: Option<Reason>) -> Error {
+        self.with(|inner| {
+            inner.victim = Some(victim);
+            inner.during = inner.during.take().or(during);
+        })
+    }
+
+    pub(crate) fn joined_by(&self, others: &[Error], more: usize) -> Error {
+        if others.is_empty() && more == 0 {
+            return self.clone();
+        }
+        self.with(|inner| {
+            for other in others {
+                if inner.suppressed.len() < MOST_SUPPRESSED {
+                    inner.suppressed.push(other.clone());
+                } else {
+                    inner.more += 1;
+                }
+            }
+            inner.more += more;
+        })
+    }
+
+    /// True if `other` is this failure or stands among its sources.
+    pub(crate) fn contains(&self, other: &Error) -> bool {
+        if self.same(other) {
+            return true;
+        }
+        let mut next = match &self.0.what {
+            What::Failed(source) => Some(&**source as &(dyn StdError + 'static)),
+            _ => None,
+        };
+        while let Some(error) = next {
+            if let Some(ours) = error.downcast_ref::<Error>() {
+                return ours.contains(other);
+            }
+            next = inner_of_io(error).or_else(|| error.source());
+        }
+        false
+    }
+}
+
+/// How many later failures an error carries along.
+pub(crate) const MOST_SUPPRESSED: usize = 32;
+
+/// `io::Error::source` skips the error it wraps; this does not.
+fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    let io = error.downcast_ref::<std::io::Error>()?;
+    io.get_ref().map(|e| e as &(dyn StdError + 'static))
+}
+
+/// The first Cancelled among the sources. An error of ours on the way decides
+/// by its own kind: what was a failure below stays one.
+pub(crate) fn find_cancelled(error: &(dyn StdError + 'static)) -> Option<Cancelled> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(told) = error.downcast_ref::<Cancelled>() {
+            return Some(told.clone());
+        }
+        if let Some(ours) = error.downcast_ref::<Error>() {
+            return ours.cancelled().cloned();
+        }
+        next = inner_of_io(error).or_else(|| error.source());
+    }
+    None
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.what {
+            What::Cancelled(told) => told.fmt(f),
+            What::Stopped(reason) => {
+                match self.job_name() {
+                    Some(name) => write!(f, "{name} was cancelled")?,
+                    None => f.write_str("what was waited for was cancelled")?,
+                }
+                write!(f, ": {reason}")
+            }
+            What::TimedOut {
+                after,
+                reason,
+                virtual_time,
+            } => {
+                f.write_str(self.job_name().unwrap_or("it"))?;
+                f.write_str(" timed out")?;
+                if let Some(after) = after {
+                    write!(f, " after {after:?}")?;
+                }
+                if *virtual_time {
+                    f.write_str(" of virtual time")?;
+                }
+                if let Some(text) = reason.text() {
+                    write!(f, ": {text}")?;
+                }
+                Ok(())
+            }
+            What::Failed(source) => source.fmt(f),
+            What::Panicked { words, .. } => {
+                match self.job_name() {
+                    Some(name) => write!(f, "{name} panicked: {words}")?,
+                    None => write!(f, "panicked: {words}")?,
+                }
+                Ok(())
+            }
+        }?;
+        match self.suppressed_count() {
+            0 => Ok(()),
+            n => write!(f, " (and {n} more)"),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        out.field("kind", &self.kind());
+        match &self.0.what {
+            What::Failed(source) => out.field("error", source),
+            What::Panicked { words, .. } => out.field("words", words),
+            _ => out.field("reason", &self.reason()),
+        };
+        if let Some(victim) = &self.0.victim {
+            out.field("job", &format_args!("{} {}", victim.name, victim.id));
+        }
+        if let Some(during) = self.during() {
+            out.field("during", during);
+        }
+        if self.suppressed_count() > 0 {
+            out.field("suppressed", &self.suppressed());
+        }
+        out.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.0.what {
+            What::Cancelled(told) => Some(told),
+            // Shown in our place by Display, so what comes next is its source.
+            What::Failed(source) => match &self.0.cancelled {
+                Some(told) => Some(told),
+                None => source.source(),
+            },
+            _ => None,
+        }
+    }
+}
+
+impl From<Cancelled> for Error {
+    fn from(told: Cancelled) -> Self {
+        Error::make(ErrorKind::Cancelled, What::Cancelled(told))
+    }
+}
+
+impl From<BoxError> for Error {
+    fn from(boxed: BoxError) -> Self {
+        Error::from_boxed(boxed)
+    }
+}
+
+macro_rules! from_std {
+    ($($name:ty),* $(,)?) => {$(
+        impl From<$name> for Error {
+            fn from(error: $name) -> Self {
+                Error::from_boxed(Box::new(error))
+            }
+        }
+    )*};
+}
+
+from_std!(
+    std::io::Error,
+    fmt::Error,
+    std::num::ParseIntError,
+    std::num::ParseFloatError,
+    std::num::TryFromIntError,
+    std::str::Utf8Error,
+    std::str::ParseBoolError,
+    std::string::FromUtf8Error,
+    std::char::ParseCharError,
+    std::net::AddrParseError,
+    std::env::VarError,
+    std::time::SystemTimeError,
+    std::sync::mpsc::RecvError,
+    std::sync::mpsc::TryRecvError,
+    std::array::TryFromSliceError,
+);
+
+/// Turns any error into ours, so that `?` works on it in a body.
+pub trait OrFail<T> {
+    /// `Err(e)` becomes an [`Error`] of kind `Failed`, or `Cancelled` if a
+    /// [`Cancelled`] stands among its sources.
+    fn or_fail(self) -> Result<T>;
+}
+
+impl<T, E: Into<BoxError>> OrFail<T> for std::result::Result<T, E> {
+    fn or_fail(self) -> Result<T> {
+        self.map_err(|e| Error::from_boxed(e.into()))
+    }
+}

@@ -1,0 +1,44 @@
+//! What the model needs from an executor.
+//!
+//! A host comes in two sorts. One that *queues* gets [`Turn`]s, keeps them as
+//! it likes and runs each once. One that *lends* (tokio) gets each task once,
+//! as a [`Body`]: a future that it polls under its own waker; from then on the
+//! task is woken through that waker. A host is never called under a lock of
+//! ours.
+
+use std::task::Waker;
+use std::time::Instant;
+
+pub use crate::task::run::{Body, Ready, Turn};
+pub use crate::time::queue::{TimerKey, TimerQueue};
+
+/// What the model needs from an executor.
+pub trait Host: Send + Sync + 'static {
+    /// A new task. A lending host calls [`Turn::into_body`] and polls that; a
+    /// queueing one keeps the turn and runs it later, never inside this call.
+    fn start(&self, turn: Turn);
+
+    /// Woken tasks, to be run later, never inside this call. Not called on a
+    /// lending host.
+    fn schedule(&self, ready: Ready);
+
+    /// True if tasks are polled under the executor's own wakers.
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Wakes `waker` at `at` or after it. Equal instants in order of the call.
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey;
+
+    /// Gives a timer up. The waker comes back if it has not been woken: that
+    /// is how firing and giving up are told apart, once.
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
+
+    /// True if the clock is not the system's; errors then say so.
+    fn virtual_time(&self) -> bool {
+        false
+    }
+}

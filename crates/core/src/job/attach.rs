@@ -1,0 +1,103 @@
+//! Linking a child below its parent, and being refused.
+
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::header::{CLOSED, Header};
+use super::state;
+
+/// Why a child was not attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The parent is cancelled.
+    Cancelled,
+    /// The parent has ended, is closed, or has only services left.
+    Ended,
+    /// The parent has as many children as one job may have.
+    TooMany,
+}
+
+/// Links `child` below `parent`. A task is refused by a parent that is
+/// cancelled, closed or ended; a scope is born marked in a cancelled one (a
+/// shield is not).
+///
+/// Race with a cancel of the parent: the mark comes before the walker's lock.
+/// Attached before that lock: the walker finds the child. After: we see the
+/// mark. Modelled in `attach_vs_cancel`.
+///
+/// # Safety
+/// `child` is fresh: made with this parent and seen by nobody else.
+pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Result<(), Refusal> {
+    let born = child.state.peek();
+    let counted = born.has(state::COUNTED);
+    if !counted {
+        // `loose` lives in the cold part, which is made outside the lock.
+        parent.with_cold(|_, _| {});
+    }
+    let _locked = parent.lock();
+    let mut st = parent.state.load();
+    if !st.has(state::HAS_KIDS) {
+        // From now on whoever changes the parent's word knows of a child.
+        st = parent.state.add(state::HAS_KIDS);
+    }
+    // SAFETY: H1, we hold the parent's lock.
+    let kids = unsafe { parent.kids.get() };
+    let task = child.is_task();
+    if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
+        return Err(Refusal::Ended);
+    }
+    if st.effective() {
+        if task {
+            return Err(Refusal::Cancelled);
+        }
+        if !born.has(state::SHIELD) {
+            let origin = if st.has(state::ENTRY) {
+                ptr::from_ref(parent).cast_mut()
+            } else {
+                parent.origin.load(Relaxed)
+            };
+            child.origin.store(origin, Relaxed);
+            child.state.add(state::CANCELLED);
+        }
+    }
+    let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
+    if task && kids.saturating_sub(1).saturating_add(loose) >= most {
+        return Err(Refusal::TooMany);
+    }
+    // SAFETY: H1, the parent's lock guards its list, its count and the
+    // siblings' links; the head is alive (H2).
+    unsafe {
+        let head = parent.first.get();
+        child.next.set(head);
+        if let Some(head) = head.as_ref() {
+            head.prev.set(child);
+        }
+        parent.first.set(child);
+        if counted {
+            parent.kids.set(kids + 1);
+        } else if let Some(cold) = parent.cold_under_lock() {
+            cold.loose += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Takes `child` out of its parent's list.
+///
+/// # Safety
+/// `parent` is the child's parent, the child is linked, and the caller holds
+/// the parent's lock.
+pub(crate) unsafe fn unlink(parent: &Header, child: &Header) {
+    // SAFETY: H1 and H2: the parent's lock guards all of these links, and the
+    // siblings are alive while they are listed.
+    unsafe {
+        let (prev, next) = (child.prev.get(), child.next.get());
+        match prev.as_ref() {
+            Some(prev) => prev.next.set(next),
+            None => parent.first.set(next),
+        }
+        if let Some(next) = next.as_ref() {
+            next.prev.set(prev);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The part of a job that most jobs never need: made on first use, reached
+//! under the job's lock, freed with the cell.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::failures::Failures;
+use super::list::List;
+use crate::cancel::hook::HookCell;
+use crate::cancel::patience::Patience;
+use crate::cancel::reason::ReasonData;
+use crate::cancel::sweep::SweepKey;
+use crate::error::Error;
+use crate::time::alarm::Alarm;
+use crate::tree::Tree;
+
+#[derive(Default)]
+pub(crate) struct Cold {
+    pub(crate) name: Option<Cow<'static, str>>,
+    /// When the scope's own deadline passes.
+    pub(crate) deadline: Option<Instant>,
+    /// What the deadline's reason says.
+    pub(crate) deadline_text: Option<Cow<'static, str>>,
+    /// How long the deadline was when it was set.
+    pub(crate) limit: Option<Duration>,
+    /// The timer set for the deadline, or for a shield's budget.
+    pub(crate) alarm: Option<Alarm>,
+    /// A shield's budget, and since when it holds a cancel back.
+    pub(crate) budget: Option<Duration>,
+    pub(crate) held_since: Option<Instant>,
+    /// Why, if the cancel entered here.
+    pub(crate) reason: Option<Arc<ReasonData>>,
+    /// What has failed so far: child tasks and the body.
+    pub(crate) failures: Failures,
+    /// The decided error of a job that ended failed.
+    pub(crate) outcome: Option<Error>,
+    /// Wakers of our leaves that are polled under wakers not the job's own.
+    pub(crate) leaves: List<Waker>,
+    /// Wakers of observers that wait for the end.
+    pub(crate) joiners: List<Waker>,
+    /// Callbacks for the cancel or the end.
+    pub(crate) hooks: List<Arc<HookCell>>,
+    /// How many ignore guards are held.
+    pub(crate) guards: u32,
+    /// Linked children that do not hold the job open: services and lazy tasks
+    /// that have not been started.
+    pub(crate) loose: u32,
+    pub(crate) patience: Option<Patience>,
+    /// When this cancel is looked at again, if it is on the sweeper's list.
+    pub(crate) sweep: Option<SweepKey>,
+    /// For a failure whose report the handle owes: where to report it.
+    pub(crate) reporter: Option<Tree>,
+}

@@ -1,0 +1,445 @@
+//! How a job ends: the body goes, the last child goes, the outcome is
+//! decided once, the job leaves the tree, and its parent may be next. A chain
+//! of any length is a loop, never a recursion.
+//!
+//! The race of the last child with the body is decided by one integer under
+//! the job's lock, the body counted in it: `last_child_vs_body_end`.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use super::attach::unlink;
+use super::header::{CLOSED, Header, JobRef};
+use super::kind::JobKind;
+use super::names;
+use super::state;
+use crate::cancel::reason::{Reason, ReasonKind};
+use crate::cancel::walk::{self, Why};
+use crate::context;
+use crate::error::Error;
+use crate::observe::{Count, EventKind, JobState};
+use crate::task::cell;
+use crate::unwind::contained;
+
+/// How a body ended.
+pub(crate) enum BodyEnd {
+    /// With a value, which is in the cell.
+    Value,
+    /// With an error, or a panic.
+    Failed(Error),
+    /// It was never polled.
+    Unpolled,
+    /// Its future was dropped half-way.
+    Forced,
+}
+
+/// What the last of body, children and leases leaves to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Others are still there.
+    Open,
+    /// Only services and unstarted tasks are left: stop them.
+    Loose,
+    /// Nothing: end it.
+    Nothing,
+}
+
+/// Is this error the cancellation that has reached `h`? Its origin is the
+/// job's own, or one further up the chain of origins.
+///
+/// # Safety
+/// The caller is inside `h`, or its ender before unlinking.
+pub(crate) unsafe fn reached(h: &Header, error: &Error) -> bool {
+    let Some(told) = error.cancelled() else {
+        return false;
+    };
+    let wanted = told.origin();
+    // A shield is not marked, and what it lets through late comes from above.
+    // SAFETY: linked by the caller's promise; origins are ancestors (H3).
+    let mut at = unsafe {
+        h.origin()
+            .or_else(|| walk::first_cancelled_above(h).and_then(|above| above.origin()))
+    };
+    while let Some(origin) = at {
+        if origin.id == wanted {
+            return true;
+        }
+        // SAFETY: as above.
+        at = unsafe { origin.parent().and_then(|parent| parent.origin()) };
+    }
+    false
+}
+
+/// The body of a task is over, and its future is gone.
+pub(crate) fn body_over(h: &Header, how: BodyEnd) {
+    // SAFETY: the body counts among the kids, so it has not ended.
+    let tree = unsafe { h.tree() };
+    match how {
+        BodyEnd::Value => {
+            h.state.add(state::OUTPUT | state::BODY_DONE);
+        }
+        BodyEnd::Unpolled => {
+            h.state.add(state::BODY_DONE);
+        }
+        BodyEnd::Forced => {
+            h.state.add(state::BODY_DONE | state::FORCED);
+            tree.counters.add(Count::ForceDropped);
+        }
+        BodyEnd::Failed(error) => {
+            // SAFETY: linked.
+            if !unsafe { reached(h, &error) } {
+                record_own(h, &error);
+                fail_children(h);
+            }
+            h.state.add(state::BODY_DONE);
+        }
+    }
+    crate::cancel::guard::lapse(h);
+    body_gone(h);
+}
+
+/// The body of `h` failed: what it started is cancelled.
+pub(crate) fn fail_children(h: &Header) {
+    if h.state.load().has(state::HAS_KIDS) {
+        let mut why = Why::new(ReasonKind::BodyFailed, h.site());
+        why.culprit = Some((h.id, names::name_of(h)));
+        walk::cancel(h, why);
+    }
+}
+
+/// Records the body's own failure, which is not a cancellation.
+pub(crate) fn record_own(h: &Header, error: &Error) {
+    let error = if error.is_cancelled() {
+        error.as_failure()
+    } else {
+        error.clone()
+    };
+    let error = if error.has_victim() {
+        error
+    } else {
+        let during = h.reason();
+        // SAFETY: the body is ending, so the job is linked.
+        error.at(unsafe { names::victim(h) }, during)
+    };
+    h.with_cold(|cold, _| cold.failures.record(error, false));
+}
+
+/// Gives up the body's share of the count. May end the job and ancestors.
+pub(crate) fn body_gone(h: &Header) {
+    match release_count(h, true) {
+        Left::Open => {}
+        Left::Loose => stop_loose(h),
+        Left::Nothing => end_chain(h),
+    }
+}
+
+fn release_count(h: &Header, counted: bool) -> Left {
+    let _locked = h.lock();
+    release_count_locked(h, counted)
+}
+
+/// One of body, children or leases is gone.
+pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
+    // SAFETY: H1, the caller holds the lock.
+    unsafe {
+        let mut kids = h.kids.get();
+        let mut loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
+        if counted {
+            debug_assert!(
+                kids != 0 && kids != CLOSED,
+                "job {} was left too often",
+                h.id
+            );
+            kids -= 1;
+            if kids == 0 {
+                kids = CLOSED;
+            }
+            h.kids.set(kids);
+        } else {
+            loose -= 1;
+            if let Some(cold) = h.cold_under_lock() {
+                cold.loose = loose;
+            }
+        }
+        match (kids, loose) {
+            (CLOSED, 0) => Left::Nothing,
+            (CLOSED, _) if counted => Left::Loose,
+            _ => Left::Open,
+        }
+    }
+}
+
+/// True if nothing holds the job open any more: for its poller.
+pub(crate) fn nothing_left(h: &Header) -> bool {
+    let _locked = h.lock();
+    // SAFETY: H1, under the lock.
+    let kids = unsafe { h.kids.get() };
+    kids == CLOSED && h.cold_under_lock().is_none_or(|cold| cold.loose == 0)
+}
+
+/// The body and every ordinary child have ended: services and lazy tasks that
+/// nobody started are cancelled, all at once.
+pub(crate) fn stop_loose(h: &Header) {
+    let mut loose = Vec::new();
+    {
+        let _locked = h.lock();
+        // SAFETY: H1 and H2, under the lock.
+        let mut next = unsafe { h.first.get().as_ref() };
+        while let Some(child) = next {
+            if !child.state.load().has(state::COUNTED) {
+                loose.push(JobRef::from_header(child));
+            }
+            // SAFETY: as above.
+            next = unsafe { child.next.get().as_ref() };
+        }
+    }
+    for child in loose {
+        walk::cancel(&child, Why::new(ReasonKind::ScopeEnded, child.site()));
+    }
+}
+
+/// Ends `h` and every ancestor for which it was the last.
+pub(crate) fn end_chain(h: &Header) {
+    let mut next = Some(std::ptr::from_ref(h));
+    while let Some(h) = next {
+        // SAFETY: each is ours to end and linked until we unlink it.
+        next = unsafe { end_one(&*h, None) };
+    }
+}
+
+/// A scope's poller ends its own node; its failures have been looked at.
+pub(crate) fn end_scope(h: &Header, failed: bool) {
+    // SAFETY: the poller found nothing left, so it is the one ender.
+    if let Some(next) = unsafe { end_one(h, Some(failed)) } {
+        // SAFETY: the scope was the last of its parent.
+        end_chain(unsafe { &*next });
+    }
+}
+
+/// Ends one job; the answer is the parent if that is next.
+///
+/// # Safety
+/// The caller is the one ender: it saw [`Left::Nothing`].
+unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
+    crate::cancel::hook::run_end_hooks(h);
+
+    // 1. The failure, before the end is visible to anybody.
+    let error = match scope_failed {
+        Some(_) => None,
+        None => h.if_cold(|cold, _| cold.failures.decide()).flatten(),
+    };
+    let failed = scope_failed.unwrap_or(error.is_some());
+    let mut unheard = None;
+    if let Some(error) = error {
+        h.with_cold(|cold, _| cold.outcome = Some(error.clone()));
+        match parent {
+            Some(parent) if h.is_task() && !parent.state.load().has(state::SUPERVISOR) => {
+                child_failed(parent, h, &error);
+            }
+            Some(_) => unheard = Some(error),
+            // The root is a supervisor and has no body that could fail.
+            None => {}
+        }
+    }
+    if unheard.is_some() {
+        h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
+    }
+    // SAFETY: still linked.
+    unsafe { h.keep_reason() };
+
+    // 2. The end: from here on visible.
+    let owed = if unheard.is_some() {
+        state::UNREPORTED
+    } else {
+        0
+    };
+    let st = h.state.end(failed, owed);
+    if st.has(state::HOLD) {
+        // Somebody reads our parent under our lock.
+        drop(h.lock());
+    }
+    if let (Some(error), false) = (&unheard, st.has(state::HANDLE)) {
+        tree.report_failure(error);
+    }
+    let waiter = if st.has(state::WAITER) {
+        // SAFETY: H4, the slot is the ender's.
+        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+    } else {
+        None
+    };
+    if st.has(state::OUTPUT) && !st.has(state::HANDLE) {
+        let _none = context::leave();
+        // SAFETY: C2, no handle: the output is the ender's.
+        unsafe { cell::drop_output(h) };
+    }
+    let joiners = take_joiners(h, st.has(state::HAS_JOINERS));
+    if st.has(state::ENTRY) {
+        tree.sweeper.forget(tree, h);
+    }
+
+    // 3. Counted and told while the tree is certainly there.
+    let (count, to) = if failed {
+        (Count::Failed, JobState::Failed)
+    } else if st.has(state::STOPPED) {
+        (Count::Cancelled, JobState::Cancelled)
+    } else {
+        (Count::Completed, JobState::Completed)
+    };
+    tree.counters.add(count);
+    for _ in waiter.iter().chain(&joiners) {
+        tree.counters.add(Count::WaiterWoken);
+        tree.emit(h.id, EventKind::WaitWake);
+    }
+    tree.emit(h.id, EventKind::State { to });
+    tree.emit(h.id, EventKind::Finalize);
+
+    // 4. Out of the tree.
+    let mut next = None;
+    let mut poller = None;
+    let mut stop = None;
+    match parent {
+        Some(parent) => {
+            let _locked = parent.lock();
+            // SAFETY: linked, and we hold the parent's lock.
+            unsafe { unlink(parent, h) };
+            note_cut_short(parent, h, st);
+            let counted = h.state.load().has(state::COUNTED);
+            match release_count_locked(parent, counted) {
+                Left::Open => {}
+                Left::Loose => stop = Some(JobRef::from_header(parent)),
+                Left::Nothing => {
+                    // Decided under the lock in which it was closed: its
+                    // poller, if it has one, cannot leave meanwhile.
+                    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
+                    if inline && !parent.state.load().has(state::BODY_DONE) {
+                        // SAFETY: H1, under the parent's lock.
+                        poller = cell::slot(parent).and_then(|slot| unsafe { slot.take() });
+                    } else {
+                        next = Some(std::ptr::from_ref(parent));
+                    }
+                }
+            }
+        }
+        None => {
+            // The root: the tree may go with its last handle.
+            let retired = tree.retire();
+            wake_all(waiter, joiners, None);
+            // SAFETY: the tree's reference, given back once.
+            unsafe { Header::release(h) };
+            drop(retired);
+            return None;
+        }
+    }
+    // SAFETY: the tree's reference, given back once (H6).
+    unsafe { Header::release(h) };
+    wake_all(waiter, joiners, poller);
+    if let Some(parent) = stop {
+        stop_loose(&parent);
+    }
+    next
+}
+
+fn wake_all(waiter: Option<Waker>, joiners: Vec<Waker>, poller: Option<Waker>) {
+    for waker in waiter.into_iter().chain(joiners).chain(poller) {
+        contained(move || waker.wake());
+    }
+}
+
+fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
+    let mut all = Vec::new();
+    if any {
+        h.if_cold(|cold, _| {
+            while let Some(waker) = cold.joiners.pop() {
+                all.push(waker);
+            }
+        });
+    }
+    all
+}
+
+/// A child task failed and its parent is fail-fast: the failure is recorded,
+/// and the siblings and the parent's body are cancelled.
+fn child_failed(parent: &Header, child: &Header, error: &Error) {
+    let recorded = error.clone();
+    parent.with_cold(|cold, st| {
+        let after_deadline = st.has(state::ENTRY)
+            && cold
+                .reason
+                .as_ref()
+                .is_some_and(|reason| reason.kind == ReasonKind::Deadline);
+        cold.failures.record(recorded, after_deadline);
+    });
+    let mut why = Why::new(ReasonKind::ChildFailed, child.site());
+    why.culprit = Some((child.id, names::name_of(child)));
+    walk::cancel(parent, why);
+}
+
+/// Under the parent's lock: did a cancellation that the child did not bring
+/// upon itself cut it short?
+fn note_cut_short(parent: &Header, child: &Header, st: state::Snapshot) {
+    let cut = child.is_task()
+        && st.has(state::STOPPED)
+        && !st.has(state::OUTPUT | state::ENTRY | state::SERVICE);
+    if !cut {
+        return;
+    }
+    let above = parent.state.load();
+    let bit = if !above.has(state::ENTRY) {
+        state::CUT_ABOVE
+    } else {
+        let deadline = parent.cold_under_lock().is_some_and(|cold| {
+            cold.reason
+                .as_ref()
+                .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
+        });
+        if !deadline {
+            return;
+        }
+        state::CUT_OWN
+    };
+    if !above.has(bit) {
+        parent.state.add(bit);
+    }
+}
+
+/// How the decided outcome of an ended job reads.
+pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
+    let st = h.state.load();
+    debug_assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
+    if st.has(state::FAILED) {
+        let error = h.if_cold(|cold, _| cold.outcome.clone()).flatten();
+        (JobState::Failed, error, None)
+    } else if st.has(state::STOPPED) {
+        (JobState::Cancelled, None, h.reason())
+    } else {
+        (JobState::Completed, None, None)
+    }
+}
+
+/// Hands a failure that the handle owed to the failure hook.
+#[track_caller]
+pub(crate) fn report_owed(h: &Header) {
+    if !h.state.remove(state::UNREPORTED).has(state::UNREPORTED) {
+        return;
+    }
+    let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
+    if let Some((Some(error), Some(tree))) = owed {
+        tree.shared().report_failure(&error);
+    }
+}
+
+/// The handle took the outcome: nothing is owed any more.
+pub(crate) fn outcome_taken(h: &Header) {
+    if h.state.peek().has(state::UNREPORTED) {
+        h.state.remove(state::UNREPORTED);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
+    }
+}
+
+/// Polls since birth, for observers.
+pub(crate) fn polls(h: &Header) -> u32 {
+    h.polls.load(Relaxed)
+}

@@ -1,0 +1,315 @@
+//! [`Job`]: an observer of any job. Dropping it does nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::end;
+use super::header::{Header, JobRef, Site};
+use super::id::JobId;
+use super::kind::JobKind;
+use super::list::Key;
+use super::names;
+use super::outcome::Outcome;
+use super::state;
+use crate::cancel::point::{self, Yielded};
+use crate::cancel::reason::{Reason, ReasonKind};
+use crate::cancel::wait::{Wait, WaitKind};
+use crate::cancel::walk::{self, Why};
+use crate::context;
+use crate::error::Cancelled;
+use crate::observe::{Count, EventKind, JobState};
+
+/// An observer of a job: look at it, wait for it, cancel it. Cloning and
+/// dropping it change nothing.
+///
+/// | state | body | children | cancelled |
+/// |---|---|---|---|
+/// | `New` | not polled yet | none | no |
+/// | `Active` | runs or waits | any | no |
+/// | `Completing` | over | some live | no |
+/// | `Cancelling` | any | any | yes |
+/// | `Completed`, `Failed`, `Cancelled` | over | none | decided |
+#[derive(Clone)]
+pub struct Job(JobRef);
+
+impl Job {
+    pub(crate) fn new(job: JobRef) -> Job {
+        Job(job)
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> JobId {
+        self.0.id
+    }
+
+    /// The name it was given, or one made of its kind and spawn site.
+    pub fn name(&self) -> String {
+        names::name_of(&self.0)
+    }
+
+    /// What sort of job it is.
+    pub fn kind(&self) -> JobKind {
+        self.0.kind()
+    }
+
+    /// Where it was spawned or opened.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.0.site()
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> JobState {
+        state_of(&self.0)
+    }
+
+    /// True if it has ended.
+    pub fn is_ended(&self) -> bool {
+        self.0.state.load().ended()
+    }
+
+    /// True once it has been cancelled, shielded or not. One atomic load.
+    pub fn cancel_requested(&self) -> bool {
+        self.0.state.peek().has(state::CANCELLED)
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn reason(&self) -> Option<Reason> {
+        self.0.reason()
+    }
+
+    /// Cancels the job and everything below it: each is told at its next
+    /// cancellation point. True exactly if this call moved it.
+    ///
+    /// Any thread, any number of times. Nothing is polled or dropped inside
+    /// this call.
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        cancel_asked(&self.0, why.into(), Location::caller())
+    }
+
+    /// Its parent; none for the root and for a job that has ended.
+    pub fn parent(&self) -> Option<Job> {
+        self.0.parent_from_outside().map(Job)
+    }
+
+    /// Waits for the job to end, and leaves it alone.
+    ///
+    /// # Cancellation
+    /// A *point*. The outer `Err` is only ever the waiter's own; the job goes
+    /// on, and its outcome can still be had.
+    #[track_caller]
+    pub fn join(&self) -> Join {
+        Join::new(self.0.clone(), Location::caller())
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_job(f, "Job", &self.0)
+    }
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Job) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Job {}
+
+pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> fmt::Result {
+    let mut out = f.debug_struct(what);
+    out.field("id", &h.id)
+        .field("name", &names::name_of(h))
+        .field("state", &state_of(h));
+    if let Some(tree) = walk::pin(h)
+        && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
+    {
+        let now = tree.host.now();
+        match at.checked_duration_since(now) {
+            Some(left) => out.field("deadline_in", &left),
+            None => out.field("deadline_passed", &now.duration_since(at)),
+        };
+    }
+    out.finish()
+}
+
+pub(crate) fn state_of(h: &Header) -> JobState {
+    let st = h.state.load();
+    if st.ended() {
+        if st.has(state::FAILED) {
+            JobState::Failed
+        } else if st.has(state::STOPPED) {
+            JobState::Cancelled
+        } else {
+            JobState::Completed
+        }
+    } else if st.has(state::CANCELLED) {
+        JobState::Cancelling
+    } else if st.has(state::BODY_DONE) {
+        JobState::Completing
+    } else if h.is_task() && end::polls(h) == 0 {
+        JobState::New
+    } else {
+        JobState::Active
+    }
+}
+
+pub(crate) fn cancel_asked(
+    h: &Header,
+    text: Cow<'static, str>,
+    site: &'static Location<'static>,
+) -> bool {
+    let mut why = Why::new(ReasonKind::Asked, site);
+    if !text.is_empty() {
+        why.text = Some(text);
+    }
+    walk::cancel(h, why)
+}
+
+/// The outcome of an ended job, without its value.
+pub(crate) fn untyped(h: &Header) -> Outcome<()> {
+    match end::decided(h) {
+        (JobState::Failed, Some(error), _) => Outcome::Failed(error),
+        (JobState::Failed, None, _) => Outcome::Failed(crate::error::Error::msg(
+            "it failed, and its error was taken",
+        )),
+        (JobState::Cancelled, _, Some(reason)) => Outcome::Cancelled { reason, late: None },
+        (JobState::Cancelled, _, None) => {
+            unreachable!("cancelled without a reason: {:?}", h.state.load())
+        }
+        _ => Outcome::Completed(()),
+    }
+}
+
+/// Waits for the end of a job: [`Job::join`] and [`Task::join`](super::Task::join).
+#[must_use = "futures do nothing unless awaited"]
+pub struct Join {
+    job: JobRef,
+    listed: Option<Key>,
+    wait: Wait,
+    yielded: Yielded,
+    site: Site,
+    fresh: bool,
+}
+
+impl Join {
+    pub(crate) fn new(job: JobRef, site: &'static Location<'static>) -> Join {
+        Join {
+            job,
+            listed: None,
+            wait: Wait::new(),
+            yielded: Yielded::default(),
+            site: Site::of(site),
+            fresh: true,
+        }
+    }
+
+    fn unlist(&mut self) {
+        self.wait.over();
+        if let Some(key) = self.listed.take()
+            && let Some(waker) = self
+                .job
+                .if_cold(|cold, _| cold.joiners.remove(key))
+                .flatten()
+        {
+            if let Some(tree) = walk::pin(&self.job) {
+                tree.counters.add(Count::WaiterRemoved);
+            }
+            drop(waker);
+        }
+    }
+}
+
+impl Future for Join {
+    type Output = Result<Outcome<()>, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded)) {
+            this.unlist();
+            return Poll::Ready(Err(told));
+        }
+        if std::mem::take(&mut this.fresh) {
+            start_if_lazy(&this.job);
+            if let Some(error) = waits_for_itself(&this.job, this.site) {
+                return Poll::Ready(Ok(Outcome::Failed(error)));
+            }
+        }
+        if this.job.state.load().ended() {
+            this.wait.over();
+            this.listed = None;
+            return Poll::Ready(Ok(untyped(&this.job)));
+        }
+        let waker = cx.waker().clone();
+        let (added, key, old) = this.job.with_cold(|cold, _| {
+            if let Some(key) = this.listed
+                && let Some(kept) = cold.joiners.get_mut(key)
+            {
+                return (false, Some(key), Some(std::mem::replace(kept, waker)));
+            }
+            // The ender takes the list after ENDED, under this lock; so look
+            // at the word again in it. Modelled in `waiter_add_vs_end`.
+            if this.job.state.add(state::HAS_JOINERS).ended() {
+                return (false, None, Some(waker));
+            }
+            (true, Some(cold.joiners.push(waker)), None)
+        });
+        drop(old);
+        this.listed = key;
+        if key.is_none() {
+            this.wait.over();
+            return Poll::Ready(Ok(untyped(&this.job)));
+        }
+        if added && let Some(tree) = walk::pin(&this.job) {
+            tree.counters.add(Count::WaiterRegistered);
+            tree.emit(this.job.id, EventKind::WaitRegister);
+        }
+        this.wait.pending(cx.waker(), WaitKind::Join, this.site);
+        Poll::Pending
+    }
+}
+
+impl Drop for Join {
+    fn drop(&mut self) {
+        self.unlist();
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_job(f, "Join", &self.job)
+    }
+}
+
+/// A job that waits for itself or for an ancestor waits for ever: say so.
+pub(crate) fn waits_for_itself(target: &Header, site: Site) -> Option<crate::error::Error> {
+    context::with(|cx| {
+        let mut at = cx.current()?;
+        while at.depth > target.depth {
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { at.parent() }?;
+        }
+        std::ptr::eq(at, target).then(|| {
+            let place = site.location();
+            crate::error::Error::msg(format!(
+                "{} waits for {} at {}:{}, which cannot end before it: \
+                 wait for it from outside, or cancel it instead",
+                cx.current().map(names::name_of).unwrap_or_default(),
+                names::name_of(target),
+                place.file(),
+                place.line(),
+            ))
+        })
+    })
+}
+
+/// Awaiting or joining a lazy task starts it.
+pub(crate) fn start_if_lazy(h: &Header) {
+    if h.state.peek().has(state::LAZY) {
+        super::spawn::start_lazy(h);
+    }
+}

@@ -1,0 +1,472 @@
+//! The header of a job: 128 bytes at the start of every cell, the same for
+//! tasks, scopes and the root. Who may touch which field is said here once;
+//! `SAFETY` comments elsewhere cite these rules.
+//!
+//! - **H1** Fields marked \[lock\] are touched under this job's lock, those
+//!   marked \[parent's lock\] under the parent's. At most one job lock is held
+//!   at a time. Under it: links, counts, our own atomics, moving a waker out.
+//!   Never a waker's clone, wake or drop, a hook, a destructor or the host.
+//! - **H2** A child is unlinked only under its parent's lock. Whoever holds
+//!   that lock may touch every listed child without a reference.
+//! - **H3** A linked child keeps its parent, and so every ancestor, alive: no
+//!   reference from child to parent. From inside a job that has not ended the
+//!   chain upwards is read plainly. From outside: [`Header::parent_from_outside`].
+//! - **H4** `ENDED` comes before unlinking, unlinking before the tree's
+//!   reference is let go. After `ENDED` the ender owns the join slot if it saw
+//!   WAITER, and the output if it did not see HANDLE.
+//! - **H5** A parked task does nothing until somebody pushes it. Whoever sets
+//!   BUSY on it owns it, and its `run` link, until the push: no reference is
+//!   needed. `walk` belongs to whoever set the mark.
+//! - **H6** A cell is freed when its count of references is zero. The tree
+//!   (from creation to unlinking), the handle, each observer, each waker and a
+//!   walker hold one each.
+
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::cold::Cold;
+use super::id::JobId;
+use super::kind::JobKind;
+use super::state::{self, Snapshot, State};
+use crate::cancel::reason::{Reason, ReasonData};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain};
+use crate::task::cell::Vtable;
+use crate::tree::Shared;
+
+/// `kids` of a job that takes no more children and waits for none.
+pub(crate) const CLOSED: u32 = u32::MAX;
+
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) state: State,
+    /// H6.
+    refs: AtomicU32,
+    lock: ByteLock,
+    /// What the last pending wait of ours was; written by the poller.
+    pub(crate) wait_kind: AtomicU8,
+    /// Four bits of kind, twelve of tree.
+    place: u16,
+    /// \[lock\] Children that hold this job open, leases, and 1 for the body.
+    pub(crate) kids: Plain<u32>,
+    /// Steps from the root.
+    pub(crate) depth: u32,
+    /// Set before attaching, never changed; valid by H3.
+    parent: *const Header,
+    /// \[parent's lock\]
+    pub(crate) prev: Plain<*const Header>,
+    /// \[parent's lock\]
+    pub(crate) next: Plain<*const Header>,
+    /// \[lock\] The newest child.
+    pub(crate) first: Plain<*const Header>,
+    /// H5.
+    pub(crate) walk: Plain<*const Header>,
+    pub(crate) vtable: &'static Vtable,
+    /// H5: the link of run queues and of the walk's ready chain.
+    pub(crate) run: Plain<*const Header>,
+    /// The job where the mark entered, an ancestor. Written by whoever marks,
+    /// before the mark; null if never marked from above.
+    pub(crate) origin: AtomicPtr<Header>,
+    /// \[lock\] Null until first needed.
+    cold: Plain<*mut Cold>,
+    site: Site,
+    /// When the last turn began, in milliseconds since the tree began.
+    pub(crate) turned: AtomicU32,
+    pub(crate) id: JobId,
+    pub(crate) born: u32,
+    /// Written by the poller only.
+    pub(crate) polls: AtomicU32,
+    /// Where the last pending wait of ours was made; written by the poller.
+    pub(crate) wait_site: AtomicU32,
+    /// Waits of ours that the last poll left pending; written by the poller.
+    pub(crate) waits: AtomicU16,
+    /// How often a point here said Cancelled; written by the poller.
+    pub(crate) told: AtomicU16,
+}
+
+/// Set in `origin` when it holds a kept reason instead of a job.
+const KEPT: usize = 1;
+
+fn untagged(kept: *mut Header) -> *const ReasonData {
+    kept.map_addr(|addr| addr & !KEPT).cast::<ReasonData>()
+}
+
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Header>() == 128 && align_of::<Header>() == 8);
+
+// SAFETY: every field is immutable, atomic, or guarded as H1 to H5 say.
+unsafe impl Send for Header {}
+// SAFETY: as above.
+unsafe impl Sync for Header {}
+
+/// What a new header is made of.
+pub(crate) struct Birth<'a> {
+    /// None for the handle of a refused task, which is in no tree.
+    pub(crate) tree: Option<&'a Shared>,
+    pub(crate) kind: JobKind,
+    pub(crate) parent: Option<&'a Header>,
+    pub(crate) vtable: &'static Vtable,
+    pub(crate) state: u64,
+    pub(crate) refs: u32,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl Birth<'_> {
+    /// What the handle of a refused task points to.
+    pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
+        Birth {
+            tree: None,
+            kind: JobKind::Task,
+            parent: None,
+            vtable: &crate::task::cell::NODE,
+            state,
+            refs: 1,
+            site,
+        }
+    }
+}
+
+impl Header {
+    pub(crate) fn new(birth: Birth<'_>) -> Header {
+        let depth = birth.parent.map_or(0, |p| p.depth + 1);
+        Header {
+            state: State::new(birth.state),
+            refs: AtomicU32::new(birth.refs),
+            lock: ByteLock::new(),
+            wait_kind: AtomicU8::new(0),
+            place: (birth.kind as u16) << 12 | birth.tree.map_or(0xfff, Shared::index),
+            kids: Plain::new(1),
+            depth,
+            parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
+            prev: Plain::new(ptr::null()),
+            next: Plain::new(ptr::null()),
+            first: Plain::new(ptr::null()),
+            walk: Plain::new(ptr::null()),
+            vtable: birth.vtable,
+            run: Plain::new(ptr::null()),
+            origin: AtomicPtr::new(ptr::null_mut()),
+            cold: Plain::new(ptr::null_mut()),
+            site: Site::of(birth.site),
+            turned: AtomicU32::new(0),
+            id: birth.tree.map_or_else(JobId::of_refused, Shared::next_id),
+            born: birth.tree.map_or(0, Shared::millis),
+            polls: AtomicU32::new(0),
+            wait_site: AtomicU32::new(0),
+            waits: AtomicU16::new(0),
+            told: AtomicU16::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        self.lock.lock()
+    }
+
+    pub(crate) fn kind(&self) -> JobKind {
+        JobKind::from_bits((self.place >> 12) as u8)
+    }
+
+    pub(crate) fn is_task(&self) -> bool {
+        self.kind() == JobKind::Task
+    }
+
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.site.location()
+    }
+
+    /// The tree this job belongs to.
+    ///
+    /// # Safety
+    /// The job has not ended, or the caller is its ender and has not let go.
+    pub(crate) unsafe fn tree(&self) -> &Shared {
+        // SAFETY: a living job keeps its root alive (H3), and the root its tree.
+        unsafe { Shared::at(self.place & 0xfff) }
+    }
+
+    /// # Safety
+    /// The caller is inside this job, or otherwise knows that it is linked (H3).
+    pub(crate) unsafe fn parent(&self) -> Option<&Header> {
+        // SAFETY: by H3 the parent outlives the link.
+        unsafe { self.parent.as_ref() }
+    }
+
+    /// The parent, from anywhere; none for the root and for an ended job. The
+    /// ender of this job sees HOLD and waits at our lock before it unlinks.
+    /// Modelled in `parent_lookup_vs_end`.
+    pub(crate) fn parent_from_outside(&self) -> Option<JobRef> {
+        let _locked = self.lock();
+        let seen = self.state.add(state::HOLD);
+        let found = if seen.ended() {
+            None
+        } else {
+            // SAFETY: not ended, and its ender cannot pass our lock: linked (H3).
+            unsafe { self.parent.as_ref() }.map(JobRef::from_header)
+        };
+        self.state.remove(state::HOLD);
+        found
+    }
+
+    /// The job where this job's mark entered the tree; none if not marked.
+    ///
+    /// # Safety
+    /// As for [`Header::parent`].
+    pub(crate) unsafe fn origin(&self) -> Option<&Header> {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED) {
+            None
+        } else if st.has(state::ENTRY) {
+            Some(self)
+        } else {
+            // SAFETY: an ancestor, alive by H3.
+            unsafe { self.origin.load(Ordering::Relaxed).as_ref() }
+        }
+    }
+
+    /// Runs `f` on the cold part, making it first if there is none. `f` runs
+    /// under the lock: H1.
+    pub(crate) fn with_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> R {
+        let mut spare: Option<Box<Cold>> = None;
+        loop {
+            let locked = self.lock();
+            // SAFETY: H1, we hold the lock.
+            let cold = unsafe { self.cold.get() };
+            if !cold.is_null() {
+                // SAFETY: H1; the box lives as long as the header.
+                let answer = f(unsafe { &mut *cold }, self.state.load());
+                drop(locked);
+                return answer;
+            }
+            match spare.take() {
+                // SAFETY: H1, we hold the lock.
+                Some(made) => unsafe { self.cold.set(Box::into_raw(made)) },
+                None => {
+                    drop(locked);
+                    spare = Some(Box::default());
+                }
+            }
+        }
+    }
+
+    /// Runs `f` on the cold part if there is one.
+    pub(crate) fn if_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> Option<R> {
+        let _locked = self.lock();
+        self.cold_under_lock()
+            .map(|cold| f(cold, self.state.load()))
+    }
+
+    /// The cold part, for somebody who holds the lock.
+    #[expect(clippy::mut_from_ref, reason = "guarded by the byte lock, H1")]
+    pub(crate) fn cold_under_lock(&self) -> Option<&mut Cold> {
+        // SAFETY: H1, the caller holds the lock.
+        unsafe { self.cold.get().as_mut() }
+    }
+
+    /// Frees what the header owns beyond itself.
+    ///
+    /// # Safety
+    /// Nobody else has the header any more.
+    pub(crate) unsafe fn free_parts(&self) {
+        // SAFETY: exclusive by the caller's promise.
+        let cold = unsafe { self.cold.get() };
+        if !cold.is_null() {
+            // SAFETY: made by Box::into_raw in `with_cold`.
+            let cold = unsafe { Box::from_raw(cold) };
+            crate::unwind::contained(|| drop(cold));
+        }
+        let kept = self.origin.load(Ordering::Relaxed);
+        if kept.addr() & KEPT != 0 {
+            // SAFETY: made by Arc::into_raw in `keep_reason`.
+            drop(unsafe { Arc::from_raw(untagged(kept)) });
+        }
+    }
+
+    /// At the end of a job that was cancelled from above: keeps the reason,
+    /// since the job it was stored at may be gone by the time somebody asks.
+    /// Nothing to do if nobody is left to ask.
+    ///
+    /// # Safety
+    /// The caller is the ender, and the job is still linked.
+    pub(crate) unsafe fn keep_reason(&self) {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED)
+            || st.has(state::ENTRY)
+            || self.refs.load(Ordering::Relaxed) == 1
+        {
+            return;
+        }
+        // SAFETY: linked by the caller's promise.
+        let Some(origin) = (unsafe { self.origin() }) else {
+            return;
+        };
+        if let Some(Some(reason)) = origin.if_cold(|cold, _| cold.reason.clone()) {
+            let kept = Arc::into_raw(reason)
+                .cast_mut()
+                .cast::<Header>()
+                .map_addr(|addr| addr | KEPT);
+            // Readers from outside look under our lock while we have not ended.
+            let _locked = self.lock();
+            self.origin.store(kept, Ordering::Release);
+        }
+    }
+
+    /// Why this job was cancelled, from anywhere, living or ended.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED) {
+            return None;
+        }
+        if st.has(state::ENTRY) {
+            let data = self.if_cold(|cold, _| cold.reason.clone()).flatten()?;
+            return Some(Reason::new(data, false));
+        }
+        let origin = {
+            let _locked = self.lock();
+            let seen = self.state.add(state::HOLD);
+            let origin = self.origin.load(Ordering::Acquire);
+            let answer = if origin.addr() & KEPT != 0 {
+                let data = untagged(origin);
+                // SAFETY: made by `keep_reason`; lives as long as the header.
+                unsafe { Arc::increment_strong_count(data) };
+                // SAFETY: the reference counted just above.
+                Err(Some(Reason::new(unsafe { Arc::from_raw(data) }, true)))
+            } else if seen.ended() {
+                Err(None)
+            } else {
+                // SAFETY: not ended, and its ender cannot pass our lock, so it
+                // is linked and the origin, an ancestor, is alive (H3).
+                Ok(unsafe { origin.as_ref() }.map(JobRef::from_header))
+            };
+            self.state.remove(state::HOLD);
+            answer
+        };
+        match origin {
+            Err(kept) => kept,
+            Ok(origin) => {
+                let data = origin?.if_cold(|cold, _| cold.reason.clone()).flatten()?;
+                Some(Reason::new(data, true))
+            }
+        }
+    }
+
+    pub(crate) fn add_ref(&self) {
+        let before = self.refs.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            before < u32::MAX / 2,
+            "too many references to job {}",
+            self.id
+        );
+    }
+
+    /// Gives one reference back; the last frees the cell.
+    ///
+    /// # Safety
+    /// The caller owns the reference, and does not touch the header again.
+    pub(crate) unsafe fn release(this: *const Header) {
+        // SAFETY: alive while we own a reference.
+        let h = unsafe { &*this };
+        if h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: H6, the last reference is gone.
+            unsafe { crate::task::cell::free(this) };
+        }
+    }
+
+    /// Every wait of ours inside this job, counted or under a foreign waker,
+    /// is gone: nothing of ours would wake it.
+    pub(crate) fn no_wait_of_ours(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) == 0
+            && !self
+                .if_cold(|cold, _| !cold.leaves.is_empty())
+                .unwrap_or(false)
+    }
+}
+
+/// An owned reference to a job's cell (H6).
+pub(crate) struct JobRef(NonNull<Header>);
+
+// SAFETY: the header is Sync, and freeing it may happen on any thread.
+unsafe impl Send for JobRef {}
+// SAFETY: as above.
+unsafe impl Sync for JobRef {}
+
+impl JobRef {
+    /// A new reference to a living header.
+    pub(crate) fn from_header(h: &Header) -> JobRef {
+        h.add_ref();
+        JobRef(NonNull::from(h))
+    }
+
+    /// Takes over a reference that is already counted.
+    ///
+    /// # Safety
+    /// `h` is alive and one reference of it is the caller's to give.
+    pub(crate) unsafe fn adopt(h: *const Header) -> JobRef {
+        // SAFETY: never null by the caller's promise.
+        JobRef(unsafe { NonNull::new_unchecked(h.cast_mut()) })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const Header {
+        self.0.as_ptr()
+    }
+}
+
+impl std::ops::Deref for JobRef {
+    type Target = Header;
+    fn deref(&self) -> &Header {
+        // SAFETY: we own a reference.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for JobRef {
+    fn clone(&self) -> Self {
+        JobRef::from_header(self)
+    }
+}
+
+impl Drop for JobRef {
+    fn drop(&mut self) {
+        // SAFETY: we own a reference and give it back.
+        unsafe { Header::release(self.as_ptr()) }
+    }
+}
+
+/// A `&'static Location` in four bytes: its distance from a static of ours.
+/// All locations of one program lie in its read-only data.
+#[derive(Clone, Copy)]
+pub(crate) struct Site(pub(crate) u32);
+
+static ANCHOR: u8 = 0;
+
+impl Site {
+    pub(crate) fn of(location: &'static Location<'static>) -> Site {
+        let here = ptr::from_ref(&ANCHOR).addr() as i64;
+        let there = ptr::from_ref(location).expose_provenance() as i64;
+        match i32::try_from(there - here) {
+            Ok(distance) if distance != 0 => Site(distance as u32),
+            // A location in a library loaded far away.
+            _ => Site(0),
+        }
+    }
+
+    pub(crate) fn location(self) -> &'static Location<'static> {
+        if self.0 == 0 {
+            return Location::caller();
+        }
+        let here = ptr::from_ref(&ANCHOR).addr() as i64;
+        let there = (here + i64::from(self.0 as i32)) as usize;
+        // SAFETY: `of` made the distance from a `&'static Location` whose
+        // provenance it exposed, and the anchor does not move.
+        unsafe { &*ptr::with_exposed_provenance::<Location<'static>>(there) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_survives_its_four_bytes() {
+        let here = Location::caller();
+        let back = Site::of(here).location();
+        assert_eq!((back.file(), back.line()), (here.file(), here.line()));
+    }
+}

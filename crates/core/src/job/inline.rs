@@ -1,0 +1,686 @@
+//! Inline scopes: jobs whose body is polled inside the task that opened them.
+//! One future serves scopes, timeouts and shields: what to open, then the
+//! body, then waiting for the children, in one enum.
+//!
+//! What the call returns is decided here, in [`verdict`], and nowhere else.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+
+use super::attach;
+use super::end::{self, Left};
+use super::header::{Birth, CLOSED, Header, JobRef, Site};
+use super::kind::JobKind;
+use super::names;
+use super::outcome::IntoOutcome;
+use super::scope::Scope;
+use super::state;
+use crate::cancel::patience::Patience;
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::wait::{Wait, WaitKind};
+use crate::cancel::walk::{self, Why};
+use crate::cancel::{guard, hook, point};
+use crate::context;
+use crate::error::{Cancelled, Error, Result};
+use crate::observe::{Count, EventKind};
+use crate::task::{cell, run};
+use crate::time::alarm::Alarm;
+use crate::time::sleep::Moment;
+use crate::tree::Shared;
+use crate::unwind::{caught, contained};
+
+/// Makes the body once the scope is there.
+pub trait Open {
+    /// The body.
+    type Body: Future<Output: IntoOutcome>;
+
+    #[doc(hidden)]
+    fn open(self, scope: Scope) -> Self::Body;
+}
+
+/// A closure that takes the scope.
+pub struct WithScope<F>(pub(crate) F);
+
+impl<F, B> Open for WithScope<F>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output: IntoOutcome>,
+{
+    type Body = B;
+
+    fn open(self, scope: Scope) -> B {
+        (self.0)(scope)
+    }
+}
+
+/// A future that needs no scope handed to it.
+pub struct Just<B>(pub(crate) B);
+
+impl<B: Future<Output: IntoOutcome>> Open for Just<B> {
+    type Body = B;
+
+    fn open(self, _: Scope) -> B {
+        self.0
+    }
+}
+
+/// What kind of scope to open.
+pub(crate) struct Setup {
+    pub(crate) kind: JobKind,
+    pub(crate) supervisor: bool,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) limit: Moment,
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What most scopes do not say.
+#[derive(Default)]
+pub(crate) struct More {
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) text: Option<Cow<'static, str>>,
+    pub(crate) patience: Option<Patience>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) cancelled: Option<Cow<'static, str>>,
+}
+
+/// How long a shield may hold a cancel back.
+#[derive(Clone, Copy)]
+pub(crate) enum Budget {
+    For(Duration),
+    /// As long as the patience of the place says for clean-up.
+    Cleanup,
+}
+
+impl Setup {
+    pub(crate) fn new(kind: JobKind, site: &'static Location<'static>) -> Setup {
+        Setup {
+            kind,
+            supervisor: false,
+            site,
+            limit: Moment::Never,
+            more: None,
+        }
+    }
+
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+}
+
+type Value<O> = <<<O as Open>::Body as Future>::Output as IntoOutcome>::Value;
+
+/// How the body ended, for the verdict.
+pub(crate) enum Got<T> {
+    Value(T),
+    /// It returned the cancellation that had reached it, or was dropped idle.
+    Cancelled,
+    /// Its failure is recorded at the node.
+    Failed,
+}
+
+pin_project! {
+    #[project = StageProj]
+    #[project_replace = StageOwn]
+    enum Stage<O: Open> {
+        Start { open: O, setup: Setup },
+        Body { #[pin] body: O::Body },
+        Waiting { got: Got<Value<O>> },
+        Done,
+    }
+}
+
+pin_project! {
+    /// The future of a scope, a timeout or a shield.
+    ///
+    /// # Cancellation
+    /// Opening and leaving it is *not a point* and never yields. Dropping it
+    /// half-way cancels what it started; the enclosing job waits for that.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Inline<O: Open> {
+        #[pin]
+        stage: Stage<O>,
+        node: Option<JobRef>,
+        wait: Wait,
+    }
+
+    impl<O: Open> PinnedDrop for Inline<O> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(node) = this.node.take() {
+                let in_body = matches!(*this.stage, Stage::Body { .. });
+                {
+                    let _entered = context::enter(&node, Waker::noop());
+                    contained(|| this.stage.set(Stage::Done));
+                }
+                abandon(&node, in_body);
+            }
+        }
+    }
+}
+
+impl<O: Open> Inline<O> {
+    pub(crate) fn new(open: O, setup: Setup) -> Inline<O> {
+        Inline {
+            stage: Stage::Start { open, setup },
+            node: None,
+            wait: Wait::new(),
+        }
+    }
+}
+
+impl<O: Open> fmt::Debug for Inline<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => super::handle::debug_job(f, "Inline", node),
+            None => f.write_str("Inline(not opened, or over)"),
+        }
+    }
+}
+
+impl<O: Open> Future for Inline<O> {
+    type Output = Result<Value<O>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if matches!(*this.stage, Stage::Start { .. }) {
+            let StageOwn::Start { open, setup } = this.stage.as_mut().project_replace(Stage::Done)
+            else {
+                unreachable!("looked at just above");
+            };
+            let node = match open_node(setup) {
+                Ok(node) => node,
+                Err(outside) => return Poll::Ready(Err(outside)),
+            };
+            let opened = {
+                let _entered = context::enter(&node, cx.waker());
+                let scope = Scope::new(node.clone());
+                caught(|| open.open(scope))
+            };
+            *this.node = Some(node.clone());
+            match opened {
+                Ok(body) => this.stage.set(Stage::Body { body }),
+                Err(payload) => {
+                    let got = body_failed(&node, &Error::panicked(payload));
+                    leave_body(&node);
+                    this.stage.set(Stage::Waiting { got });
+                }
+            }
+        }
+        let node = this
+            .node
+            .clone()
+            .expect("a scope was polled after it was over");
+        let h: &Header = &node;
+        // SAFETY: being polled, so it has not ended.
+        let tree = unsafe { h.tree() };
+        // Before we look at anything that a wake could tell us of.
+        keep_waker(h, cx.waker());
+        let alarm = check_clock(tree, h);
+        if matches!(*this.stage, Stage::Body { .. })
+            && let Some(got) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
+        {
+            leave_body(h);
+            this.stage.set(Stage::Waiting { got });
+        }
+        let waiting = matches!(*this.stage, Stage::Waiting { .. });
+        if waiting && end::nothing_left(h) {
+            let StageOwn::Waiting { got } = this.stage.as_mut().project_replace(Stage::Done) else {
+                unreachable!("looked at just above");
+            };
+            *this.node = None;
+            this.wait.over();
+            return Poll::Ready(close(&node, got));
+        }
+        set_alarm(tree, h, alarm, cx.waker());
+        let kind = if waiting {
+            WaitKind::Children
+        } else {
+            WaitKind::Scope
+        };
+        this.wait.pending(cx.waker(), kind, Site::of(h.site()));
+        Poll::Pending
+    }
+}
+
+/// Makes the node and links it below the current job.
+fn open_node(setup: Setup) -> Result<JobRef> {
+    let Some(parent) = context::current() else {
+        return Err(Error::msg(format!(
+            "a {} at {}:{} was polled outside every Kinfolk job: run it inside a runtime",
+            setup.kind,
+            setup.site.file(),
+            setup.site.line(),
+        )));
+    };
+    // SAFETY: the current job has not ended.
+    let tree = unsafe { parent.tree() };
+    let mut bits = state::COUNTED;
+    if setup.kind == JobKind::Shield {
+        bits |= state::SHIELD;
+    }
+    if setup.supervisor {
+        bits |= state::SUPERVISOR;
+    }
+    let h = cell::create_node(Birth {
+        tree: Some(tree),
+        kind: setup.kind,
+        parent: Some(&parent),
+        vtable: &cell::NODE,
+        state: bits,
+        // The tree's and the future's.
+        refs: 2,
+        site: setup.site,
+    });
+    // SAFETY: fresh; one reference for us.
+    let node = unsafe { JobRef::adopt(h) };
+    let limit = setup.limit;
+    if let Some(at) = limit.fix(tree.host.now()) {
+        node.with_cold(|cold, _| {
+            cold.deadline = Some(at);
+            if let Moment::After(wait) = limit {
+                cold.limit = Some(wait);
+            }
+        });
+    }
+    let mut born_cancelled = None;
+    if let Some(more) = setup.more {
+        let budget = match more.budget {
+            Some(Budget::For(budget)) => Some(budget),
+            Some(Budget::Cleanup) => Some(crate::cancel::sweep::patience_of(tree, &parent).cleanup),
+            None => None,
+        };
+        let More {
+            name,
+            text,
+            patience,
+            cancelled,
+            ..
+        } = *more;
+        born_cancelled = cancelled;
+        node.with_cold(|cold, _| {
+            cold.name = name;
+            cold.deadline_text = text;
+            cold.patience = patience;
+            cold.budget = budget;
+        });
+    }
+    // SAFETY: fresh, made with this parent.
+    let attached = unsafe { attach::attach(&parent, &node, u32::MAX) };
+    if let Err(refusal) = attached {
+        unreachable!("the job being polled refused a scope: {refusal:?}");
+    }
+    tree.counters.created(node.kind());
+    tree.emit(
+        node.id,
+        EventKind::Create {
+            kind: node.kind(),
+            site: node.site(),
+        },
+    );
+    tree.emit(node.id, EventKind::Attach { parent: parent.id });
+    // SAFETY: linked.
+    if node.kind() == JobKind::Shield && unsafe { walk::first_cancelled_above(&node) }.is_some() {
+        node.state.add(state::HELD);
+    }
+    if let Some(text) = born_cancelled {
+        super::handle::cancel_asked(&node, text, node.site());
+    }
+    Ok(node)
+}
+
+/// Keeps the poller's waker for whoever cancels the scope or ends its last
+/// child.
+fn keep_waker(h: &Header, waker: &Waker) {
+    let slot = cell::slot(h).expect("a scope has a slot");
+    let same = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        unsafe { slot.with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
+    };
+    if !same {
+        let new = waker.clone();
+        let old = {
+            let _locked = h.lock();
+            // SAFETY: H1, under the lock.
+            unsafe { slot.with_mut(|kept| kept.replace(new)) }
+        };
+        drop(old);
+    }
+}
+
+/// Fires what is due: the deadline, or a shield's budget. Says when to look
+/// again.
+fn check_clock(tree: &Shared, h: &Header) -> Option<Instant> {
+    let (deadline, budget, held_since) = h
+        .if_cold(|cold, _| (cold.deadline, cold.budget, cold.held_since))
+        .unwrap_or_default();
+    let st = h.state.load();
+    if st.has(state::CANCELLED) {
+        return None;
+    }
+    let mut next = None;
+    if let Some(at) = deadline {
+        let now = tree.host.now();
+        if at <= now {
+            fire_deadlines(h, now);
+            return None;
+        }
+        next = Some(at);
+    }
+    if let Some(budget) = budget
+        && st.has(state::HELD)
+    {
+        let now = tree.host.now();
+        let since = held_since.unwrap_or_else(|| {
+            let since = enclosing_hold(h).unwrap_or(now);
+            h.with_cold(|cold, _| cold.held_since = Some(since));
+            since
+        });
+        match since.checked_add(budget) {
+            Some(at) if at <= now => {
+                // SAFETY: we poll the shield.
+                unsafe { walk::lift(tree, h) };
+                return None;
+            }
+            Some(at) => next = Some(next.map_or(at, |next| at.min(next))),
+            None => {}
+        }
+    }
+    next
+}
+
+/// Since when an enclosing shield holds the cancel back: nested budgets count
+/// once.
+fn enclosing_hold(h: &Header) -> Option<Instant> {
+    // SAFETY: inside a job that has not ended (H3).
+    let mut at = unsafe { h.parent() };
+    while let Some(job) = at {
+        if job.state.load().has(state::HELD)
+            && let Some(since) = job.if_cold(|cold, _| cold.held_since).flatten()
+        {
+            return Some(since);
+        }
+        // SAFETY: as above.
+        at = unsafe { job.parent() };
+    }
+    None
+}
+
+/// The deadline of `h` has passed. Every enclosing one that is due fires with
+/// it, outermost first, so that nested equal deadlines report at the outermost.
+fn fire_deadlines(h: &Header, now: Instant) {
+    let mut due = vec![h];
+    let mut inner = h;
+    while !inner.state.load().has(state::SHIELD) {
+        // SAFETY: inside a job that has not ended (H3).
+        let Some(job) = (unsafe { inner.parent() }) else {
+            break;
+        };
+        let at = job.if_cold(|cold, _| cold.deadline).flatten();
+        if at.is_some_and(|at| at <= now) {
+            due.push(job);
+        }
+        inner = job;
+    }
+    for job in due.into_iter().rev() {
+        let mut why = Why::new(ReasonKind::Deadline, job.site());
+        why.text = job.if_cold(|cold, _| cold.deadline_text.clone()).flatten();
+        walk::cancel(job, why);
+    }
+}
+
+fn set_alarm(tree: &Shared, h: &Header, at: Option<Instant>, waker: &Waker) {
+    let old = h.if_cold(|cold, _| match (&cold.alarm, at) {
+        (Some(alarm), Some(at)) if alarm.serves(at, waker) => None,
+        _ => Some(cold.alarm.take()),
+    });
+    let Some(Some(old)) = old else {
+        return;
+    };
+    if let Some(old) = old {
+        old.clear(tree);
+    }
+    if let Some(at) = at {
+        let alarm = Alarm::set(tree, at, waker);
+        h.with_cold(|cold, _| cold.alarm = Some(alarm));
+    }
+}
+
+fn clear_alarm(tree: &Shared, h: &Header) {
+    if let Some(alarm) = h.if_cold(|cold, _| cold.alarm.take()).flatten() {
+        alarm.clear(tree);
+    }
+}
+
+/// Polls the body once; what it came to, if it is over. The body is dropped
+/// under its own job.
+fn poll_body<O: Open>(
+    mut stage: Pin<&mut Stage<O>>,
+    tree: &Shared,
+    h: &Header,
+    cx: &mut Context<'_>,
+) -> Option<Got<Value<O>>> {
+    let polls = h.polls.load(Relaxed);
+    h.polls.store(polls.wrapping_add(1).max(1), Relaxed);
+    h.waits.store(0, Relaxed);
+    h.turned.store(tree.millis(), Relaxed);
+    let _entered = context::enter(h, cx.waker());
+    let polled = caught(|| {
+        let StageProj::Body { body } = stage.as_mut().project() else {
+            unreachable!("only called with a body");
+        };
+        body.poll(cx).map(IntoOutcome::into_result)
+    });
+    if let Ok(Poll::Pending) = polled
+        && !drop_idle(tree, h)
+    {
+        return None;
+    }
+    let dropped = caught(|| stage.set(Stage::Done));
+    let result = match (polled, dropped) {
+        (Err(payload), second) => {
+            if let Err(second) = second {
+                crate::unwind::discard(second);
+            }
+            Err(Error::panicked(payload))
+        }
+        (Ok(_), Err(payload)) => Err(Error::panicked(payload)),
+        (Ok(Poll::Ready(result)), Ok(())) => result,
+        (Ok(Poll::Pending), Ok(())) => return Some(Got::Cancelled),
+    };
+    Some(match result {
+        Ok(value) => Got::Value(value),
+        // SAFETY: linked.
+        Err(error) if unsafe { end::reached(h, &error) } => Got::Cancelled,
+        Err(error) => body_failed(h, &error),
+    })
+}
+
+fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
+    end::record_own(h, error);
+    end::fail_children(h);
+    Got::Failed
+}
+
+/// The body is pending: is it to be dropped here? The sweep may have asked for
+/// it, or the scope's own deadline fired and nothing in it can hear.
+fn drop_idle(tree: &Shared, h: &Header) -> bool {
+    let st = h.state.load();
+    if !st.effective() {
+        return false;
+    }
+    if run::should_force(h) {
+        tree.counters.add(Count::ForceDropped);
+        h.state.add(state::FORCED);
+        return true;
+    }
+    let own_deadline = st.has(state::ENTRY)
+        && h.if_cold(|cold, _| {
+            cold.reason
+                .as_ref()
+                .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
+        })
+        .unwrap_or(false);
+    own_deadline && !st.has(state::TOLD) && h.no_wait_of_ours()
+}
+
+/// The body is over: its guards lapse, its share of the count goes.
+fn leave_body(h: &Header) {
+    guard::lapse(h);
+    let left = {
+        let _locked = h.lock();
+        end::release_count_locked(h, true)
+    };
+    if left == Left::Loose {
+        end::stop_loose(h);
+    }
+}
+
+/// Body and children are over: decides, ends the node, answers the caller.
+fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
+    // SAFETY: its poller ends it, below.
+    let tree = unsafe { h.tree() };
+    clear_alarm(tree, h);
+    if h.kind() == JobKind::Shield {
+        // SAFETY: we poll the shield.
+        unsafe { hook::move_to_parent(h) };
+    }
+    let failed = h
+        .if_cold(|cold, _| cold.failures.dominates())
+        .unwrap_or(false);
+    // SAFETY: linked until the end below.
+    let answer = unsafe { verdict(tree, h, got) };
+    end::end_scope(h, failed);
+    answer
+}
+
+/// What the caller of a scope, timeout or shield gets.
+///
+/// 1. A failure, the body's own or a child's, dominates. A child's failure
+///    after the scope's own deadline had fired does not: it goes along with
+///    TimedOut.
+/// 2. The body returned its cancellation: an enclosing one wins and goes on as
+///    Cancelled; the scope's own ends here, as TimedOut or Stopped.
+/// 3. The body returned a value: it is kept, unless a child was cut short by
+///    an enclosing cancellation or by the scope's own deadline.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
+    let st = h.state.load();
+    let own = st.has(state::ENTRY);
+    let own_reason = if own { h.reason() } else { None };
+    let deadline = own_reason
+        .as_ref()
+        .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
+    let failure = h
+        .if_cold(|cold, _| {
+            if cold.failures.dominates() || !deadline {
+                cold.failures.decide()
+            } else {
+                None
+            }
+        })
+        .flatten();
+    if let Some(error) = failure {
+        contained(|| drop(got));
+        return Err(error);
+    }
+    // SAFETY: linked.
+    let enclosing = unsafe { h.parent() }.filter(|parent| {
+        parent.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
+    });
+    let told_above = |parent: &Header| {
+        // SAFETY: the parent is being polled or is an ancestor of what is.
+        Error::from(Cancelled::new(unsafe { point::reason_inside(parent) }))
+    };
+    let timed_out = || {
+        let reason = own_reason
+            .clone()
+            .unwrap_or_else(|| unreachable!("timed out without a reason: {st:?}"));
+        let limit = h.if_cold(|cold, _| cold.limit).flatten();
+        // SAFETY: linked.
+        let victim = unsafe { names::victim(h) };
+        let error = Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None);
+        h.if_cold(|cold, _| cold.failures.beside(error.clone()))
+            .unwrap_or(error)
+    };
+    let late_failures = deadline
+        && h.if_cold(|cold, _| !cold.failures.is_empty())
+            .unwrap_or(false);
+    match got {
+        Got::Value(value) => {
+            let error = match enclosing {
+                Some(parent) if st.has(state::CUT_ABOVE) => told_above(parent),
+                _ if deadline && (st.has(state::CUT_OWN) || late_failures) => timed_out(),
+                _ => return Ok(value),
+            };
+            contained(|| drop(value));
+            Err(error)
+        }
+        Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
+        Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
+            (Some(parent), _) => told_above(parent),
+            (None, Some(_)) if deadline => timed_out(),
+            (None, Some(reason)) => {
+                // SAFETY: linked.
+                Error::stopped(reason).at(unsafe { names::victim(h) }, None)
+            }
+            // A shield's budget is spent, and the cancel comes from further up.
+            // SAFETY: linked.
+            (None, None) => Error::from(Cancelled::new(unsafe { point::reason_inside(h) })),
+        }),
+    }
+}
+
+/// The future was dropped half-way: the node lives on as Cancelling until its
+/// children are gone, and the enclosing job waits for that.
+fn abandon(h: &Header, in_body: bool) {
+    // SAFETY: its poller has not ended it, so it is linked.
+    let tree = unsafe { h.tree() };
+    guard::lapse(h);
+    clear_alarm(tree, h);
+    walk::cancel(h, Why::new(ReasonKind::ScopeDropped, h.site()));
+    if h.kind() == JobKind::Shield {
+        // SAFETY: linked.
+        unsafe { hook::move_to_parent(h) };
+    }
+    let (left, waker) = {
+        let _locked = h.lock();
+        // In the lock in which the count goes: exactly one of us and the last
+        // child ends it. Modelled in `last_child_vs_scope_drop`.
+        h.state.add(state::BODY_DONE);
+        let left = if in_body {
+            end::release_count_locked(h, true)
+        } else {
+            // SAFETY: H1, under the lock.
+            let closed = unsafe { h.kids.get() } == CLOSED;
+            let loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
+            if closed && loose == 0 {
+                Left::Nothing
+            } else {
+                Left::Open
+            }
+        };
+        // SAFETY: H1, under the lock.
+        let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
+        (left, waker)
+    };
+    drop(waker);
+    match left {
+        Left::Open => {}
+        Left::Loose => end::stop_loose(h),
+        Left::Nothing => end::end_chain(h),
+    }
+}
+
+/// For tests of layout: a null pointer is no node.
+#[cfg(all(test, not(loom)))]
+const _: () = assert!(size_of::<Option<JobRef>>() == size_of::<*const u8>());

@@ -1,0 +1,54 @@
+//! What sort of job a node of the tree is.
+
+use std::fmt;
+
+/// What sort of job this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum JobKind {
+    /// The root of a tree.
+    Root = 0,
+    /// A job with its own future to schedule.
+    Task = 1,
+    /// A job whose body is polled inside the task that opened it.
+    Scope = 2,
+    /// A scope made by `timeout`.
+    Timeout = 3,
+    /// A scope that holds cancellation back.
+    Shield = 4,
+}
+
+impl JobKind {
+    pub(crate) fn from_bits(bits: u8) -> JobKind {
+        match bits {
+            0 => JobKind::Root,
+            1 => JobKind::Task,
+            2 => JobKind::Scope,
+            3 => JobKind::Timeout,
+            4 => JobKind::Shield,
+            other => unreachable!("no job kind {other}"),
+        }
+    }
+
+    /// All kinds, in the order of their numbers.
+    pub(crate) const ALL: [JobKind; 5] = [
+        JobKind::Root,
+        JobKind::Task,
+        JobKind::Scope,
+        JobKind::Timeout,
+        JobKind::Shield,
+    ];
+}
+
+impl fmt::Display for JobKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JobKind::Root => "root",
+            JobKind::Task => "task",
+            JobKind::Scope => "scope",
+            JobKind::Timeout => "timeout",
+            JobKind::Shield => "shield",
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! Jobs: the tree, how they end, and the handles to them.
+
+pub(crate) mod attach;
+pub(crate) mod cold;
+pub(crate) mod end;
+pub(crate) mod failures;
+pub(crate) mod handle;
+pub(crate) mod header;
+pub(crate) mod id;
+pub(crate) mod inline;
+pub(crate) mod kind;
+pub(crate) mod lease;
+pub(crate) mod list;
+pub(crate) mod names;
+pub(crate) mod outcome;
+pub(crate) mod scope;
+pub(crate) mod snapshot;
+pub(crate) mod spawn;
+pub(crate) mod state;
+pub(crate) mod task;
+
+pub use handle::{Job, Join};
+pub use lease::Lease;
+pub use scope::Scope;
+pub use snapshot::{NodeSnapshot, TreeSnapshot};
+pub use spawn::{SpawnError, Spawner};
+pub use task::{Task, TaskOutcome};

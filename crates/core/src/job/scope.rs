@@ -1,0 +1,510 @@
+//! Scopes: the public way in. Open one, spawn into it, leave when all are done.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use super::handle::{self, Job};
+use super::header::{Header, JobRef};
+use super::inline::{Budget, Inline, Just, Setup, WithScope};
+use super::kind::JobKind;
+use super::lease::Lease;
+use super::outcome::{IntoOutcome, Outcome};
+use super::spawn::{SpawnError, Spawner};
+use super::state;
+use super::task::Task;
+use crate::cancel::hook::{self, HookGuard};
+use crate::cancel::patience::Patience;
+use crate::cancel::reason::Reason;
+use crate::cancel::walk;
+use crate::context;
+use crate::error::{Cancelled, Error, Result};
+use crate::time::sleep::Moment;
+
+/// A scope, as its body and its friends hold it: spawn into it, cancel it,
+/// keep it open. Cheap to clone, free to send; holding one keeps nothing open
+/// ([`lease`](Scope::lease) does).
+#[derive(Clone)]
+pub struct Scope(JobRef);
+
+/// Opens a scope and runs `body` in it; returns when the body and everything
+/// spawned into the scope have ended.
+///
+/// ```
+/// # async fn demo() -> kinfolk_core::Result<()> {
+/// let sum = kinfolk_core::scope(async |s| {
+///     let a = s.spawn(async { 20 });
+///     let b = s.spawn(async { 22 });
+///     Ok(a.await? + b.await?)
+/// })
+/// .await?;
+/// assert_eq!(sum, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// Opening and leaving is *not a point*. If the enclosing job is cancelled,
+/// so is everything in here; the call returns what the body made of it.
+#[track_caller]
+pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output = Result<T>>,
+{
+    Inline::new(
+        WithScope(body),
+        Setup::new(JobKind::Scope, Location::caller()),
+    )
+}
+
+/// Runs `future` for at most `limit`, counted from the first poll.
+///
+/// When the time is up everything in it is cancelled. If a point tells it, it
+/// gets the time to clean up and return; if nothing in it can hear, it is
+/// dropped there. `Duration::MAX` is never.
+///
+/// # Cancellation
+/// Opening and leaving is *not a point*; the future runs as a scope of its
+/// own. `Err` of kind `TimedOut` if its own deadline cut it short, `Cancelled`
+/// if the enclosing job is cancelled.
+#[track_caller]
+pub fn timeout<B>(limit: Duration, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    timeout_for(Moment::After(limit), future, Location::caller())
+}
+
+/// As [`timeout`], with an instant.
+///
+/// # Cancellation
+/// As [`timeout`].
+#[track_caller]
+pub fn timeout_at<B>(at: Instant, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    timeout_for(Moment::At(at), future, Location::caller())
+}
+
+fn timeout_for<B>(limit: Moment, future: B, site: &'static Location<'static>) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Timeout, site);
+    setup.limit = limit;
+    Inline::new(Just(future), setup)
+}
+
+/// Runs `future` protected: no cancellation from outside reaches it or what it
+/// spawns. Always enters, also after a cancel. The cancel is told at the first
+/// point after it.
+///
+/// # Cancellation
+/// *Not a point.*
+#[track_caller]
+pub fn shield<B>(future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    Inline::new(
+        Just(future),
+        Setup::new(JobKind::Shield, Location::caller()),
+    )
+}
+
+/// As [`shield`], for at most `budget`, counted from when a cancel is held
+/// back, once for nested shields. When it is spent the cancel is delivered
+/// inside.
+///
+/// # Cancellation
+/// *Not a point.*
+#[track_caller]
+pub fn shield_for<B>(budget: Duration, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Shield, Location::caller());
+    setup.more().budget = Some(Budget::For(budget));
+    Inline::new(Just(future), setup)
+}
+
+/// A section for code that has been told: i/o, sleeps, locks and spawns work
+/// again inside. Bounded by [`Patience::cleanup`].
+///
+/// ```
+/// # async fn flush() -> kinfolk_core::Result<()> { Ok(()) }
+/// async fn writer() -> kinfolk_core::Result<()> {
+///     let told = kinfolk_core::park().await;
+///     kinfolk_core::cleanup(flush()).await?;
+///     told?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Cancellation
+/// *Not a point*; a [`shield_for`] the time clean-up may take.
+#[track_caller]
+pub fn cleanup<B>(future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Shield, Location::caller());
+    setup.more().budget = Some(Budget::Cleanup);
+    Inline::new(Just(future), setup)
+}
+
+/// Runs `future` with cancellation of the current job held back: while it
+/// runs, neither the job nor its children are told. Fails if the job is
+/// cancelled already; the future is then dropped unpolled.
+///
+/// # Cancellation
+/// A *point* at entry; what was held back is told at the next point after it.
+pub async fn try_shield<B: Future>(future: B) -> Result<B::Output, Cancelled> {
+    let _guard = crate::cancel::guard::ignore_cancellation().await?;
+    Ok(future.await)
+}
+
+/// A scope to be opened, with options. Made by [`Scope::named`] and
+/// [`Scope::build`].
+#[must_use = "nothing is opened until `run` is awaited"]
+pub struct ScopeBuilder(Setup);
+
+impl ScopeBuilder {
+    /// Names the scope.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().name = Some(name.into());
+        self
+    }
+
+    /// Cancels the scope this long after its first poll.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.0.limit = Moment::After(limit);
+        self
+    }
+
+    /// Cancels the scope at this instant.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.0.limit = Moment::At(at);
+        self
+    }
+
+    /// What the reason says when the deadline passes.
+    pub fn reason(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().text = Some(text.into());
+        self
+    }
+
+    /// A child's failure touches nobody else: whoever holds its `Task` takes
+    /// it, else the failure hook.
+    pub fn supervisor(mut self) -> Self {
+        self.0.supervisor = true;
+        self
+    }
+
+    /// How long jobs in here may stay idle once cancelled.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.0.more().patience = Some(patience);
+        self
+    }
+
+    /// The scope is cancelled from the start: its body runs to its first
+    /// point and is told there.
+    pub fn cancelled(mut self, why: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().cancelled = Some(why.into());
+        self
+    }
+
+    /// Opens the scope and runs `body` in it; see [`scope`].
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run<F, B, T>(self, body: F) -> Inline<WithScope<F>>
+    where
+        F: FnOnce(Scope) -> B,
+        B: Future<Output = Result<T>>,
+    {
+        Inline::new(WithScope(body), self.0)
+    }
+
+    /// Runs `future` as the body.
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run_future<B>(self, future: B) -> Inline<Just<B>>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        Inline::new(Just(future), self.0)
+    }
+}
+
+impl fmt::Debug for ScopeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScopeBuilder({})", self.0.kind)
+    }
+}
+
+/// Why [`Scope::reschedule`] did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RescheduleError {
+    /// The deadline has fired, or the scope was cancelled otherwise.
+    Cancelled,
+    /// The scope is over.
+    Finished,
+}
+
+impl fmt::Display for RescheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RescheduleError::Cancelled => "the scope is cancelled: its deadline cannot be moved",
+            RescheduleError::Finished => "the scope is over: there is no deadline to move",
+        })
+    }
+}
+
+impl std::error::Error for RescheduleError {}
+
+impl Scope {
+    pub(crate) fn new(job: JobRef) -> Scope {
+        Scope(job)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.0
+    }
+
+    /// A scope to open, with options.
+    #[track_caller]
+    pub fn build() -> ScopeBuilder {
+        ScopeBuilder(Setup::new(JobKind::Scope, Location::caller()))
+    }
+
+    /// A scope to open, with a name.
+    #[track_caller]
+    pub fn named(name: impl Into<Cow<'static, str>>) -> ScopeBuilder {
+        Scope::build().named(name)
+    }
+
+    /// The job being polled here, as a scope; none outside every job.
+    pub fn current() -> Option<Scope> {
+        context::current().map(Scope)
+    }
+
+    #[track_caller]
+    pub(crate) fn here(verb: &str) -> Scope {
+        Scope::current().unwrap_or_else(|| {
+            panic!(
+                "{verb} was called outside every Kinfolk job, where nobody could wait for the \
+                 child: call it inside a runtime, or spawn into a scope you hold"
+            )
+        })
+    }
+
+    /// An observer of the scope.
+    pub fn job(&self) -> Job {
+        Job::new(self.0.clone())
+    }
+
+    /// A spawn with a name.
+    pub fn task(&self, name: impl Into<Cow<'static, str>>) -> Spawner {
+        Spawner::new(self.clone()).named(name)
+    }
+
+    /// Spawns a child task; see [`Spawner::spawn`].
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn(future)
+    }
+
+    /// Spawns a child task that nobody owns; see [`Spawner::launch`].
+    #[track_caller]
+    pub fn launch<F>(&self, future: F) -> Job
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).launch(future)
+    }
+
+    /// Spawns, or gives the future back; see [`Spawner::try_spawn`].
+    #[track_caller]
+    pub fn try_spawn<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn(future)
+    }
+
+    /// Spawns and polls once, here; see [`Spawner::spawn_now`].
+    #[track_caller]
+    pub fn spawn_now<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_now(future)
+    }
+
+    /// Spawns a task that reaches its first point; see
+    /// [`Spawner::spawn_atomic`].
+    #[track_caller]
+    pub fn spawn_atomic<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_atomic(future)
+    }
+
+    /// Spawns a task that starts when awaited; see [`Spawner::spawn_lazy`].
+    #[track_caller]
+    pub fn spawn_lazy<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_lazy(future)
+    }
+
+    /// Spawns a service; see [`Spawner::spawn_service`].
+    #[track_caller]
+    pub fn spawn_service<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_service(future)
+    }
+
+    /// Keeps the scope open from any thread or callback; none if it has ended
+    /// or is closed.
+    pub fn lease(&self) -> Option<Lease> {
+        Lease::of(&self.0)
+    }
+
+    /// Cancels the scope and everything in it; see [`Job::cancel`]. The
+    /// cancellation ends with the scope: its caller goes on.
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        handle::cancel_asked(&self.0, why.into(), Location::caller())
+    }
+
+    /// True once the scope has been cancelled. One atomic load.
+    pub fn cancel_requested(&self) -> bool {
+        self.0.state.peek().has(state::CANCELLED)
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn cancel_reason(&self) -> Option<Reason> {
+        self.0.reason()
+    }
+
+    /// Takes no new children from now on; the living finish.
+    pub fn close(&self) {
+        self.0.state.add(state::SHUT);
+    }
+
+    /// True if [`close`](Scope::close) was called.
+    pub fn is_closed(&self) -> bool {
+        self.0.state.peek().has(state::SHUT)
+    }
+
+    /// Closes the scope, waits for it to end, and cancels it if that takes
+    /// longer than `grace`. Returns how it ended.
+    ///
+    /// # Cancellation
+    /// A *point*. If it returns `Cancelled`, the scope is closed and has been
+    /// cancelled.
+    pub async fn drain(&self, grace: Duration) -> Result<Outcome<()>, Cancelled> {
+        self.close();
+        let job = self.job();
+        let waited = timeout(grace, async { Ok::<_, Error>(job.join().await) }).await;
+        if let Ok(Ok(outcome)) = waited {
+            return Ok(outcome);
+        }
+        self.cancel("drained");
+        job.join().await
+    }
+
+    /// Moves the deadline; `None` takes it away.
+    pub fn reschedule(&self, at: Option<Instant>) -> Result<(), RescheduleError> {
+        let moved = self.0.with_cold(|cold, st| {
+            if st.ended() {
+                Err(RescheduleError::Finished)
+            } else if st.has(state::CANCELLED) {
+                Err(RescheduleError::Cancelled)
+            } else {
+                cold.deadline = at;
+                Ok(())
+            }
+        });
+        if moved.is_ok() {
+            // Its poll sets the timer anew.
+            walk::wake_poller(&self.0);
+        }
+        moved
+    }
+
+    /// Its own deadline, if it has one.
+    pub fn own_deadline(&self) -> Option<Instant> {
+        self.0.if_cold(|cold, _| cold.deadline).flatten()
+    }
+
+    /// Registers a hook at this scope; see [`on_cancel`](crate::on_cancel).
+    pub fn on_cancel(&self, f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
+        hook::register(
+            &self.0,
+            Box::new(|reason| {
+                if let Some(reason) = reason {
+                    f(reason);
+                }
+            }),
+            false,
+        )
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        handle::debug_job(f, "Scope", &self.0)
+    }
+}
+
+/// The job being polled here; none outside every job.
+pub fn current_job() -> Option<Job> {
+    context::current().map(Job::new)
+}
+
+/// Cancels the job being polled here. True if this call moved it; false
+/// outside every job.
+#[track_caller]
+pub fn cancel_current(why: impl Into<Cow<'static, str>>) -> bool {
+    match context::current() {
+        Some(job) => handle::cancel_asked(&job, why.into(), Location::caller()),
+        None => false,
+    }
+}
+
+/// True if a shield or an ignore guard holds cancellation back here.
+pub fn is_shielded() -> bool {
+    context::with(|cx| {
+        let mut at = cx.current();
+        while let Some(h) = at {
+            let st = h.state.load();
+            if st.has(state::SHIELD | state::GUARD) && !st.effective() {
+                return true;
+            }
+            if h.is_task() {
+                return false;
+            }
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { h.parent() };
+        }
+        false
+    })
+}

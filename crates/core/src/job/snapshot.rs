@@ -1,0 +1,291 @@
+//! The tree as plain data, taken by reading: nothing is polled, nothing is
+//! stopped. Flat, in the order in which it prints, so that a tree a million
+//! deep is copied, printed and dropped without recursion.
+
+use std::fmt::{self, Write as _};
+use std::panic::Location;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::handle;
+use super::header::{Header, JobRef, Site};
+use super::id::JobId;
+use super::kind::JobKind;
+use super::names;
+use super::state;
+use crate::cancel::point::SWALLOWS;
+use crate::cancel::sweep;
+use crate::cancel::wait::WaitKind;
+use crate::observe::JobState;
+use crate::tree::Shared;
+
+/// One job, as it was when it was looked at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeSnapshot {
+    /// Its identity.
+    pub id: JobId,
+    /// Its parent's identity; none for the root.
+    pub parent: Option<JobId>,
+    /// How far below the root it stands.
+    pub depth: usize,
+    /// Its name.
+    pub name: String,
+    /// What sort of job it is.
+    pub kind: JobKind,
+    /// Its state.
+    pub state: JobState,
+    /// Where it was spawned or opened.
+    pub site: &'static Location<'static>,
+    /// How long ago.
+    pub age: Duration,
+    /// How often it was polled.
+    pub polls: u32,
+    /// What it waits on, where that wait was made, and for how long; none if
+    /// it has not been polled or its body is over.
+    pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
+    /// How many observers wait for its end, the owning handle included.
+    pub waiters: usize,
+    /// How long until its own deadline; zero if it has passed.
+    pub deadline_in: Option<Duration>,
+    /// How long ago a point told it.
+    pub told_since: Option<Duration>,
+    /// Why it was cancelled, in words.
+    pub reason: Option<String>,
+    /// True if a shield or a guard holds a cancel back here.
+    pub shielded: bool,
+    /// True if its body has swallowed a thousand Cancelleds.
+    pub swallows_cancellation: bool,
+}
+
+/// The living jobs of one root. Each is consistent in itself; a listed child
+/// was its parent's at some instant of the call; no job that lived through the
+/// call is missing. Exact when nothing moves meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct TreeSnapshot {
+    nodes: Vec<NodeSnapshot>,
+}
+
+impl TreeSnapshot {
+    /// The jobs, each before its children, the oldest child first.
+    pub fn nodes(&self) -> &[NodeSnapshot] {
+        &self.nodes
+    }
+
+    /// How many there are, the root included.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if the root has ended.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The first job of that name.
+    pub fn find(&self, name: &str) -> Option<&NodeSnapshot> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The children of a job.
+    pub fn children(&self, id: JobId) -> impl Iterator<Item = &NodeSnapshot> {
+        self.nodes
+            .iter()
+            .filter(move |node| node.parent == Some(id))
+    }
+
+    /// The tree as JSON: a list of objects, each with its parent's number.
+    pub fn to_json(&self) -> String {
+        let mut out = String::from("[");
+        for (n, node) in self.nodes.iter().enumerate() {
+            if n > 0 {
+                out.push(',');
+            }
+            node.write_json(&mut out);
+        }
+        out.push(']');
+        out
+    }
+}
+
+impl NodeSnapshot {
+    fn write_json(&self, out: &mut String) {
+        let _ = write!(out, "{{\"id\":{}", self.id.number());
+        if let Some(parent) = self.parent {
+            let _ = write!(out, ",\"parent\":{}", parent.number());
+        }
+        out.push_str(",\"name\":");
+        json_string(out, &self.name);
+        let _ = write!(
+            out,
+            ",\"kind\":\"{}\",\"state\":\"{:?}\",\"file\":",
+            self.kind, self.state
+        );
+        json_string(out, self.site.file());
+        let _ = write!(
+            out,
+            ",\"line\":{},\"age_ms\":{},\"polls\":{},\"waiters\":{}",
+            self.site.line(),
+            self.age.as_millis(),
+            self.polls,
+            self.waiters
+        );
+        if let Some((kind, site, since)) = &self.waits_on {
+            let _ = write!(
+                out,
+                ",\"waits_on\":\"{kind}\",\"waits_ms\":{}",
+                since.as_millis()
+            );
+            if let Some(site) = site {
+                out.push_str(",\"waits_file\":");
+                json_string(out, site.file());
+                let _ = write!(out, ",\"waits_line\":{}", site.line());
+            }
+        }
+        if let Some(left) = self.deadline_in {
+            let _ = write!(out, ",\"deadline_in_ms\":{}", left.as_millis());
+        }
+        if let Some(told) = self.told_since {
+            let _ = write!(out, ",\"told_ms\":{}", told.as_millis());
+        }
+        if let Some(reason) = &self.reason {
+            out.push_str(",\"reason\":");
+            json_string(out, reason);
+        }
+        let _ = write!(out, ",\"shielded\":{}}}", self.shielded);
+    }
+}
+
+fn json_string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if (c as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Beyond this depth the picture is no longer indented.
+const DEEPEST_INDENT: usize = 40;
+
+impl fmt::Display for TreeSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Which ancestors have a later sibling, so that a line goes on there.
+        let mut more: Vec<bool> = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            let last = !self.nodes[n + 1..]
+                .iter()
+                .take_while(|later| later.depth >= node.depth)
+                .any(|later| later.depth == node.depth);
+            more.truncate(node.depth);
+            more.push(!last);
+            for line in more.iter().take(node.depth.min(DEEPEST_INDENT)).skip(1) {
+                f.write_str(if *line { "│   " } else { "    " })?;
+            }
+            if node.depth > 0 {
+                f.write_str(if last { "└── " } else { "├── " })?;
+            }
+            writeln!(f, "{node}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NodeSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\" {:?}", self.kind, self.name, self.state)?;
+        if self.shielded {
+            f.write_str(", shielded")?;
+        }
+        if let Some((kind, site, since)) = &self.waits_on {
+            write!(f, ", waits on {kind}")?;
+            if let Some(site) = site {
+                write!(f, " at {}:{}", site.file(), site.line())?;
+            }
+            write!(f, " for {since:?}")?;
+        }
+        if let Some(left) = self.deadline_in {
+            write!(f, ", deadline in {left:?}")?;
+        }
+        if let Some(told) = self.told_since {
+            write!(f, ", told {told:?} ago")?;
+        }
+        if let Some(reason) = &self.reason {
+            write!(f, ", {reason}")?;
+        }
+        if self.swallows_cancellation {
+            f.write_str(", swallows cancellation")?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
+    let mut nodes = Vec::new();
+    let mut todo = vec![(JobRef::from_header(tree.root()), None, 0)];
+    while let Some((job, parent, depth)) = todo.pop() {
+        if job.state.load().ended() {
+            continue;
+        }
+        {
+            let _locked = job.lock();
+            // The newest is first in the list, so the oldest is popped first.
+            // SAFETY: H1 and H2, under the lock.
+            let mut child = unsafe { job.first.get().as_ref() };
+            while let Some(c) = child {
+                todo.push((JobRef::from_header(c), Some(job.id), depth + 1));
+                // SAFETY: as above.
+                child = unsafe { c.next.get().as_ref() };
+            }
+        }
+        nodes.push(look_at(tree, &job, parent, depth));
+    }
+    TreeSnapshot { nodes }
+}
+
+fn look_at(tree: &Shared, h: &Header, parent: Option<JobId>, depth: usize) -> NodeSnapshot {
+    let st = h.state.load();
+    let millis = tree.millis();
+    let since = |at: u32| Duration::from_millis(u64::from(millis.saturating_sub(at)));
+    let polls = h.polls.load(Relaxed);
+    let waits_on = (polls > 0 && !st.has(state::BODY_DONE)).then(|| {
+        let pending = h.waits.load(Relaxed) > 0 || !h.no_wait_of_ours();
+        if pending {
+            let kind = WaitKind::from_bits(h.wait_kind.load(Relaxed));
+            let site = Site(h.wait_site.load(Relaxed));
+            (kind, Some(site.location()), sweep::since_turn(tree, h))
+        } else {
+            (WaitKind::Foreign, None, sweep::since_turn(tree, h))
+        }
+    });
+    let now = tree.host.now();
+    let (deadline, joiners) = h
+        .if_cold(|cold, _| (cold.deadline, cold.joiners.len()))
+        .unwrap_or((None, 0));
+    NodeSnapshot {
+        id: h.id,
+        parent,
+        depth,
+        name: names::name_of(h),
+        kind: h.kind(),
+        state: handle::state_of(h),
+        site: h.site(),
+        age: since(h.born),
+        polls,
+        waits_on,
+        waiters: joiners + usize::from(h.is_task() && st.has(state::WAITER)),
+        deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
+        told_since: st.told_at().map(since),
+        reason: h.reason().map(|reason| reason.to_string()),
+        shielded: st.has(state::HELD) && !st.has(state::CANCELLED)
+            || st.has(state::CANCELLED) && st.has(state::GUARD),
+        swallows_cancellation: h.told.load(Relaxed) >= SWALLOWS,
+    }
+}

@@ -1,0 +1,483 @@
+//! Spawning: a future becomes a child task, or is refused.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+
+use super::attach::{self, Refusal};
+use super::handle::Job;
+use super::header::{Birth, CLOSED, Header, JobRef};
+use super::kind::JobKind;
+use super::outcome::IntoOutcome;
+use super::scope::Scope;
+use super::state;
+use super::task::Task;
+use crate::cancel::patience::Patience;
+use crate::cancel::reason::{ReasonData, ReasonKind};
+use crate::cancel::walk;
+use crate::context;
+use crate::error::Error;
+use crate::observe::{Count, EventKind};
+use crate::task::cell;
+use crate::task::run::{self, Turn};
+
+/// How deep `spawn_now` may nest before it is like `spawn`.
+const DEEPEST_NOW: u32 = 16;
+
+/// Why [`try_spawn`](Spawner::try_spawn) refused, with the future given back.
+pub struct SpawnError<F> {
+    /// The future, untouched.
+    pub future: F,
+    refusal: Refusal,
+}
+
+impl<F> SpawnError<F> {
+    /// True if the scope was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.refusal == Refusal::Cancelled
+    }
+
+    /// True if the scope had ended or was closed.
+    pub fn is_ended(&self) -> bool {
+        self.refusal == Refusal::Ended
+    }
+
+    /// True if the scope had as many children as one job may have.
+    pub fn is_full(&self) -> bool {
+        self.refusal == Refusal::TooMany
+    }
+}
+
+impl<F> fmt::Display for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(words(self.refusal))
+    }
+}
+
+fn words(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Cancelled => "the scope is cancelled and takes no new children",
+        Refusal::Ended => "the scope has ended or was closed and takes no new children",
+        Refusal::TooMany => {
+            "the scope has as many children as one job may have: wait for some to end, \
+             or spread them over several scopes"
+        }
+    }
+}
+
+impl<F> fmt::Debug for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpawnError({:?})", self.refusal)
+    }
+}
+
+impl<F> std::error::Error for SpawnError<F> {}
+
+/// A spawn with options: a name, patience. Made by [`Scope::named`] and its
+/// like; ends with one of the spawning verbs.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is spawned until a spawning verb is called"]
+pub struct Spawner {
+    scope: Scope,
+    name: Option<Cow<'static, str>>,
+    patience: Option<Patience>,
+}
+
+/// What is made of the future.
+struct Plan {
+    spawned: bool,
+    bits: u64,
+    site: &'static Location<'static>,
+}
+
+impl Spawner {
+    pub(crate) fn new(scope: Scope) -> Spawner {
+        Spawner {
+            scope,
+            name: None,
+            patience: None,
+        }
+    }
+
+    /// Names the task.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Spawner {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long the task may stay idle once cancelled; inherited by what it
+    /// spawns.
+    pub fn patience(mut self, patience: Patience) -> Spawner {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Spawns a child task. Dropping the [`Task`] cancels it.
+    ///
+    /// Into a cancelled, closed or ended scope: the handle is born cancelled,
+    /// the future is dropped by this call and never polled.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.spawn_with(future, state::COUNTED, Location::caller())
+    }
+
+    /// Spawns a child task that nobody owns: it runs on whatever happens to
+    /// the [`Job`], and the scope waits for it.
+    #[track_caller]
+    pub fn launch<F>(self, future: F) -> Job
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let plan = Plan {
+            spawned: false,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        let job = match self.put(future, &plan) {
+            Ok(job) => {
+                start(&job);
+                job
+            }
+            Err(refused) => {
+                let job = refused_job(&self.scope, refused.refusal, plan.site);
+                drop(refused.future);
+                if refused.refusal == Refusal::TooMany
+                    && let Some(tree) = walk::pin(self.scope.header())
+                {
+                    tree.report_failure(&too_many());
+                }
+                job
+            }
+        };
+        Job::new(job)
+    }
+
+    /// As [`spawn`](Spawner::spawn), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let plan = Plan {
+            spawned: true,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        let job = self.put(future, &plan)?;
+        start(&job);
+        // SAFETY: made of F, with HANDLE set.
+        Ok(unsafe { Task::new(job) })
+    }
+
+    /// Spawns a child task and polls it once, here, before returning. On a
+    /// host that lends its wakers, and when nested deeper than 16, it is
+    /// [`spawn`](Spawner::spawn).
+    #[track_caller]
+    pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let plan = Plan {
+            spawned: true,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        let job = match self.put(future, &plan) {
+            Ok(job) => {
+                run_now(&job);
+                job
+            }
+            Err(refused) => self.refuse(refused, plan.site),
+        };
+        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        unsafe { Task::new(job) }
+    }
+
+    /// Spawns a child task that reaches its first point even if it is
+    /// cancelled before it starts.
+    #[track_caller]
+    pub fn spawn_atomic<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.spawn_with(future, state::COUNTED | state::ATOMIC, Location::caller())
+    }
+
+    /// Spawns a child task that starts when it is first awaited, joined or
+    /// [started](Task::start). Until then it holds nothing open: a scope that
+    /// ends with it unstarted cancels it.
+    #[track_caller]
+    pub fn spawn_lazy<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.spawn_with(future, state::LAZY, Location::caller())
+    }
+
+    /// Spawns a service: a task that works for its siblings. No cancel from
+    /// above reaches it while they live; it is cancelled when the scope's body
+    /// and every ordinary child have ended. Its failure counts as any child's.
+    #[track_caller]
+    pub fn spawn_service<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.spawn_with(future, state::SERVICE, Location::caller())
+    }
+
+    fn spawn_with<F>(
+        self,
+        future: F,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let plan = Plan {
+            spawned: true,
+            bits,
+            site,
+        };
+        let job = match self.put(future, &plan) {
+            Ok(job) => {
+                if bits & state::LAZY == 0 {
+                    start(&job);
+                }
+                job
+            }
+            Err(refused) => self.refuse(refused, site),
+        };
+        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        unsafe { Task::new(job) }
+    }
+
+    fn refuse<F>(self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
+        let job = refused_job(&self.scope, refused.refusal, site);
+        drop(refused.future);
+        job
+    }
+
+    /// Makes the cell and links it; not started yet.
+    fn put<F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let parent = self.scope.header();
+        let Some(tree) = walk::pin(parent) else {
+            return Err(SpawnError {
+                future,
+                refusal: Refusal::Ended,
+            });
+        };
+        let mut bits = state::BUSY | plan.bits;
+        if plan.spawned {
+            bits |= state::HANDLE;
+        }
+        if tree.host.lends() {
+            bits |= state::LENT;
+            if plan.bits & state::LAZY == 0 {
+                bits |= state::PUSHED;
+            }
+        }
+        let h = cell::create_task(
+            Birth {
+                tree: Some(&tree),
+                kind: JobKind::Task,
+                parent: Some(parent),
+                vtable: cell::vtable_for::<F>(plan.spawned),
+                state: bits,
+                // The tree's and the handle's or observer's.
+                refs: 2,
+                site: plan.site,
+            },
+            future,
+        );
+        // SAFETY: fresh; two references are ours.
+        let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
+        if self.name.is_some() || self.patience.is_some() {
+            let name = self.name.clone();
+            child.with_cold(|cold, _| {
+                cold.name = name;
+                cold.patience = self.patience;
+            });
+        }
+        // SAFETY: fresh, made with this parent.
+        match unsafe { attach::attach(parent, child, tree.most_children) } {
+            Ok(()) => {
+                tree.counters.created(JobKind::Task);
+                tree.emit(
+                    child.id,
+                    EventKind::Create {
+                        kind: JobKind::Task,
+                        site: plan.site,
+                    },
+                );
+                tree.emit(child.id, EventKind::Attach { parent: parent.id });
+                Ok(job)
+            }
+            Err(refusal) => {
+                tree.counters.add(Count::Refused);
+                // SAFETY: C1, nobody else has seen it; the tree's reference
+                // goes with it.
+                let future = unsafe {
+                    let future = cell::take_future::<F>(child);
+                    Header::release(h);
+                    future
+                };
+                drop(job);
+                Err(SpawnError { future, refusal })
+            }
+        }
+    }
+}
+
+fn too_many() -> Error {
+    Error::msg(words(Refusal::TooMany))
+}
+
+/// The handle of a task that was refused: an ended job that was never in the
+/// tree.
+fn refused_job(scope: &Scope, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
+    let parent = scope.header();
+    let failed = refusal == Refusal::TooMany;
+    let how = if failed {
+        state::FAILED
+    } else {
+        state::STOPPED
+    };
+    let birth = Birth::refused(
+        state::BUSY
+            | state::BODY_DONE
+            | state::ENDED
+            | state::CANCELLED
+            | state::ENTRY
+            | state::HANDLE
+            | how,
+        site,
+    );
+    // SAFETY: one reference, ours.
+    let job = unsafe { JobRef::adopt(cell::create_node(birth)) };
+    let inherited = match refusal {
+        Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
+        _ => None,
+    };
+    let reason = inherited.unwrap_or_else(|| {
+        std::sync::Arc::new(ReasonData {
+            kind: ReasonKind::ScopeEnded,
+            text: None,
+            origin: parent.id,
+            culprit: None,
+            site,
+            at: 0,
+        })
+    });
+    job.with_cold(|cold, _| {
+        cold.reason = Some(reason);
+        cold.outcome = failed.then(too_many);
+    });
+    job
+}
+
+/// Gives a new task to its host.
+fn start(job: &JobRef) {
+    // SAFETY: linked and BUSY from birth, so it has not ended and its first
+    // turn is ours to give.
+    unsafe {
+        let tree = job.tree();
+        if tree.turns {
+            tree.emit(job.id, EventKind::Scheduled);
+        }
+        tree.host.start(Turn::new(job.as_ptr()));
+    }
+}
+
+/// Gives a new task its first turn here and now.
+fn run_now(job: &JobRef) {
+    let depth = context::with(|cx| cx.nested.get());
+    // SAFETY: as in `start`.
+    if unsafe { job.tree() }.host.lends() || depth >= DEEPEST_NOW {
+        return start(job);
+    }
+    context::with(|cx| cx.nested.set(depth + 1));
+    // SAFETY: as in `start`.
+    unsafe { Turn::new(job.as_ptr()) }.run();
+    context::with(|cx| cx.nested.set(depth));
+}
+
+/// Starts a lazy task: it counts among its parent's children from now on.
+pub(crate) fn start_lazy(h: &Header) -> bool {
+    // It may end while we look: hold its parent.
+    let parent = h.parent_from_outside();
+    let mine = {
+        let locked = parent.as_ref().map(|parent| parent.lock());
+        let mine = h.state.start_lazy();
+        if mine && let (Some(parent), Some(_)) = (&parent, &locked) {
+            // SAFETY: H1, under the parent's lock. Its start is ours, so it is
+            // linked.
+            unsafe {
+                let kids = parent.kids.get();
+                if kids != CLOSED
+                    && let Some(cold) = parent.cold_under_lock()
+                {
+                    cold.loose -= 1;
+                    parent.kids.set(kids + 1);
+                    h.state.add(state::COUNTED);
+                }
+            }
+        }
+        mine
+    };
+    if mine {
+        // SAFETY: its start is ours.
+        unsafe { run::push_claimed(h) };
+    }
+    mine
+}
+
+/// Spawns a child of the current job; see [`Spawner::spawn`].
+///
+/// # Panics
+/// Outside every job: there is nobody to be a child of.
+#[track_caller]
+pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    Scope::here("spawn").spawn(future)
+}
+
+/// Launches a child of the current job; see [`Spawner::launch`].
+///
+/// # Panics
+/// Outside every job: there is nobody to be a child of.
+#[track_caller]
+pub fn launch<F>(future: F) -> Job
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    Scope::here("launch").launch(future)
+}
+
+/// Launches a job below the root: never waited for by the current job, never
+/// failing it, inheriting nothing of it. It is cancelled and waited for at
+/// shutdown; its failure goes to the failure hook.
+///
+/// # Panics
+/// Outside every job: there is no root to hang it from.
+#[track_caller]
+pub fn detach<F>(future: F) -> Job
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    let scope = Scope::here("detach");
+    // SAFETY: the current job has not ended.
+    let root = JobRef::from_header(unsafe { scope.header().tree() }.root());
+    Scope::new(root).launch(future)
+}

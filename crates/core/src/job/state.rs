@@ -1,0 +1,454 @@
+//! The state word of a job. Every race between two actors on one job is
+//! decided by one atomic step on this word; lists and counts are under the
+//! job's byte lock (see [`crate::job::header`]).
+//!
+//! ```text
+//!            1                    2
+//!  Active ───────► Completed   Active ───────► Failed
+//!    │ 3
+//!    ▼        4                   5
+//!  Cancelling ───► Cancelled   Cancelling ───► Failed
+//! ```
+//!
+//! 1, 2, 4, 5: [`State::end`], once, by whoever saw the last of body and
+//! children go. 3: [`State::mark`], by `cancel` or by a walk from above.
+//! New (never polled), Completing (the body is over, children live) and
+//! Waiting (parked) are views of Active; they are no states of their own.
+
+use std::fmt;
+
+use crate::sync::{AtomicU64, Ordering::*};
+
+/// Tasks: queued, or being polled, or the body is over. Nobody may push the
+/// task while it is set. Never cleared after the last turn.
+pub(crate) const BUSY: u64 = 1 << 0;
+/// Tasks: woken while BUSY. A turn clears it at its start and goes round again
+/// if it is set at its end.
+pub(crate) const NOTIFIED: u64 = 1 << 1;
+/// Lent tasks (see `host`): whoever claimed the task has let go of it.
+pub(crate) const PUSHED: u64 = 1 << 2;
+/// The mark: this job has been cancelled.
+pub(crate) const CANCELLED: u64 = 1 << 3;
+/// The cancel entered the tree here; the reason is in this job's cold part.
+pub(crate) const ENTRY: u64 = 1 << 4;
+/// An ignore guard is held: the mark has no effect yet and the walk waits.
+pub(crate) const GUARD: u64 = 1 << 5;
+/// This scope is a shield: walks pass it by. Set before it is attached.
+pub(crate) const SHIELD: u64 = 1 << 6;
+/// This task is a service: walks pass it by, its parent's end marks it.
+pub(crate) const SERVICE: u64 = 1 << 7;
+/// A child or a lease was attached once. Childless jobs are cancelled and
+/// ended without a look at their list.
+pub(crate) const HAS_KIDS: u64 = 1 << 8;
+/// Hooks or leaves under foreign wakers were published once.
+pub(crate) const HAS_NODES: u64 = 1 << 9;
+/// Observers registered for the end once.
+pub(crate) const HAS_JOINERS: u64 = 1 << 10;
+/// A point inside this job has returned Cancelled; the upper half of the word
+/// says when.
+pub(crate) const TOLD: u64 = 1 << 11;
+/// The next turn drops the future if it finds it idle.
+pub(crate) const FORCE: u64 = 1 << 12;
+/// Terminal. With neither FAILED nor STOPPED: completed.
+pub(crate) const ENDED: u64 = 1 << 13;
+/// Ended, failed.
+pub(crate) const FAILED: u64 = 1 << 14;
+/// Ended, cancelled.
+pub(crate) const STOPPED: u64 = 1 << 15;
+/// The join slot is filled and belongs to the ender.
+pub(crate) const WAITER: u64 = 1 << 16;
+/// The owning handle lives.
+pub(crate) const HANDLE: u64 = 1 << 17;
+/// Somebody reads `parent` from outside, under this job's lock.
+pub(crate) const HOLD: u64 = 1 << 18;
+/// Created lazy and not yet started: BUSY, but in no queue.
+pub(crate) const LAZY: u64 = 1 << 19;
+/// Polled at least once even if cancelled before.
+pub(crate) const ATOMIC: u64 = 1 << 20;
+/// Failures of child tasks touch nobody.
+pub(crate) const SUPERVISOR: u64 = 1 << 21;
+/// Failed under a supervisor, and the handle owes the report.
+pub(crate) const UNREPORTED: u64 = 1 << 22;
+/// A shield that holds a cancel back.
+pub(crate) const HELD: u64 = 1 << 23;
+/// The body is over (tasks) or the poller is gone (scopes dropped half-way).
+pub(crate) const BODY_DONE: u64 = 1 << 24;
+/// `close` was called: no new children.
+pub(crate) const SHUT: u64 = 1 << 25;
+/// The cell holds a value that somebody must take or drop.
+pub(crate) const OUTPUT: u64 = 1 << 26;
+/// The future was dropped before it was done: forced.
+pub(crate) const FORCED: u64 = 1 << 27;
+/// A child was cut short by a cancellation from above this job.
+pub(crate) const CUT_ABOVE: u64 = 1 << 28;
+/// A child was cut short by this job's own deadline.
+pub(crate) const CUT_OWN: u64 = 1 << 29;
+/// Polled by a foreign executor under its own waker.
+pub(crate) const LENT: u64 = 1 << 30;
+/// Counts among the children its parent waits for (guarded by the parent's
+/// lock): all but services and unstarted lazy tasks.
+pub(crate) const COUNTED: u64 = 1 << 31;
+
+/// The next turn drops the future, idle or not: shutdown's last step.
+pub(crate) const MUST: u64 = 1 << 63;
+
+/// One look at the state word, with questions to ask it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot(pub(crate) u64);
+
+impl Snapshot {
+    pub(crate) fn has(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    /// Cancelled, and no guard holds it back: a point fails here.
+    pub(crate) fn effective(self) -> bool {
+        self.0 & (CANCELLED | GUARD) == CANCELLED
+    }
+
+    pub(crate) fn ended(self) -> bool {
+        self.has(ENDED)
+    }
+
+    /// When a point first told it, in milliseconds since the tree began.
+    pub(crate) fn told_at(self) -> Option<u32> {
+        self.has(TOLD)
+            .then_some((self.0 >> 32) as u32 & (u32::MAX >> 1))
+    }
+}
+
+/// What a [`State::mark`] did.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Marked {
+    /// It was marked or over before.
+    No,
+    /// Marked behind a guard: nobody walks; the guard's exit will.
+    Held,
+    /// Marked; it was parked, and the caller now owns its next push.
+    Claimed,
+    /// Marked; it is running, queued or a scope.
+    Noted,
+}
+
+/// What a [`State::claim`] did.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The caller must push it.
+    Push,
+    /// Somebody else has it or it is over; it will hear of the wake.
+    Leave,
+}
+
+/// What a turn that ended Pending has to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Park {
+    /// It is parked; do not touch it again.
+    Parked,
+    /// It was woken meanwhile: give it another turn.
+    Again,
+}
+
+pub(crate) struct State(AtomicU64);
+
+impl State {
+    pub(crate) fn new(bits: u64) -> Self {
+        State(AtomicU64::new(bits))
+    }
+
+    pub(crate) fn load(&self) -> Snapshot {
+        Snapshot(self.0.load(Acquire))
+    }
+
+    /// For the fast path of points: pairs with nothing by itself. Whoever
+    /// acts on a mark seen here loads again.
+    pub(crate) fn peek(&self) -> Snapshot {
+        Snapshot(self.0.load(Relaxed))
+    }
+
+    /// Sets bits that never race with a decision; gives the word before.
+    pub(crate) fn add(&self, bits: u64) -> Snapshot {
+        Snapshot(self.0.fetch_or(bits, AcqRel))
+    }
+
+    pub(crate) fn remove(&self, bits: u64) -> Snapshot {
+        Snapshot(self.0.fetch_and(!bits, AcqRel))
+    }
+
+    /// The one compare-and-exchange loop: `f` gives the next word and an
+    /// answer, or only an answer.
+    fn update<R>(&self, mut f: impl FnMut(Snapshot) -> (Option<u64>, R)) -> R {
+        let mut now = self.0.load(Acquire);
+        loop {
+            let (next, answer) = f(Snapshot(now));
+            let Some(next) = next else { return answer };
+            match self.0.compare_exchange_weak(now, next, AcqRel, Acquire) {
+                Ok(_) => return answer,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Arrow 3. Sets the mark and `bits`, and claims a parked task in the same
+    /// step.
+    pub(crate) fn mark(&self, bits: u64, task: bool) -> Marked {
+        self.update(|st| {
+            if st.has(CANCELLED | ENDED) {
+                return (None, Marked::No);
+            }
+            let next = st.0 | CANCELLED | bits;
+            if st.has(GUARD) {
+                (Some(next), Marked::Held)
+            } else {
+                let (next, how) = Self::rouse(next, task);
+                (Some(next), how)
+            }
+        })
+    }
+
+    /// The bits of waking a job whose mark takes effect now.
+    fn rouse(word: u64, task: bool) -> (u64, Marked) {
+        if !task {
+            (word, Marked::Noted)
+        } else if word & LAZY != 0 {
+            (word & !LAZY, Marked::Claimed)
+        } else if word & BUSY == 0 {
+            (word | BUSY, Marked::Claimed)
+        } else {
+            (word | NOTIFIED, Marked::Noted)
+        }
+    }
+
+    /// A wake: who gets [`Claim::Push`] owns the task until it has pushed it.
+    pub(crate) fn claim(&self) -> Claim {
+        self.update(|st| {
+            if st.has(BUSY) {
+                if st.has(NOTIFIED | BODY_DONE) {
+                    (None, Claim::Leave)
+                } else {
+                    (Some(st.0 | NOTIFIED), Claim::Leave)
+                }
+            } else {
+                (Some(st.0 | BUSY), Claim::Push)
+            }
+        })
+    }
+
+    /// A foreign executor polls the task. False: somebody has claimed it and
+    /// not yet let go; they will wake it.
+    pub(crate) fn claim_lent(&self) -> bool {
+        self.update(|st| {
+            if !st.has(BUSY) {
+                (Some(st.0 | BUSY), true)
+            } else if st.has(PUSHED) {
+                (Some(st.0 & !PUSHED), true)
+            } else {
+                (None, false)
+            }
+        })
+    }
+
+    /// Starts a lazy task: true for the one call that must push it.
+    pub(crate) fn start_lazy(&self) -> bool {
+        self.update(|st| {
+            if st.has(LAZY) {
+                (Some(st.0 & !LAZY), true)
+            } else {
+                (None, false)
+            }
+        })
+    }
+
+    /// The end of a turn that found the body Pending.
+    pub(crate) fn park(&self) -> Park {
+        self.update(|st| {
+            if st.has(NOTIFIED) {
+                (None, Park::Again)
+            } else {
+                (Some(st.0 & !BUSY), Park::Parked)
+            }
+        })
+    }
+
+    /// Enters an ignore guard; false if cancelled before.
+    pub(crate) fn enter_guard(&self) -> bool {
+        self.update(|st| {
+            if st.has(CANCELLED) {
+                (None, false)
+            } else {
+                (Some(st.0 | GUARD), true)
+            }
+        })
+    }
+
+    /// Leaves the outermost guard. A mark that was held back takes effect in
+    /// the same step, and the caller walks.
+    pub(crate) fn leave_guard(&self, task: bool) -> Marked {
+        self.update(|st| {
+            if !st.has(GUARD) {
+                return (None, Marked::No);
+            }
+            let open = st.0 & !GUARD;
+            if st.has(CANCELLED) && !st.has(ENDED) {
+                let (next, how) = Self::rouse(open, task);
+                (Some(next), how)
+            } else {
+                (Some(open), Marked::No)
+            }
+        })
+    }
+
+    /// Told at `at`; true the first time.
+    pub(crate) fn tell(&self, at: u32) -> bool {
+        self.update(|st| {
+            if st.has(TOLD) || !st.effective() {
+                (None, false)
+            } else {
+                (
+                    Some(st.0 | TOLD | u64::from(at & (u32::MAX >> 1)) << 32),
+                    true,
+                )
+            }
+        })
+    }
+
+    /// Arrows 1, 2, 4 and 5: gives the word as it is from now on.
+    pub(crate) fn end(&self, failed: bool, extra: u64) -> Snapshot {
+        self.update(|st| {
+            debug_assert!(!st.ended(), "a job ended twice: {st:?}");
+            let how = if failed {
+                FAILED
+            } else if st.has(CANCELLED) {
+                STOPPED
+            } else {
+                0
+            };
+            let next = st.0 | ENDED | BUSY | BODY_DONE | how | extra;
+            (Some(next), Snapshot(next))
+        })
+    }
+
+    /// Gives up the owning handle. The word before: if it shows ENDED, the
+    /// output is the caller's.
+    pub(crate) fn drop_handle(&self) -> Snapshot {
+        self.remove(HANDLE)
+    }
+
+    /// Removes the join slot's owner bit; the word before.
+    pub(crate) fn take_waiter(&self) -> Snapshot {
+        self.update(|st| {
+            if st.ended() {
+                (None, st)
+            } else {
+                (Some(st.0 & !WAITER), st)
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 32] = [
+            "busy",
+            "notified",
+            "pushed",
+            "cancelled",
+            "entry",
+            "guard",
+            "shield",
+            "service",
+            "has-kids",
+            "has-nodes",
+            "has-joiners",
+            "told",
+            "force",
+            "ended",
+            "failed",
+            "stopped",
+            "waiter",
+            "handle",
+            "hold",
+            "lazy",
+            "atomic",
+            "supervisor",
+            "unreported",
+            "held",
+            "body-done",
+            "shut",
+            "output",
+            "forced",
+            "cut-above",
+            "cut-own",
+            "lent",
+            "counted",
+        ];
+        let mut first = true;
+        for (bit, name) in NAMES.iter().enumerate() {
+            if self.0 & 1 << bit != 0 {
+                if !first {
+                    f.write_str(" | ")?;
+                }
+                first = false;
+                f.write_str(name)?;
+            }
+        }
+        if first {
+            f.write_str("active")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_printed_not_numbers() {
+        let st = Snapshot(BUSY | CANCELLED | ENTRY);
+        assert_eq!(format!("{st:?}"), "busy | cancelled | entry");
+        assert_eq!(format!("{:?}", Snapshot(0)), "active");
+    }
+
+    /// No edge but the five of the diagram.
+    #[test]
+    fn tree_2_only_the_listed_edges_are_reachable() {
+        for failed in [false, true] {
+            for marked in [false, true] {
+                let state = State::new(BUSY);
+                if marked {
+                    assert_eq!(state.mark(ENTRY, true), Marked::Noted);
+                }
+                let end = state.end(failed, 0);
+                assert!(end.ended());
+                assert_eq!(end.has(FAILED), failed);
+                assert_eq!(end.has(STOPPED), marked && !failed);
+                // Terminal is final.
+                assert_eq!(state.mark(ENTRY, true), Marked::No);
+                assert!(matches!(state.claim(), Claim::Leave));
+                assert_eq!(state.load().has(CANCELLED), marked);
+            }
+        }
+    }
+
+    #[test]
+    fn a_parked_task_is_claimed_by_the_mark() {
+        let state = State::new(0);
+        assert_eq!(state.mark(0, true), Marked::Claimed);
+        assert!(matches!(state.claim(), Claim::Leave), "{:?}", state.load());
+        assert_eq!(state.mark(0, true), Marked::No);
+    }
+
+    #[test]
+    fn a_guard_holds_the_mark_back_until_it_is_left() {
+        let state = State::new(0);
+        assert!(state.enter_guard());
+        assert_eq!(state.mark(ENTRY, true), Marked::Held);
+        assert!(!state.load().effective());
+        assert_eq!(state.leave_guard(true), Marked::Claimed);
+        assert!(state.load().effective());
+        assert!(!state.enter_guard());
+    }
+}

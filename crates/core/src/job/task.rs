@@ -1,0 +1,361 @@
+//! [`Task`]: the owning handle of a spawned task. Dropping it cancels the
+//! task; the parent still waits for it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::end;
+use super::handle::{self, Job, Join};
+use super::header::{Header, JobRef, Site};
+use super::id::JobId;
+use super::outcome::Outcome;
+use super::state;
+use crate::cancel::point;
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::wait::{Wait, WaitKind};
+use crate::cancel::walk::{self, Why};
+use crate::context;
+use crate::error::{Cancelled, Error, Result};
+use crate::observe::{Count, EventKind, JobState};
+use crate::task::cell;
+
+/// The owning handle of a spawned task: await it for its value.
+///
+/// Dropping it cancels the task; its parent still waits for it. To let it go
+/// on, use [`into_job`](Task::into_job).
+///
+/// # Cancellation
+/// Awaiting is *not a point*: it never fails at entry. When the waiter is
+/// cancelled, a task below the waiter is cancelled and waited for, and its
+/// value, late included, is the result; any other task is cancelled, and the
+/// waiter gets `Cancelled` at once. To wait and leave the task alone, use
+/// [`join`](Task::join).
+#[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
+pub struct Task<T> {
+    waiting: Option<Waiting>,
+    value: PhantomData<fn() -> T>,
+}
+
+/// The part of a handle that waits, without the type of the value.
+struct Waiting {
+    job: JobRef,
+    wait: Wait,
+    site: Site,
+    registered: bool,
+    fresh: bool,
+}
+
+/// What a poll of the untyped part found.
+enum Found {
+    Ended,
+    /// The waiter itself is cancelled and the target is not below it.
+    Told(Cancelled),
+    Circular(Error),
+}
+
+impl<T> Task<T> {
+    /// # Safety
+    /// `job` is a task whose value is a `T`, with HANDLE set for this handle.
+    pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
+        let site = Site::of(job.site());
+        Task {
+            waiting: Some(Waiting {
+                job,
+                wait: Wait::new(),
+                site,
+                registered: false,
+                fresh: true,
+            }),
+            value: PhantomData,
+        }
+    }
+
+    fn inner(&self) -> &Waiting {
+        self.waiting
+            .as_ref()
+            .expect("a Task was used after it had given its outcome")
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> JobId {
+        self.inner().job.id
+    }
+
+    /// An observer of the task.
+    pub fn job(&self) -> Job {
+        Job::new(self.inner().job.clone())
+    }
+
+    /// True if the task has ended: awaiting it will not wait.
+    pub fn is_ended(&self) -> bool {
+        self.inner().job.state.load().ended()
+    }
+
+    /// Cancels the task and everything below it; see [`Job::cancel`].
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        handle::cancel_asked(&self.inner().job, why.into(), Location::caller())
+    }
+
+    /// Starts a task that was spawned lazy. True for the one call that does.
+    pub fn start(&self) -> bool {
+        super::spawn::start_lazy(&self.inner().job)
+    }
+
+    /// Waits for the task to end, and leaves it and its value alone.
+    ///
+    /// # Cancellation
+    /// A *point*; see [`Job::join`].
+    #[track_caller]
+    pub fn join(&self) -> Join {
+        Join::new(self.inner().job.clone(), Location::caller())
+    }
+
+    /// Awaits the task and tells exactly how it ended.
+    ///
+    /// # Cancellation
+    /// *Not a point*; as awaiting the task. The outer `Err` is only ever the
+    /// waiter's own.
+    #[track_caller]
+    pub fn outcome(mut self) -> TaskOutcome<T> {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.site = Site::of(Location::caller());
+        }
+        TaskOutcome(self)
+    }
+
+    /// Gives up the owning handle: the task goes on as a child of its parent.
+    #[track_caller]
+    pub fn into_job(mut self) -> Job {
+        let waiting = self
+            .waiting
+            .take()
+            .expect("a Task was used after it had given its outcome");
+        let job = waiting.job.clone();
+        waiting.let_go();
+        Job::new(job)
+    }
+
+    fn take(&mut self) -> Outcome<T> {
+        let waiting = self
+            .waiting
+            .take()
+            .expect("a Task was polled after it had given its outcome");
+        let h: &Header = &waiting.job;
+        let st = h.state.load();
+        // SAFETY: C2; ended with our HANDLE bit set, and taken once.
+        let value = st
+            .has(state::OUTPUT)
+            .then(|| unsafe { cell::take_output::<T>(h) });
+        end::outcome_taken(h);
+        h.state.remove(state::HANDLE | state::OUTPUT);
+        match end::decided(h) {
+            (JobState::Failed, error, _) => {
+                drop(value);
+                Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
+            }
+            (JobState::Cancelled, _, reason) => Outcome::Cancelled {
+                reason: reason.unwrap_or_else(|| {
+                    unreachable!("cancelled without a reason: {:?}", h.state.load())
+                }),
+                late: value,
+            },
+            _ => Outcome::Completed(
+                value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")),
+            ),
+        }
+    }
+}
+
+impl Waiting {
+    /// Registers for the end, or finds that there is nothing to wait for.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Found> {
+        if std::mem::take(&mut self.fresh) {
+            handle::start_if_lazy(&self.job);
+            if let Some(error) = handle::waits_for_itself(&self.job, self.site) {
+                return Poll::Ready(Found::Circular(error));
+            }
+        }
+        let h: &Header = &self.job;
+        if h.state.load().ended() {
+            self.wait.over();
+            return Poll::Ready(Found::Ended);
+        }
+        if let Some(told) = self.waiter_cancelled() {
+            self.wait.over();
+            return Poll::Ready(Found::Told(told));
+        }
+        if !self.register(cx) {
+            self.wait.over();
+            return Poll::Ready(Found::Ended);
+        }
+        self.wait.pending(cx.waker(), WaitKind::Task, self.site);
+        Poll::Pending
+    }
+
+    /// The waiter is cancelled: so is the target. One that is not below the
+    /// waiter is left to its own family.
+    fn waiter_cancelled(&self) -> Option<Cancelled> {
+        let waiter = context::current()?;
+        if !waiter.state.peek().effective() {
+            return None;
+        }
+        let site = self.site.location();
+        let mut why = Why::new(ReasonKind::HandleDropped, site);
+        why.text = Some("whoever awaited it was cancelled".into());
+        walk::cancel(&self.job, why);
+        if is_below(&self.job, &waiter) {
+            None
+        } else {
+            Some(point::tell(&waiter))
+        }
+    }
+
+    /// Fills the join slot; false if the task has ended meanwhile. Modelled in
+    /// `waiter_add_vs_end`.
+    fn register(&mut self, cx: &mut Context<'_>) -> bool {
+        let h: &Header = &self.job;
+        let slot = cell::slot(h).expect("a spawned task has a join slot");
+        if self.registered {
+            // The slot belongs to the ender while WAITER is set: take it back.
+            if h.state.take_waiter().ended() {
+                return false;
+            }
+        }
+        // SAFETY: WAITER is clear, so the slot is the handle's: ours.
+        let old = unsafe {
+            slot.with_mut(|kept| match kept {
+                Some(kept) if kept.will_wake(cx.waker()) => None,
+                _ => kept.replace(cx.waker().clone()),
+            })
+        };
+        drop(old);
+        if h.state.add(state::WAITER).ended() {
+            return false;
+        }
+        if !std::mem::replace(&mut self.registered, true)
+            && let Some(tree) = walk::pin(h)
+        {
+            tree.counters.add(Count::WaiterRegistered);
+            tree.emit(h.id, EventKind::WaitRegister);
+        }
+        true
+    }
+
+    /// Gives up HANDLE without cancelling. What nobody will take is dropped,
+    /// what nobody will hear is reported.
+    fn let_go(self) {
+        let h: &Header = &self.job;
+        if self.registered && !h.state.take_waiter().ended() {
+            // SAFETY: WAITER is clear: the slot is ours.
+            let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
+            drop(waker);
+            if let Some(tree) = walk::pin(h) {
+                tree.counters.add(Count::WaiterRemoved);
+            }
+        }
+        let st = h.state.drop_handle();
+        if st.ended() {
+            if st.has(state::OUTPUT) {
+                h.state.remove(state::OUTPUT);
+                // SAFETY: C2; ended while HANDLE was set, so it is ours.
+                unsafe { cell::drop_output(h) };
+            }
+            end::report_owed(h);
+        }
+    }
+}
+
+/// True if `h` is below `above`, or it.
+fn is_below(h: &Header, above: &Header) -> bool {
+    let mut at = JobRef::from_header(h);
+    while at.depth > above.depth {
+        match at.parent_from_outside() {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+    std::ptr::eq(at.as_ptr(), above)
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let waiting = self
+            .waiting
+            .as_mut()
+            .expect("a Task was polled after it had given its outcome");
+        let cancelled = point::is_cancelled();
+        match std::task::ready!(waiting.poll(cx)) {
+            Found::Told(told) => Poll::Ready(Err(told.into())),
+            Found::Circular(error) => Poll::Ready(Err(error)),
+            Found::Ended => Poll::Ready(match self.take() {
+                Outcome::Completed(value) => Ok(value),
+                Outcome::Failed(error) => Err(error),
+                Outcome::Cancelled {
+                    late: Some(value), ..
+                } if cancelled => Ok(value),
+                Outcome::Cancelled { reason, .. } => match context::current() {
+                    // The waiter is cancelled too: it is told so.
+                    Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+                    _ => Err(Error::stopped(reason)),
+                },
+            }),
+        }
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            if !waiting.job.state.load().ended() {
+                let site = waiting.job.site();
+                walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
+            }
+            waiting.let_go();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.waiting {
+            Some(waiting) => handle::debug_job(f, "Task", &waiting.job),
+            None => f.write_str("Task(taken)"),
+        }
+    }
+}
+
+/// The future of [`Task::outcome`].
+#[must_use = "dropping it cancels the task"]
+#[derive(Debug)]
+pub struct TaskOutcome<T>(Task<T>);
+
+impl<T> TaskOutcome<T> {
+    /// An observer of the task.
+    pub fn job(&self) -> Job {
+        self.0.job()
+    }
+}
+
+impl<T> Future for TaskOutcome<T> {
+    type Output = Result<Outcome<T>, Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let waiting = self
+            .0
+            .waiting
+            .as_mut()
+            .expect("an outcome was polled after it had been given");
+        match std::task::ready!(waiting.poll(cx)) {
+            Found::Told(told) => Poll::Ready(Err(told)),
+            Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
+            Found::Ended => Poll::Ready(Ok(self.0.take())),
+        }
+    }
+}

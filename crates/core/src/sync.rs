@@ -1,0 +1,161 @@
+//! The one switch between the real machine and the model checker: atomics,
+//! plain cells, the byte lock and thread-locals, from std or from loom.
+//!
+//! No other file of this crate knows that loom exists.
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::atomic::{
+        AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+    };
+
+    use std::cell::UnsafeCell;
+
+    /// A value without synchronisation of its own. Who may touch it, and
+    /// when, is said where it is declared.
+    pub(crate) struct Plain<T>(UnsafeCell<T>);
+
+    impl<T> Plain<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Plain(UnsafeCell::new(value))
+        }
+
+        /// # Safety
+        /// Nobody else touches the value meanwhile, and `f` does not reach it
+        /// by another way.
+        pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+            // SAFETY: exclusive by the caller's promise.
+            f(unsafe { &mut *self.0.get() })
+        }
+
+        /// # Safety
+        /// Nobody writes the value meanwhile.
+        pub(crate) unsafe fn get(&self) -> T
+        where
+            T: Copy,
+        {
+            // SAFETY: no writer, by the caller's promise.
+            unsafe { *self.0.get() }
+        }
+    }
+
+    /// One round of waiting for another thread that is a few instructions away.
+    pub(crate) fn relax(round: u32) {
+        if round < 64 {
+            std::hint::spin_loop();
+        } else {
+            // The holder was preempted: give it the processor.
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    pub(crate) use loom::sync::atomic::{
+        AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+    };
+
+    use loom::cell::UnsafeCell;
+
+    pub(crate) struct Plain<T>(UnsafeCell<T>);
+
+    impl<T> Plain<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Plain(UnsafeCell::new(value))
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+            // SAFETY: exclusive by the caller's promise, which loom checks.
+            self.0.with_mut(|p| f(unsafe { &mut *p }))
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn get(&self) -> T
+        where
+            T: Copy,
+        {
+            // SAFETY: no writer, by the caller's promise, which loom checks.
+            self.0.with(|p| unsafe { *p })
+        }
+    }
+
+    pub(crate) fn relax(_round: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use model::*;
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+impl<T> Plain<T> {
+    /// # Safety
+    /// As [`Plain::with_mut`].
+    pub(crate) unsafe fn set(&self, value: T) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.with_mut(|v| *v = value) }
+    }
+
+    /// # Safety
+    /// As [`Plain::with_mut`].
+    pub(crate) unsafe fn take(&self) -> T
+    where
+        T: Default,
+    {
+        // SAFETY: passed on to the caller.
+        unsafe { self.with_mut(std::mem::take) }
+    }
+}
+
+/// A thread-local that needs no destructor: `local!(static NAME: Type = value)`.
+#[cfg(not(loom))]
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        std::thread_local! { static $name: $type = const { $value } }
+    };
+}
+#[cfg(loom)]
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        loom::thread_local! { static $name: $type = $value }
+    };
+}
+pub(crate) use local;
+
+/// A lock of one byte for a few instructions at a time: links, counts, moving
+/// a waker out. Nothing of the user's runs while it is held.
+pub(crate) struct ByteLock(AtomicU8);
+
+/// Evidence that a [`ByteLock`] is held; leaving its scope unlocks.
+pub(crate) struct Locked<'a>(&'a ByteLock);
+
+impl ByteLock {
+    pub(crate) fn new() -> Self {
+        ByteLock(AtomicU8::new(0))
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let mut round = 0;
+        while self
+            .0
+            .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            relax(round);
+            round += 1;
+        }
+        Locked(self)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire of `lock`.
+        self.0.0.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,354 @@
+//! The memory of a job: one allocation that begins with the header.
+//!
+//! ```text
+//! Header │ slot (Option<Waker>) │ stage: future, then output │ lent (Option<Waker>)
+//! ```
+//!
+//! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
+//! scopes (the poller's waker, under the lock). The stage is there for tasks.
+//! `lent` is there for tasks with the LENT bit.
+//!
+//! - **C1** The future is touched by whoever runs a turn, and by nobody else.
+//!   It is dropped exactly once: by the turn in which it ends, is forced or is
+//!   found cancelled before its first poll.
+//! - **C2** The output is written by that turn before the body is given up,
+//!   and shown by the OUTPUT bit. It is taken or dropped exactly once: by the
+//!   ender if it did not see HANDLE, else by the handle.
+//! - **C3** A future or output above 512 bytes has an allocation of its own,
+//!   freed when the body ends or the output is taken. So a waker, an observer
+//!   or an error keeps at most the header, the slots and 512 bytes alive.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::error::Error;
+use crate::job::header::{Birth, Header};
+use crate::job::outcome::IntoOutcome;
+use crate::job::state;
+use crate::sync::Plain;
+use crate::unwind::{caught, contained};
+
+/// The largest future or output that is kept inside the cell.
+pub(crate) const INLINE: usize = 512;
+
+type Slot = Plain<Option<Waker>>;
+
+/// What differs from one type of task to another.
+pub(crate) struct Vtable {
+    /// Size and alignment without `lent`.
+    layout: Layout,
+    has_slot: bool,
+    stage: usize,
+    boxed_output: bool,
+    pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>) -> Poll<Result<(), Error>>,
+    pub(crate) drop_future: unsafe fn(*const Header),
+    drop_output: unsafe fn(*const Header),
+}
+
+const SLOT_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>());
+
+unsafe fn no_poll(h: *const Header, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    // SAFETY: the caller has a living header.
+    unreachable!("job {} has no future of its own", unsafe { &*h }.id)
+}
+
+unsafe fn nothing(_: *const Header) {}
+
+/// Roots, scopes and refused tasks: a header and a slot.
+pub(crate) static NODE: Vtable = Vtable {
+    layout: match Layout::from_size_align(SLOT_AT + size_of::<Slot>(), 16) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    },
+    has_slot: true,
+    stage: 0,
+    boxed_output: false,
+    poll: no_poll,
+    drop_future: nothing,
+    drop_output: nothing,
+};
+
+/// The functions for one type of future.
+struct Stage<F>(PhantomData<F>);
+
+impl<F> Stage<F>
+where
+    F: Future,
+    F::Output: IntoOutcome,
+{
+    const BOXED_FUTURE: bool = size_of::<F>() > INLINE;
+    const BOXED_OUTPUT: bool = size_of::<Value<F>>() > INLINE;
+
+    const fn vtable(has_slot: bool) -> Vtable {
+        let future = if Self::BOXED_FUTURE {
+            Layout::new::<Pin<Box<F>>>()
+        } else {
+            Layout::new::<F>()
+        };
+        let output = if Self::BOXED_OUTPUT {
+            Layout::new::<Box<Value<F>>>()
+        } else {
+            Layout::new::<Value<F>>()
+        };
+        let align = max(max(future.align(), output.align()), 16);
+        let slots = if has_slot {
+            SLOT_AT + size_of::<Slot>()
+        } else {
+            size_of::<Header>()
+        };
+        let stage = slots.next_multiple_of(max(future.align(), output.align()));
+        // `lent` follows the stage, so round up to what it needs.
+        let size = (stage + max(future.size(), output.size())).next_multiple_of(8);
+        Vtable {
+            layout: match Layout::from_size_align(size, align) {
+                Ok(layout) => layout,
+                Err(_) => panic!("a task too large for the address space"),
+            },
+            has_slot,
+            stage,
+            boxed_output: Self::BOXED_OUTPUT,
+            poll: Self::poll,
+            drop_future: Self::drop_future,
+            drop_output: Self::drop_output,
+        }
+    }
+
+    const SPAWNED: &'static Vtable = &Self::vtable(true);
+    const LAUNCHED: &'static Vtable = &Self::vtable(false);
+
+    unsafe fn future<'a>(h: *const Header) -> Pin<&'a mut F> {
+        // SAFETY: C1, the caller runs the turn. The cell does not move, so a
+        // future inside it is pinned.
+        unsafe {
+            let at = stage(h);
+            if Self::BOXED_FUTURE {
+                (*at.cast::<Pin<Box<F>>>()).as_mut()
+            } else {
+                Pin::new_unchecked(&mut *at.cast::<F>())
+            }
+        }
+    }
+
+    unsafe fn drop_future(h: *const Header) {
+        // SAFETY: C1, once.
+        unsafe {
+            let at = stage(h);
+            if Self::BOXED_FUTURE {
+                at.cast::<Pin<Box<F>>>().drop_in_place();
+            } else {
+                at.cast::<F>().drop_in_place();
+            }
+        }
+    }
+
+    unsafe fn poll(h: *const Header, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        // SAFETY: C1.
+        let Poll::Ready(output) = (unsafe { Self::future(h) }).poll(cx) else {
+            return Poll::Pending;
+        };
+        let result = output.into_result();
+        // The future goes before its outcome is visible to anybody.
+        // SAFETY: C1; it is done and not polled again.
+        if let Err(payload) = caught(|| unsafe { Self::drop_future(h) }) {
+            contained(|| drop(result));
+            return Poll::Ready(Err(Error::panicked(payload)));
+        }
+        Poll::Ready(result.map(|value| {
+            // SAFETY: C2; the future's memory is free.
+            unsafe {
+                let at = stage(h);
+                if Self::BOXED_OUTPUT {
+                    at.cast::<Box<Value<F>>>().write(Box::new(value));
+                } else {
+                    at.cast::<Value<F>>().write(value);
+                }
+            }
+        }))
+    }
+
+    unsafe fn drop_output(h: *const Header) {
+        // SAFETY: C2, once.
+        unsafe {
+            let at = stage(h);
+            if Self::BOXED_OUTPUT {
+                at.cast::<Box<Value<F>>>().drop_in_place();
+            } else {
+                at.cast::<Value<F>>().drop_in_place();
+            }
+        }
+    }
+}
+
+type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
+
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
+unsafe fn stage(h: *const Header) -> *mut u8 {
+    // SAFETY: the caller has a task's cell, whose vtable says where.
+    unsafe { h.cast_mut().cast::<u8>().add((*h).vtable.stage) }
+}
+
+fn layout_of(vtable: &Vtable, lent: bool) -> Layout {
+    if lent {
+        let size = vtable.layout.size() + size_of::<Slot>();
+        Layout::from_size_align(size, vtable.layout.align()).expect("a task of sane size")
+    } else {
+        vtable.layout
+    }
+}
+
+unsafe fn allocate(birth: Birth<'_>) -> *const Header {
+    let vtable = birth.vtable;
+    let lent = birth.state & state::LENT != 0;
+    let layout = layout_of(vtable, lent);
+    // SAFETY: the size is at least that of a header.
+    let at = unsafe { alloc(layout) };
+    if at.is_null() {
+        handle_alloc_error(layout);
+    }
+    let h = at.cast::<Header>();
+    // SAFETY: fresh memory of that layout.
+    unsafe {
+        h.write(Header::new(birth));
+        if vtable.has_slot {
+            at.add(SLOT_AT).cast::<Slot>().write(Plain::new(None));
+        }
+        if lent {
+            at.add(vtable.layout.size())
+                .cast::<Slot>()
+                .write(Plain::new(None));
+        }
+    }
+    h
+}
+
+/// The vtable of a task with or without a join slot.
+pub(crate) fn vtable_for<F>(spawned: bool) -> &'static Vtable
+where
+    F: Future,
+    F::Output: IntoOutcome,
+{
+    if spawned {
+        Stage::<F>::SPAWNED
+    } else {
+        Stage::<F>::LAUNCHED
+    }
+}
+
+/// A cell with a future in it. `birth.vtable` is [`vtable_for`] the same type.
+pub(crate) fn create_task<F>(birth: Birth<'_>, future: F) -> *const Header
+where
+    F: Future,
+    F::Output: IntoOutcome,
+{
+    // SAFETY: the vtable is F's, so the stage fits it.
+    unsafe {
+        let h = allocate(birth);
+        let at = stage(h);
+        if Stage::<F>::BOXED_FUTURE {
+            at.cast::<Pin<Box<F>>>().write(Box::pin(future));
+        } else {
+            at.cast::<F>().write(future);
+        }
+        h
+    }
+}
+
+/// Moves a future out of a cell that was never seen by anybody else.
+///
+/// # Safety
+/// C1: the cell was made by [`create_task`] with this type, and was not polled.
+pub(crate) unsafe fn take_future<F>(h: &Header) -> F
+where
+    F: Future,
+    F::Output: IntoOutcome,
+{
+    // SAFETY: by the caller's promise. Never polled, so not pinned yet.
+    unsafe {
+        let at = stage(h);
+        if Stage::<F>::BOXED_FUTURE {
+            *Pin::into_inner_unchecked(at.cast::<Pin<Box<F>>>().read())
+        } else {
+            at.cast::<F>().read()
+        }
+    }
+}
+
+/// A cell with no future: a root, a scope or a refused task.
+pub(crate) fn create_node(birth: Birth<'_>) -> *const Header {
+    // SAFETY: no stage to fill.
+    unsafe { allocate(birth) }
+}
+
+/// The waiter of a spawned task (WAITER protocol), or the poller's waker of a
+/// scope (under the lock).
+pub(crate) fn slot(h: &Header) -> Option<&Slot> {
+    // SAFETY: `has_slot` says it was written, and it lives as long as the cell.
+    h.vtable.has_slot.then(|| unsafe {
+        &*std::ptr::from_ref(h)
+            .cast::<u8>()
+            .add(SLOT_AT)
+            .cast::<Slot>()
+    })
+}
+
+/// The executor's waker of a lent task, under the lock.
+pub(crate) fn lent(h: &Header) -> &Slot {
+    debug_assert!(h.state.peek().has(state::LENT));
+    // SAFETY: LENT never changes and says that it was written.
+    unsafe {
+        &*std::ptr::from_ref(h)
+            .cast::<u8>()
+            .add(h.vtable.layout.size())
+            .cast::<Slot>()
+    }
+}
+
+/// Moves the output out.
+///
+/// # Safety
+/// C2: the output is there, is the caller's, and is a `T`.
+pub(crate) unsafe fn take_output<T>(h: &Header) -> T {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let at = stage(h);
+        if h.vtable.boxed_output {
+            *at.cast::<Box<T>>().read()
+        } else {
+            at.cast::<T>().read()
+        }
+    }
+}
+
+/// Drops the output; a panic in its destructor is contained.
+///
+/// # Safety
+/// C2: the output is there and is the caller's.
+pub(crate) unsafe fn drop_output(h: &Header) {
+    // SAFETY: by the caller's promise.
+    contained(|| unsafe { (h.vtable.drop_output)(h) });
+}
+
+/// Frees a cell.
+///
+/// # Safety
+/// H6: no reference is left. The future and the output are gone (C1, C2).
+pub(crate) unsafe fn free(this: *const Header) {
+    // SAFETY: exclusive from here on; each part was written by `allocate`.
+    unsafe {
+        let h = &*this;
+        let vtable = h.vtable;
+        let is_lent = h.state.peek().has(state::LENT);
+        let last_slot = slot(h).and_then(|slot| slot.take());
+        let last_lent = if is_lent { lent(h).take() } else { None };
+        // Wakers are somebody else's code.
+        contained(move || drop((last_slot, last_lent)));
+        h.free_parts();
+        this.cast_mut().drop_in_place();
+        dealloc(this.cast_mut().cast(), layout_of(vtable, is_lent));
+    }
+}

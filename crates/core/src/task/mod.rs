@@ -1,0 +1,5 @@
+//! The life of a task's future: the cell it lives in, its turns, its waker.
+
+pub(crate) mod cell;
+pub(crate) mod run;
+pub(crate) mod waker;

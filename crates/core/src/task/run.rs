@@ -1,0 +1,388 @@
+//! Turns: who may poll a task, polling it once, and what follows.
+
+use std::fmt;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::walk::{self, Why};
+use crate::context;
+use crate::error::Error;
+use crate::job::end::{self, BodyEnd};
+use crate::job::header::Header;
+use crate::job::id::JobId;
+use crate::job::state::{self, Park};
+use crate::observe::{Count, EventKind};
+use crate::task::{cell, waker};
+use crate::unwind::{caught, contained};
+
+/// The right to give one task one turn. Whoever holds it must run it; one
+/// that is dropped instead drops the task's future there and ends the job as
+/// cancelled, because its host is gone.
+#[must_use = "a task that is not run never ends"]
+pub struct Turn(*const Header);
+
+// SAFETY: the future is Send (spawning demands it), and the holder is the only
+// one who touches it (C1).
+unsafe impl Send for Turn {}
+
+impl Turn {
+    /// # Safety
+    /// The task is BUSY and the caller owns its next turn (H5).
+    pub(crate) unsafe fn new(h: *const Header) -> Turn {
+        Turn(h)
+    }
+
+    fn take(self) -> *const Header {
+        let h = self.0;
+        std::mem::forget(self);
+        h
+    }
+
+    /// Polls the task once, on a queueing host.
+    pub fn run(self) {
+        let h = self.take();
+        // SAFETY: a turn owns its task: BUSY, linked, alive.
+        let h = unsafe { &*h };
+        let own = waker::borrowed(h);
+        // SAFETY: as above.
+        if unsafe { take_turn(h, &own) } == Poll::Ready(Park::Again) {
+            // SAFETY: BUSY was kept, so the next turn is ours to push.
+            unsafe { push_claimed(h) };
+        }
+    }
+
+    /// The task as a future for an executor that lends its wakers.
+    pub fn into_body(self) -> Body {
+        Body(self.take())
+    }
+
+    /// The job whose turn this is.
+    pub fn job(&self) -> JobId {
+        // SAFETY: a turn owns its task.
+        unsafe { &*self.0 }.id
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // SAFETY: a turn owns its task.
+        unsafe { abandon(&*self.0) };
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.job())
+    }
+}
+
+/// A chain of tasks that were woken together.
+#[must_use = "a task that is not run never ends"]
+pub struct Ready {
+    head: *const Header,
+    len: usize,
+}
+
+// SAFETY: as for Turn.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    pub(crate) fn empty() -> Ready {
+        Ready {
+            head: ptr::null(),
+            len: 0,
+        }
+    }
+
+    /// # Safety
+    /// The task is claimed and the caller owns its next push (H5).
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        // SAFETY: H5, the link is ours until the push.
+        unsafe { h.run.set(self.head) };
+        self.head = h;
+        self.len += 1;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn pop(&mut self) -> Option<*const Header> {
+        let h = self.head;
+        if h.is_null() {
+            return None;
+        }
+        // SAFETY: H5, ours until the push.
+        self.head = unsafe { (*h).run.get() };
+        self.len -= 1;
+        Some(h)
+    }
+}
+
+impl Iterator for Ready {
+    type Item = Turn;
+
+    fn next(&mut self) -> Option<Turn> {
+        // SAFETY: each task in the chain is claimed.
+        self.pop().map(|h| unsafe { Turn::new(h) })
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Each turn that is dropped ends its job.
+        for turn in self.by_ref() {
+            drop(turn);
+        }
+    }
+}
+
+/// A task as a future, for an executor that lends its wakers. It is done when
+/// the task's own body is; the job may go on waiting for its children.
+///
+/// Dropping it before that ends the job as cancelled: its host is gone.
+#[must_use = "a task that is not polled never ends"]
+pub struct Body(*const Header);
+
+// SAFETY: as for Turn.
+unsafe impl Send for Body {}
+
+impl Future for Body {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        assert!(!self.0.is_null(), "a task was polled after its end");
+        // SAFETY: not null: the body is not over, so the job is linked.
+        let h = unsafe { &*self.0 };
+        if !h.state.claim_lent() {
+            // Whoever has claimed it wakes us when they have let go.
+            return Poll::Pending;
+        }
+        keep_lent_waker(h, cx.waker());
+        // The future sees our own waker, so that every wake goes through the
+        // state word, whoever it comes from.
+        // SAFETY: we claimed it.
+        match unsafe { take_turn(h, &waker::borrowed(h)) } {
+            Poll::Ready(Park::Parked) => Poll::Pending,
+            Poll::Ready(Park::Again) => {
+                h.state.add(state::PUSHED);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => {
+                self.0 = ptr::null();
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: the body is not over, so the job is linked.
+        let h = unsafe { &*self.0 };
+        // A claimer that has not let go yet still touches it.
+        let mut round = 0;
+        while !h.state.claim_lent() {
+            crate::sync::relax(round);
+            round += 1;
+        }
+        // SAFETY: we claimed it, and nobody will poll it again.
+        unsafe { abandon(h) };
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+/// Keeps the executor's waker for whoever cancels or wakes the task.
+fn keep_lent_waker(h: &Header, waker: &Waker) {
+    let same = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        unsafe { cell::lent(h).with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
+    };
+    if !same {
+        let new = waker.clone();
+        let old = {
+            let _locked = h.lock();
+            // SAFETY: H1, under the lock.
+            unsafe { cell::lent(h).with_mut(|kept| kept.replace(new)) }
+        };
+        drop(old);
+    }
+}
+
+/// Hands a claimed task to its host.
+///
+/// # Safety
+/// The caller owns the task's next push (H5). It does not touch it after.
+pub(crate) unsafe fn push_claimed(h: &Header) {
+    let mut ready = Ready::empty();
+    // SAFETY: passed on.
+    unsafe {
+        ready.push(h);
+        // SAFETY: claimed, so it has not ended.
+        dispatch(h.tree(), ready);
+    }
+}
+
+/// Hands claimed tasks of one tree to their host.
+///
+/// # Safety
+/// As for [`push_claimed`], for each of them.
+pub(crate) unsafe fn dispatch(tree: &crate::tree::Shared, mut ready: Ready) {
+    if tree.turns {
+        let mut next = ready.head;
+        while !next.is_null() {
+            // SAFETY: H5, ours until the push.
+            let h = unsafe { &*next };
+            tree.emit(h.id, EventKind::Scheduled);
+            // SAFETY: as above.
+            next = unsafe { h.run.get() };
+        }
+    }
+    if !tree.host.lends() {
+        if !ready.is_empty() {
+            tree.host.schedule(ready);
+        }
+        return;
+    }
+    while let Some(h) = ready.pop() {
+        // SAFETY: H5, ours until the push.
+        let h = unsafe { &*h };
+        if h.polls.load(Relaxed) == 0 {
+            // A lazy task that the executor has not seen yet.
+            h.state.add(state::PUSHED);
+            // SAFETY: ours.
+            tree.host.start(unsafe { Turn::new(h) });
+            continue;
+        }
+        let waker = {
+            let _locked = h.lock();
+            // SAFETY: H1, under the lock.
+            unsafe { cell::lent(h).take() }
+        };
+        // From here on the executor may poll and free it.
+        h.state.add(state::PUSHED);
+        if let Some(waker) = waker {
+            contained(move || waker.wake());
+        }
+    }
+}
+
+/// Polls a task once. `Ready(Parked)`: do not touch it again. `Ready(Again)`:
+/// the caller pushes it. `Pending`: the body is over, do not touch it again.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
+    // SAFETY: a task with a turn has not ended.
+    let tree = unsafe { h.tree() };
+    let mut st = h.state.load();
+    if st.has(state::BODY_DONE) {
+        // The last lease closed it and left the end to a turn.
+        end::end_chain(h);
+        return Poll::Pending;
+    }
+    if st.has(state::NOTIFIED) {
+        st = h.state.remove(state::NOTIFIED);
+    }
+    let millis = tree.millis_at(tree.host.now());
+    let entered = context::begin_turn(h, own, millis);
+    let polls = h.polls.load(Relaxed);
+    if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
+        // SAFETY: C1, this turn is ours.
+        let dropped = caught(|| unsafe { (h.vtable.drop_future)(h) });
+        drop(entered);
+        let over = match dropped {
+            Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+            Ok(()) if polls == 0 => BodyEnd::Unpolled,
+            Ok(()) => BodyEnd::Forced,
+        };
+        end::body_over(h, over);
+        return Poll::Pending;
+    }
+    h.polls.store(polls.wrapping_add(1).max(1), Relaxed);
+    h.waits.store(0, Relaxed);
+    h.turned.store(millis, Relaxed);
+    if tree.turns {
+        tree.emit(h.id, EventKind::PollBegin);
+    }
+    let mut cx = Context::from_waker(own);
+    // SAFETY: C1, this turn is ours.
+    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx) });
+    if tree.turns {
+        tree.emit(h.id, EventKind::PollEnd);
+    }
+    let over = match polled {
+        Ok(Poll::Pending) => {
+            if !should_force(h) {
+                drop(entered);
+                return Poll::Ready(h.state.park());
+            }
+            // SAFETY: C1, this turn is ours.
+            match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+                Ok(()) => BodyEnd::Forced,
+                Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+            }
+        }
+        Ok(Poll::Ready(Ok(()))) => BodyEnd::Value,
+        Ok(Poll::Ready(Err(error))) => BodyEnd::Failed(error),
+        Err(payload) => {
+            // SAFETY: C1; a future that panicked is dropped, never polled again.
+            contained(|| unsafe { (h.vtable.drop_future)(h) });
+            BodyEnd::Failed(Error::panicked(payload))
+        }
+    };
+    drop(entered);
+    end::body_over(h, over);
+    Poll::Pending
+}
+
+/// The sweep asked for this job's future to be dropped; look again whether it
+/// is idle.
+pub(crate) fn should_force(h: &Header) -> bool {
+    let st = h.state.load();
+    st.has(state::MUST) || (st.has(state::FORCE) && st.effective() && h.no_wait_of_ours())
+}
+
+/// The host dropped the task: its future goes, its job ends.
+///
+/// # Safety
+/// The caller owns the task's turn and will not run it.
+unsafe fn abandon(h: &Header) {
+    if h.state.load().has(state::BODY_DONE) {
+        return end::end_chain(h);
+    }
+    let site = std::panic::Location::caller();
+    walk::cancel(h, Why::new(ReasonKind::HostGone, site));
+    let own = waker::borrowed(h);
+    // SAFETY: not ended: its turn is ours.
+    let tree = unsafe { h.tree() };
+    tree.counters.add(Count::ForceDropped);
+    let over = {
+        let _entered = context::enter(h, &own);
+        // SAFETY: C1, this turn is ours.
+        match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+            Ok(()) => BodyEnd::Unpolled,
+            Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+        }
+    };
+    end::body_over(h, over);
+}

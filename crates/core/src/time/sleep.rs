@@ -1,0 +1,216 @@
+//! Sleeping, and what time it is for a job.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::alarm::Alarm;
+use crate::cancel::point::{self, Yielded};
+use crate::cancel::wait::{Wait, WaitKind};
+use crate::context;
+use crate::error::Cancelled;
+use crate::job::header::Site;
+use crate::job::state;
+use crate::tree::Tree;
+
+/// A moment, given as a distance from the first poll or as an instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment {
+    Never,
+    After(Duration),
+    At(Instant),
+}
+
+impl Moment {
+    /// The instant, counted from `now` if it is a distance; none for never.
+    pub(crate) fn fix(self, now: Instant) -> Option<Instant> {
+        match self {
+            Moment::Never => None,
+            // What cannot be represented is never.
+            Moment::After(wait) => now.checked_add(wait),
+            Moment::At(at) => Some(at),
+        }
+    }
+}
+
+/// Waits for `duration`, counted from the first poll. `Duration::MAX` is
+/// never.
+///
+/// # Cancellation
+/// A *point*. If it returns `Cancelled`, the time has not passed, and its
+/// timer is gone.
+///
+/// # Panics
+/// When polled outside every job: there is no clock to ask.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep::new(Moment::After(duration), Location::caller())
+}
+
+/// Waits until `at`.
+///
+/// # Cancellation
+/// As [`sleep`].
+///
+/// # Panics
+/// As [`sleep`].
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn sleep_until(at: Instant) -> Sleep {
+    Sleep::new(Moment::At(at), Location::caller())
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sleep {
+    until: Moment,
+    armed: Option<Box<Armed>>,
+    wait: Wait,
+    site: Site,
+    yielded: Yielded,
+}
+
+struct Armed {
+    tree: Tree,
+    alarm: Option<Alarm>,
+}
+
+impl Armed {
+    fn clear(&mut self) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.clear(self.tree.shared());
+        }
+    }
+
+    fn set(&mut self, at: Instant, waker: &Waker) {
+        if self.alarm.as_ref().is_some_and(|a| a.serves(at, waker)) {
+            return;
+        }
+        self.clear();
+        self.alarm = Some(Alarm::set(self.tree.shared(), at, waker));
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Sleep {
+    fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
+        Sleep {
+            until,
+            armed: None,
+            wait: Wait::new(),
+            site: Site::of(site),
+            yielded: Yielded::default(),
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match point::poll_point(cx, &mut this.yielded) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                this.wait.over();
+                this.armed = None;
+                return Poll::Ready(Err(told));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        let now = match &this.armed {
+            Some(armed) => armed.tree.host().now(),
+            None => now_here(this.site),
+        };
+        let at = this.until.fix(now);
+        if at.is_some_and(|at| at <= now) {
+            this.wait.over();
+            this.armed = None;
+            return Poll::Ready(Ok(()));
+        }
+        match at {
+            None => this.until = Moment::Never,
+            Some(at) => {
+                this.until = Moment::At(at);
+                let armed = this.armed.get_or_insert_with(|| {
+                    let tree = tree_here(this.site);
+                    Box::new(Armed { tree, alarm: None })
+                });
+                armed.set(at, cx.waker());
+            }
+        }
+        this.wait.pending(cx.waker(), WaitKind::Sleep, this.site);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("until", &self.until).finish()
+    }
+}
+
+fn tree_here(site: Site) -> Tree {
+    let tree = context::with(|cx| {
+        // SAFETY: the current job has not ended.
+        cx.current().map(|h| unsafe { h.tree() }.handle())
+    });
+    tree.unwrap_or_else(|| {
+        let at = site.location();
+        panic!(
+            "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
+             run it inside a runtime, or use your executor's own timer",
+            at.file(),
+            at.line()
+        )
+    })
+}
+
+fn now_here(site: Site) -> Instant {
+    tree_here(site).host().now()
+}
+
+/// The time now by the clock of the current job's host; the system's clock
+/// outside every job.
+pub fn now() -> Instant {
+    context::with(|cx| {
+        // SAFETY: the current job has not ended.
+        cx.current().map(|h| unsafe { h.tree() }.host.now())
+    })
+    .unwrap_or_else(Instant::now)
+}
+
+/// The tightest deadline that holds here: the least of all enclosing ones
+/// that no shield hides. In a cancelled job, the instant of the cancel.
+pub fn deadline() -> Option<Instant> {
+    context::with(|cx| {
+        let mut at = cx.current();
+        let mut tightest: Option<Instant> = None;
+        if let Some(h) = at
+            && h.state.load().effective()
+        {
+            // SAFETY: inside a job that has not ended.
+            let (tree, reason) = unsafe { (h.tree(), point::reason_inside(h)) };
+            return Some(tree.instant_of(reason.data().at));
+        }
+        while let Some(h) = at {
+            if let Some(own) = h.if_cold(|cold, _| cold.deadline).flatten() {
+                tightest = Some(tightest.map_or(own, |t| t.min(own)));
+            }
+            if h.state.load().has(state::SHIELD) {
+                break;
+            }
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { h.parent() };
+        }
+        tightest
+    })
+}

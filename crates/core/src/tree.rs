@@ -1,0 +1,287 @@
+//! What the jobs of one root share: the host, the counters, the sink, the
+//! defaults. A job finds it by the twelve bits in its header.
+
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cancel::patience::Patience;
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::sweep::Sweeper;
+use crate::cancel::walk::{self, Why};
+use crate::context;
+use crate::error::Error;
+use crate::host::Host;
+use crate::job::end;
+use crate::job::header::{Birth, Header, JobRef};
+use crate::job::id::JobId;
+use crate::job::kind::JobKind;
+use crate::job::state;
+use crate::observe::{Counters, CountersSnapshot, Event, EventKind, Sink};
+use crate::task::cell;
+use crate::unwind;
+
+/// How many roots may live at once in one process.
+const MOST_TREES: usize = 4095;
+
+/// Living trees by index. An entry owns one reference, taken out again when
+/// its root has ended.
+static TREES: [AtomicPtr<Shared>; MOST_TREES] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES];
+
+/// Gets every failure that nobody takes.
+pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
+
+pub(crate) struct Shared {
+    index: u16,
+    serial: u64,
+    pub(crate) host: Box<dyn Host>,
+    start: Instant,
+    next: AtomicU64,
+    pub(crate) counters: Counters,
+    sink: Option<Arc<dyn Sink>>,
+    pub(crate) turns: bool,
+    failure_hook: Option<FailureHook>,
+    pub(crate) patience: Patience,
+    pub(crate) most_children: u32,
+    pub(crate) sweeper: Sweeper,
+    root: AtomicPtr<Header>,
+}
+
+impl Shared {
+    /// # Safety
+    /// A job of that tree has not ended, or its ender has not let go.
+    pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
+        // SAFETY: the entry is there until the root has ended, and the root
+        // outlives every other job of its tree.
+        unsafe { &*TREES[index as usize].load(Ordering::Acquire) }
+    }
+
+    /// An owned handle to the tree.
+    pub(crate) fn handle(&self) -> Tree {
+        // SAFETY: `self` lives in an Arc: `Tree::new` is the only maker.
+        unsafe {
+            Arc::increment_strong_count(ptr::from_ref(self));
+            Tree(Arc::from_raw(ptr::from_ref(self)))
+        }
+    }
+
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub(crate) fn next_id(&self) -> JobId {
+        JobId::new(self.serial, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Milliseconds since the tree began, from the turn's cached clock where
+    /// there is one.
+    pub(crate) fn millis(&self) -> u32 {
+        context::millis_in_turn(self.serial).unwrap_or_else(|| self.millis_at(self.host.now()))
+    }
+
+    pub(crate) fn millis_at(&self, now: Instant) -> u32 {
+        u32::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// The instant of a count of milliseconds.
+    pub(crate) fn instant_of(&self, millis: u32) -> Instant {
+        self.start + Duration::from_millis(u64::from(millis))
+    }
+
+    pub(crate) fn root(&self) -> &Header {
+        // SAFETY: set in `Tree::new` before anybody has the tree; the tree
+        // owns a reference to it.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    pub(crate) fn weak(&self) -> std::sync::Weak<Shared> {
+        Arc::downgrade(&self.handle().0)
+    }
+
+    /// Tells the sink, if there is one.
+    pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
+        if let Some(sink) = &self.sink {
+            let event = Event {
+                job,
+                at: self.millis(),
+                kind,
+            };
+            unwind::contained(|| sink.event(&event));
+        }
+    }
+
+    /// A failure that nobody holds a handle for.
+    pub(crate) fn report_failure(&self, error: &Error) {
+        if let Some(hook) = &self.failure_hook {
+            unwind::contained(|| hook(error));
+        }
+    }
+
+    /// The root has ended: takes the entry out and gives its reference back.
+    pub(crate) fn retire(&self) -> Option<Tree> {
+        let entry = TREES[self.index as usize].swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the entry owned one reference, made in `Tree::new`.
+        (!entry.is_null()).then(|| Tree(unsafe { Arc::from_raw(entry) }))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let root = *self.root.get_mut();
+        if !root.is_null() {
+            // SAFETY: the tree owned one reference to its root.
+            unsafe { Header::release(root) };
+        }
+    }
+}
+
+/// What a tree is made with. Every field has a default.
+pub struct TreeOptions {
+    /// Where events go; none by default.
+    pub sink: Option<Arc<dyn Sink>>,
+    /// Gets every failure that nobody takes: of supervised tasks without a
+    /// handle, of detached jobs, of scopes that were dropped half-way. By
+    /// default it is printed to standard error.
+    pub failure_hook: Option<FailureHook>,
+    /// How long a cancelled job may stay idle before its future is dropped.
+    pub patience: Patience,
+    /// How many children one job may have at a time.
+    pub most_children: u32,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        TreeOptions {
+            sink: None,
+            failure_hook: Some(Box::new(|error| {
+                eprintln!(
+                    "kinfolk: nobody took the failure of {}: {error}",
+                    error.job_name().unwrap_or("a job")
+                );
+            })),
+            patience: Patience::default(),
+            // The limit of the source design; see the contract's appendix.
+            most_children: (1 << 29) - 1,
+        }
+    }
+}
+
+/// A tree of jobs on a host: for those who write hosts.
+#[derive(Clone)]
+pub struct Tree(Arc<Shared>);
+
+impl Tree {
+    /// A new root on `host`.
+    ///
+    /// # Panics
+    /// If 4,095 roots live already.
+    #[track_caller]
+    pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let start = host.now();
+        let turns = options.sink.as_ref().is_some_and(|sink| sink.wants_turns());
+        let mut shared = Arc::new(Shared {
+            index: 0,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed) & 0xff_ffff,
+            host,
+            start,
+            next: AtomicU64::new(0),
+            counters: Counters::default(),
+            sink: options.sink,
+            turns,
+            failure_hook: options.failure_hook,
+            patience: options.patience,
+            most_children: options.most_children,
+            sweeper: Sweeper::default(),
+            root: AtomicPtr::new(ptr::null_mut()),
+        });
+        let free = (0..MOST_TREES as u16).find(|index| {
+            Arc::get_mut(&mut shared).expect("not shared yet").index = *index;
+            let entry = Arc::as_ptr(&shared).cast_mut();
+            TREES[*index as usize]
+                .compare_exchange(ptr::null_mut(), entry, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        assert!(
+            free.is_some(),
+            "{MOST_TREES} Kinfolk roots live already: shut some down before making more"
+        );
+        // The entry's reference.
+        std::mem::forget(shared.clone());
+        let root = cell::create_node(Birth {
+            tree: Some(&shared),
+            kind: JobKind::Root,
+            parent: None,
+            vtable: &cell::NODE,
+            state: state::SUPERVISOR | state::HAS_KIDS,
+            refs: 2,
+            site: Location::caller(),
+        });
+        shared.root.store(root.cast_mut(), Ordering::Release);
+        shared.counters.created(JobKind::Root);
+        shared.emit(
+            shared.root().id,
+            EventKind::Create {
+                kind: JobKind::Root,
+                site: Location::caller(),
+            },
+        );
+        Tree(shared)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    /// The root job: cancel it to cancel everything, join it to wait for it.
+    pub fn root_job(&self) -> crate::job::Job {
+        crate::job::Job::new(JobRef::from_header(self.0.root()))
+    }
+
+    /// A scope that spawns below the root.
+    pub fn root_scope(&self) -> crate::job::Scope {
+        crate::job::Scope::new(JobRef::from_header(self.0.root()))
+    }
+
+    /// Cancels every job and lets the root end when the last is gone. The
+    /// root takes no more children from when it has ended. True the first
+    /// time.
+    #[track_caller]
+    pub fn request_shutdown(&self, kind: ReasonKind) -> bool {
+        let root = self.0.root();
+        let site = Location::caller();
+        let moved = walk::cancel(root, Why::new(kind, site));
+        if !root.state.add(state::BODY_DONE).has(state::BODY_DONE) {
+            end::body_gone(root);
+        }
+        moved
+    }
+
+    /// Sets FORCE on every job and wakes it: each drops its future in its next
+    /// turn, told or not, waiting or not. For hosts that end by force.
+    pub fn force(&self) {
+        crate::cancel::sweep::force_all(self.0.root());
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> CountersSnapshot {
+        self.0.counters.read()
+    }
+
+    /// The tree as plain data.
+    pub fn snapshot(&self) -> crate::job::TreeSnapshot {
+        crate::job::snapshot::take(&self.0)
+    }
+
+    /// The host, as it was given.
+    pub fn host(&self) -> &dyn Host {
+        &*self.0.host
+    }
+}

@@ -1,0 +1,22 @@
+//! Testing for programs on Kinfolk, and for Kinfolk itself: virtual time,
+//! seeded schedules, counted futures, a sequencer, and the conformance suite
+//! that every host runs.
+
+pub mod conformance;
+mod counted;
+mod gate;
+mod guard;
+mod lab;
+mod log;
+mod rng;
+mod sequencer;
+mod sim;
+
+pub use counted::{Counted, DropTally, Tally};
+pub use gate::{Gate, GateWait};
+pub use guard::{Watched, guarded};
+pub use lab::{IdleWaiters, Lab, Settle};
+pub use log::Log;
+pub use rng::Rng;
+pub use sequencer::{Sequencer, Step};
+pub use sim::{Sim, SimBuilder};

@@ -1,0 +1,458 @@
+//! The seeded simulation: the whole tree on one thread, virtual time, every
+//! scheduling choice from the seed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::{
+    CountersSnapshot, Error, IntoOutcome, Outcome, Patience, ReasonKind, Scope, Sink, Tree,
+    TreeOptions, TreeSnapshot,
+};
+
+use crate::lab::IdleWaiters;
+use crate::rng::Rng;
+
+/// Turns a simulation may take before it is called endless.
+const MOST_TURNS: u64 = 50_000_000;
+
+#[derive(Default)]
+struct Core {
+    ready: Vec<Turn>,
+    timers: TimerQueue,
+}
+
+/// What the host and the simulation share.
+struct World {
+    core: Mutex<Core>,
+    start: Instant,
+    /// Virtual nanoseconds since `start`.
+    elapsed: AtomicU64,
+}
+
+impl World {
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Instant {
+        self.start + Duration::from_nanos(self.elapsed.load(Ordering::Relaxed))
+    }
+}
+
+struct SimHost(Arc<World>);
+
+impl Host for SimHost {
+    fn start(&self, turn: Turn) {
+        self.0.core().ready.push(turn);
+    }
+
+    fn schedule(&self, ready: Ready) {
+        self.0.core().ready.extend(ready);
+    }
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        self.0.core().timers.insert(at, waker)
+    }
+
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.0.core().timers.remove(key)
+    }
+
+    fn virtual_time(&self) -> bool {
+        true
+    }
+}
+
+/// What a simulation is made with.
+#[must_use = "call `build` or `run`"]
+pub struct SimBuilder {
+    seed: u64,
+    idle: IdleWaiters,
+    options: TreeOptions,
+}
+
+impl SimBuilder {
+    /// Where events go.
+    pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.options.sink = Some(sink);
+        self
+    }
+
+    /// Gets every failure that nobody takes.
+    pub fn on_failure(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.options.failure_hook = Some(Box::new(hook));
+        self
+    }
+
+    /// How long a cancelled job may stay idle.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// How many children one job may have: for tests of the limit.
+    pub fn most_children(mut self, most: u32) -> Self {
+        self.options.most_children = most;
+        self
+    }
+
+    /// Those who are to be woken when every task is blocked.
+    pub fn idle_waiters(mut self, idle: IdleWaiters) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// The simulation.
+    #[track_caller]
+    pub fn build(self) -> Sim {
+        let world = Arc::new(World {
+            core: Mutex::default(),
+            start: Instant::now(),
+            elapsed: AtomicU64::new(0),
+        });
+        let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
+        Sim {
+            seed: self.seed,
+            rng: Rng::new(self.seed),
+            world,
+            tree,
+            idle: self.idle,
+            turns: 0,
+        }
+    }
+}
+
+impl fmt::Debug for SimBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimBuilder(seed {})", self.seed)
+    }
+}
+
+/// The whole runtime on one thread, with virtual time and every scheduling
+/// choice taken from a seed: the same seed gives the same run.
+///
+/// ```
+/// use kinfolk_testkit::Sim;
+/// use std::time::Duration;
+///
+/// let answer = Sim::seeded(7).run(async {
+///     kinfolk_core::sleep(Duration::from_secs(3600)).await?; // no time at all
+///     Ok::<_, kinfolk_core::Error>(42)
+/// });
+/// assert_eq!(answer.unwrap(), 42);
+/// ```
+pub struct Sim {
+    seed: u64,
+    rng: Rng,
+    world: Arc<World>,
+    tree: Tree,
+    idle: IdleWaiters,
+    turns: u64,
+}
+
+/// Why a simulation could not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stuck {
+    /// Nothing is ready and no timer is set.
+    Deadlock,
+    /// It took more turns than any test should.
+    Endless,
+}
+
+impl Sim {
+    /// A simulation whose choices come from `seed`.
+    #[track_caller]
+    pub fn seeded(seed: u64) -> Sim {
+        Sim::builder(seed).build()
+    }
+
+    /// A simulation with options. Failures that nobody takes are printed,
+    /// unless a hook is given.
+    pub fn builder(seed: u64) -> SimBuilder {
+        SimBuilder {
+            seed,
+            idle: IdleWaiters::default(),
+            options: TreeOptions::default(),
+        }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The tree, as plain data.
+    pub fn snapshot(&self) -> TreeSnapshot {
+        self.tree.snapshot()
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> CountersSnapshot {
+        self.tree.counters()
+    }
+
+    /// A scope that spawns below the root.
+    pub fn root(&self) -> Scope {
+        self.tree.root_scope()
+    }
+
+    /// Virtual time since the simulation began.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.world.elapsed.load(Ordering::Relaxed))
+    }
+
+    /// The instant at which its clock began.
+    pub fn start(&self) -> Instant {
+        self.world.start
+    }
+
+    /// Timers set at the host, those of the library's own included.
+    pub fn timers(&self) -> usize {
+        self.world.core().timers.len()
+    }
+
+    /// Tasks that are ready for a turn.
+    pub fn ready(&self) -> usize {
+        self.world.core().ready.len()
+    }
+
+    /// Gives one ready task a turn; false if there is none.
+    pub fn step(&mut self) -> bool {
+        let turn = {
+            let mut core = self.world.core();
+            if core.ready.is_empty() {
+                return false;
+            }
+            let at = self.rng.below(core.ready.len());
+            core.ready.swap_remove(at)
+        };
+        self.turns += 1;
+        turn.run();
+        true
+    }
+
+    /// Runs until every task is blocked. Time stands still.
+    pub fn settle(&mut self) {
+        while self.step() {
+            assert!(
+                self.turns < MOST_TURNS,
+                "{}",
+                self.report(Stuck::Endless, "it never settles")
+            );
+        }
+    }
+
+    /// Moves the clock to `at`, running what is due on the way, in order.
+    fn advance_to_nanos(&mut self, at: u64, inclusive: bool) {
+        loop {
+            self.settle();
+            let next = self.next_timer_nanos();
+            match next {
+                Some(next) if next < at || (inclusive && next == at) => self.fire_at(next),
+                _ => break,
+            }
+        }
+        self.world.elapsed.fetch_max(at, Ordering::Relaxed);
+    }
+
+    /// Moves the clock on by `by`. What is due at the new time has run.
+    pub fn advance(&mut self, by: Duration) {
+        let at = self.world.elapsed.load(Ordering::Relaxed) + nanos(by);
+        self.advance_to_nanos(at, true);
+        self.settle();
+    }
+
+    /// Moves the clock on by `by`. What is due at the new time has not run.
+    pub fn advance_to_before(&mut self, by: Duration) {
+        let at = self.world.elapsed.load(Ordering::Relaxed) + nanos(by);
+        self.advance_to_nanos(at, false);
+    }
+
+    fn next_timer_nanos(&self) -> Option<u64> {
+        let at = self.world.core().timers.next_at()?;
+        Some(nanos(at.saturating_duration_since(self.world.start)))
+    }
+
+    fn fire_at(&mut self, at: u64) {
+        self.world.elapsed.fetch_max(at, Ordering::Relaxed);
+        let now = self.world.now();
+        loop {
+            let due = self.world.core().timers.pop_due(now);
+            match due {
+                Some(waker) => waker.wake(),
+                None => break,
+            }
+        }
+    }
+
+    /// Runs until `done`, jumping the clock when everything is idle.
+    fn drive(&mut self, done: impl Fn() -> bool) -> Result<(), Stuck> {
+        while !done() {
+            if self.turns >= MOST_TURNS {
+                return Err(Stuck::Endless);
+            }
+            if !self.step() && !self.idle.everything_is_blocked() {
+                let Some(next) = self.next_timer_nanos() else {
+                    return Err(Stuck::Deadlock);
+                };
+                self.fire_at(next);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `body` as a task below the root until it has ended, jumping the
+    /// clock when everything is idle.
+    ///
+    /// # Panics
+    /// If nothing can go on any more: the message has the seed and the tree.
+    #[track_caller]
+    pub fn outcome<F>(&mut self, body: F) -> Outcome<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let mut task = self.root().task("main").spawn(body).outcome();
+        let job = task.job();
+        if let Err(stuck) = self.drive(|| job.is_ended()) {
+            panic!("{}", self.report(stuck, "main has not ended"));
+        }
+        let mut cx = std::task::Context::from_waker(Waker::noop());
+        match std::pin::Pin::new(&mut task).poll(&mut cx) {
+            std::task::Poll::Ready(Ok(outcome)) => outcome,
+            other => unreachable!(
+                "an ended task did not give its outcome: {}",
+                other.is_ready()
+            ),
+        }
+    }
+
+    /// As [`outcome`](Sim::outcome), as a result. A panic in the body goes on
+    /// here.
+    #[track_caller]
+    pub fn run<F>(&mut self, body: F) -> kinfolk_core::Result<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        match self.outcome(body) {
+            Outcome::Completed(value) => Ok(value),
+            Outcome::Failed(error) => Err(error.resume()),
+            Outcome::Cancelled { reason, .. } => {
+                Err(Error::msg(format!("main was cancelled: {reason}")))
+            }
+        }
+    }
+
+    /// Cancels what is left, runs until it is gone, and checks that the
+    /// counters balance and that no timer and no waiter is left behind.
+    ///
+    /// # Panics
+    /// If something does not end or does not balance: the message has the seed
+    /// and the tree.
+    #[track_caller]
+    pub fn finish(mut self) {
+        self.tree.request_shutdown(ReasonKind::Shutdown);
+        let root = self.tree.root_job();
+        if let Err(stuck) = self.drive(|| root.is_ended()) {
+            panic!("{}", self.report(stuck, "shutdown does not end"));
+        }
+        self.settle();
+        let counters = self.counters();
+        assert_eq!(counters.living(), 0, "seed {}: {counters}", self.seed);
+        assert_eq!(
+            counters.timers_pending(),
+            0,
+            "seed {}: {counters}",
+            self.seed
+        );
+        assert_eq!(
+            counters.waiters_pending(),
+            0,
+            "seed {}: {counters}",
+            self.seed
+        );
+        assert_eq!(
+            self.timers(),
+            0,
+            "seed {}: timers left at the host",
+            self.seed
+        );
+    }
+
+    /// Panics if a job but the root is left, or a timer: for the end of a
+    /// test.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        let living = self.counters().living();
+        let timers = self.counters().timers_pending();
+        assert!(
+            living == 1 && timers == 0,
+            "the test ended with {} jobs and {timers} timers left (seed {}):\n{}",
+            living - 1,
+            self.seed,
+            self.snapshot()
+        );
+    }
+
+    fn report(&self, stuck: Stuck, what: &str) -> String {
+        let why = match stuck {
+            Stuck::Deadlock => "nothing is ready and no timer is set",
+            Stuck::Endless => "it takes turns without end",
+        };
+        format!(
+            "deadlock: {what}: {why} (seed {}, {} turns, {:?} of virtual time)\n{}",
+            self.seed,
+            self.turns,
+            self.elapsed(),
+            self.snapshot()
+        )
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+impl Drop for Sim {
+    /// What is left is cancelled; what does not end by itself is dropped.
+    fn drop(&mut self) {
+        let root = self.tree.root_job();
+        if root.is_ended() {
+            return;
+        }
+        self.tree.request_shutdown(ReasonKind::Shutdown);
+        // A bounded number of turns: a body that swallows its cancellation
+        // would go on for ever.
+        for _ in 0..100_000 {
+            if root.is_ended() {
+                return;
+            }
+            if !self.step() {
+                break;
+            }
+        }
+        self.tree.force();
+        while !root.is_ended() && self.step() {}
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim")
+            .field("seed", &self.seed)
+            .field("elapsed", &self.elapsed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing here: the suites beside this file are what this package is for.
