@@ -8,6 +8,7 @@ mod real {
     pub(crate) use std::sync::atomic::{
         AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
     };
+    pub(crate) use std::sync::{Mutex, MutexGuard};
 
     use std::cell::UnsafeCell;
 
@@ -55,6 +56,7 @@ mod model {
     pub(crate) use loom::sync::atomic::{
         AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
     };
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
 
     use loom::cell::UnsafeCell;
 

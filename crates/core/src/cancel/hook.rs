@@ -2,13 +2,14 @@
 //! disarming exactly one gets the callback: whoever takes it out of its cell.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::reason::Reason;
 use crate::context;
 use crate::job::header::{Header, JobRef};
 use crate::job::list::Key;
 use crate::job::state;
+use crate::sync::{Mutex, MutexGuard};
 use crate::unwind::contained;
 
 type Callback = Box<dyn FnOnce(Option<&Reason>) + Send>;
@@ -37,7 +38,7 @@ impl HookCell {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -61,7 +62,8 @@ impl HookGuard {
 fn disarm(cell: &HookCell) -> bool {
     let callback = cell.take();
     let won = callback.is_some();
-    if let Some((job, key)) = lock(&cell.place).take() {
+    let place = lock(&cell.place).take();
+    if let Some((job, key)) = place {
         let listed = job.if_cold(|cold, _| cold.hooks.remove(key));
         drop(listed);
     }
@@ -137,7 +139,9 @@ pub(crate) fn publish(h: &Header, cell: &Arc<HookCell>) {
         (h.state.add(state::HAS_NODES), Some(key))
     });
     if let Some(key) = key {
-        *lock(&cell.place) = Some((JobRef::from_header(h), key));
+        let place = (JobRef::from_header(h), key);
+        let before = lock(&cell.place).replace(place);
+        drop(before);
     }
     if st.ended() {
         cell.fire(None);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,20 @@ use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Claim};
+use crate::sync::{Mutex, MutexGuard};
 use crate::task::run;
 use crate::tree::Shared;
 
 /// When, and a number that keeps equal instants apart.
 pub(crate) type SweepKey = (Instant, u64);
 
-#[derive(Default)]
 pub(crate) struct Sweeper(Mutex<Inner>);
+
+impl Default for Sweeper {
+    fn default() -> Self {
+        Sweeper(Mutex::new(Inner::default()))
+    }
+}
 
 #[derive(Default)]
 struct Inner {
@@ -43,7 +49,7 @@ impl Wake for SweepWaker {
 }
 
 impl Sweeper {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,11 +75,12 @@ impl Sweeper {
     }
 
     fn watch_at(&self, tree: &Shared, h: &Header, at: Instant) {
+        let job = JobRef::from_header(h);
         let key = {
             let mut inner = self.lock();
             let key = (at, inner.next);
             inner.next += 1;
-            inner.due.insert(key, JobRef::from_header(h));
+            inner.due.insert(key, job);
             key
         };
         let (old, ended) = h.with_cold(|cold, st| (cold.sweep.replace(key), st.ended()));
@@ -141,6 +148,7 @@ impl Sweeper {
                     _ => break,
                 }
             };
+            job.if_cold(|cold, _| cold.sweep = None);
             if let Some(tree) = walk::pin(&job) {
                 let patience = patience_of(&tree, &job);
                 if let Some(next) = sweep(&tree, &job, patience, now) {

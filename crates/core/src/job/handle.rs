@@ -40,6 +40,10 @@ impl Job {
         Job(job)
     }
 
+    pub(crate) fn job_ref(&self) -> JobRef {
+        self.0.clone()
+    }
+
     /// Its identity.
     pub fn id(&self) -> JobId {
         self.0.id
@@ -210,15 +214,22 @@ impl Join {
 
     fn unlist(&mut self) {
         self.wait.over();
-        if let Some(key) = self.listed.take()
-            && let Some(waker) = self
-                .job
-                .if_cold(|cold, _| cold.joiners.remove(key))
-                .flatten()
-        {
-            if let Some(tree) = walk::pin(&self.job) {
-                tree.counters.add(Count::WaiterRemoved);
+        let Some(key) = self.listed.take() else {
+            return;
+        };
+        // Ended: the entry is the ender's, which counts it as woken.
+        let Some(tree) = walk::pin(&self.job) else {
+            return;
+        };
+        let removed = self.job.if_cold(|cold, st| {
+            if st.ended() {
+                None
+            } else {
+                cold.joiners.remove(key)
             }
+        });
+        if let Some(Some(waker)) = removed {
+            tree.counters.add(Count::WaiterRemoved);
             drop(waker);
         }
     }
@@ -239,11 +250,11 @@ impl Future for Join {
                 return Poll::Ready(Ok(Outcome::Failed(error)));
             }
         }
-        if this.job.state.load().ended() {
+        let Some(tree) = walk::pin(&this.job) else {
             this.wait.over();
             this.listed = None;
             return Poll::Ready(Ok(untyped(&this.job)));
-        }
+        };
         let waker = cx.waker().clone();
         let (added, key, old) = this.job.with_cold(|cold, _| {
             if let Some(key) = this.listed
@@ -264,7 +275,7 @@ impl Future for Join {
             this.wait.over();
             return Poll::Ready(Ok(untyped(&this.job)));
         }
-        if added && let Some(tree) = walk::pin(&this.job) {
+        if added {
             tree.counters.add(Count::WaiterRegistered);
             tree.emit(this.job.id, EventKind::WaitRegister);
         }

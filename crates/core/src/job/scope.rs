@@ -304,6 +304,11 @@ impl Scope {
         })
     }
 
+    /// Any job as a scope: every job is one for what is spawned into it.
+    pub fn of_job(job: &Job) -> Scope {
+        Scope(job.job_ref())
+    }
+
     /// An observer of the scope.
     pub fn job(&self) -> Job {
         Job::new(self.0.clone())

@@ -220,6 +220,11 @@ impl Waiting {
     fn register(&mut self, cx: &mut Context<'_>) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
+        // Held over the step, so that what is registered is counted even if
+        // the task ends right after it.
+        let Some(tree) = walk::pin(h) else {
+            return false;
+        };
         if self.registered {
             // The slot belongs to the ender while WAITER is set: take it back.
             if h.state.take_waiter().ended() {
@@ -237,9 +242,7 @@ impl Waiting {
         if h.state.add(state::WAITER).ended() {
             return false;
         }
-        if !std::mem::replace(&mut self.registered, true)
-            && let Some(tree) = walk::pin(h)
-        {
+        if !std::mem::replace(&mut self.registered, true) {
             tree.counters.add(Count::WaiterRegistered);
             tree.emit(h.id, EventKind::WaitRegister);
         }
@@ -250,13 +253,14 @@ impl Waiting {
     /// what nobody will hear is reported.
     fn let_go(self) {
         let h: &Header = &self.job;
-        if self.registered && !h.state.take_waiter().ended() {
+        if self.registered
+            && let Some(tree) = walk::pin(h)
+            && !h.state.take_waiter().ended()
+        {
             // SAFETY: WAITER is clear: the slot is ours.
             let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
             drop(waker);
-            if let Some(tree) = walk::pin(h) {
-                tree.counters.add(Count::WaiterRemoved);
-            }
+            tree.counters.add(Count::WaiterRemoved);
         }
         let st = h.state.drop_handle();
         if st.ended() {

@@ -1,0 +1,237 @@
+//! The end of a job against everything that looks at it meanwhile.
+
+use kinfolk_core::{Error, Scope, launch, park, scope};
+use loom::thread;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::host::{finish, tree};
+use crate::watch::now_or_never;
+
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// The last child and the body end at once: the parent ends exactly once, and
+/// not before both.
+#[test]
+fn last_child_vs_body_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(async {
+            launch(async {});
+        });
+        // The parent's first turn makes the child; then both threads race.
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        queue.run_all();
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// A scope waits for its child, which ends on another thread: its poller is
+/// woken, the scope ends once.
+#[test]
+fn last_child_vs_scope_exit() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(async {
+            scope(async |s| {
+                s.launch(async {});
+                Ok(())
+            })
+            .await
+        });
+        queue.run_one();
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        queue.run_all();
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// A scope's future is dropped while its last child ends: exactly one of them
+/// ends the node.
+#[test]
+fn last_child_vs_scope_drop() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(async {
+            {
+                let mut inner = Box::pin(scope(async |s| {
+                    s.launch(async {});
+                    park().await?;
+                    Ok(())
+                }));
+                std::future::poll_fn(|cx| {
+                    let _ = inner.as_mut().poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+                // Dropped here, in the middle.
+            }
+            Ok::<_, Error>(())
+        });
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        queue.run_all();
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// The last lease goes while the parent's body ends: the parent ends once.
+#[test]
+fn lease_drop_vs_body_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(async {});
+        let lease = Scope::of_job(&parent.job()).lease().unwrap();
+        let dropper = thread::spawn(move || drop(lease));
+        queue.run_all();
+        dropper.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// An observer registers while the job ends: it finds the outcome or is woken.
+#[test]
+fn waiter_add_vs_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let mut task = tree.root_scope().spawn(async { 7 });
+        let job = task.job();
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        let bell = Arc::new(Bell(AtomicUsize::new(0)));
+        let waker = Waker::from(bell.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut join = job.join();
+        let joined = Pin::new(&mut join).poll(&mut cx).is_ready();
+        let taken = Pin::new(&mut task).poll(&mut cx);
+        runner.join().unwrap();
+        let waiting = usize::from(!joined) + usize::from(taken.is_pending());
+        assert_eq!(bell.0.load(SeqCst), waiting);
+        if !joined {
+            assert!(Pin::new(&mut join).poll(&mut cx).is_ready());
+        }
+        match taken {
+            Poll::Ready(value) => assert_eq!(value.unwrap(), 7),
+            Poll::Pending => assert_eq!(now_or_never(&mut task).unwrap().unwrap(), 7),
+        }
+        drop((join, task));
+        finish(tree, &queue);
+    });
+}
+
+/// The handle is dropped while the task ends: the output is dropped once.
+#[test]
+fn handle_drop_vs_end() {
+    struct Counts(Arc<AtomicUsize>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    impl kinfolk_core::Success for Counts {}
+
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let value = Counts(drops.clone());
+        let task = tree.root_scope().spawn(async move { value });
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        drop(task);
+        runner.join().unwrap();
+        queue.run_all();
+        assert_eq!(drops.load(SeqCst), 1);
+        finish(tree, &queue);
+    });
+}
+
+/// `parent()` from outside while the job ends: a living parent or none.
+#[test]
+fn parent_lookup_vs_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let task = tree.root_scope().spawn(async {});
+        let job = task.job();
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        if let Some(parent) = job.parent() {
+            assert_eq!(parent, tree.root_job());
+        }
+        runner.join().unwrap();
+        drop((task, job));
+        finish(tree, &queue);
+    });
+}
+
+/// A task is woken while it runs: it gets another turn.
+#[test]
+fn wake_while_running() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let shared: Arc<loom::sync::Mutex<(bool, Option<Waker>)>> =
+            Arc::new(loom::sync::Mutex::new((false, None)));
+        let inside = shared.clone();
+        let task = tree.root_scope().spawn(std::future::poll_fn(move |cx| {
+            let mut state = inside.lock().unwrap();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            Poll::Pending
+        }));
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        let waker = {
+            let mut state = shared.lock().unwrap();
+            state.0 = true;
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        finish(tree, &queue);
+    });
+}

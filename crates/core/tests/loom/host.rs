@@ -1,0 +1,88 @@
+//! The smallest queueing host: turns wait in a list until a test runs them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
+use loom::sync::Mutex;
+
+#[derive(Clone)]
+pub struct Queue(Arc<Mutex<VecDeque<Turn>>>);
+
+impl Queue {
+    /// Gives one ready task a turn.
+    pub fn run_one(&self) -> bool {
+        let turn = self.0.lock().unwrap().pop_front();
+        match turn {
+            Some(turn) => {
+                turn.run();
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn run_all(&self) {
+        while self.run_one() {}
+    }
+}
+
+struct LoomHost {
+    queue: Queue,
+    start: Instant,
+}
+
+impl Host for LoomHost {
+    fn start(&self, turn: Turn) {
+        self.queue.0.lock().unwrap().push_back(turn);
+    }
+
+    fn schedule(&self, ready: Ready) {
+        for turn in ready {
+            self.queue.0.lock().unwrap().push_back(turn);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+}
+
+/// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
+pub fn tree() -> (Tree, Queue) {
+    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
+    let options = TreeOptions {
+        failure_hook: None,
+        patience: Patience {
+            unaware: Duration::MAX,
+            cleanup: Duration::MAX,
+        },
+        ..TreeOptions::default()
+    };
+    let host = LoomHost {
+        queue: queue.clone(),
+        start: Instant::now(),
+    };
+    (Tree::new(Box::new(host), options), queue)
+}
+
+/// Ends the tree, and checks that everything in it has ended and balances.
+pub fn finish(tree: Tree, queue: &Queue) {
+    tree.request_shutdown(ReasonKind::Shutdown);
+    queue.run_all();
+    assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+    let counters = tree.counters();
+    assert_eq!(counters.living(), 0, "{counters}");
+    assert_eq!(counters.waiters_pending(), 0, "{counters}");
+}

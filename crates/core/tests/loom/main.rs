@@ -1,0 +1,12 @@
+//! Models of the core's protocols, under loom: `scripts/loom`.
+//!
+//! Each is named after the claim it checks, and the claim stands in a README
+//! beside the code. The whole core runs in them, on the small host below; two
+//! or three threads each.
+
+#![cfg(loom)]
+
+mod cancel;
+mod end;
+mod host;
+mod watch;
