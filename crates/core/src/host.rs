@@ -37,6 +37,16 @@ pub trait Host: Send + Sync + 'static {
     /// is how firing and giving up are told apart, once.
     fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
 
+    /// On a lending host with virtual time: this many tasks were woken and
+    /// will be polled. New tasks count from [`start`](Host::start).
+    fn woken(&self, tasks: usize) {
+        let _ = tasks;
+    }
+
+    /// On a lending host with virtual time: a task that was polled is parked
+    /// or over.
+    fn rested(&self) {}
+
     /// True if the clock is not the system's; errors then say so.
     fn virtual_time(&self) -> bool {
         false

@@ -17,6 +17,7 @@
 //! | `task` | cells, turns, wakers |
 //! | `time` | sleeping and timers |
 //! | `tree` | what the jobs of one root share |
+//! | `shutdown` | ask, lift, drop, report |
 //! | `host` | what the model needs from an executor |
 
 mod cancel;
@@ -25,6 +26,7 @@ mod error;
 pub mod host;
 mod job;
 mod observe;
+mod shutdown;
 mod sync;
 mod task;
 mod time;
@@ -53,5 +55,7 @@ pub use job::{
     Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
 };
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
+pub use shutdown::{FORCE, Shutdown, ShutdownReport};
+pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
-pub use tree::{FailureHook, Tree, TreeOptions};
+pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};

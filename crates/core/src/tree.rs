@@ -3,8 +3,8 @@
 
 use std::panic::Location;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cancel::patience::Patience;
@@ -18,8 +18,9 @@ use crate::job::end;
 use crate::job::header::{Birth, Header, JobRef};
 use crate::job::id::JobId;
 use crate::job::kind::JobKind;
-use crate::job::state;
-use crate::observe::{Counters, CountersSnapshot, Event, EventKind, Sink};
+use crate::job::{NodeSnapshot, snapshot, state};
+use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Sink};
+use crate::shutdown::Shutdown;
 use crate::task::cell;
 use crate::unwind;
 
@@ -34,6 +35,9 @@ static TREES: [AtomicPtr<Shared>; MOST_TREES] =
 /// Gets every failure that nobody takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 
+/// Gets every job whose future is dropped before it is done.
+pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
+
 pub(crate) struct Shared {
     index: u16,
     serial: u64,
@@ -47,8 +51,14 @@ pub(crate) struct Shared {
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
     pub(crate) sweeper: Sweeper,
+    /// The latest forced drops, for the shutdown report.
+    pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
+    forced_hook: Option<ForcedHook>,
     root: AtomicPtr<Header>,
 }
+
+/// How many forced drops are kept for the shutdown report.
+const MOST_FORCED: usize = 64;
 
 impl Shared {
     /// # Safety
@@ -124,6 +134,20 @@ impl Shared {
         }
     }
 
+    /// The future of `h` was dropped before it was done.
+    pub(crate) fn note_forced(&self, h: &Header) {
+        self.counters.add(Count::ForceDropped);
+        let seen = snapshot::one(self, h);
+        if let Some(hook) = &self.forced_hook {
+            unwind::contained(|| hook(&seen));
+        }
+        let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
+        if forced.len() == MOST_FORCED {
+            forced.remove(0);
+        }
+        forced.push(seen);
+    }
+
     /// The root has ended: takes the entry out and gives its reference back.
     pub(crate) fn retire(&self) -> Option<Tree> {
         let entry = TREES[self.index as usize].swap(ptr::null_mut(), Ordering::AcqRel);
@@ -150,6 +174,9 @@ pub struct TreeOptions {
     /// handle, of detached jobs, of scopes that were dropped half-way. By
     /// default it is printed to standard error.
     pub failure_hook: Option<FailureHook>,
+    /// Gets every job whose future is dropped before it is done, as it was
+    /// then. By default it is printed to standard error.
+    pub forced_hook: Option<ForcedHook>,
     /// How long a cancelled job may stay idle before its future is dropped.
     pub patience: Patience,
     /// How many children one job may have at a time.
@@ -164,6 +191,15 @@ impl Default for TreeOptions {
                 eprintln!(
                     "kinfolk: nobody took the failure of {}: {error}",
                     error.job_name().unwrap_or("a job")
+                );
+            })),
+            forced_hook: Some(Box::new(|job| {
+                eprintln!(
+                    "kinfolk: dropped {} \"{}\", spawned at {}:{}, which did not hear its cancel",
+                    job.kind,
+                    job.name,
+                    job.site.file(),
+                    job.site.line()
                 );
             })),
             patience: Patience::default(),
@@ -200,6 +236,8 @@ impl Tree {
             patience: options.patience,
             most_children: options.most_children,
             sweeper: Sweeper::default(),
+            forced: Mutex::new(Vec::new()),
+            forced_hook: options.forced_hook,
             root: AtomicPtr::new(ptr::null_mut()),
         });
         let free = (0..MOST_TREES as u16).find(|index| {
@@ -264,6 +302,13 @@ impl Tree {
         moved
     }
 
+    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
+    /// and guards and revokes leases; `force` after that drops every parked
+    /// future; then says who was in the way. Await it outside every job.
+    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
+        Shutdown::new(self.clone(), grace, force)
+    }
+
     /// Sets FORCE on every job and wakes it: each drops its future in its next
     /// turn, told or not, waiting or not. For hosts that end by force.
     pub fn force(&self) {
@@ -277,7 +322,7 @@ impl Tree {
 
     /// The tree as plain data.
     pub fn snapshot(&self) -> crate::job::TreeSnapshot {
-        crate::job::snapshot::take(&self.0)
+        snapshot::take(&self.0)
     }
 
     /// The host, as it was given.

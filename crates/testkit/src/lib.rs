@@ -2,6 +2,7 @@
 //! seeded schedules, counted futures, a sequencer, and the conformance suite
 //! that every host runs.
 
+mod clock;
 pub mod conformance;
 mod counted;
 mod gate;
@@ -12,6 +13,7 @@ mod rng;
 mod sequencer;
 mod sim;
 
+pub use clock::VirtualClock;
 pub use counted::{Counted, DropTally, Tally};
 pub use gate::{Gate, GateWait};
 pub use guard::{Watched, guarded};

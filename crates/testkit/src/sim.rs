@@ -2,18 +2,17 @@
 //! scheduling choice from the seed.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    CountersSnapshot, Error, IntoOutcome, Outcome, Patience, ReasonKind, Scope, Sink, Tree,
+    Clock, CountersSnapshot, Error, IntoOutcome, Outcome, Patience, ReasonKind, Scope, Sink, Tree,
     TreeOptions, TreeSnapshot,
 };
 
-use crate::lab::IdleWaiters;
+use crate::clock::VirtualClock;
 use crate::rng::Rng;
 
 /// Turns a simulation may take before it is called endless.
@@ -28,18 +27,12 @@ struct Core {
 /// What the host and the simulation share.
 struct World {
     core: Mutex<Core>,
-    start: Instant,
-    /// Virtual nanoseconds since `start`.
-    elapsed: AtomicU64,
+    clock: VirtualClock,
 }
 
 impl World {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> Instant {
-        self.start + Duration::from_nanos(self.elapsed.load(Ordering::Relaxed))
     }
 }
 
@@ -55,7 +48,7 @@ impl Host for SimHost {
     }
 
     fn now(&self) -> Instant {
-        self.0.now()
+        self.0.clock.now()
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
@@ -75,7 +68,7 @@ impl Host for SimHost {
 #[must_use = "call `build` or `run`"]
 pub struct SimBuilder {
     seed: u64,
-    idle: IdleWaiters,
+    clock: VirtualClock,
     options: TreeOptions,
 }
 
@@ -92,6 +85,15 @@ impl SimBuilder {
         self
     }
 
+    /// Gets every job whose future is dropped before it is done.
+    pub fn on_forced(
+        mut self,
+        hook: impl Fn(&kinfolk_core::NodeSnapshot) + Send + Sync + 'static,
+    ) -> Self {
+        self.options.forced_hook = Some(Box::new(hook));
+        self
+    }
+
     /// How long a cancelled job may stay idle.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
@@ -104,9 +106,9 @@ impl SimBuilder {
         self
     }
 
-    /// Those who are to be woken when every task is blocked.
-    pub fn idle_waiters(mut self, idle: IdleWaiters) -> Self {
-        self.idle = idle;
+    /// Shares a clock with others.
+    pub fn clock(mut self, clock: VirtualClock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -115,8 +117,7 @@ impl SimBuilder {
     pub fn build(self) -> Sim {
         let world = Arc::new(World {
             core: Mutex::default(),
-            start: Instant::now(),
-            elapsed: AtomicU64::new(0),
+            clock: self.clock,
         });
         let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
         Sim {
@@ -124,7 +125,6 @@ impl SimBuilder {
             rng: Rng::new(self.seed),
             world,
             tree,
-            idle: self.idle,
             turns: 0,
         }
     }
@@ -154,7 +154,6 @@ pub struct Sim {
     rng: Rng,
     world: Arc<World>,
     tree: Tree,
-    idle: IdleWaiters,
     turns: u64,
 }
 
@@ -179,7 +178,7 @@ impl Sim {
     pub fn builder(seed: u64) -> SimBuilder {
         SimBuilder {
             seed,
-            idle: IdleWaiters::default(),
+            clock: VirtualClock::new(),
             options: TreeOptions::default(),
         }
     }
@@ -211,12 +210,12 @@ impl Sim {
 
     /// Virtual time since the simulation began.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.world.elapsed.load(Ordering::Relaxed))
+        self.world.clock.elapsed()
     }
 
     /// The instant at which its clock began.
     pub fn start(&self) -> Instant {
-        self.world.start
+        self.world.clock.start()
     }
 
     /// Timers set at the host, those of the library's own included.
@@ -265,30 +264,32 @@ impl Sim {
                 _ => break,
             }
         }
-        self.world.elapsed.fetch_max(at, Ordering::Relaxed);
+        self.world.clock.move_to(Duration::from_nanos(at));
     }
 
     /// Moves the clock on by `by`. What is due at the new time has run.
     pub fn advance(&mut self, by: Duration) {
-        let at = self.world.elapsed.load(Ordering::Relaxed) + nanos(by);
+        let at = nanos(self.elapsed() + by);
         self.advance_to_nanos(at, true);
         self.settle();
     }
 
     /// Moves the clock on by `by`. What is due at the new time has not run.
     pub fn advance_to_before(&mut self, by: Duration) {
-        let at = self.world.elapsed.load(Ordering::Relaxed) + nanos(by);
+        let at = nanos(self.elapsed() + by);
         self.advance_to_nanos(at, false);
     }
 
     fn next_timer_nanos(&self) -> Option<u64> {
         let at = self.world.core().timers.next_at()?;
-        Some(nanos(at.saturating_duration_since(self.world.start)))
+        Some(nanos(
+            at.saturating_duration_since(self.world.clock.start()),
+        ))
     }
 
     fn fire_at(&mut self, at: u64) {
-        self.world.elapsed.fetch_max(at, Ordering::Relaxed);
-        let now = self.world.now();
+        self.world.clock.move_to(Duration::from_nanos(at));
+        let now = self.world.clock.now();
         loop {
             let due = self.world.core().timers.pop_due(now);
             match due {
@@ -304,7 +305,7 @@ impl Sim {
             if self.turns >= MOST_TURNS {
                 return Err(Stuck::Endless);
             }
-            if !self.step() && !self.idle.everything_is_blocked() {
+            if !self.step() && !self.world.clock.idle_waiters().everything_is_blocked() {
                 let Some(next) = self.next_timer_nanos() else {
                     return Err(Stuck::Deadlock);
                 };

@@ -240,6 +240,27 @@ fn force(job: &Header, bits: u64) {
     }
 }
 
+/// Lifts every shield and guard and revokes every lease, so that the cancel
+/// of the root reaches everybody.
+pub(crate) fn lift_all(tree: &Shared) {
+    let mut todo = vec![JobRef::from_header(tree.root())];
+    while let Some(job) = todo.pop() {
+        super::guard::lapse(&job);
+        if job.state.load().has(state::SHIELD) {
+            walk::lift_from_outside(tree, &job);
+        }
+        crate::job::lease::revoke(&job);
+        let _locked = job.lock();
+        // SAFETY: H1 and H2, under the lock.
+        let mut child = unsafe { job.first.get().as_ref() };
+        while let Some(c) = child {
+            todo.push(JobRef::from_header(c));
+            // SAFETY: as above.
+            child = unsafe { c.next.get().as_ref() };
+        }
+    }
+}
+
 /// Asks every task below `root` to drop its future, whatever it waits on.
 pub(crate) fn force_all(root: &Header) {
     let mut todo = vec![JobRef::from_header(root)];

@@ -297,6 +297,36 @@ pub(crate) unsafe fn lift(tree: &Shared, shield: &Header) {
     go(tree, &kept, marked);
 }
 
+/// As [`lift`], for somebody who only holds a reference: the origin is found
+/// while the shield is held linked.
+pub(crate) fn lift_from_outside(tree: &Shared, shield: &Header) {
+    let marked = {
+        let _locked = shield.lock();
+        if shield.state.add(state::HOLD).ended() {
+            shield.state.remove(state::HOLD);
+            return;
+        }
+        // SAFETY: not ended, and its ender cannot pass our lock: linked.
+        let origin = unsafe { first_cancelled_above(shield) }.map(|above| {
+            if above.state.load().has(state::ENTRY) {
+                ptr::from_ref(above).cast_mut()
+            } else {
+                above.origin.load(Relaxed)
+            }
+        });
+        let marked = match origin {
+            Some(origin) => {
+                shield.origin.store(origin, Relaxed);
+                shield.state.mark(0, false)
+            }
+            None => Marked::No,
+        };
+        shield.state.remove(state::HOLD);
+        marked
+    };
+    go(tree, shield, marked);
+}
+
 /// The nearest ancestor that is effectively cancelled, however many shields
 /// stand in between.
 ///

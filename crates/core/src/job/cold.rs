@@ -47,6 +47,9 @@ pub(crate) struct Cold {
     /// Linked children that do not hold the job open: services and lazy tasks
     /// that have not been started.
     pub(crate) loose: u32,
+    /// Leases that count among the kids, and how often all were revoked.
+    pub(crate) leases: u32,
+    pub(crate) revocations: u32,
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,

@@ -83,8 +83,8 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             h.state.add(state::BODY_DONE);
         }
         BodyEnd::Forced => {
+            tree.note_forced(h);
             h.state.add(state::BODY_DONE | state::FORCED);
-            tree.counters.add(Count::ForceDropped);
         }
         BodyEnd::Failed(error) => {
             // SAFETY: linked.

@@ -29,7 +29,7 @@ use crate::cancel::walk::{self, Why};
 use crate::cancel::{guard, hook, point};
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
-use crate::observe::{Count, EventKind};
+use crate::observe::EventKind;
 use crate::task::{cell, run};
 use crate::time::alarm::Alarm;
 use crate::time::sleep::Moment;
@@ -517,7 +517,7 @@ fn drop_idle(tree: &Shared, h: &Header) -> bool {
         return false;
     }
     if run::should_force(h) {
-        tree.counters.add(Count::ForceDropped);
+        tree.note_forced(h);
         h.state.add(state::FORCED);
         return true;
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::cold::Cold;
 use super::end::{self, Left};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
@@ -18,27 +19,37 @@ use crate::unwind::contained;
 /// A lease neither delays a cancel nor is told by one. Dropping the last one
 /// never ends the scope inside the drop: the end is scheduled.
 #[must_use = "dropping a lease lets the scope end"]
-pub struct Lease(JobRef);
+pub struct Lease {
+    job: JobRef,
+    /// How often leases of the job had been revoked when this one was made.
+    revocations: u32,
+}
 
 impl Lease {
     /// None if the job has ended or takes no more children.
     pub(crate) fn of(h: &Header) -> Option<Lease> {
-        let _locked = h.lock();
-        let st = h.state.add(state::HAS_KIDS);
-        // SAFETY: H1, under the lock.
-        unsafe {
-            let kids = h.kids.get();
-            if st.has(state::ENDED | state::SHUT) || kids == CLOSED {
-                return None;
+        let revocations = h.with_cold(|cold, _| {
+            let st = h.state.add(state::HAS_KIDS);
+            // SAFETY: H1, under the lock.
+            unsafe {
+                let kids = h.kids.get();
+                if st.has(state::ENDED | state::SHUT) || kids == CLOSED {
+                    return None;
+                }
+                h.kids.set(kids + 1);
             }
-            h.kids.set(kids + 1);
-        }
-        Some(Lease(JobRef::from_header(h)))
+            cold.leases += 1;
+            Some(cold.revocations)
+        })?;
+        Some(Lease {
+            job: JobRef::from_header(h),
+            revocations,
+        })
     }
 
     /// The scope it keeps open.
     pub fn scope(&self) -> Scope {
-        Scope::new(self.0.clone())
+        Scope::new(self.job.clone())
     }
 
     /// Spawns into the scope; the lease goes over into the child.
@@ -53,46 +64,64 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let h: &Header = &self.0;
-        let (left, poller) = {
-            let _locked = h.lock();
-            let left = end::release_count_locked(h, true);
-            // Decided under the lock in which it was closed: afterwards its
-            // poller may have left.
-            let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root)
-                && !h.state.load().has(state::BODY_DONE);
-            let poller = if left == Left::Nothing && inline {
-                // SAFETY: H1, under the lock.
-                cell::slot(h).and_then(|slot| unsafe { slot.take() })
+        give_back(&self.job, |cold| {
+            if cold.revocations == self.revocations {
+                cold.leases -= 1;
+                1
             } else {
-                None
-            };
-            (
-                if inline && left == Left::Nothing {
-                    Left::Open
-                } else {
-                    left
-                },
-                poller,
-            )
-        };
-        match left {
-            Left::Open => {}
-            Left::Loose => end::stop_loose(h),
-            Left::Nothing => {
-                h.state.add(state::BUSY | state::PUSHED);
-                // SAFETY: we closed it, so its end is ours; the turn does it.
-                unsafe { h.tree().host.start(Turn::new(h)) };
+                0
             }
+        });
+    }
+}
+
+/// Takes every lease of a job away: shutdown does not wait for them.
+pub(crate) fn revoke(h: &Header) {
+    if h.if_cold(|cold, _| cold.leases > 0).unwrap_or(false) {
+        give_back(h, |cold| {
+            cold.revocations += 1;
+            std::mem::take(&mut cold.leases)
+        });
+    }
+}
+
+/// Gives shares of the count back; the end, if it comes to that, is scheduled.
+fn give_back(h: &Header, shares: impl FnOnce(&mut Cold) -> u32) {
+    let (left, poller) = {
+        let _locked = h.lock();
+        let shares = h.cold_under_lock().map_or(0, shares);
+        let mut left = Left::Open;
+        for _ in 0..shares {
+            left = end::release_count_locked(h, true);
         }
-        if let Some(waker) = poller {
-            contained(move || waker.wake());
+        // Decided under the lock in which it was closed: afterwards its poller
+        // may have left.
+        let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root)
+            && !h.state.load().has(state::BODY_DONE);
+        if inline && left == Left::Nothing {
+            // SAFETY: H1, under the lock.
+            let poller = cell::slot(h).and_then(|slot| unsafe { slot.take() });
+            (Left::Open, poller)
+        } else {
+            (left, None)
         }
+    };
+    match left {
+        Left::Open => {}
+        Left::Loose => end::stop_loose(h),
+        Left::Nothing => {
+            h.state.add(state::BUSY | state::PUSHED);
+            // SAFETY: we closed it, so its end is ours; the turn does it.
+            unsafe { h.tree().host.start(Turn::new(h)) };
+        }
+    }
+    if let Some(waker) = poller {
+        contained(move || waker.wake());
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::handle::debug_job(f, "Lease", &self.0)
+        super::handle::debug_job(f, "Lease", &self.job)
     }
 }

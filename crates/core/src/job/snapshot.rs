@@ -250,6 +250,12 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     TreeSnapshot { nodes }
 }
 
+/// One job, by itself.
+pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
+    let parent = h.parent_from_outside().map(|parent| parent.id);
+    look_at(tree, h, parent, h.depth as usize)
+}
+
 fn look_at(tree: &Shared, h: &Header, parent: Option<JobId>, depth: usize) -> NodeSnapshot {
     let st = h.state.load();
     let millis = tree.millis();

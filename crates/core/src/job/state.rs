@@ -141,6 +141,18 @@ pub(crate) enum Claim {
     Leave,
 }
 
+/// What a [`State::claim_lent`] found.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimLent {
+    /// It was claimed and let go: this is its turn.
+    Pushed,
+    /// It was parked: the executor polls it unasked. Its turn all the same.
+    Unasked,
+    /// Somebody has claimed it and not yet let go; they will wake it.
+    NotYet,
+}
+
 /// What a turn that ended Pending has to do.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,16 +248,15 @@ impl State {
         })
     }
 
-    /// A foreign executor polls the task. False: somebody has claimed it and
-    /// not yet let go; they will wake it.
-    pub(crate) fn claim_lent(&self) -> bool {
+    /// A foreign executor polls the task.
+    pub(crate) fn claim_lent(&self) -> ClaimLent {
         self.update(|st| {
             if !st.has(BUSY) {
-                (Some(st.0 | BUSY), true)
+                (Some(st.0 | BUSY), ClaimLent::Unasked)
             } else if st.has(PUSHED) {
-                (Some(st.0 & !PUSHED), true)
+                (Some(st.0 & !PUSHED), ClaimLent::Pushed)
             } else {
-                (None, false)
+                (None, ClaimLent::NotYet)
             }
         })
     }

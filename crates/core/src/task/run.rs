@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::job::end::{self, BodyEnd};
 use crate::job::header::Header;
 use crate::job::id::JobId;
-use crate::job::state::{self, Park};
-use crate::observe::{Count, EventKind};
+use crate::job::state::{self, ClaimLent, Park};
+use crate::observe::EventKind;
 use crate::task::{cell, waker};
 use crate::unwind::{caught, contained};
 
@@ -163,16 +163,30 @@ impl Future for Body {
         assert!(!self.0.is_null(), "a task was polled after its end");
         // SAFETY: not null: the body is not over, so the job is linked.
         let h = unsafe { &*self.0 };
-        if !h.state.claim_lent() {
+        // SAFETY: not ended. Kept over the turn, in which it may end.
+        let counted = unsafe { h.tree() };
+        let counted = counted.host.virtual_time().then(|| counted.handle());
+        match h.state.claim_lent() {
             // Whoever has claimed it wakes us when they have let go.
-            return Poll::Pending;
+            ClaimLent::NotYet => return Poll::Pending,
+            ClaimLent::Unasked => {
+                if let Some(tree) = &counted {
+                    tree.host().woken(1);
+                }
+            }
+            ClaimLent::Pushed => {}
         }
         keep_lent_waker(h, cx.waker());
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
         match unsafe { take_turn(h, &waker::borrowed(h)) } {
-            Poll::Ready(Park::Parked) => Poll::Pending,
+            Poll::Ready(Park::Parked) => {
+                if let Some(tree) = &counted {
+                    tree.host().rested();
+                }
+                Poll::Pending
+            }
             Poll::Ready(Park::Again) => {
                 h.state.add(state::PUSHED);
                 cx.waker().wake_by_ref();
@@ -180,6 +194,9 @@ impl Future for Body {
             }
             Poll::Pending => {
                 self.0 = ptr::null();
+                if let Some(tree) = &counted {
+                    tree.host().rested();
+                }
                 Poll::Ready(())
             }
         }
@@ -195,7 +212,7 @@ impl Drop for Body {
         let h = unsafe { &*self.0 };
         // A claimer that has not let go yet still touches it.
         let mut round = 0;
-        while !h.state.claim_lent() {
+        while h.state.claim_lent() == ClaimLent::NotYet {
             crate::sync::relax(round);
             round += 1;
         }
@@ -272,6 +289,9 @@ pub(crate) unsafe fn dispatch(tree: &crate::tree::Shared, mut ready: Ready) {
             // SAFETY: ours.
             tree.host.start(unsafe { Turn::new(h) });
             continue;
+        }
+        if tree.host.virtual_time() {
+            tree.host.woken(1);
         }
         let waker = {
             let _locked = h.lock();
@@ -374,8 +394,7 @@ unsafe fn abandon(h: &Header) {
     walk::cancel(h, Why::new(ReasonKind::HostGone, site));
     let own = waker::borrowed(h);
     // SAFETY: not ended: its turn is ours.
-    let tree = unsafe { h.tree() };
-    tree.counters.add(Count::ForceDropped);
+    unsafe { h.tree() }.note_forced(h);
     let over = {
         let _entered = context::enter(h, &own);
         // SAFETY: C1, this turn is ours.

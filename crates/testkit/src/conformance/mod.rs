@@ -2,12 +2,13 @@
 //! run on every host. A case is an async function that gets a [`Lab`]; it
 //! asserts, and leaves nothing behind.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use kinfolk_core::RingSink;
+use kinfolk_core::{Error, Outcome, RingSink, Tree};
 
+use crate::clock::VirtualClock;
 use crate::guard::guarded;
-use crate::lab::{IdleWaiters, Lab};
+use crate::lab::Lab;
 use crate::sim::Sim;
 
 mod list;
@@ -26,6 +27,85 @@ pub fn seeds() -> u64 {
         .unwrap_or(SEEDS)
 }
 
+/// What a host is made with for a case, and looked at with afterwards.
+#[derive(Clone, Debug)]
+pub struct Fixture {
+    /// The clock of the host.
+    pub clock: VirtualClock,
+    /// The sink of the host.
+    pub events: Arc<RingSink>,
+    failures: Arc<Mutex<Vec<Error>>>,
+}
+
+impl Fixture {
+    /// A fresh one.
+    pub fn new() -> Fixture {
+        Fixture {
+            clock: VirtualClock::new(),
+            events: Arc::new(RingSink::new(100_000).with_turns()),
+            failures: Arc::default(),
+        }
+    }
+
+    /// The failure hook of the host.
+    pub fn failure_hook(&self) -> impl Fn(&Error) + Send + Sync + 'static {
+        let failures = self.failures.clone();
+        move |error| {
+            failures
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(error.clone());
+        }
+    }
+
+    /// What the case gets.
+    pub fn lab(&self, tree: &Tree, seed: u64) -> Lab {
+        Lab {
+            tree: tree.clone(),
+            idle: self.clock.idle_waiters().clone(),
+            failures: self.failures.clone(),
+            events: self.events.clone(),
+            start: self.clock.start(),
+            seed,
+        }
+    }
+}
+
+impl Default for Fixture {
+    fn default() -> Self {
+        Fixture::new()
+    }
+}
+
+/// Panics with the name and the seed unless a case has completed.
+#[track_caller]
+pub fn expect_completed(name: &str, seed: u64, outcome: Outcome<()>) {
+    match outcome {
+        Outcome::Completed(()) => {}
+        Outcome::Failed(error) => {
+            eprintln!("{name} failed with seed {seed}");
+            let error = error.resume();
+            panic!("{name}, seed {seed}: {error:?}");
+        }
+        Outcome::Cancelled { reason, .. } => {
+            panic!("{name}, seed {seed}: its main task was cancelled: {reason}")
+        }
+    }
+}
+
+/// Panics if a job but the root is left, or a timer.
+#[track_caller]
+pub fn expect_nothing_left(name: &str, seed: u64, tree: &Tree) {
+    let counters = tree.counters();
+    assert!(
+        counters.living() == 1 && counters.timers_pending() == 0,
+        "{name} (seed {seed}) left {} jobs and {} timers behind:\n{}",
+        counters.living() - 1,
+        counters.timers_pending(),
+        tree.snapshot()
+    );
+}
+
 /// Runs one case on the seeded simulation, on every seed.
 pub fn on_sim<F, B>(name: &'static str, case: F)
 where
@@ -34,40 +114,19 @@ where
 {
     guarded(name, move |watched| {
         for seed in 0..seeds() {
-            let failures = Arc::new(Mutex::new(Vec::new()));
-            let hook = failures.clone();
-            let events = Arc::new(RingSink::new(100_000).with_turns());
-            let idle = IdleWaiters::default();
+            let fixture = Fixture::new();
             let mut sim = Sim::builder(seed)
-                .on_failure(move |error| {
-                    hook.lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .push(error.clone());
-                })
-                .sink(events.clone())
-                .idle_waiters(idle.clone())
+                .on_failure(fixture.failure_hook())
+                .on_forced(|_| {})
+                .sink(fixture.events.clone())
+                .clock(fixture.clock.clone())
                 .build();
             watched.watch(sim.tree());
-            let lab = Lab {
-                tree: sim.tree().clone(),
-                idle,
-                failures,
-                events,
-                start: sim.start(),
-                seed,
-            };
-            let ended = sim.outcome(case(lab));
-            if let kinfolk_core::Outcome::Completed(()) = ended {
-                sim.assert_nothing_left();
-                sim.finish();
-            } else {
-                eprintln!("{name} failed with seed {seed}");
-                if let kinfolk_core::Outcome::Failed(error) = ended {
-                    let error = error.resume();
-                    panic!("{name}, seed {seed}: {error:?}");
-                }
-                panic!("{name}, seed {seed}: its main task was cancelled");
-            }
+            let lab = fixture.lab(sim.tree(), seed);
+            let outcome = sim.outcome(case(lab));
+            expect_completed(name, seed, outcome);
+            expect_nothing_left(name, seed, sim.tree());
+            sim.finish();
         }
     });
 }

@@ -1,0 +1,80 @@
+//! The virtual clock: it stands still until everything is blocked, then jumps
+//! to the next timer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kinfolk_core::Clock;
+
+use crate::lab::IdleWaiters;
+
+/// A clock that jumps when everything is blocked. Clones share the time.
+#[derive(Clone, Debug)]
+pub struct VirtualClock {
+    start: Instant,
+    /// Nanoseconds since `start`.
+    elapsed: Arc<AtomicU64>,
+    idle: IdleWaiters,
+}
+
+impl VirtualClock {
+    /// A clock at its start.
+    pub fn new() -> VirtualClock {
+        VirtualClock {
+            start: Instant::now(),
+            elapsed: Arc::default(),
+            idle: IdleWaiters::default(),
+        }
+    }
+
+    /// The instant at which it began.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Virtual time since it began.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.elapsed.load(Ordering::SeqCst))
+    }
+
+    /// Moves it to `elapsed` after its start; never backwards.
+    pub fn move_to(&self, elapsed: Duration) {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.elapsed.fetch_max(nanos, Ordering::SeqCst);
+    }
+
+    /// Those who wait until everything is blocked.
+    pub fn idle_waiters(&self) -> &IdleWaiters {
+        &self.idle
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> Self {
+        VirtualClock::new()
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Instant {
+        self.start + self.elapsed()
+    }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn idle(&self, next: Option<Instant>) -> bool {
+        if self.idle.everything_is_blocked() {
+            return true;
+        }
+        match next {
+            Some(at) => {
+                self.move_to(at.saturating_duration_since(self.start));
+                true
+            }
+            None => false,
+        }
+    }
+}

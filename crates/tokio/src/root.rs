@@ -1,0 +1,229 @@
+//! The root of a tree on tokio: made on first use, one per tokio runtime.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kinfolk_core::{
+    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, IntoOutcome, Patience,
+    ReasonKind, Result, Scope, ShutdownReport, Sink, SystemClock, Tree, TreeOptions, TreeSnapshot,
+};
+use tokio::runtime::{Handle, Id};
+
+use crate::driver;
+use crate::host::{Machine, TokioHost};
+
+/// How long [`Root::shutdown`] waits before it forces.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The roots made on first use, by tokio runtime. An entry whose driver has
+/// been dropped belongs to a runtime that is gone.
+static ROOTS: Mutex<Option<HashMap<Id, Root>>> = Mutex::new(None);
+
+/// The root of a job tree on a tokio runtime.
+///
+/// Dropping the last clone of it cancels everything below it and waits for
+/// nothing. [`shutdown`](Root::shutdown) waits. The root of
+/// [`Root::current`] lives as long as its tokio runtime.
+#[derive(Clone)]
+pub struct Root(Arc<Inner>);
+
+struct Inner {
+    tree: Tree,
+    machine: Arc<Machine>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tree.request_shutdown(ReasonKind::Shutdown);
+    }
+}
+
+/// A root with options.
+#[must_use = "call `build`"]
+pub struct RootBuilder {
+    options: TreeOptions,
+    clock: Arc<dyn Clock>,
+}
+
+impl RootBuilder {
+    /// Where events go.
+    pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.options.sink = Some(sink);
+        self
+    }
+
+    /// Gets every failure that nobody takes.
+    pub fn on_failure(mut self, hook: FailureHook) -> Self {
+        self.options.failure_hook = Some(hook);
+        self
+    }
+
+    /// Gets every job whose future is dropped before it is done.
+    pub fn on_forced(mut self, hook: ForcedHook) -> Self {
+        self.options.forced_hook = Some(hook);
+        self
+    }
+
+    /// How long a cancelled job may stay idle.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// The clock; the system's by default.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// A root of its own on the current tokio runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, or if its timer is not enabled.
+    #[track_caller]
+    pub fn build(self) -> Root {
+        let tokio = Handle::try_current().unwrap_or_else(|_| {
+            panic!(
+                "a Kinfolk root on tokio was made outside a tokio runtime: \
+                 call it inside #[tokio::main] or Runtime::block_on"
+            )
+        });
+        let machine = Arc::new(Machine::new(tokio, self.clock));
+        let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
+        drop(machine.tokio.spawn(driver::drive(Arc::downgrade(&machine))));
+        Root(Arc::new(Inner { tree, machine }))
+    }
+}
+
+impl fmt::Debug for RootBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RootBuilder")
+    }
+}
+
+impl Root {
+    /// A root with options.
+    pub fn builder() -> RootBuilder {
+        RootBuilder {
+            options: TreeOptions::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The root of the current tokio runtime, made on first use.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[track_caller]
+    pub fn current() -> Root {
+        let id = Handle::try_current().map(|handle| handle.id());
+        let Ok(id) = id else {
+            return Root::builder().build();
+        };
+        let mut stale = Vec::new();
+        let mut roots = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let map = roots.get_or_insert_default();
+        // The same number may come again for another runtime.
+        map.retain(|_, root| {
+            let over = root.is_over();
+            if over {
+                stale.push(root.clone());
+            }
+            !over
+        });
+        let root = map
+            .entry(id)
+            .or_insert_with(|| Root::builder().build())
+            .clone();
+        // Those that are over are dropped outside the lock.
+        drop(roots);
+        root
+    }
+
+    fn is_over(&self) -> bool {
+        self.0
+            .machine
+            .gone
+            .load(std::sync::atomic::Ordering::SeqCst)
+            || self.0.tree.root_job().is_ended()
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &Tree {
+        &self.0.tree
+    }
+
+    /// A scope that spawns below the root.
+    pub fn scope(&self) -> Scope {
+        self.0.tree.root_scope()
+    }
+
+    /// The living jobs.
+    pub fn snapshot(&self) -> TreeSnapshot {
+        self.0.tree.snapshot()
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> CountersSnapshot {
+        self.0.tree.counters()
+    }
+
+    /// Runs `future` as a task below the root and awaits it. Dropping the
+    /// returned future cancels the task.
+    ///
+    /// # Cancellation
+    /// *Not a point*; as awaiting a [`Task`](kinfolk_core::Task).
+    pub async fn run<F>(&self, future: F) -> Result<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.scope().task("main").spawn(future).await
+    }
+
+    /// Cancels everything without waiting. For jobs; others await
+    /// [`shutdown`](Root::shutdown).
+    #[track_caller]
+    pub fn request_shutdown(&self) -> bool {
+        self.0.tree.request_shutdown(ReasonKind::Shutdown)
+    }
+
+    /// Shuts the tree down with ten seconds of grace; see
+    /// [`shutdown_in`](Root::shutdown_in).
+    ///
+    /// # Cancellation
+    /// *Not a point.*
+    pub async fn shutdown(&self) -> Result<ShutdownReport> {
+        self.shutdown_in(GRACE).await
+    }
+
+    /// Cancels everything and waits; at `grace` lifts shields and guards and
+    /// revokes leases; a second later drops every parked future. The report
+    /// names whoever was in the way. An error inside a job.
+    ///
+    /// # Cancellation
+    /// *Not a point.*
+    pub async fn shutdown_in(&self, grace: Duration) -> Result<ShutdownReport> {
+        self.0.tree.shutdown(grace, FORCE).await
+    }
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Root")
+            .field("living", &self.counters().living())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs `future` as a job on the current tokio runtime; see [`Root::run`].
+///
+/// # Cancellation
+/// *Not a point*; as awaiting a [`Task`](kinfolk_core::Task).
+pub async fn run<F>(future: F) -> Result<<F::Output as IntoOutcome>::Value, Error>
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    Root::current().run(future).await
+}

@@ -1,0 +1,98 @@
+//! The conformance suite on tokio: current-thread, and two workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinfolk_testkit::conformance::{Fixture, expect_completed, expect_nothing_left, seeds};
+use kinfolk_testkit::{Lab, guarded};
+use kinfolk_tokio::Root;
+use tokio::runtime::{Builder, Runtime};
+
+/// There is no seed to sweep here: a few runs each are what CI has time for.
+fn runs() -> u64 {
+    (seeds() / 30).max(1)
+}
+
+fn on_tokio<F, B>(name: &'static str, make: fn() -> Runtime, case: F)
+where
+    F: Fn(Lab) -> B + Send + 'static,
+    B: Future<Output = ()> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for run in 0..runs() {
+            let fixture = Fixture::new();
+            make().block_on(async {
+                let root = Root::builder()
+                    .on_failure(Box::new(fixture.failure_hook()))
+                    .on_forced(Box::new(|_| {}))
+                    .sink(fixture.events.clone())
+                    .clock(Arc::new(fixture.clock.clone()))
+                    .build();
+                watched.watch(root.tree());
+                let lab = fixture.lab(root.tree(), run);
+                let main = root.scope().task("main").spawn(case(lab));
+                let outcome = main
+                    .outcome()
+                    .await
+                    .expect("main is awaited outside every job");
+                expect_completed(name, run, outcome);
+                expect_nothing_left(name, run, root.tree());
+                let report = root.shutdown_in(Duration::from_secs(1)).await;
+                assert!(
+                    report.as_ref().is_ok_and(|r| r.stragglers.is_empty()),
+                    "{report:?}"
+                );
+                assert_eq!(root.counters().living(), 0, "{}", root.counters());
+                assert_eq!(root.counters().waiters_pending(), 0, "{}", root.counters());
+            });
+        }
+    });
+}
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a tokio runtime")
+}
+
+fn two_workers() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a tokio runtime")
+}
+
+macro_rules! on_current_thread {
+    ($($module:ident: $($name:ident),* $(,)?);* $(;)?) => {
+        mod current_thread {
+            $($(#[test]
+            fn $name() {
+                super::on_tokio(
+                    stringify!($name),
+                    super::current_thread,
+                    kinfolk_testkit::conformance::$module::$name,
+                );
+            })*)*
+        }
+    };
+}
+
+macro_rules! on_two_workers {
+    ($($module:ident: $($name:ident),* $(,)?);* $(;)?) => {
+        mod two_workers {
+            $($(#[test]
+            fn $name() {
+                super::on_tokio(
+                    stringify!($name),
+                    super::two_workers,
+                    kinfolk_testkit::conformance::$module::$name,
+                );
+            })*)*
+        }
+    };
+}
+
+kinfolk_testkit::for_each_case!(on_current_thread);
+kinfolk_testkit::for_each_case!(on_two_workers);
