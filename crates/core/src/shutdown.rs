@@ -60,15 +60,23 @@ impl fmt::Display for ShutdownReport {
                     node.site.line(),
                     node.site.column()
                 )?;
+                if let Some(task) = node.task.as_ref().filter(|task| **task != node.name) {
+                    write!(f, "\n   = part of task \"{task}\"")?;
+                }
                 if let Some((kind, site, since)) = &node.waits_on {
                     write!(f, "\n   = waits on {kind}")?;
                     if let Some(site) = site {
                         write!(f, " at {}:{}", site.file(), site.line())?;
                     }
-                    write!(f, " for {since:?}")?;
+                    if !since.is_zero() {
+                        write!(f, " for {since:?}")?;
+                    }
+                }
+                if let Some(cancelled) = node.cancelled_since {
+                    write!(f, "\n   = was cancelled {cancelled:?} before")?;
                 }
                 match node.told_since {
-                    Some(told) => write!(f, "\n   = was told {told:?} ago")?,
+                    Some(told) => write!(f, "\n   = was told {told:?} before")?,
                     None => write!(f, "\n   = was never told: no point was reached")?,
                 }
                 if node.shielded {

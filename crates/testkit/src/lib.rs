@@ -10,6 +10,7 @@ mod guard;
 mod lab;
 mod log;
 mod rng;
+mod run_test;
 mod sequencer;
 mod sim;
 
@@ -20,5 +21,6 @@ pub use guard::{Watched, guarded};
 pub use lab::{IdleWaiters, Lab, Settle};
 pub use log::Log;
 pub use rng::Rng;
+pub use run_test::run_test;
 pub use sequencer::{Sequencer, Step};
 pub use sim::{Sim, SimBuilder};

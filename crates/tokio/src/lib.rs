@@ -24,7 +24,9 @@
 //! ```
 
 mod driver;
+mod entry;
 mod host;
 mod root;
 
+pub use entry::run_main;
 pub use root::{Root, RootBuilder, run};

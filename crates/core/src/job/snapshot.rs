@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Write as _};
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -41,13 +42,19 @@ pub struct NodeSnapshot {
     pub age: Duration,
     /// How often it was polled.
     pub polls: u32,
+    /// The name of the task it is part of; its own, if it is one.
+    pub task: Option<String>,
+    /// True if it is queued or being polled.
+    pub running: bool,
     /// What it waits on, where that wait was made, and for how long; none if
-    /// it has not been polled or its body is over.
+    /// it runs, has not been polled, or its body is over.
     pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
     /// How many observers wait for its end, the owning handle included.
     pub waiters: usize,
     /// How long until its own deadline; zero if it has passed.
     pub deadline_in: Option<Duration>,
+    /// How long ago the cancel that marked it was asked for.
+    pub cancelled_since: Option<Duration>,
     /// How long ago a point told it.
     pub told_since: Option<Duration>,
     /// Why it was cancelled, in words.
@@ -152,7 +159,11 @@ impl NodeSnapshot {
             out.push_str(",\"reason\":");
             json_string(out, reason);
         }
-        let _ = write!(out, ",\"shielded\":{}}}", self.shielded);
+        let _ = write!(
+            out,
+            ",\"running\":{},\"shielded\":{}}}",
+            self.running, self.shielded
+        );
     }
 }
 
@@ -201,6 +212,9 @@ impl fmt::Display for TreeSnapshot {
 impl fmt::Display for NodeSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} \"{}\" {:?}", self.kind, self.name, self.state)?;
+        if self.running && self.polls > 0 {
+            f.write_str(", running")?;
+        }
         if self.shielded {
             f.write_str(", shielded")?;
         }
@@ -229,7 +243,9 @@ impl fmt::Display for NodeSnapshot {
 
 pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     let mut nodes = Vec::new();
-    let mut todo = vec![(JobRef::from_header(tree.root()), None, 0)];
+    let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
+    // The task each level belongs to, and whether it runs.
+    let mut tasks: Vec<Option<(Arc<str>, bool)>> = Vec::new();
     while let Some((job, parent, depth)) = todo.pop() {
         if job.state.load().ended() {
             continue;
@@ -245,23 +261,51 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
                 child = unsafe { c.next.get().as_ref() };
             }
         }
-        nodes.push(look_at(tree, &job, parent, depth));
+        let above = depth.checked_sub(1).and_then(|up| tasks[up].clone());
+        let task = task_of(&job).or(above);
+        nodes.push(look_at(tree, &job, parent, depth, task.as_ref()));
+        tasks.truncate(depth);
+        tasks.push(task);
     }
     TreeSnapshot { nodes }
 }
 
 /// One job, by itself.
 pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
-    let parent = h.parent_from_outside().map(|parent| parent.id);
-    look_at(tree, h, parent, h.depth as usize)
+    let parent = h.parent_from_outside();
+    let mut task = task_of(h);
+    let mut above = parent.clone();
+    while let (None, Some(job)) = (&task, above) {
+        task = task_of(&job);
+        above = job.parent_from_outside();
+    }
+    // It is looked at from inside its last turn: that it runs says nothing.
+    let task = task.map(|(name, _)| (name, false));
+    let parent = parent.map(|parent| parent.id);
+    look_at(tree, h, parent, h.depth as usize, task.as_ref())
 }
 
-fn look_at(tree: &Shared, h: &Header, parent: Option<JobId>, depth: usize) -> NodeSnapshot {
+/// If `h` is a task: its name, and whether it is queued or being polled.
+fn task_of(h: &Header) -> Option<(Arc<str>, bool)> {
+    let st = h.state.load();
+    let running = st.has(state::BUSY) && !st.has(state::BODY_DONE | state::LAZY);
+    h.is_task().then(|| (names::name_of(h).into(), running))
+}
+
+fn look_at(
+    tree: &Shared,
+    h: &Header,
+    parent: Option<JobId>,
+    depth: usize,
+    task: Option<&(Arc<str>, bool)>,
+) -> NodeSnapshot {
+    let running =
+        task.is_some_and(|(_, running)| *running) && !h.state.load().has(state::BODY_DONE);
     let st = h.state.load();
     let millis = tree.millis();
     let since = |at: u32| Duration::from_millis(u64::from(millis.saturating_sub(at)));
     let polls = h.polls.load(Relaxed);
-    let waits_on = (polls > 0 && !st.has(state::BODY_DONE)).then(|| {
+    let waits_on = (polls > 0 && !running && !st.has(state::BODY_DONE)).then(|| {
         let pending = h.waits.load(Relaxed) > 0 || !h.no_wait_of_ours();
         if pending {
             let kind = WaitKind::from_bits(h.wait_kind.load(Relaxed));
@@ -272,6 +316,7 @@ fn look_at(tree: &Shared, h: &Header, parent: Option<JobId>, depth: usize) -> No
         }
     });
     let now = tree.host.now();
+    let reason = h.reason();
     let (deadline, joiners) = h
         .if_cold(|cold, _| (cold.deadline, cold.joiners.len()))
         .unwrap_or((None, 0));
@@ -285,11 +330,14 @@ fn look_at(tree: &Shared, h: &Header, parent: Option<JobId>, depth: usize) -> No
         site: h.site(),
         age: since(h.born),
         polls,
+        task: task.map(|(name, _)| name.to_string()),
+        running,
         waits_on,
         waiters: joiners + usize::from(h.is_task() && st.has(state::WAITER)),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
         told_since: st.told_at().map(since),
-        reason: h.reason().map(|reason| reason.to_string()),
+        cancelled_since: reason.as_ref().map(|reason| since(reason.data().at)),
+        reason: reason.map(|reason| reason.to_string()),
         shielded: st.has(state::HELD) && !st.has(state::CANCELLED)
             || st.has(state::CANCELLED) && st.has(state::GUARD),
         swallows_cancellation: h.told.load(Relaxed) >= SWALLOWS,

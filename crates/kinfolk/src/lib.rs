@@ -1,0 +1,28 @@
+//! Structured concurrency whose subject is cancellation: no task outlives its
+//! family, every task hears the call to stop, and nothing is lost when it does.
+//!
+//! This crate holds no logic: it gathers what programs use.
+//!
+//! - every day: [`scope`], [`spawn`], [`timeout`], [`checkpoint`], [`cleanup`],
+//!   [`shield`];
+//! - with the feature `tokio`: [`tokio`], the tree on an existing tokio runtime,
+//!   and `#[kinfolk::main]`;
+//! - with the feature `testkit`: [`testkit`], virtual time and seeded
+//!   schedules, and `#[kinfolk::test]`;
+//! - for those who write hosts: [`host`].
+
+pub use kinfolk_core::*;
+
+#[cfg(feature = "tokio")]
+pub use kinfolk_macros::main;
+#[cfg(feature = "testkit")]
+pub use kinfolk_macros::test;
+#[cfg(feature = "testkit")]
+pub use kinfolk_testkit as testkit;
+#[cfg(feature = "tokio")]
+pub use kinfolk_tokio as tokio;
+
+/// What most files need.
+pub mod prelude {
+    pub use kinfolk_core::{Error, OrCancel, OrFail, Scope, Task, cleanup, scope, timeout};
+}

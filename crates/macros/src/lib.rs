@@ -1,0 +1,134 @@
+//! `#[kinfolk::main]` and `#[kinfolk::test]`. Each expands to one visible
+//! function call; the body stays as it was written.
+
+use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
+
+/// Runs an `async fn main` as a job: everything it started has ended when the
+/// program does. Needs the feature `tokio`.
+///
+/// The error of a failed main is printed, and the process exits with 1.
+#[proc_macro_attribute]
+pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
+    if !args.is_empty() {
+        return error("#[kinfolk::main] takes no options");
+    }
+    let function = match Function::parse(item) {
+        Ok(function) => function,
+        Err(message) => return error(message),
+    };
+    let call = format!("::kinfolk::tokio::run_main({}())", function.name);
+    function.wrap("fn main() -> ::std::process::ExitCode", &call)
+}
+
+/// Makes an `async fn` a test on the seeded simulation: virtual time, several
+/// schedules, a check that nothing is left behind, a guard in real time. Needs
+/// the feature `testkit`.
+///
+/// `#[kinfolk::test(seeds = 100)]` runs it on 100 schedules;
+/// `#[kinfolk::test(seed = 7)]` on the one that failed.
+#[proc_macro_attribute]
+pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
+    let function = match Function::parse(item) {
+        Ok(function) => function,
+        Err(message) => return error(message),
+    };
+    let seeds = match seeds(args) {
+        Ok(seeds) => seeds,
+        Err(message) => return error(message),
+    };
+    let name = &function.name;
+    let call = format!("::kinfolk::testkit::run_test(stringify!({name}), {seeds}, {name});");
+    let head = format!("#[::core::prelude::v1::test] fn {name}()");
+    function.wrap(&head, &call)
+}
+
+/// The schedules asked for, as the expression of a range.
+fn seeds(args: TokenStream) -> Result<String, &'static str> {
+    const USAGE: &str = "expected #[kinfolk::test], #[kinfolk::test(seeds = 100)] \
+                         or #[kinfolk::test(seed = 7)]";
+    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => Ok("0..10".into()),
+        [what, "=", number] => {
+            let number: u64 = number.parse().map_err(|_| USAGE)?;
+            match *what {
+                "seeds" => Ok(format!("0..{number}")),
+                "seed" => Ok(format!("{number}..{}", number + 1)),
+                _ => Err(USAGE),
+            }
+        }
+        _ => Err(USAGE),
+    }
+}
+
+/// An `async fn` without arguments.
+struct Function {
+    attributes: TokenStream,
+    item: TokenStream,
+    name: String,
+}
+
+impl Function {
+    fn parse(item: TokenStream) -> Result<Function, &'static str> {
+        let mut attributes = TokenStream::new();
+        let mut rest = TokenStream::new();
+        let mut tokens = item.into_iter().peekable();
+        while let Some(TokenTree::Punct(punct)) = tokens.peek() {
+            if punct.as_char() != '#' {
+                break;
+            }
+            attributes.extend(tokens.by_ref().take(2));
+        }
+        let mut name = None;
+        let mut is_async = false;
+        let mut after_fn = false;
+        let mut arguments = None;
+        for token in tokens {
+            if let TokenTree::Ident(ident) = &token {
+                let word = ident.to_string();
+                if after_fn && name.is_none() {
+                    name = Some(word);
+                } else if name.is_none() {
+                    is_async |= word == "async";
+                    after_fn |= word == "fn";
+                }
+            }
+            if let TokenTree::Group(group) = &token
+                && group.delimiter() == Delimiter::Parenthesis
+                && name.is_some()
+                && arguments.is_none()
+            {
+                arguments = Some(group.stream().is_empty());
+            }
+            rest.extend([token]);
+        }
+        match (name, is_async, arguments) {
+            (Some(name), true, Some(true)) => Ok(Function {
+                attributes,
+                item: rest,
+                name,
+            }),
+            (Some(_), true, _) => Err("the function must take no arguments"),
+            _ => Err("expected an async fn"),
+        }
+    }
+
+    /// A plain function of that head around the original, which it calls.
+    fn wrap(self, head: &str, call: &str) -> TokenStream {
+        let mut body = self.item;
+        body.extend(tokens(call));
+        let mut out = self.attributes;
+        out.extend(tokens(head));
+        out.extend([TokenTree::Group(Group::new(Delimiter::Brace, body))]);
+        out
+    }
+}
+
+fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("a template of ours")
+}
+
+fn error(message: &str) -> TokenStream {
+    tokens(&format!("::core::compile_error!({message:?});"))
+}

@@ -1,0 +1,40 @@
+//! What `#[kinfolk::main]` calls.
+
+use std::process::ExitCode;
+
+use kinfolk_core::IntoOutcome;
+use tokio::runtime::Builder;
+
+use crate::root::Root;
+
+/// Runs `future` as the main job on a tokio runtime of its own; when it has
+/// ended, shuts the tree down. What goes wrong is printed.
+///
+/// # Panics
+/// If a tokio runtime cannot be made, or if main panicked.
+pub fn run_main<F>(future: F) -> ExitCode
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a tokio runtime for #[kinfolk::main]");
+    runtime.block_on(async {
+        let root = Root::current();
+        let result = root.run(future).await;
+        match root.shutdown().await {
+            Ok(report) if report.is_clean() => {}
+            Ok(report) => eprintln!("kinfolk: {report}"),
+            Err(error) => eprintln!("kinfolk: {error}"),
+        }
+        match result {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => {
+                let error = error.resume();
+                eprintln!("Error: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    })
+}

@@ -1,0 +1,1 @@
+//! Nothing here: the programs beside this file are what this package is for.

@@ -1,0 +1,32 @@
+//! A tour of Kinfolk in under ten seconds: a family is built, fails, times
+//! out, is cancelled, is dropped half-way, with the living tree printed at each
+//! step; then one small server is written twice, by hand and with Kinfolk, and
+//! its clients are cut off at random.
+
+mod by_hand;
+mod family;
+mod wire;
+mod with_kinfolk;
+
+use kinfolk::tokio::Root;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> kinfolk::Result<()> {
+    let root = Root::builder().on_failure(Box::new(|_| {})).build();
+    root.run(family::tour(root.clone())).await?;
+    root.shutdown().await?;
+
+    println!("\n== The reason to care");
+    println!("One server, written twice: clients send records, the server batches them into");
+    println!("a store and kicks clients at random. Then it is asked to stop.\n");
+    let by_hand = wire::measure(by_hand::serve).await;
+    let (with_kinfolk, report) = with_kinfolk::measure().await?;
+    println!(
+        "{:<28}{:>14}{:>12}{:>10}",
+        "", "items lost", "bytes lost", "orphans"
+    );
+    println!("{:<28}{by_hand}", "select! + JoinSet + token");
+    println!("{:<28}{with_kinfolk}", "kinfolk");
+    println!("\nAnd who was in the way of stopping, one straggler being planted:\n\n{report}");
+    Ok(())
+}

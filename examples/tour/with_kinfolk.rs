@@ -1,0 +1,94 @@
+//! The same server with Kinfolk, on the same tokio.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kinfolk::tokio::Root;
+use kinfolk::{Error, OrCancel, Scope, ShutdownReport, cleanup, scope, shield, sleep};
+use tokio::io::AsyncReadExt;
+
+use crate::wire::{Books, Conn, Lost, Store, connect};
+
+type Batch = Arc<Mutex<Vec<Vec<u8>>>>;
+
+fn take(batch: &Batch) -> Vec<Vec<u8>> {
+    std::mem::take(&mut *batch.lock().expect("nobody panics with it"))
+}
+
+/// Reads one record; told in the middle of one, the rest stays in `conn`.
+async fn read_record(conn: &mut Conn) -> kinfolk::Result<Vec<u8>> {
+    loop {
+        if let Some(&length) = conn.rest.first()
+            && conn.rest.len() > length as usize
+        {
+            let record: Vec<u8> = conn.rest.drain(..=length as usize).skip(1).collect();
+            conn.whole(&record);
+            return Ok(record);
+        }
+        match conn.stream.read_buf(&mut conn.rest).or_cancel().await?? {
+            0 => return Err(Error::msg("the client hung up")),
+            n => conn.took(n),
+        };
+    }
+}
+
+async fn handle(mut conn: Conn, store: Store) -> kinfolk::Result<()> {
+    let batch = Batch::default();
+    let read = scope(async |s| {
+        let (shared, writer) = (batch.clone(), store.clone());
+        // A service: it lives as long as the reading, and ends after it.
+        let flusher = s.spawn_service(async move {
+            loop {
+                sleep(Duration::from_millis(20)).await?;
+                shield(writer.write(take(&shared))).await?;
+            }
+            #[expect(unreachable_code, reason = "names the error type")]
+            Ok::<(), Error>(())
+        });
+        let _flusher = flusher.into_job();
+        loop {
+            let record = read_record(&mut conn).await?;
+            batch.lock().expect("nobody panics with it").push(record);
+        }
+        #[expect(unreachable_code, reason = "names the type of the value")]
+        Ok(())
+    })
+    .await;
+    // Told or not: what came in is stored, what is half is handed back.
+    cleanup(store.write(take(&batch))).await?;
+    conn.books
+        .accounted
+        .fetch_add(conn.rest.len() as u64, SeqCst);
+    read
+}
+
+pub async fn measure() -> kinfolk::Result<(Lost, ShutdownReport)> {
+    let books = Arc::new(Books::default());
+    let root = Root::builder()
+        .on_failure(Box::new(|_| {}))
+        .on_forced(Box::new(|_| {}))
+        .build();
+    let (clients, store) = (connect(&books), Store(books.clone()));
+    root.scope().task("server").launch(async move {
+        Scope::named("clients")
+            .supervisor()
+            .run(async |s| {
+                for (conn, kicked) in clients {
+                    let job = s.task("client").launch(handle(conn, store.clone()));
+                    s.task("kicker").launch(async move {
+                        sleep(kicked).await?;
+                        job.cancel("kicked");
+                        Ok::<_, Error>(())
+                    });
+                }
+                s.task("legacy upload")
+                    .launch(shield(std::future::pending::<()>()));
+                Ok(())
+            })
+            .await
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let report = root.shutdown_in(Duration::from_millis(500)).await?;
+    Ok((books.lost(), report))
+}
