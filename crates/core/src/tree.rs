@@ -235,7 +235,7 @@ impl Tree {
             failure_hook: options.failure_hook,
             patience: options.patience,
             most_children: options.most_children,
-            sweeper: Sweeper::default(),
+            sweeper: Sweeper::new(options.patience),
             forced: Mutex::new(Vec::new()),
             forced_hook: options.forced_hook,
             root: AtomicPtr::new(ptr::null_mut()),

@@ -6,7 +6,7 @@
 //! cancels; a cancel whose job has ended leaves the list.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -23,12 +23,10 @@ use crate::tree::Shared;
 /// When, and a number that keeps equal instants apart.
 pub(crate) type SweepKey = (Instant, u64);
 
-pub(crate) struct Sweeper(Mutex<Inner>);
-
-impl Default for Sweeper {
-    fn default() -> Self {
-        Sweeper(Mutex::new(Inner::default()))
-    }
+pub(crate) struct Sweeper {
+    inner: Mutex<Inner>,
+    /// The shortest patience anybody in the tree has, in nanoseconds.
+    shortest: AtomicU64,
 }
 
 #[derive(Default)]
@@ -48,16 +46,44 @@ impl Wake for SweepWaker {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Sweeper {
+    pub(crate) fn new(patience: Patience) -> Sweeper {
+        let sweeper = Sweeper {
+            inner: Mutex::new(Inner::default()),
+            shortest: AtomicU64::new(u64::MAX),
+        };
+        sweeper.heed(patience);
+        sweeper
+    }
+
+    /// A job with this patience is in the tree.
+    pub(crate) fn heed(&self, patience: Patience) {
+        let shortest = nanos(patience.unaware.min(patience.cleanup));
+        self.shortest.fetch_min(shortest, Relaxed);
+    }
+
+    fn shortest(&self) -> Duration {
+        match self.shortest.load(Relaxed) {
+            u64::MAX => Duration::MAX,
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A cancel has entered at `h`.
     pub(crate) fn watch(&self, tree: &Shared, h: &Header) {
-        let patience = patience_of(tree, h);
-        let first = patience.unaware.min(patience.cleanup);
+        // Not the job's own patience, which costs a climb: most jobs are gone
+        // long before it runs out. The sweep looks it up.
+        let first = self.shortest();
         if first.is_zero() {
+            let patience = patience_of(tree, h);
             if let Some(next) = sweep(tree, h, patience, tree.host.now()) {
                 self.watch_at(tree, h, next);
             }

@@ -304,6 +304,9 @@ fn open_node(setup: Setup) -> Result<JobRef> {
             ..
         } = *more;
         born_cancelled = cancelled;
+        if let Some(patience) = patience {
+            tree.sweeper.heed(patience);
+        }
         node.with_cold(|cold, _| {
             cold.name = name;
             cold.deadline_text = text;

@@ -303,6 +303,9 @@ impl Spawner {
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
         if self.name.is_some() || self.patience.is_some() {
             let name = self.name.clone();
+            if let Some(patience) = self.patience {
+                tree.sweeper.heed(patience);
+            }
             child.with_cold(|cold, _| {
                 cold.name = name;
                 cold.patience = self.patience;
