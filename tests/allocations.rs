@@ -1,0 +1,234 @@
+//! What is allocated, and what is kept alive by whom. Alone in its process:
+//! it counts every allocation of it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::{
+    Error, Patience, ReasonKind, Scope, Tree, TreeOptions, checkpoint, park, scope, shield, sleep,
+    timeout,
+};
+
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes every call on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn calls<R>(f: impl FnOnce() -> R) -> (R, usize) {
+    let before = CALLS.load(Relaxed);
+    let answer = f();
+    (answer, CALLS.load(Relaxed) - before)
+}
+
+/// A host whose queue never grows while we count.
+#[derive(Clone)]
+struct Bare(Arc<Mutex<VecDeque<Turn>>>, Instant);
+
+impl Bare {
+    fn run(&self) {
+        loop {
+            let turn = self.0.lock().unwrap().pop_front();
+            match turn {
+                Some(turn) => turn.run(),
+                None => return,
+            }
+        }
+    }
+}
+
+impl Host for Bare {
+    fn start(&self, turn: Turn) {
+        self.0.lock().unwrap().push_back(turn);
+    }
+
+    fn schedule(&self, ready: Ready) {
+        self.0.lock().unwrap().extend(ready);
+    }
+
+    fn now(&self) -> Instant {
+        self.1
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+}
+
+fn tree() -> (Tree, Bare) {
+    let host = Bare(
+        Arc::new(Mutex::new(VecDeque::with_capacity(100_000))),
+        Instant::now(),
+    );
+    let options = TreeOptions {
+        patience: Patience {
+            unaware: Duration::MAX,
+            cleanup: Duration::MAX,
+        },
+        ..TreeOptions::default()
+    };
+    (Tree::new(Box::new(host.clone()), options), host)
+}
+
+fn end(tree: Tree, host: &Bare) {
+    tree.request_shutdown(ReasonKind::Shutdown);
+    host.run();
+    assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+}
+
+fn one_allocation_per_task() {
+    let (tree, host) = tree();
+    let root = tree.root_scope();
+    drop(root.spawn(async {}));
+    host.run();
+    let (task, n) = calls(|| root.spawn(async { 7 }));
+    assert_eq!(n, 1, "a spawned task is one allocation");
+    let (job, n) = calls(|| root.launch(async {}));
+    assert_eq!(n, 1, "a launched task is one allocation");
+    let ((), n) = calls(|| host.run());
+    assert_eq!(n, 0, "running and ending tasks allocates nothing");
+    drop((task, job));
+
+    let small = [1u8; 400];
+    let (task, n) = calls(|| {
+        root.spawn(async move {
+            checkpoint().await?;
+            Ok::<_, Error>(small.len())
+        })
+    });
+    assert_eq!(n, 1, "a future below 512 bytes lives in the cell");
+    drop(task);
+    let large = [1u8; 600];
+    let (task, n) = calls(|| {
+        root.spawn(async move {
+            checkpoint().await?;
+            Ok::<_, Error>(large.len())
+        })
+    });
+    assert_eq!(n, 2, "a larger one has an allocation of its own");
+    drop(task);
+    host.run();
+    end(tree, &host);
+}
+
+fn an_ended_task_keeps_at_most_the_header_and_512_bytes() {
+    let (tree, host) = tree();
+    let root = tree.root_scope();
+    let before = BYTES.load(Relaxed);
+    let large = [1u8; 10_000];
+    let job = root.launch(async move {
+        checkpoint().await?;
+        Ok::<_, Error>(large)
+    });
+    host.run();
+    assert!(job.is_ended());
+    let kept = BYTES.load(Relaxed) - before;
+    assert!(kept <= 128 + 16 + 512, "an observer keeps {kept} bytes");
+    drop(job);
+    assert_eq!(BYTES.load(Relaxed), before, "and nothing when it is gone");
+    end(tree, &host);
+}
+
+fn a_ready_point_allocates_nothing() {
+    let (tree, host) = tree();
+    let task = tree.root_scope().spawn(async {
+        checkpoint().await?;
+        let before = CALLS.load(Relaxed);
+        for _ in 0..100 {
+            checkpoint().await?;
+        }
+        assert_eq!(CALLS.load(Relaxed) - before, 0);
+        Ok::<_, Error>(())
+    });
+    let ((), _) = calls(|| host.run());
+    assert!(task.is_ended() && task.job().state() == kinfolk_core::JobState::Completed);
+    drop(task);
+    end(tree, &host);
+}
+
+/// A parked point under its job's own waker registers nothing.
+fn parking_and_being_told_allocates_nothing() {
+    let (tree, host) = tree();
+    let job = tree.root_scope().launch(async { park().await });
+    let ((), n) = calls(|| host.run());
+    assert_eq!(n, 0, "parking");
+    job.cancel("enough");
+    let ((), n) = calls(|| host.run());
+    // Only what the body makes of it: the error it returns.
+    assert!(n <= 2, "being told took {n} allocations");
+    end(tree, &host);
+}
+
+fn the_walk_allocates_nothing() {
+    let cancel = |width: usize| {
+        let (tree, host) = tree();
+        let top = tree.root_scope().launch(async move {
+            scope(async |s: Scope| {
+                for _ in 0..width {
+                    s.launch(async {
+                        kinfolk_core::launch(async { park().await });
+                        park().await
+                    });
+                }
+                park().await?;
+                Ok(())
+            })
+            .await
+        });
+        host.run();
+        let (moved, n) = calls(|| top.cancel("enough"));
+        assert!(moved);
+        host.run();
+        end(tree, &host);
+        n
+    };
+    let (few, many) = (cancel(10), cancel(1000));
+    assert_eq!(few, many, "the walk does not allocate per job");
+    assert!(many <= 4, "a cancel takes {many} allocations");
+}
+
+/// Nesting adds, it does not multiply.
+fn futures_are_small() {
+    let nested = size_of_val(&timeout(Duration::ZERO, shield(sleep(Duration::ZERO))));
+    assert!(nested < 256, "timeout(shield(sleep)) is {nested} bytes");
+    let point = size_of_val(&checkpoint());
+    assert!(point <= 8, "a checkpoint is {point} bytes");
+}
+
+/// One test, since the counters are the process's.
+#[test]
+fn allocations_header_size_and_pinning() {
+    one_allocation_per_task();
+    an_ended_task_keeps_at_most_the_header_and_512_bytes();
+    a_ready_point_allocates_nothing();
+    parking_and_being_told_allocates_nothing();
+    the_walk_allocates_nothing();
+    futures_are_small();
+}

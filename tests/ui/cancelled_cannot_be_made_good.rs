@@ -1,0 +1,3 @@
+pub async fn told() -> Result<(), kinfolk_core::Cancelled> {
+    kinfolk_core::checkpoint().await
+}

@@ -1,0 +1,8 @@
+pub fn f(s: &kinfolk_core::Scope) {
+    let shared = std::sync::Arc::new(1);
+    s.launch(async move {
+        kinfolk_core::checkpoint().await?;
+        drop(shared);
+        Ok::<_, kinfolk_core::Error>(())
+    });
+}
