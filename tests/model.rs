@@ -470,9 +470,16 @@ impl<'a> Model<'a> {
             });
             return self.scope_failed(task);
         }
+        let own_cut = deadline && (j.cut_own || !j.after_deadline.is_empty());
+        let cut = j.body == Body::Cancelled || j.cut_above || own_cut;
+        if enclosing && cut && !j.after_deadline.is_empty() {
+            // Too late for TimedOut to give way to it, but not for Cancelled.
+            self.jobs[task].failures.push(j.after_deadline[0]);
+            return self.scope_failed(task);
+        }
         match j.body {
-            Body::Value if enclosing && j.cut_above => self.body_over(task, Body::Cancelled),
-            Body::Value if deadline && (j.cut_own || !j.after_deadline.is_empty()) => {
+            Body::Value if enclosing && cut => self.body_over(task, Body::Cancelled),
+            Body::Value if own_cut => {
                 self.jobs[task].failures.push(timed_out);
                 self.scope_failed(task);
             }

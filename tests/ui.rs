@@ -34,11 +34,21 @@ fn compile(file: &Path) -> (bool, String) {
     ));
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(rustc)
-        .args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata"])
+        .args([
+            "--edition",
+            "2024",
+            "--crate-type",
+            "lib",
+            "--emit",
+            "metadata",
+        ])
         .arg("-L")
         .arg(format!("dependency={}", deps().display()))
         .arg("--extern")
-        .arg(format!("kinfolk_core={}", library("kinfolk_core").display()))
+        .arg(format!(
+            "kinfolk_core={}",
+            library("kinfolk_core").display()
+        ))
         .arg("-o")
         .arg(&out)
         .arg(file)

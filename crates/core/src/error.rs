@@ -282,7 +282,11 @@ impl Error {
             if let Some(found) = error.downcast_ref::<E>() {
                 return Some(found);
             }
-            next = error.source();
+            // One of ours shows the error it carries in its own place.
+            if let Some(ours) = error.downcast_ref::<Error>() {
+                return ours.downcast_ref();
+            }
+            next = inner_of_io(error).or_else(|| error.source());
         }
         None
     }
@@ -349,14 +353,61 @@ impl Error {
         })
     }
 
+    pub(crate) fn serial(&self) -> u64 {
+        self.0.serial
+    }
+
+    /// The numbers of this failure, of those among its sources and of those
+    /// beside it. Runs `source` of other people's errors.
+    pub(crate) fn serials(&self) -> Vec<u64> {
+        let mut found = Vec::new();
+        let mut todo = vec![self];
+        while let Some(error) = todo.pop() {
+            found.push(error.0.serial);
+            todo.extend(&error.0.suppressed);
+            todo.extend(error.next_of_ours());
+        }
+        found
+    }
+
+    /// The first error of ours among the sources.
+    fn next_of_ours(&self) -> Option<&Error> {
+        let What::Failed(source) = &self.0.what else {
+            return None;
+        };
+        let mut next = Some(&**source as &(dyn StdError + 'static));
+        while let Some(error) = next {
+            if let Some(ours) = error.downcast_ref::<Error>() {
+                return Some(ours);
+            }
+            next = inner_of_io(error).or_else(|| error.source());
+        }
+        None
+    }
+
+    /// This failure with others beside it, none of them twice.
     pub(crate) fn joined_by(&self, others: &[Error], more: usize) -> Error {
         if others.is_empty() && more == 0 {
             return self.clone();
         }
         self.with(|inner| {
             for other in others {
+                if inner.suppressed.iter().any(|known| known.lists(other)) {
+                    continue;
+                }
+                let listed = |e: &Error| {
+                    e.0.serial == inner.serial
+                        || inner.suppressed.iter().any(|known| known.lists(e))
+                };
+                let other = if other.suppressed().iter().any(listed) {
+                    let kept =
+                        (other.suppressed().iter().filter(|e| !listed(e)).cloned()).collect();
+                    other.with(|o| o.suppressed = kept)
+                } else {
+                    other.clone()
+                };
                 if inner.suppressed.len() < MOST_SUPPRESSED {
-                    inner.suppressed.push(other.clone());
+                    inner.suppressed.push(other);
                 } else {
                     inner.more += 1;
                 }
@@ -365,22 +416,9 @@ impl Error {
         })
     }
 
-    /// True if `other` is this failure or stands among its sources.
-    pub(crate) fn contains(&self, other: &Error) -> bool {
-        if self.same(other) {
-            return true;
-        }
-        let mut next = match &self.0.what {
-            What::Failed(source) => Some(&**source as &(dyn StdError + 'static)),
-            _ => None,
-        };
-        while let Some(error) = next {
-            if let Some(ours) = error.downcast_ref::<Error>() {
-                return ours.contains(other);
-            }
-            next = inner_of_io(error).or_else(|| error.source());
-        }
-        false
+    /// True if `other` is this failure, stands among its sources, or beside it.
+    fn lists(&self, other: &Error) -> bool {
+        self.serials().contains(&other.0.serial)
     }
 }
 

@@ -4,12 +4,13 @@
 //! Programs use this crate through the facade, `kinfolk`; this crate is for
 //! those who write hosts and for the curious.
 //!
-//! Modules, in the order of their dependencies:
+//! Modules:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `sync` | the one switch between std and loom |
 //! | `unwind` | the panic policy |
+//! | `context` | the thread-local: which job is polled here |
 //! | `observe` | events, counters, sinks |
 //! | `error` | `Cancelled` and `Error` |
 //! | `job` | header, state word, links, ends, handles, scopes |

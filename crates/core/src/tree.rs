@@ -78,6 +78,15 @@ impl Shared {
         }
     }
 
+    /// Keeps the tree over a call of its host, in which the last job may end.
+    /// Inside a job of the tree that is given.
+    pub(crate) fn held(&self) -> Option<Tree> {
+        match context::millis_in_turn(self.serial) {
+            Some(_) => None,
+            None => Some(self.handle()),
+        }
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
@@ -309,8 +318,9 @@ impl Tree {
         Shutdown::new(self.clone(), grace, force)
     }
 
-    /// Sets FORCE on every job and wakes it: each drops its future in its next
-    /// turn, told or not, waiting or not. For hosts that end by force.
+    /// Cancels every task, shielded or not, and wakes it: each drops its future
+    /// in its next turn, told or not, waiting or not. For hosts that end by
+    /// force.
     pub fn force(&self) {
         crate::cancel::sweep::force_all(self.0.root());
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -51,7 +50,7 @@ pub(crate) fn poll_point(
 
 #[cold]
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    if h.told.load(Relaxed) > 0 && !yielded.0 {
+    if h.times_told() > 0 && !yielded.0 {
         yielded.0 = true;
         cx.waker().wake_by_ref();
         return Poll::Pending;
@@ -61,8 +60,7 @@ fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<
 
 /// Tells the body of `h`, which is being polled, that it is cancelled.
 pub(crate) fn tell(h: &Header) -> Cancelled {
-    h.told
-        .store(h.told.load(Relaxed).saturating_add(1), Relaxed);
+    h.count_told();
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
     let now = tree.millis();
@@ -76,10 +74,6 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
         if job.state.peek().has(state::FORCE) {
             // It can hear after all: it gets the time to clean up.
             job.state.remove(state::FORCE);
-            // SAFETY: inside a job that has not ended.
-            if let Some(origin) = unsafe { job.origin() } {
-                tree.sweeper.watch_again(tree, origin);
-            }
         }
         if job.is_task() {
             break;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::job::id::JobId;
 
@@ -43,8 +44,7 @@ pub(crate) struct ReasonData {
     /// The job that failed, for the two failure kinds.
     pub(crate) culprit: Option<(JobId, String)>,
     pub(crate) site: &'static Location<'static>,
-    /// Milliseconds since the tree began.
-    pub(crate) at: u32,
+    pub(crate) at: Instant,
 }
 
 /// Why a job was cancelled: a kind, perhaps words, where it entered the tree

@@ -1,9 +1,11 @@
 //! Foreign awaits: jobs that were cancelled and cannot hear it.
 //!
-//! Each cancel is looked at again when the patience of its jobs may have run
-//! out: a job that is idle then gets FORCE and a turn, in which it looks again
-//! whether it is idle and drops its future. One timer per tree carries all
-//! cancels; a cancel whose job has ended leaves the list.
+//! A cancelled job whose poll leaves it idle asks to be looked at again
+//! ([`Sweeper::found_idle`]). The look is at the whole cancel it belongs to, so
+//! there is one entry per cancel, and one timer per tree. A job whose patience
+//! has run out by then gets FORCE and a turn, in which it looks again whether it
+//! is idle and drops its future. A cancel that everybody hears costs nothing
+//! here.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,6 +14,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
+use super::reason::ReasonKind;
 use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
@@ -31,6 +34,7 @@ pub(crate) struct Sweeper {
 
 #[derive(Default)]
 struct Inner {
+    /// The jobs where cancels entered, by when to look at them.
     due: BTreeMap<SweepKey, JobRef>,
     next: u64,
     armed: Option<TimerKey>,
@@ -66,41 +70,43 @@ impl Sweeper {
         self.shortest.fetch_min(shortest, Relaxed);
     }
 
-    fn shortest(&self) -> Duration {
-        match self.shortest.load(Relaxed) {
-            u64::MAX => Duration::MAX,
-            nanos => Duration::from_nanos(nanos),
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cancel has entered at `h`.
-    pub(crate) fn watch(&self, tree: &Shared, h: &Header) {
-        // Not the job's own patience, which costs a climb: most jobs are gone
-        // long before it runs out. The sweep looks it up.
-        let first = self.shortest();
-        if first.is_zero() {
+    /// A poll of `h`, which is cancelled, has left it idle. True if there is
+    /// no patience with that at all; else the cancel is looked at again.
+    pub(crate) fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
+        let shortest = self.shortest.load(Relaxed);
+        if shortest == 0 {
             let patience = patience_of(tree, h);
-            if let Some(next) = sweep(tree, h, patience, tree.host.now()) {
-                self.watch_at(tree, h, next);
+            let limit = match h.state.load().told_at() {
+                Some(_) => patience.cleanup,
+                None => patience.unaware,
+            };
+            if limit.is_zero() {
+                return true;
             }
-        } else if let Some(at) = tree.host.now().checked_add(first) {
-            self.watch_at(tree, h, at);
         }
+        if shortest == u64::MAX {
+            return false;
+        }
+        // Not the job's own patience, which costs a climb: the look finds it.
+        let soon = Duration::from_nanos(shortest).max(Duration::from_millis(1));
+        // SAFETY: the caller polls `h`, so it is linked.
+        let origin = unsafe { h.origin() };
+        if let (Some(origin), Some(at)) = (origin, tree.host.now().checked_add(soon)) {
+            self.watch(tree, origin, at);
+        }
+        false
     }
 
-    /// A job that was thought deaf has been told: it has time to clean up.
-    pub(crate) fn watch_again(&self, tree: &Shared, h: &Header) {
-        let patience = patience_of(tree, h);
-        if let Some(at) = tree.host.now().checked_add(patience.cleanup) {
-            self.watch_at(tree, h, at);
+    /// Looks at the cancel that entered at `h` at `at`, or before.
+    fn watch(&self, tree: &Shared, h: &Header, at: Instant) {
+        let earlier = |key: Option<SweepKey>| key.is_some_and(|key| key.0 <= at);
+        if h.if_cold(|cold, _| earlier(cold.sweep)).unwrap_or(false) {
+            return;
         }
-    }
-
-    fn watch_at(&self, tree: &Shared, h: &Header, at: Instant) {
         let job = JobRef::from_header(h);
         let key = {
             let mut inner = self.lock();
@@ -109,12 +115,15 @@ impl Sweeper {
             inner.due.insert(key, job);
             key
         };
-        let (old, ended) = h.with_cold(|cold, st| (cold.sweep.replace(key), st.ended()));
-        if let Some(old) = old {
-            self.remove(old);
-        }
-        if ended {
-            self.remove(key);
+        let stale = h.with_cold(|cold, st| {
+            if st.ended() || earlier(cold.sweep) {
+                Some(key)
+            } else {
+                cold.sweep.replace(key)
+            }
+        });
+        if let Some(stale) = stale {
+            self.remove(stale);
         }
         self.rearm(tree);
     }
@@ -124,7 +133,7 @@ impl Sweeper {
         drop(gone);
     }
 
-    /// `h` has ended.
+    /// `h`, where a cancel entered, has ended.
     pub(crate) fn forget(&self, tree: &Shared, h: &Header) {
         if let Some(key) = h.if_cold(|cold, _| cold.sweep.take()).flatten() {
             self.remove(key);
@@ -175,79 +184,73 @@ impl Sweeper {
                 }
             };
             job.if_cold(|cold, _| cold.sweep = None);
-            if let Some(tree) = walk::pin(&job) {
-                let patience = patience_of(&tree, &job);
-                if let Some(next) = sweep(&tree, &job, patience, now) {
-                    self.watch_at(&tree, &job, next);
-                }
+            if let Some(tree) = walk::pin(&job)
+                && let Some(next) = sweep(&tree, &job, now)
+            {
+                self.watch(&tree, &job, next);
             }
         }
         self.rearm(tree);
     }
 }
 
-/// The patience set nearest above `h`, or the tree's.
-pub(crate) fn patience_of(tree: &Shared, h: &Header) -> Patience {
-    let own = |h: &Header| h.if_cold(|cold, _| cold.patience).flatten();
-    if let Some(found) = own(h) {
-        return found;
-    }
-    let mut at = h.parent_from_outside();
-    while let Some(job) = at {
-        if let Some(found) = own(&job) {
-            return found;
-        }
-        at = job.parent_from_outside();
-    }
-    tree.patience
+fn own_patience(h: &Header) -> Option<Patience> {
+    h.if_cold(|cold, _| cold.patience).flatten()
 }
 
-/// Looks at every cancelled job from `top` down. Sets FORCE where patience has
-/// run out; says when to look again.
-fn sweep(tree: &Shared, top: &Header, patience: Patience, now: Instant) -> Option<Instant> {
-    let marked_at = top
-        .reason()
-        .map_or(now, |reason| tree.instant_of(reason.data().at));
+/// The patience set nearest above `h`, or the tree's.
+pub(crate) fn patience_of(tree: &Shared, h: &Header) -> Patience {
+    let mut found = own_patience(h);
+    let mut at = h.parent_from_outside();
+    while let (None, Some(job)) = (found, at) {
+        found = own_patience(&job);
+        at = job.parent_from_outside();
+    }
+    found.unwrap_or(tree.patience)
+}
+
+/// The children of a job, as references.
+fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
+    let _locked = job.lock();
+    // SAFETY: H1 and H2, under the lock.
+    let mut child = unsafe { job.first.get().as_ref() };
+    while let Some(c) = child {
+        each(JobRef::from_header(c));
+        // SAFETY: as above.
+        child = unsafe { c.next.get().as_ref() };
+    }
+}
+
+/// Looks at every job below `top` that hears its cancel and is idle. Sets FORCE
+/// where patience has run out; says when to look again. A job that is not idle
+/// now asks for another look when it is.
+fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
     let mut next: Option<Instant> = None;
-    let mut later = |at: Option<Instant>| {
-        if let Some(at) = at {
-            next = Some(next.map_or(at, |next| next.min(at)));
-        }
-    };
-    let mut todo = vec![(JobRef::from_header(top), patience)];
-    while let Some((job, patience)) = todo.pop() {
+    let mut todo = vec![(JobRef::from_header(top), patience_of(tree, top))];
+    while let Some((job, inherited)) = todo.pop() {
         let st = job.state.load();
-        if st.ended() || !st.effective() {
+        let patience = own_patience(&job).unwrap_or(inherited);
+        children(&job, &mut |child| todo.push((child, patience)));
+        let skip = state::ENDED | state::FORCE | state::BODY_DONE;
+        let running = job.is_task() && st.has(state::BUSY);
+        if st.has(skip)
+            || running
+            || !st.effective()
+            || !job.has_seen_mark()
+            || !job.no_wait_of_ours()
+        {
             continue;
         }
+        let turned = job.turned.load(Relaxed);
         let (since, limit) = match st.told_at() {
-            Some(at) => (tree.instant_of(at), patience.cleanup),
-            None => (marked_at, patience.unaware),
+            Some(told) => (turned.max(told), patience.cleanup),
+            None => (turned, patience.unaware),
         };
-        if !st.has(state::FORCE | state::BODY_DONE) {
-            match since.checked_add(limit) {
-                // The clock of marks counts milliseconds: it may be behind.
-                Some(due) if due <= now + Duration::from_millis(1) => force(&job, state::FORCE),
-                due => later(due),
-            }
-        }
-        let _locked = job.lock();
-        // SAFETY: H1 and H2, under the lock.
-        let mut child = unsafe { job.first.get().as_ref() };
-        while let Some(c) = child {
-            todo.push((JobRef::from_header(c), patience));
-            // SAFETY: as above.
-            child = unsafe { c.next.get().as_ref() };
-        }
-        drop(_locked);
-        for (child, patience) in todo.iter_mut().rev() {
-            // Those just pushed; the rest has its own already.
-            if child.depth <= job.depth {
-                break;
-            }
-            if let Some(own) = child.if_cold(|cold, _| cold.patience).flatten() {
-                *patience = own;
-            }
+        match tree.instant_of(since).checked_add(limit) {
+            // The clock of turns counts whole milliseconds: it may be behind.
+            Some(due) if due <= now => force(&job, state::FORCE),
+            Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
+            None => {}
         }
     }
     next
@@ -273,17 +276,10 @@ pub(crate) fn lift_all(tree: &Shared) {
     while let Some(job) = todo.pop() {
         super::guard::lapse(&job);
         if job.state.load().has(state::SHIELD) {
-            walk::lift_from_outside(tree, &job);
+            walk::lift(tree, &job);
         }
         crate::job::lease::revoke(&job);
-        let _locked = job.lock();
-        // SAFETY: H1 and H2, under the lock.
-        let mut child = unsafe { job.first.get().as_ref() };
-        while let Some(c) = child {
-            todo.push(JobRef::from_header(c));
-            // SAFETY: as above.
-            child = unsafe { c.next.get().as_ref() };
-        }
+        children(&job, &mut |child| todo.push(child));
     }
 }
 
@@ -291,17 +287,12 @@ pub(crate) fn lift_all(tree: &Shared) {
 pub(crate) fn force_all(root: &Header) {
     let mut todo = vec![JobRef::from_header(root)];
     while let Some(job) = todo.pop() {
-        {
-            let _locked = job.lock();
-            // SAFETY: H1 and H2, under the lock.
-            let mut child = unsafe { job.first.get().as_ref() };
-            while let Some(c) = child {
-                todo.push(JobRef::from_header(c));
-                // SAFETY: as above.
-                child = unsafe { c.next.get().as_ref() };
-            }
-        }
+        children(&job, &mut |child| todo.push(child));
         if job.is_task() && !job.state.load().has(state::BODY_DONE) {
+            // What a shield, a guard or being a service has spared is marked
+            // now: what is forced ends cancelled.
+            super::guard::lapse(&job);
+            walk::cancel(&job, walk::Why::new(ReasonKind::Shutdown, job.site()));
             if job.state.start_lazy() {
                 // SAFETY: its start is ours.
                 unsafe { run::push_claimed(&job) };
@@ -311,7 +302,7 @@ pub(crate) fn force_all(root: &Header) {
     }
 }
 
-/// How long ago the last turn of a job began, for observers.
+/// For how long a job has been in what it waits on, for observers.
 pub(crate) fn since_turn(tree: &Shared, h: &Header) -> Duration {
     let turned = h.turned.load(Relaxed);
     Duration::from_millis(u64::from(tree.millis().saturating_sub(turned)))

@@ -72,6 +72,8 @@ pub(crate) struct Wait {
     /// only if it is the current job.
     counted: *const Header,
     poll: u32,
+    /// It has woken itself because its job was cancelled; once is enough.
+    noticed: bool,
     leaf: Option<Box<Leaf>>,
 }
 
@@ -90,6 +92,7 @@ impl Wait {
         Wait {
             counted: ptr::null(),
             poll: 0,
+            noticed: false,
             leaf: None,
         }
     }
@@ -125,6 +128,7 @@ impl Wait {
             .as_ref()
             .is_some_and(|leaf| !ptr::eq(leaf.job.as_ptr(), job.as_ptr()));
         if moved {
+            self.noticed = false;
             self.unlist();
         }
         let mut new = Some(waker.clone());
@@ -145,8 +149,10 @@ impl Wait {
         });
         drop((old, new));
         // A cancel after this sees the bit and wakes the leaf; one before it
-        // shows here, and the leaf wakes itself.
-        if job.state.add(state::HAS_NODES).effective() {
+        // shows here, and the leaf wakes itself. Once: a wait that is no point
+        // goes on waiting in a cancelled job.
+        if job.state.add(state::HAS_NODES).effective() && !self.noticed {
+            self.noticed = true;
             waker.wake_by_ref();
         }
         match &mut self.leaf {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::hook;
 use super::reason::{ReasonData, ReasonKind};
-use crate::job::header::{Header, JobRef};
+use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
 use crate::observe::{Count, EventKind, JobState};
@@ -80,6 +80,19 @@ pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
     tree
 }
 
+/// Counts a spawn that an ended job refused. Its tree may be gone with it, so
+/// this works from inside a job of the same tree only.
+pub(crate) fn count_refused(h: &Header) {
+    crate::context::with(|cx| {
+        if let Some(current) = cx.current()
+            && current.id.tree() == h.id.tree()
+        {
+            // SAFETY: the current job has not ended.
+            unsafe { current.tree() }.counters.add(Count::Refused);
+        }
+    });
+}
+
 /// Cancels `h` and everything below it. True exactly if this call moved it.
 pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     let Some(tree) = pin(h) else { return false };
@@ -90,7 +103,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         origin: h.id,
         culprit: why.culprit,
         site: why.site,
-        at: tree.millis(),
+        at: tree.host.now(),
     });
     let task = h.is_task();
     let (marked, unused) = h.with_cold(|cold, st| {
@@ -137,7 +150,6 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     } else {
         go(&tree, h, marked);
     }
-    tree.sweeper.watch(&tree, h);
     true
 }
 
@@ -250,10 +262,10 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Ready) 
             continue;
         }
         if st.has(state::SHIELD) {
-            if !child.state.add(state::HELD).has(state::HELD) {
-                child.add_ref();
-                todo.push(child, HELD);
-            }
+            // Only the walk that marked its parent comes by here: once.
+            child.state.add(state::HELD);
+            child.add_ref();
+            todo.push(child, HELD);
             continue;
         }
         // Published by the mark.
@@ -277,29 +289,9 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Ready) 
     }
 }
 
-/// Delivers inside a shield the cancel it has held back.
-///
-/// # Safety
-/// The caller polls the shield, so it and its ancestors are linked.
-pub(crate) unsafe fn lift(tree: &Shared, shield: &Header) {
-    // SAFETY: linked.
-    let Some(above) = (unsafe { first_cancelled_above(shield) }) else {
-        return;
-    };
-    let origin = if above.state.load().has(state::ENTRY) {
-        ptr::from_ref(above).cast_mut()
-    } else {
-        above.origin.load(Relaxed)
-    };
-    shield.origin.store(origin, Relaxed);
-    let marked = shield.state.mark(0, false);
-    let kept = JobRef::from_header(shield);
-    go(tree, &kept, marked);
-}
-
-/// As [`lift`], for somebody who only holds a reference: the origin is found
-/// while the shield is held linked.
-pub(crate) fn lift_from_outside(tree: &Shared, shield: &Header) {
+/// Delivers inside a shield the cancel it has held back. Does nothing while an
+/// enclosing shield holds it back too: what it protects includes this one.
+pub(crate) fn lift(tree: &Shared, shield: &Header) {
     let marked = {
         let _locked = shield.lock();
         if shield.state.add(state::HOLD).ended() {
@@ -307,7 +299,8 @@ pub(crate) fn lift_from_outside(tree: &Shared, shield: &Header) {
             return;
         }
         // SAFETY: not ended, and its ender cannot pass our lock: linked.
-        let origin = unsafe { first_cancelled_above(shield) }.map(|above| {
+        let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
+        let origin = above.map(|above| {
             if above.state.load().has(state::ENTRY) {
                 ptr::from_ref(above).cast_mut()
             } else {
@@ -315,11 +308,11 @@ pub(crate) fn lift_from_outside(tree: &Shared, shield: &Header) {
             }
         });
         let marked = match origin {
-            Some(origin) => {
+            Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);
                 shield.state.mark(0, false)
             }
-            None => Marked::No,
+            _ => Marked::No,
         };
         shield.state.remove(state::HOLD);
         marked

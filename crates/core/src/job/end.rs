@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use super::attach::unlink;
+use super::failures::{Failure, Failures};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
 use super::names;
@@ -99,9 +100,11 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
     body_gone(h);
 }
 
-/// The body of `h` failed: what it started is cancelled.
+/// The body of `h` failed: what it started is cancelled, and it takes no more
+/// children.
 pub(crate) fn fail_children(h: &Header) {
-    if h.state.load().has(state::HAS_KIDS) {
+    // One that attaches before this is seen here; one after it is refused.
+    if h.state.add(state::SHUT).has(state::HAS_KIDS) {
         let mut why = Why::new(ReasonKind::BodyFailed, h.site());
         why.culprit = Some((h.id, names::name_of(h)));
         walk::cancel(h, why);
@@ -122,21 +125,24 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
         // SAFETY: the body is ending, so the job is linked.
         error.at(unsafe { names::victim(h) }, during)
     };
-    h.with_cold(|cold, _| cold.failures.record(error, false));
+    let failure = Failure::new(error);
+    h.with_cold(|cold, _| cold.failures.record(failure, false));
 }
 
 /// Gives up the body's share of the count. May end the job and ancestors.
 pub(crate) fn body_gone(h: &Header) {
-    match release_count(h, true) {
-        Left::Open => {}
-        Left::Loose => stop_loose(h),
-        Left::Nothing => end_chain(h),
+    let (left, kept) = {
+        let _locked = h.lock();
+        let left = release_count_locked(h, true);
+        // A service that ends by itself meanwhile may end and free it.
+        let kept = (left == Left::Loose).then(|| JobRef::from_header(h));
+        (left, kept)
+    };
+    match (left, kept) {
+        (Left::Nothing, _) => end_chain(h),
+        (Left::Loose, Some(h)) => stop_loose(&h),
+        _ => {}
     }
-}
-
-fn release_count(h: &Header, counted: bool) -> Left {
-    let _locked = h.lock();
-    release_count_locked(h, counted)
 }
 
 /// One of body, children or leases is gone.
@@ -229,7 +235,7 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     // 1. The failure, before the end is visible to anybody.
     let error = match scope_failed {
         Some(_) => None,
-        None => h.if_cold(|cold, _| cold.failures.decide()).flatten(),
+        None => take_failures(h).decide(),
     };
     let failed = scope_failed.unwrap_or(error.is_some());
     let mut unheard = None;
@@ -248,7 +254,7 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
         h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
     }
     // SAFETY: still linked.
-    unsafe { h.keep_reason() };
+    let mut kept = unsafe { h.keep_reason() };
 
     // 2. The end: from here on visible.
     let owed = if unheard.is_some() {
@@ -256,13 +262,23 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     } else {
         0
     };
-    let st = h.state.end(failed, owed);
+    let st = loop {
+        match h.state.end(failed, owed, kept) {
+            Some(st) => break st,
+            // A walk from above came by in between.
+            // SAFETY: still linked.
+            None => kept = unsafe { h.keep_reason() },
+        }
+    };
     if st.has(state::HOLD) {
         // Somebody reads our parent under our lock.
         drop(h.lock());
     }
+    // One that was published since, and is nobody's any more.
+    crate::cancel::hook::run_end_hooks(h);
     if let (Some(error), false) = (&unheard, st.has(state::HANDLE)) {
         tree.report_failure(error);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
     }
     let waiter = if st.has(state::WAITER) {
         // SAFETY: H4, the slot is the ender's.
@@ -363,7 +379,7 @@ fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
 /// A child task failed and its parent is fail-fast: the failure is recorded,
 /// and the siblings and the parent's body are cancelled.
 fn child_failed(parent: &Header, child: &Header, error: &Error) {
-    let recorded = error.clone();
+    let recorded = Failure::new(error.clone());
     parent.with_cold(|cold, st| {
         let after_deadline = st.has(state::ENTRY)
             && cold
@@ -375,6 +391,12 @@ fn child_failed(parent: &Header, child: &Header, error: &Error) {
     let mut why = Why::new(ReasonKind::ChildFailed, child.site());
     why.culprit = Some((child.id, names::name_of(child)));
     walk::cancel(parent, why);
+}
+
+/// What has failed, taken out to be looked at without the lock.
+pub(crate) fn take_failures(h: &Header) -> Failures {
+    h.if_cold(|cold, _| std::mem::take(&mut cold.failures))
+        .unwrap_or_default()
 }
 
 /// Under the parent's lock: did a cancellation that the child did not bring

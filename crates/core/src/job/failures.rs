@@ -2,40 +2,71 @@
 
 use crate::error::{Error, MOST_SUPPRESSED};
 
+/// A failure with the numbers of all failures it is, has among its sources or
+/// carries beside it. They are found before the lock is taken, since looking
+/// at sources runs code of the user's.
+pub(crate) struct Failure {
+    error: Error,
+    holds: Vec<u64>,
+}
+
+impl Failure {
+    pub(crate) fn new(error: Error) -> Failure {
+        let holds = error.serials();
+        Failure { error, holds }
+    }
+
+    fn is(&self) -> u64 {
+        self.error.serial()
+    }
+
+    /// One of them is the other, or holds it.
+    fn overlaps(&self, other: &Failure) -> bool {
+        self.holds.contains(&other.is()) || other.holds.contains(&self.is())
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Failures {
-    list: Vec<Error>,
+    list: Vec<Failure>,
     /// Failures of children that came after the job's own deadline had fired:
     /// they do not replace TimedOut.
-    after_deadline: Vec<Error>,
+    after_deadline: Vec<Failure>,
     /// Those beyond what is kept.
     more: usize,
 }
 
 impl Failures {
     /// Takes a failure in. One that is there already is not listed twice, and
-    /// one that has a listed failure among its sources takes its place.
-    pub(crate) fn record(&mut self, error: Error, after_deadline: bool) {
-        for list in [&mut self.list, &mut self.after_deadline] {
-            if let Some(known) = list
-                .iter_mut()
-                .find(|known| error.contains(known) || known.contains(&error))
-            {
-                if !known.contains(&error) {
-                    *known = error;
+    /// one that has a listed failure among its sources takes its place. The
+    /// body's own failure (`after_deadline` is false for it) counts even if the
+    /// child it came from failed too late to.
+    pub(crate) fn record(&mut self, failure: Failure, after_deadline: bool) {
+        let known = |list: &[Failure]| list.iter().position(|known| known.overlaps(&failure));
+        let at = known(&self.list);
+        let late = known(&self.after_deadline);
+        let (list, at) = match (at, late) {
+            (Some(at), _) => (&mut self.list, at),
+            (None, Some(at)) if after_deadline => (&mut self.after_deadline, at),
+            (None, late) => {
+                if let Some(at) = late {
+                    self.after_deadline.remove(at);
+                }
+                let list = if after_deadline {
+                    &mut self.after_deadline
+                } else {
+                    &mut self.list
+                };
+                if list.len() <= MOST_SUPPRESSED {
+                    list.push(failure);
+                } else {
+                    self.more += 1;
                 }
                 return;
             }
-        }
-        let list = if after_deadline {
-            &mut self.after_deadline
-        } else {
-            &mut self.list
         };
-        if list.len() <= MOST_SUPPRESSED {
-            list.push(error);
-        } else {
-            self.more += 1;
+        if !list[at].holds.contains(&failure.is()) {
+            list[at] = failure;
         }
     }
 
@@ -49,18 +80,20 @@ impl Failures {
     }
 
     /// All of it as one error, the first in time in front; none if nothing
-    /// failed. Sharing: one failure comes out as it went in.
-    pub(crate) fn decide(&mut self) -> Option<Error> {
-        let mut all = std::mem::take(&mut self.list);
-        all.append(&mut self.after_deadline);
-        let more = std::mem::take(&mut self.more);
+    /// failed. One failure comes out as it went in. Not under a lock.
+    pub(crate) fn decide(self) -> Option<Error> {
+        let all: Vec<Error> = (self.list.into_iter().chain(self.after_deadline))
+            .map(|failure| failure.error)
+            .collect();
         let (first, rest) = all.split_first()?;
-        Some(first.joined_by(rest, more))
+        Some(first.joined_by(rest, self.more))
     }
 
-    /// What a deadline that fired first takes along.
-    pub(crate) fn beside(&mut self, timed_out: Error) -> Error {
-        let rest = std::mem::take(&mut self.after_deadline);
-        timed_out.joined_by(&rest, std::mem::take(&mut self.more))
+    /// What a deadline that fired first takes along. Not under a lock.
+    pub(crate) fn beside(self, timed_out: Error) -> Error {
+        let rest: Vec<Error> = (self.after_deadline.into_iter())
+            .map(|failure| failure.error)
+            .collect();
+        timed_out.joined_by(&rest, self.more)
     }
 }

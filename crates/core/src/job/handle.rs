@@ -19,7 +19,7 @@ use crate::cancel::reason::{Reason, ReasonKind};
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::context;
-use crate::error::Cancelled;
+use crate::error::{Cancelled, Error};
 use crate::observe::{Count, EventKind, JobState};
 
 /// An observer of a job: look at it, wait for it, cancel it. Cloning and
@@ -178,9 +178,9 @@ pub(crate) fn cancel_asked(
 pub(crate) fn untyped(h: &Header) -> Outcome<()> {
     match end::decided(h) {
         (JobState::Failed, Some(error), _) => Outcome::Failed(error),
-        (JobState::Failed, None, _) => Outcome::Failed(crate::error::Error::msg(
-            "it failed, and its error was taken",
-        )),
+        (JobState::Failed, None, _) => {
+            Outcome::Failed(Error::msg("it failed, and its error was taken"))
+        }
         (JobState::Cancelled, _, Some(reason)) => Outcome::Cancelled { reason, late: None },
         (JobState::Cancelled, _, None) => {
             unreachable!("cancelled without a reason: {:?}", h.state.load())
@@ -197,7 +197,7 @@ pub struct Join {
     wait: Wait,
     yielded: Yielded,
     site: Site,
-    fresh: bool,
+    asked: Asker,
 }
 
 impl Join {
@@ -208,7 +208,7 @@ impl Join {
             wait: Wait::new(),
             yielded: Yielded::default(),
             site: Site::of(site),
-            fresh: true,
+            asked: Asker::default(),
         }
     }
 
@@ -244,11 +244,9 @@ impl Future for Join {
             this.unlist();
             return Poll::Ready(Err(told));
         }
-        if std::mem::take(&mut this.fresh) {
-            start_if_lazy(&this.job);
-            if let Some(error) = waits_for_itself(&this.job, this.site) {
-                return Poll::Ready(Ok(Outcome::Failed(error)));
-            }
+        if let Some(error) = this.asked.ask(&this.job, this.site) {
+            this.unlist();
+            return Poll::Ready(Ok(Outcome::Failed(error)));
         }
         let Some(tree) = walk::pin(&this.job) else {
             this.wait.over();
@@ -296,8 +294,30 @@ impl fmt::Debug for Join {
     }
 }
 
+/// Who waits: asked anew whenever another job polls the wait.
+#[derive(Default)]
+pub(crate) struct Asker {
+    /// The job that polled last; its address is compared, never used.
+    last: Option<usize>,
+}
+
+impl Asker {
+    /// Starts a lazy target. An error if the waiter could wait for ever,
+    /// because the target is itself or an ancestor.
+    pub(crate) fn ask(&mut self, target: &Header, site: Site) -> Option<Error> {
+        let now = context::with(|cx| cx.job.get().addr());
+        if self.last.replace(now) == Some(now) {
+            return None;
+        }
+        if target.state.peek().has(state::LAZY) {
+            super::spawn::start_lazy(target);
+        }
+        waits_for_itself(target, site)
+    }
+}
+
 /// A job that waits for itself or for an ancestor waits for ever: say so.
-pub(crate) fn waits_for_itself(target: &Header, site: Site) -> Option<crate::error::Error> {
+fn waits_for_itself(target: &Header, site: Site) -> Option<Error> {
     context::with(|cx| {
         let mut at = cx.current()?;
         while at.depth > target.depth {
@@ -306,7 +326,7 @@ pub(crate) fn waits_for_itself(target: &Header, site: Site) -> Option<crate::err
         }
         std::ptr::eq(at, target).then(|| {
             let place = site.location();
-            crate::error::Error::msg(format!(
+            Error::msg(format!(
                 "{} waits for {} at {}:{}, which cannot end before it: \
                  wait for it from outside, or cancel it instead",
                 cx.current().map(names::name_of).unwrap_or_default(),
@@ -316,11 +336,4 @@ pub(crate) fn waits_for_itself(target: &Header, site: Site) -> Option<crate::err
             ))
         })
     })
-}
-
-/// Awaiting or joining a lazy task starts it.
-pub(crate) fn start_if_lazy(h: &Header) {
-    if h.state.peek().has(state::LAZY) {
-        super::spawn::start_lazy(h);
-    }
 }

@@ -16,10 +16,11 @@
 //!   WAITER, and the output if it did not see HANDLE.
 //! - **H5** A parked task does nothing until somebody pushes it. Whoever sets
 //!   BUSY on it owns it, and its `run` link, until the push: no reference is
-//!   needed. `walk` belongs to whoever set the mark.
+//!   needed. `walk` belongs to whoever set the mark, or passed the shield.
 //! - **H6** A cell is freed when its count of references is zero. The tree
-//!   (from creation to unlinking), the handle, each observer, each waker and a
-//!   walker hold one each.
+//!   (from creation to unlinking), the handle, each observer, lease, waker,
+//!   listed leaf and hook, a scope's future, a walker and the sweeper hold one
+//!   each.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -70,7 +71,8 @@ pub(crate) struct Header {
     /// \[lock\] Null until first needed.
     cold: Plain<*mut Cold>,
     site: Site,
-    /// When the last turn began, in milliseconds since the tree began.
+    /// Since when it is idle, in milliseconds since the tree began; see
+    /// [`Header::begin_poll`].
     pub(crate) turned: AtomicU32,
     pub(crate) id: JobId,
     pub(crate) born: u32,
@@ -80,9 +82,13 @@ pub(crate) struct Header {
     pub(crate) wait_site: AtomicU32,
     /// Waits of ours that the last poll left pending; written by the poller.
     pub(crate) waits: AtomicU16,
-    /// How often a point here said Cancelled; written by the poller.
-    pub(crate) told: AtomicU16,
+    /// How often a point here said Cancelled, and [`SEEN`]; written by the
+    /// poller.
+    told: AtomicU16,
 }
+
+/// In `told`: the job has been polled since its mark took effect.
+const SEEN: u16 = 1 << 15;
 
 /// Set in `origin` when it holds a kept reason instead of a job.
 const KEPT: usize = 1;
@@ -281,21 +287,22 @@ impl Header {
 
     /// At the end of a job that was cancelled from above: keeps the reason,
     /// since the job it was stored at may be gone by the time somebody asks.
-    /// Nothing to do if nobody is left to ask.
+    /// Nothing to do if nobody is left to ask. False if it is not marked, so
+    /// that a mark may still come.
     ///
     /// # Safety
     /// The caller is the ender, and the job is still linked.
-    pub(crate) unsafe fn keep_reason(&self) {
+    pub(crate) unsafe fn keep_reason(&self) -> bool {
         let st = self.state.load();
-        if !st.has(state::CANCELLED)
-            || st.has(state::ENTRY)
-            || self.refs.load(Ordering::Relaxed) == 1
-        {
-            return;
+        if !st.has(state::CANCELLED) {
+            return false;
+        }
+        if st.has(state::ENTRY) || self.refs.load(Ordering::Relaxed) == 1 {
+            return true;
         }
         // SAFETY: linked by the caller's promise.
         let Some(origin) = (unsafe { self.origin() }) else {
-            return;
+            return true;
         };
         if let Some(Some(reason)) = origin.if_cold(|cold, _| cold.reason.clone()) {
             let kept = Arc::into_raw(reason)
@@ -306,6 +313,7 @@ impl Header {
             let _locked = self.lock();
             self.origin.store(kept, Ordering::Release);
         }
+        true
     }
 
     /// Why this job was cancelled, from anywhere, living or ended.
@@ -369,13 +377,50 @@ impl Header {
         }
     }
 
+    /// How often a point here said Cancelled.
+    pub(crate) fn times_told(&self) -> u16 {
+        self.told.load(Ordering::Relaxed) & !SEEN
+    }
+
+    /// One more Cancelled. For the poller.
+    pub(crate) fn count_told(&self) {
+        let told = self.told.load(Ordering::Relaxed);
+        if told & !SEEN < SEEN - 1 {
+            self.told.store(told + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// A poll begins, at `millis`. For the poller. `turned` is when the last
+    /// wait of ours was left behind, so that a foreign await that is polled
+    /// again and again counts as one; and not before the mark took effect.
+    pub(crate) fn begin_poll(&self, st: Snapshot, millis: u32) {
+        let polls = self.polls.load(Ordering::Relaxed);
+        let told = self.told.load(Ordering::Relaxed);
+        let fresh_mark = st.effective() && told & SEEN == 0;
+        if fresh_mark {
+            self.told.store(told | SEEN, Ordering::Relaxed);
+        }
+        if fresh_mark || polls == 0 || !self.no_wait_of_ours() {
+            self.turned.store(millis, Ordering::Relaxed);
+        }
+        self.polls
+            .store(polls.wrapping_add(1).max(1), Ordering::Relaxed);
+        self.waits.store(0, Ordering::Relaxed);
+    }
+
+    /// True if it has been polled since its mark took effect.
+    pub(crate) fn has_seen_mark(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & SEEN != 0
+    }
+
     /// Every wait of ours inside this job, counted or under a foreign waker,
     /// is gone: nothing of ours would wake it.
     pub(crate) fn no_wait_of_ours(&self) -> bool {
         self.waits.load(Ordering::Relaxed) == 0
-            && !self
-                .if_cold(|cold, _| !cold.leaves.is_empty())
-                .unwrap_or(false)
+            && !(self.state.peek().has(state::HAS_NODES)
+                && self
+                    .if_cold(|cold, _| !cold.leaves.is_empty())
+                    .unwrap_or(false))
     }
 }
 

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,7 @@ use crate::cancel::walk::{self, Why};
 use crate::cancel::{guard, hook, point};
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
-use crate::observe::EventKind;
+use crate::observe::{EventKind, JobState};
 use crate::task::{cell, run};
 use crate::time::alarm::Alarm;
 use crate::time::sleep::Moment;
@@ -234,9 +233,11 @@ impl<O: Open> Future for Inline<O> {
             let StageOwn::Waiting { got } = this.stage.as_mut().project_replace(Stage::Done) else {
                 unreachable!("looked at just above");
             };
-            *this.node = None;
             this.wait.over();
-            return Poll::Ready(close(&node, got));
+            let answer = close(&node, got);
+            // Only now: were it to panic, the drop would end the node.
+            *this.node = None;
+            return Poll::Ready(answer);
         }
         set_alarm(tree, h, alarm, cx.waker());
         let kind = if waiting {
@@ -328,6 +329,10 @@ fn open_node(setup: Setup) -> Result<JobRef> {
         },
     );
     tree.emit(node.id, EventKind::Attach { parent: parent.id });
+    if node.state.load().has(state::CANCELLED) {
+        let to = JobState::Cancelling;
+        tree.emit(node.id, EventKind::State { to });
+    }
     // SAFETY: linked.
     if node.kind() == JobKind::Shield && unsafe { walk::first_cancelled_above(&node) }.is_some() {
         node.state.add(state::HELD);
@@ -388,8 +393,7 @@ fn check_clock(tree: &Shared, h: &Header) -> Option<Instant> {
         });
         match since.checked_add(budget) {
             Some(at) if at <= now => {
-                // SAFETY: we poll the shield.
-                unsafe { walk::lift(tree, h) };
+                walk::lift(tree, h);
                 return None;
             }
             Some(at) => next = Some(next.map_or(at, |next| at.min(next))),
@@ -433,9 +437,36 @@ fn fire_deadlines(h: &Header, now: Instant) {
         inner = job;
     }
     for job in due.into_iter().rev() {
+        // SAFETY: inside a job that has not ended (H3).
+        if unsafe { will_be_marked(job) } {
+            // By the deadline further out, here or on another thread.
+            continue;
+        }
         let mut why = Why::new(ReasonKind::Deadline, job.site());
         why.text = job.if_cold(|cold, _| cold.deadline_text.clone()).flatten();
         walk::cancel(job, why);
+    }
+}
+
+/// True if a cancel that has taken effect above `h` is on its way to it.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn will_be_marked(h: &Header) -> bool {
+    let mut at = h;
+    loop {
+        let st = at.state.load();
+        if st.effective() {
+            return true;
+        }
+        if st.has(state::SHIELD | state::GUARD) {
+            return false;
+        }
+        // SAFETY: linked (H3).
+        match unsafe { at.parent() } {
+            Some(parent) => at = parent,
+            None => return false,
+        }
     }
 }
 
@@ -470,10 +501,7 @@ fn poll_body<O: Open>(
     h: &Header,
     cx: &mut Context<'_>,
 ) -> Option<Got<Value<O>>> {
-    let polls = h.polls.load(Relaxed);
-    h.polls.store(polls.wrapping_add(1).max(1), Relaxed);
-    h.waits.store(0, Relaxed);
-    h.turned.store(tree.millis(), Relaxed);
+    h.begin_poll(h.state.load(), tree.millis());
     let _entered = context::enter(h, cx.waker());
     let polled = caught(|| {
         let StageProj::Body { body } = stage.as_mut().project() else {
@@ -512,26 +540,51 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
     Got::Failed
 }
 
-/// The body is pending: is it to be dropped here? The sweep may have asked for
-/// it, or the scope's own deadline fired and nothing in it can hear.
+/// The body is pending: is it to be dropped here? Patience with it may have
+/// run out; or a deadline of this task fired, and nothing in here can hear: the
+/// patience of a timeout is zero.
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    if !st.effective() {
-        return false;
+    if !st.effective() || !h.no_wait_of_ours() {
+        return run::drop_if_idle(tree, h);
     }
-    if run::should_force(h) {
-        tree.note_forced(h);
-        h.state.add(state::FORCED);
+    // SAFETY: being polled, so linked.
+    if !st.has(state::TOLD) && unsafe { marked_by_deadline_of_this_task(h) } {
         return true;
     }
-    let own_deadline = st.has(state::ENTRY)
-        && h.if_cold(|cold, _| {
+    let forced = run::drop_if_idle(tree, h);
+    if forced {
+        tree.note_forced(h);
+        h.state.add(state::FORCED);
+    }
+    forced
+}
+
+/// True if the mark of `h` entered at a deadline, here or further out in the
+/// same task.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn marked_by_deadline_of_this_task(h: &Header) -> bool {
+    // SAFETY: linked (H3).
+    let Some(origin) = (unsafe { h.origin() }) else {
+        return false;
+    };
+    let mut at = h;
+    while !std::ptr::eq(at, origin) {
+        // SAFETY: as above; the origin is an ancestor.
+        match unsafe { at.parent() } {
+            Some(parent) if !parent.is_task() => at = parent,
+            _ => return false,
+        }
+    }
+    origin
+        .if_cold(|cold, _| {
             cold.reason
                 .as_ref()
                 .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
         })
-        .unwrap_or(false);
-    own_deadline && !st.has(state::TOLD) && h.no_wait_of_ours()
+        .unwrap_or(false)
 }
 
 /// The body is over: its guards lapse, its share of the count goes.
@@ -583,26 +636,28 @@ unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
     let deadline = own_reason
         .as_ref()
         .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
-    let failure = h
-        .if_cold(|cold, _| {
-            if cold.failures.dominates() || !deadline {
-                cold.failures.decide()
-            } else {
-                None
-            }
-        })
-        .flatten();
-    if let Some(error) = failure {
-        contained(|| drop(got));
-        return Err(error);
-    }
+    // Every child is gone and the body is over: nothing is added any more.
+    let failures = end::take_failures(h);
+    // Failures too late for TimedOut to give way to them, but not for Cancelled.
+    let late_failures = deadline && !failures.dominates() && !failures.is_empty();
+    // Whoever polls the scope is told, and only if it is cancelled itself: a
+    // scope may be polled by another job than the one it belongs to.
+    let poller = context::current();
     // SAFETY: linked.
-    let enclosing = unsafe { h.parent() }.filter(|parent| {
-        parent.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
+    let at_home = match (&poller, unsafe { h.parent() }) {
+        (Some(poller), Some(parent)) => std::ptr::eq(poller.as_ptr(), parent),
+        _ => false,
+    };
+    let enclosing = poller.filter(|poller| {
+        poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
     });
-    let told_above = |parent: &Header| {
-        // SAFETY: the parent is being polled or is an ancestor of what is.
-        Error::from(Cancelled::new(unsafe { point::reason_inside(parent) }))
+    let told_above = |poller: JobRef| {
+        // SAFETY: the poller is being polled.
+        Error::from(Cancelled::new(unsafe { point::reason_inside(&poller) }))
+    };
+    let stopped = |reason| {
+        // SAFETY: linked.
+        Error::stopped(reason).at(unsafe { names::victim(h) }, None)
     };
     let timed_out = || {
         let reason = own_reason
@@ -611,18 +666,26 @@ unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
         let limit = h.if_cold(|cold, _| cold.limit).flatten();
         // SAFETY: linked.
         let victim = unsafe { names::victim(h) };
-        let error = Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None);
-        h.if_cold(|cold, _| cold.failures.beside(error.clone()))
-            .unwrap_or(error)
+        Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
     };
-    let late_failures = deadline
-        && h.if_cold(|cold, _| !cold.failures.is_empty())
-            .unwrap_or(false);
+    let own_cut = deadline && (st.has(state::CUT_OWN) || late_failures);
+    let cut = matches!(got, Got::Cancelled) || st.has(state::CUT_ABOVE) || own_cut;
+    let late_dominates = late_failures && enclosing.is_some() && cut;
+    if !failures.is_empty() && (!late_failures || late_dominates) {
+        contained(|| drop(got));
+        return Err(failures
+            .decide()
+            .unwrap_or_else(|| unreachable!("not empty")));
+    }
     match got {
         Got::Value(value) => {
             let error = match enclosing {
-                Some(parent) if st.has(state::CUT_ABOVE) => told_above(parent),
-                _ if deadline && (st.has(state::CUT_OWN) || late_failures) => timed_out(),
+                Some(poller) if cut => told_above(poller),
+                None if st.has(state::CUT_ABOVE) && !at_home => match h.reason() {
+                    Some(reason) => stopped(reason),
+                    None => return Ok(value),
+                },
+                _ if own_cut => failures.beside(timed_out()),
                 _ => return Ok(value),
             };
             contained(|| drop(value));
@@ -630,15 +693,27 @@ unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
         }
         Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
         Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
-            (Some(parent), _) => told_above(parent),
-            (None, Some(_)) if deadline => timed_out(),
-            (None, Some(reason)) => {
+            (Some(poller), _) => told_above(poller),
+            (None, Some(_)) if deadline => failures.beside(timed_out()),
+            (None, Some(reason)) => stopped(reason),
+            (None, None) => {
+                // The cancel comes from further up: a shield let it through
+                // when its budget was spent, or the body brought it in.
                 // SAFETY: linked.
-                Error::stopped(reason).at(unsafe { names::victim(h) }, None)
+                let told = unsafe {
+                    match h.origin() {
+                        Some(_) => h,
+                        None => walk::first_cancelled_above(h).unwrap_or(h),
+                    }
+                };
+                // SAFETY: an ancestor of what is being polled, or it.
+                let reason = unsafe { point::reason_inside(told) };
+                if at_home {
+                    Error::from(Cancelled::new(reason))
+                } else {
+                    stopped(reason)
+                }
             }
-            // A shield's budget is spent, and the cancel comes from further up.
-            // SAFETY: linked.
-            (None, None) => Error::from(Cancelled::new(unsafe { point::reason_inside(h) })),
         }),
     }
 }

@@ -33,7 +33,7 @@ impl Lease {
             // SAFETY: H1, under the lock.
             unsafe {
                 let kids = h.kids.get();
-                if st.has(state::ENDED | state::SHUT) || kids == CLOSED {
+                if st.has(state::ENDED | state::SHUT) || kids == CLOSED || cold.revocations > 0 {
                     return None;
                 }
                 h.kids.set(kids + 1);
@@ -112,7 +112,11 @@ fn give_back(h: &Header, shares: impl FnOnce(&mut Cold) -> u32) {
         Left::Nothing => {
             h.state.add(state::BUSY | state::PUSHED);
             // SAFETY: we closed it, so its end is ours; the turn does it.
-            unsafe { h.tree().host.start(Turn::new(h)) };
+            unsafe {
+                let tree = h.tree();
+                let _held = tree.held();
+                tree.host.start(Turn::new(h));
+            }
         }
     }
     if let Some(waker) = poller {

@@ -25,6 +25,16 @@ fn default_name(kind: JobKind, site: &Location<'_>) -> String {
     format!("{kind}@{file}:{}", site.line())
 }
 
+/// Who `h` is, for an error, when it has left the tree.
+pub(crate) fn victim_alone(h: &Header) -> Victim {
+    let name = name_of(h);
+    Victim {
+        id: h.id,
+        path: vec![name.clone()],
+        name,
+    }
+}
+
 /// Who `h` is, for an error.
 ///
 /// # Safety

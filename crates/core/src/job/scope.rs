@@ -255,6 +255,8 @@ pub enum RescheduleError {
     Cancelled,
     /// The scope is over.
     Finished,
+    /// It is a task or the root, which have no deadline of their own.
+    NoDeadline,
 }
 
 impl fmt::Display for RescheduleError {
@@ -262,6 +264,9 @@ impl fmt::Display for RescheduleError {
         f.write_str(match self {
             RescheduleError::Cancelled => "the scope is cancelled: its deadline cannot be moved",
             RescheduleError::Finished => "the scope is over: there is no deadline to move",
+            RescheduleError::NoDeadline => {
+                "a task has no deadline of its own: open a scope or a timeout in it"
+            }
         })
     }
 }
@@ -438,6 +443,9 @@ impl Scope {
 
     /// Moves the deadline; `None` takes it away.
     pub fn reschedule(&self, at: Option<Instant>) -> Result<(), RescheduleError> {
+        if matches!(self.0.kind(), JobKind::Task | JobKind::Root) {
+            return Err(RescheduleError::NoDeadline);
+        }
         let moved = self.0.with_cold(|cold, st| {
             if st.ended() {
                 Err(RescheduleError::Finished)

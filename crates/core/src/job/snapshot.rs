@@ -336,10 +336,12 @@ fn look_at(
         waiters: joiners + usize::from(h.is_task() && st.has(state::WAITER)),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
         told_since: st.told_at().map(since),
-        cancelled_since: reason.as_ref().map(|reason| since(reason.data().at)),
+        cancelled_since: reason
+            .as_ref()
+            .map(|reason| now.saturating_duration_since(reason.data().at)),
         reason: reason.map(|reason| reason.to_string()),
         shielded: st.has(state::HELD) && !st.has(state::CANCELLED)
             || st.has(state::CANCELLED) && st.has(state::GUARD),
-        swallows_cancellation: h.told.load(Relaxed) >= SWALLOWS,
+        swallows_cancellation: h.times_told() >= SWALLOWS,
     }
 }

@@ -73,8 +73,8 @@ impl<F> fmt::Debug for SpawnError<F> {
 
 impl<F> std::error::Error for SpawnError<F> {}
 
-/// A spawn with options: a name, patience. Made by [`Scope::named`] and its
-/// like; ends with one of the spawning verbs.
+/// A spawn with options: a name, patience. Made by [`Scope::task`]; ends with
+/// one of the spawning verbs.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is spawned until a spawning verb is called"]
 pub struct Spawner {
@@ -271,6 +271,7 @@ impl Spawner {
     {
         let parent = self.scope.header();
         let Some(tree) = walk::pin(parent) else {
+            walk::count_refused(parent);
             return Err(SpawnError {
                 future,
                 refusal: Refusal::Ended,
@@ -378,7 +379,7 @@ fn refused_job(scope: &Scope, refusal: Refusal, site: &'static Location<'static>
             origin: parent.id,
             culprit: None,
             site,
-            at: 0,
+            at: std::time::Instant::now(),
         })
     });
     job.with_cold(|cold, _| {
@@ -394,6 +395,7 @@ fn start(job: &JobRef) {
     // turn is ours to give.
     unsafe {
         let tree = job.tree();
+        let _held = tree.held();
         if tree.turns {
             tree.emit(job.id, EventKind::Scheduled);
         }

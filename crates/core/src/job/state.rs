@@ -237,11 +237,12 @@ impl State {
     pub(crate) fn claim(&self) -> Claim {
         self.update(|st| {
             if st.has(BUSY) {
-                if st.has(NOTIFIED | BODY_DONE) {
-                    (None, Claim::Leave)
-                } else {
-                    (Some(st.0 | NOTIFIED), Claim::Leave)
+                if st.has(BODY_DONE) {
+                    return (None, Claim::Leave);
                 }
+                // Written even if it is set already: what the waker did before
+                // must be seen by the turn that clears it.
+                (Some(st.0 | NOTIFIED), Claim::Leave)
             } else {
                 (Some(st.0 | BUSY), Claim::Push)
             }
@@ -325,10 +326,14 @@ impl State {
         })
     }
 
-    /// Arrows 1, 2, 4 and 5: gives the word as it is from now on.
-    pub(crate) fn end(&self, failed: bool, extra: u64) -> Snapshot {
+    /// Arrows 1, 2, 4 and 5: gives the word as it is from now on. None if a
+    /// mark from above has come whose reason has not been kept yet.
+    pub(crate) fn end(&self, failed: bool, extra: u64, reason_kept: bool) -> Option<Snapshot> {
         self.update(|st| {
             debug_assert!(!st.ended(), "a job ended twice: {st:?}");
+            if !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
+                return (None, None);
+            }
             let how = if failed {
                 FAILED
             } else if st.has(CANCELLED) {
@@ -337,7 +342,7 @@ impl State {
                 0
             };
             let next = st.0 | ENDED | BUSY | BODY_DONE | how | extra;
-            (Some(next), Snapshot(next))
+            (Some(next), Some(Snapshot(next)))
         })
     }
 
@@ -432,7 +437,7 @@ mod tests {
                 if marked {
                     assert_eq!(state.mark(ENTRY, true), Marked::Noted);
                 }
-                let end = state.end(failed, 0);
+                let end = state.end(failed, 0, true).expect("nothing to keep");
                 assert!(end.ended());
                 assert_eq!(end.has(FAILED), failed);
                 assert_eq!(end.has(STOPPED), marked && !failed);

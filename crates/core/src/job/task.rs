@@ -12,6 +12,7 @@ use super::end;
 use super::handle::{self, Job, Join};
 use super::header::{Header, JobRef, Site};
 use super::id::JobId;
+use super::names;
 use super::outcome::Outcome;
 use super::state;
 use crate::cancel::point;
@@ -22,6 +23,7 @@ use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
+use crate::unwind::contained;
 
 /// The owning handle of a spawned task: await it for its value.
 ///
@@ -46,7 +48,7 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
-    fresh: bool,
+    asked: handle::Asker,
 }
 
 /// What a poll of the untyped part found.
@@ -68,7 +70,7 @@ impl<T> Task<T> {
                 wait: Wait::new(),
                 site,
                 registered: false,
-                fresh: true,
+                asked: handle::Asker::default(),
             }),
             value: PhantomData,
         }
@@ -155,7 +157,7 @@ impl<T> Task<T> {
         h.state.remove(state::HANDLE | state::OUTPUT);
         match end::decided(h) {
             (JobState::Failed, error, _) => {
-                drop(value);
+                contained(|| drop(value));
                 Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
             }
             (JobState::Cancelled, _, reason) => Outcome::Cancelled {
@@ -174,16 +176,14 @@ impl<T> Task<T> {
 impl Waiting {
     /// Registers for the end, or finds that there is nothing to wait for.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Found> {
-        if std::mem::take(&mut self.fresh) {
-            handle::start_if_lazy(&self.job);
-            if let Some(error) = handle::waits_for_itself(&self.job, self.site) {
-                return Poll::Ready(Found::Circular(error));
-            }
-        }
         let h: &Header = &self.job;
         if h.state.load().ended() {
             self.wait.over();
             return Poll::Ready(Found::Ended);
+        }
+        if let Some(error) = self.asked.ask(h, self.site) {
+            self.wait.over();
+            return Poll::Ready(Found::Circular(error));
         }
         if let Some(told) = self.waiter_cancelled() {
             self.wait.over();
@@ -208,7 +208,9 @@ impl Waiting {
         let mut why = Why::new(ReasonKind::HandleDropped, site);
         why.text = Some("whoever awaited it was cancelled".into());
         walk::cancel(&self.job, why);
-        if is_below(&self.job, &waiter) {
+        // It may have ended meanwhile, and nobody can tell whose it was: then
+        // its value is the result.
+        if is_below(&self.job, &waiter) || self.job.state.load().ended() {
             None
         } else {
             Some(point::tell(&waiter))
@@ -298,17 +300,21 @@ impl<T> Future for Task<T> {
         match std::task::ready!(waiting.poll(cx)) {
             Found::Told(told) => Poll::Ready(Err(told.into())),
             Found::Circular(error) => Poll::Ready(Err(error)),
-            Found::Ended => Poll::Ready(match self.take() {
-                Outcome::Completed(value) => Ok(value),
-                Outcome::Failed(error) => Err(error),
-                Outcome::Cancelled {
-                    late: Some(value), ..
-                } if cancelled => Ok(value),
-                Outcome::Cancelled { reason, .. } => match context::current() {
-                    // The waiter is cancelled too: it is told so.
-                    Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
-                    _ => Err(Error::stopped(reason)),
-                },
+            Found::Ended => Poll::Ready({
+                let job = waiting.job.clone();
+                let victim = || names::victim_alone(&job);
+                match self.take() {
+                    Outcome::Completed(value) => Ok(value),
+                    Outcome::Failed(error) => Err(error),
+                    Outcome::Cancelled {
+                        late: Some(value), ..
+                    } if cancelled => Ok(value),
+                    Outcome::Cancelled { reason, .. } => match context::current() {
+                        // The waiter is cancelled too: it is told so.
+                        Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+                        _ => Err(Error::stopped(reason).at(victim(), None)),
+                    },
+                }
             }),
         }
     }

@@ -101,16 +101,20 @@ impl fmt::Debug for Counters {
 impl CountersSnapshot {
     /// Jobs that have not ended.
     pub fn living(&self) -> u64 {
-        self.jobs_created - self.jobs_completed - self.jobs_failed - self.jobs_cancelled
+        let ended = self.jobs_completed + self.jobs_failed + self.jobs_cancelled;
+        // Read one after the other: in a busy tree the parts may be ahead.
+        self.jobs_created.saturating_sub(ended)
     }
 
     /// Timers that are set and have neither fired nor been given up.
     pub fn timers_pending(&self) -> u64 {
-        self.timers_set - self.timers_fired - self.timers_cancelled
+        self.timers_set
+            .saturating_sub(self.timers_fired + self.timers_cancelled)
     }
 
     /// Waits for the end of a job that are still registered.
     pub fn waiters_pending(&self) -> u64 {
-        self.waiters_registered - self.waiters_woken - self.waiters_removed
+        self.waiters_registered
+            .saturating_sub(self.waiters_woken + self.waiters_removed)
     }
 }

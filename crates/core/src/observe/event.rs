@@ -66,7 +66,7 @@ pub enum EventKind {
     WaitRegister,
     /// `JOB_WAIT_WAKE`: its end woke somebody.
     WaitWake,
-    /// `JOB_FINALIZE`: it is out of the tree. The last event of a job.
+    /// `JOB_FINALIZE`: it has ended and leaves the tree.
     Finalize,
     /// `TASK_SCHEDULED`: it was given to the host to be polled. Only for
     /// sinks that want it.

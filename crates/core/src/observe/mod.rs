@@ -1,5 +1,5 @@
 //! Seeing: events as plain data, counters that balance, and where they go.
-//! The bottom layer: everybody may tell it things, it asks nothing of anybody.
+//! Everybody may tell it things; it calls nobody but the sink.
 
 mod counters;
 mod event;

@@ -16,6 +16,7 @@ use crate::job::id::JobId;
 use crate::job::state::{self, ClaimLent, Park};
 use crate::observe::EventKind;
 use crate::task::{cell, waker};
+use crate::tree::Shared;
 use crate::unwind::{caught, contained};
 
 /// The right to give one task one turn. Whoever holds it must run it; one
@@ -163,6 +164,18 @@ impl Future for Body {
         assert!(!self.0.is_null(), "a task was polled after its end");
         // SAFETY: not null: the body is not over, so the job is linked.
         let h = unsafe { &*self.0 };
+        if h.state.load().has(state::BODY_DONE) {
+            // The last lease closed it and left the end to a turn. It may be a
+            // scope, which has no waker of the executor's.
+            self.0 = ptr::null();
+            // SAFETY: not ended. Kept over its end.
+            let tree = unsafe { h.tree() }.handle();
+            end::end_chain(h);
+            if tree.host().virtual_time() {
+                tree.host().rested();
+            }
+            return Poll::Ready(());
+        }
         // SAFETY: not ended. Kept over the turn, in which it may end.
         let counted = unsafe { h.tree() };
         let counted = counted.host.virtual_time().then(|| counted.handle());
@@ -208,8 +221,11 @@ impl Drop for Body {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: the body is not over, so the job is linked.
+        // SAFETY: its end is ours, or its body is not over: linked.
         let h = unsafe { &*self.0 };
+        if h.state.load().has(state::BODY_DONE) {
+            return end::end_chain(h);
+        }
         // A claimer that has not let go yet still touches it.
         let mut round = 0;
         while h.state.claim_lent() == ClaimLent::NotYet {
@@ -263,7 +279,11 @@ pub(crate) unsafe fn push_claimed(h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`], for each of them.
-pub(crate) unsafe fn dispatch(tree: &crate::tree::Shared, mut ready: Ready) {
+pub(crate) unsafe fn dispatch(tree: &Shared, mut ready: Ready) {
+    if ready.is_empty() {
+        return;
+    }
+    let _held = tree.held();
     if tree.turns {
         let mut next = ready.head;
         while !next.is_null() {
@@ -275,9 +295,7 @@ pub(crate) unsafe fn dispatch(tree: &crate::tree::Shared, mut ready: Ready) {
         }
     }
     if !tree.host.lends() {
-        if !ready.is_empty() {
-            tree.host.schedule(ready);
-        }
+        tree.host.schedule(ready);
         return;
     }
     while let Some(h) = ready.pop() {
@@ -338,9 +356,7 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
         end::body_over(h, over);
         return Poll::Pending;
     }
-    h.polls.store(polls.wrapping_add(1).max(1), Relaxed);
-    h.waits.store(0, Relaxed);
-    h.turned.store(millis, Relaxed);
+    h.begin_poll(st, millis);
     if tree.turns {
         tree.emit(h.id, EventKind::PollBegin);
     }
@@ -352,7 +368,7 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     }
     let over = match polled {
         Ok(Poll::Pending) => {
-            if !should_force(h) {
+            if !drop_if_idle(tree, h) {
                 drop(entered);
                 return Poll::Ready(h.state.park());
             }
@@ -375,11 +391,22 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     Poll::Pending
 }
 
-/// The sweep asked for this job's future to be dropped; look again whether it
-/// is idle.
-pub(crate) fn should_force(h: &Header) -> bool {
+/// A poll left the body pending. True if it is to be dropped here: patience
+/// with it has run out, and it is still idle. If it is idle and patience has
+/// not run out, somebody will look again.
+pub(crate) fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::MUST) || (st.has(state::FORCE) && st.effective() && h.no_wait_of_ours())
+    if st.has(state::MUST) {
+        return true;
+    }
+    if !st.effective() || !h.no_wait_of_ours() {
+        if st.has(state::FORCE) {
+            // It has got on: its next foreign await is another one.
+            h.state.remove(state::FORCE);
+        }
+        return false;
+    }
+    st.has(state::FORCE) || tree.sweeper.found_idle(tree, h)
 }
 
 /// The host dropped the task: its future goes, its job ends.

@@ -1,4 +1,4 @@
-//! The waker of a task on a queueing host: the header itself, counted.
+//! The waker of a task: the header itself, counted.
 
 use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};

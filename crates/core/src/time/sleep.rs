@@ -198,8 +198,8 @@ pub fn deadline() -> Option<Instant> {
             && h.state.load().effective()
         {
             // SAFETY: inside a job that has not ended.
-            let (tree, reason) = unsafe { (h.tree(), point::reason_inside(h)) };
-            return Some(tree.instant_of(reason.data().at));
+            let reason = unsafe { point::reason_inside(h) };
+            return Some(reason.data().at);
         }
         while let Some(h) = at {
             if let Some(own) = h.if_cold(|cold, _| cold.deadline).flatten() {

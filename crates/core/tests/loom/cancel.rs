@@ -152,8 +152,8 @@ fn guard_vs_cancel() {
     });
 }
 
-/// Two cancels, from above and at the job: exactly one moves it, and the
-/// reason that is stored belongs to the one that did.
+/// Two cancels of one job: exactly one moves it, and the reason that is stored
+/// belongs to the one that did.
 #[test]
 fn two_cancels_one_entry() {
     loom::model(|| {
@@ -169,6 +169,30 @@ fn two_cancels_one_entry() {
         assert_eq!(task.job().reason().unwrap().text(), Some(wanted));
         queue.run_all();
         drop(task);
+        finish(tree, &queue);
+    });
+}
+
+/// A walk from above meets a child that is ending: if it is marked in time it
+/// ends cancelled, and its reason can be read.
+#[test]
+fn walk_from_above_vs_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let task = tree.root_scope().spawn(async { 7 });
+        let root = tree.root_job();
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        root.cancel("all");
+        runner.join().unwrap();
+        queue.run_all();
+        match now_or_never(task.outcome()).unwrap().unwrap() {
+            Outcome::Completed(value) => assert_eq!(value, 7),
+            Outcome::Cancelled { reason, .. } => assert_eq!(reason.text(), Some("all")),
+            Outcome::Failed(error) => panic!("{error:?}"),
+        }
         finish(tree, &queue);
     });
 }

@@ -235,3 +235,66 @@ fn wake_while_running() {
         finish(tree, &queue);
     });
 }
+
+/// The body ends while its only service ends by itself: the parent ends once,
+/// and nobody touches it afterwards.
+#[test]
+fn last_service_vs_body_end() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().launch(async {
+            let here = Scope::current().unwrap();
+            let _service = here.spawn_service(async {}).into_job();
+        });
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        queue.run_all();
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// A wake by an atomic flag alone: what the waker wrote before it woke is seen
+/// by the turn that follows, also if the task had been woken already.
+#[test]
+fn wake_with_a_relaxed_flag() {
+    use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let flag = Arc::new(AtomicBool::new(false));
+        let slot: Arc<std::sync::Mutex<Option<Waker>>> = Arc::default();
+        let (seen, kept) = (flag.clone(), slot.clone());
+        let task = tree.root_scope().spawn(std::future::poll_fn(move |cx| {
+            let mut kept = kept.lock().unwrap();
+            if kept.is_none() {
+                *kept = Some(cx.waker().clone());
+            }
+            if seen.load(Relaxed) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }));
+        queue.run_all();
+        let waker = slot.lock().unwrap().clone().unwrap();
+        // Queued and notified.
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        let setter = thread::spawn(move || {
+            flag.store(true, Relaxed);
+            waker.wake();
+        });
+        queue.run_all();
+        setter.join().unwrap();
+        queue.run_all();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        finish(tree, &queue);
+    });
+}

@@ -2,7 +2,7 @@
 //!
 //! Each is named after the claim it checks, and the claim stands in a README
 //! beside the code. The whole core runs in them, on the small host below; two
-//! or three threads each.
+//! threads each.
 
 #![cfg(loom)]
 

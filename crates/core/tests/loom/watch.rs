@@ -1,4 +1,4 @@
-//! A waker that remembers, and one poll by hand.
+//! One poll by hand.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

@@ -13,7 +13,27 @@ use crate::sim::Sim;
 
 mod list;
 
+pub mod aggregation;
+pub mod cancel;
+pub mod completion;
+pub mod delivery;
+pub mod exit;
+pub mod failure;
+pub mod handles;
+pub mod hooks;
+pub mod nesting;
+pub mod outcomes;
+pub mod reasons;
+pub mod seeing;
+pub mod semantics;
+pub mod shield_rules;
+pub mod shields;
+pub mod supervisor;
+pub mod time;
+pub mod timeouts;
+pub mod timers;
 pub mod tree;
+pub mod virtual_time;
 
 /// How many seeds a deterministic case runs on, unless `KINFOLK_SEEDS` says
 /// otherwise.

@@ -1,0 +1,321 @@
+//! The column "host gone" of `docs/semantics.md`: what each wait does when its
+//! host is dropped. The simulation cancels everything, runs what can still
+//! run, and drops the rest; time stands still. Tokio drops every body where it
+//! waits.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use kinfolk_core::{
+    Error, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, park, scope, shield, sleep,
+    spawn, timeout,
+};
+use kinfolk_testkit::conformance::seeds;
+use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
+use kinfolk_tokio::Root;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The outcome of a task that has ended.
+fn outcome_of<T: std::fmt::Debug>(task: Task<T>) -> Outcome<T> {
+    assert!(task.is_ended(), "{task:?}");
+    let mut outcome = task.outcome();
+    match Pin::new(&mut outcome).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(outcome)) => outcome,
+        other => panic!("an ended task did not give its outcome: {other:?}"),
+    }
+}
+
+/// Drops a simulation in which `body` waits, on every seed. The task has ended
+/// Cancelled then; `words` is what it and its children had to say.
+fn sim_gone<B>(name: &'static str, body: fn(Log) -> B, words: &'static str)
+where
+    B: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for seed in 0..seeds() {
+            let mut sim = Sim::builder(seed).on_forced(|_| {}).build();
+            watched.watch(sim.tree());
+            let tree = sim.tree().clone();
+            let root = sim.root();
+            let log = Log::new();
+            let tally = Tally::new();
+            let task = root.spawn(tally.count(body(log.clone())));
+            sim.settle();
+            assert_eq!(log.text(), "", "seed {seed}");
+            drop(sim);
+            assert_eq!(log.text(), words, "seed {seed}");
+            assert_eq!(tally.drops(), 1, "seed {seed}");
+            match outcome_of(task) {
+                Outcome::Cancelled { reason, late: None } => {
+                    assert_eq!(reason.kind(), ReasonKind::Parent);
+                    assert_eq!(reason.root_cause().kind(), ReasonKind::Shutdown);
+                }
+                other => panic!("seed {seed}: {other:?}"),
+            }
+            let counters = tree.counters();
+            assert_eq!(counters.living(), 0, "seed {seed}: {counters}");
+            assert_eq!(counters.timers_pending(), 0, "seed {seed}: {counters}");
+            assert_eq!(counters.waiters_pending(), 0, "seed {seed}: {counters}");
+            // Nothing starts any more.
+            let refused = root.spawn(async {});
+            let outcome = outcome_of(refused);
+            let reason = outcome.reason().map(|reason| reason.kind());
+            assert_eq!(reason, Some(ReasonKind::ScopeEnded), "seed {seed}");
+        }
+    });
+}
+
+/// Says what kind of error it got, if it did.
+fn say<T>(log: &Log, result: &Result<T, Error>) {
+    match result {
+        Ok(_) => log.say("Ok"),
+        Err(error) => log.say(format!("{:?}", error.kind())),
+    }
+}
+
+#[test]
+fn semantics_point_host_gone() {
+    sim_gone(
+        "point",
+        |log| async move {
+            let told = sleep(HOUR).await.map_err(Error::from);
+            say(&log, &told);
+            let again = checkpoint().await.map_err(Error::from);
+            say(&log, &again);
+            told
+        },
+        "Cancelled Cancelled",
+    );
+}
+
+#[test]
+fn semantics_await_host_gone() {
+    sim_gone(
+        "await",
+        |log| async move {
+            let late = spawn(async {
+                assert!(park().await.is_err());
+                Ok::<_, Error>(7)
+            });
+            let short = spawn(async { sleep(HOUR).await });
+            let late = late.await;
+            say(&log, &late);
+            let short = short.await;
+            say(&log, &short);
+            short
+        },
+        "Ok Cancelled",
+    );
+}
+
+#[test]
+fn semantics_join_host_gone() {
+    sim_gone(
+        "join",
+        |log| async move {
+            let gate = Gate::new();
+            let inner = (gate.clone(), log.clone());
+            let job = launch(async move {
+                let told = park().await;
+                // It goes on after its joiner has left.
+                inner.0.wait().await;
+                inner.1.say("target");
+                told.map(|_| ())
+            });
+            let told = job.join().await.map_err(Error::from);
+            say(&log, &told);
+            gate.open();
+            told.map(|_| ())
+        },
+        "Cancelled target",
+    );
+}
+
+#[test]
+fn semantics_exit_host_gone() {
+    sim_gone(
+        "exit",
+        |log| async move {
+            let inner = log.clone();
+            let answer = scope(async move |s| {
+                s.launch(async move {
+                    let told = park().await;
+                    inner.say("child");
+                    told.map(|_| ())
+                });
+                Ok(())
+            })
+            .await;
+            say(&log, &answer);
+            answer
+        },
+        "child Cancelled",
+    );
+}
+
+/// What is in a shield is not told: it goes on as long as it need not wait for
+/// the clock or for strangers.
+#[test]
+fn semantics_shield_host_gone() {
+    sim_gone(
+        "shield",
+        |log| async move {
+            let gate = Gate::new();
+            let inner = gate.clone();
+            launch(async move {
+                let told = park().await;
+                inner.open();
+                told.map(|_| ())
+            });
+            let kept = shield(async {
+                gate.wait().await;
+                checkpoint().await?;
+                Ok::<_, Error>(())
+            })
+            .await;
+            say(&log, &kept);
+            let told = checkpoint().await.map_err(Error::from);
+            say(&log, &told);
+            told
+        },
+        "Ok Cancelled",
+    );
+}
+
+/// What still waits in a shield, or cleans up, is dropped there.
+#[test]
+fn semantics_shield_host_gone_and_it_waits() {
+    sim_gone(
+        "shield that waits",
+        |log| async move {
+            let kept = shield(sleep(HOUR)).await;
+            say(&log, &kept);
+            kept
+        },
+        "",
+    );
+    sim_gone(
+        "cleanup that waits",
+        |log| async move {
+            let told = park().await.map_err(Error::from);
+            say(&log, &told);
+            let kept = cleanup(sleep(HOUR)).await;
+            say(&log, &kept);
+            kept
+        },
+        "Cancelled",
+    );
+}
+
+#[test]
+fn semantics_timeout_host_gone() {
+    sim_gone(
+        "timeout",
+        |log| async move {
+            let answer = timeout(Duration::from_millis(10), sleep(HOUR)).await;
+            say(&log, &answer);
+            answer
+        },
+        "Cancelled",
+    );
+}
+
+/// Drops a tokio runtime in which `body` waits. Nobody is told: every future
+/// is dropped where it waits, and its job ends.
+fn tokio_gone<B>(name: &'static str, body: fn(Log) -> B)
+where
+    B: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a tokio runtime");
+        let log = Log::new();
+        let tally = Tally::new();
+        let (root, task) = tokio.block_on(async {
+            let root = Root::builder().on_forced(Box::new(|_| {})).build();
+            let task = root.scope().spawn(tally.count(body(log.clone())));
+            // Turns enough for all of them to wait.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            (root, task)
+        });
+        watched.watch(root.tree());
+        assert!(tally.polls() > 0);
+        let job = task.job();
+        drop(tokio);
+        assert_eq!(log.text(), "", "{name}");
+        assert_eq!(tally.drops(), 1, "{name}");
+        assert!(job.is_ended(), "{name}:\n{}", root.snapshot());
+        match outcome_of(task) {
+            Outcome::Cancelled { reason, late: None } => {
+                assert_eq!(reason.root_cause().kind(), ReasonKind::HostGone, "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+        // The root is left, with no job below it.
+        assert_eq!(root.counters().living(), 1, "{name}: {}", root.counters());
+    });
+}
+
+#[test]
+fn semantics_point_host_gone_on_tokio() {
+    tokio_gone("point", |log| async move {
+        let told = sleep(HOUR).await.map_err(Error::from);
+        say(&log, &told);
+        told
+    });
+}
+
+#[test]
+fn semantics_await_host_gone_on_tokio() {
+    tokio_gone("await", |log| async move {
+        let told = spawn(async { sleep(HOUR).await }).await;
+        say(&log, &told);
+        told
+    });
+}
+
+#[test]
+fn semantics_join_host_gone_on_tokio() {
+    tokio_gone("join", |log| async move {
+        let told = launch(async { sleep(HOUR).await }).join().await;
+        log.say("past");
+        told.map(|_| ()).map_err(Error::from)
+    });
+}
+
+#[test]
+fn semantics_exit_host_gone_on_tokio() {
+    tokio_gone("exit", |log| async move {
+        let answer = scope(async |s| {
+            s.launch(async { sleep(HOUR).await });
+            Ok(())
+        })
+        .await;
+        say(&log, &answer);
+        answer
+    });
+}
+
+#[test]
+fn semantics_shield_host_gone_on_tokio() {
+    tokio_gone("shield", |log| async move {
+        let kept = shield(sleep(HOUR)).await;
+        say(&log, &kept);
+        kept
+    });
+}
+
+#[test]
+fn semantics_timeout_host_gone_on_tokio() {
+    tokio_gone("timeout", |log| async move {
+        let answer = timeout(HOUR, park()).await;
+        say(&log, &answer);
+        answer.map(|_| ())
+    });
+}

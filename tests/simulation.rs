@@ -1,0 +1,311 @@
+//! The simulation itself: its clock, its seeds, and what it says when a test
+//! gets stuck or leaves something behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kinfolk_core::{
+    Error, EventKind, JobId, RingSink, checkpoint, cleanup, detach, now, park, scope, sleep,
+    sleep_until, spawn, yield_now,
+};
+use kinfolk_testkit::{Gate, Lab, Log, Sim, conformance};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+/// What a panic said.
+fn words_of(run: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("it did not panic");
+    match payload.downcast::<String>() {
+        Ok(words) => *words,
+        Err(payload) => (*payload.downcast::<&str>().expect("words")).to_string(),
+    }
+}
+
+/// A task below the root that says a word after a while.
+fn say_after(sim: &Sim, log: &Log, wait: Duration, word: &'static str) {
+    let log = log.clone();
+    sim.root().launch(async move {
+        sleep(wait).await?;
+        log.say(word);
+        Ok::<_, Error>(())
+    });
+}
+
+#[test]
+fn case_q01_virtual_time_takes_no_real_time() {
+    let real = Instant::now();
+    let mut sim = Sim::seeded(1);
+    let took = sim.run(async {
+        let start = now();
+        for n in 0..10 {
+            let before = now();
+            sleep(n * 10 * SEC).await?;
+            assert_eq!(now() - before, n * 10 * SEC);
+        }
+        Ok::<_, Error>(now() - start)
+    });
+    assert_eq!(took.unwrap(), 450 * SEC);
+    assert_eq!(sim.elapsed(), 450 * SEC);
+    assert!(real.elapsed() < SEC, "{:?}", real.elapsed());
+    sim.assert_nothing_left();
+    sim.finish();
+}
+
+#[test]
+fn case_q02_advancing_to_an_instant_runs_what_is_due_at_it() {
+    for seed in 0..100 {
+        let log = Log::new();
+        let mut sim = Sim::seeded(seed);
+        say_after(&sim, &log, 15 * MS, "a");
+        say_after(&sim, &log, 16 * MS, "b");
+        say_after(&sim, &log, 40 * MS, "c");
+        sim.advance_to_before(15 * MS);
+        assert_eq!((sim.elapsed(), log.text().as_str()), (15 * MS, ""));
+        sim.advance(Duration::ZERO);
+        assert_eq!((sim.elapsed(), log.text().as_str()), (15 * MS, "a"));
+        sim.advance(MS);
+        assert_eq!((sim.elapsed(), log.text().as_str()), (16 * MS, "a b"));
+        sim.advance(23 * MS);
+        assert_eq!((sim.elapsed(), log.text().as_str()), (39 * MS, "a b"));
+        sim.advance(10 * MS);
+        assert_eq!((sim.elapsed(), log.text().as_str()), (49 * MS, "a b c"));
+        sim.assert_nothing_left();
+        sim.finish();
+    }
+}
+
+/// What runs on the way sees the time at which it was due, not the new time.
+#[test]
+fn case_q02_what_runs_on_the_way_sees_its_own_instant() {
+    let log = Log::new();
+    let mut sim = Sim::seeded(3);
+    let words = log.clone();
+    sim.root().launch(async move {
+        let start = now();
+        for _ in 0..3 {
+            sleep(10 * MS).await?;
+            words.say((now() - start).as_millis().to_string());
+        }
+        Ok::<_, Error>(())
+    });
+    sim.advance(SEC);
+    assert_eq!(log.text(), "10 20 30");
+    assert_eq!(sim.elapsed(), SEC);
+    sim.finish();
+}
+
+#[test]
+fn case_q03_the_clock_never_goes_back() {
+    let mut sim = Sim::seeded(4);
+    sim.advance(10 * MS);
+    sim.advance(Duration::ZERO);
+    sim.advance_to_before(Duration::ZERO);
+    assert_eq!(sim.elapsed(), 10 * MS);
+    let past = sim.start() + 3 * MS;
+    let ran = sim.run(async move {
+        let before = now();
+        sleep_until(past).await?;
+        assert_eq!(now(), before);
+        sleep(5 * MS).await?;
+        Ok::<_, Error>(now() - before)
+    });
+    assert_eq!(ran.unwrap(), 5 * MS);
+    assert_eq!(sim.elapsed(), 15 * MS);
+    sim.settle();
+    assert_eq!(sim.elapsed(), 15 * MS);
+    sim.finish();
+}
+
+/// A run as a list of words, with jobs numbered in the order in which they
+/// were made.
+fn trace(seed: u64) -> Vec<String> {
+    let events = Arc::new(RingSink::new(100_000).with_turns());
+    let mut sim = Sim::builder(seed).sink(events.clone()).build();
+    sim.run(async {
+        scope(async |s| {
+            for n in 0..6_u32 {
+                s.launch(async move {
+                    for _ in 0..n {
+                        yield_now().await?;
+                    }
+                    let child = spawn(async move {
+                        sleep((n % 3) * MS).await?;
+                        Ok::<_, Error>(n)
+                    });
+                    child.await?;
+                    if n == 5 {
+                        park().await?;
+                    }
+                    Ok::<_, Error>(())
+                });
+            }
+            sleep(10 * MS).await?;
+            s.cancel("enough");
+            checkpoint().await.unwrap_err();
+            Ok(())
+        })
+        .await
+    })
+    .unwrap();
+    sim.assert_nothing_left();
+    sim.finish();
+    let mut numbers: BTreeMap<JobId, usize> = BTreeMap::new();
+    let mut number = |id: JobId| {
+        let next = numbers.len();
+        *numbers.entry(id).or_insert(next)
+    };
+    let events = events.events();
+    let mut words = Vec::new();
+    for event in &events {
+        let job = number(event.job);
+        let what = match event.kind {
+            EventKind::Attach { parent } => format!("attached to {}", number(parent)),
+            other => format!("{other:?}"),
+        };
+        words.push(format!("{job} {} {what}", event.at));
+    }
+    words
+}
+
+/// Also: test-2.
+#[test]
+fn case_q05_the_same_seed_gives_the_same_run() {
+    let first = trace(7);
+    assert!(first.len() > 100, "{}", first.len());
+    for _ in 0..9 {
+        assert_eq!(trace(7), first);
+    }
+}
+
+/// Also: test-2.
+#[test]
+fn case_q05_different_seeds_give_different_runs() {
+    let runs: BTreeSet<Vec<String>> = (0..10).map(trace).collect();
+    assert!(runs.len() >= 2, "{} distinct runs", runs.len());
+}
+
+/// A deadlock is reported with the seed and the tree.
+#[test]
+fn test_2_a_deadlock_is_reported_with_the_seed_and_the_tree() {
+    let words = words_of(|| {
+        let mut sim = Sim::seeded(4711);
+        let ended = sim.run(async {
+            scope(async |s| {
+                s.task("waits for ever").spawn(park()).await?;
+                Ok(())
+            })
+            .await
+        });
+        panic!("it ended: {ended:?}");
+    });
+    assert!(words.starts_with("deadlock: "), "{words}");
+    assert!(words.contains("seed 4711"), "{words}");
+    let tree: Vec<&str> = words.lines().skip(1).collect();
+    assert_eq!(tree.len(), 4, "{words}");
+    assert!(tree[0].starts_with("root \"root\""), "{words}");
+    assert!(tree[1].contains("task \"main\""), "{words}");
+    assert!(tree[2].contains("scope \""), "{words}");
+    assert!(tree[3].contains("task \"waits for ever\""), "{words}");
+    assert!(tree[3].contains("waits on park at "), "{words}");
+}
+
+/// Two tasks that wait for each other in foreign awaits are a deadlock too.
+#[test]
+fn test_2_a_deadlock_in_foreign_awaits_is_reported() {
+    let words = words_of(|| {
+        let mut sim = Sim::seeded(12);
+        let (left, right) = (Gate::new(), Gate::new());
+        let ended = sim.run(async move {
+            scope(async |s| {
+                let (wait, open) = (left.clone(), right.clone());
+                s.task("left").launch(async move {
+                    wait.wait().await;
+                    open.open();
+                });
+                let (wait, open) = (right.clone(), left.clone());
+                s.task("right").launch(async move {
+                    wait.wait().await;
+                    open.open();
+                });
+                Ok(())
+            })
+            .await
+        });
+        panic!("it ended: {ended:?}");
+    });
+    assert!(words.contains("seed 12"), "{words}");
+    for name in ["left", "right"] {
+        let line = words
+            .lines()
+            .find(|line| line.contains(&format!("task \"{name}\"")));
+        let line = line.unwrap_or_else(|| panic!("{name} is not listed: {words}"));
+        assert!(line.contains("waits on a foreign await"), "{line}");
+    }
+}
+
+/// A timer that is set is no deadlock, however far away.
+#[test]
+fn test_2_a_far_timer_is_no_deadlock() {
+    let mut sim = Sim::seeded(5);
+    let year = 365 * 24 * 3600 * SEC;
+    let done = sim.run(async move {
+        sleep(year).await?;
+        Ok::<_, Error>(7)
+    });
+    assert_eq!(done.unwrap(), 7);
+    assert_eq!(sim.elapsed(), year);
+    sim.finish();
+}
+
+async fn leaves_a_job(lab: Lab) {
+    lab.root().task("leftover").launch(park());
+}
+
+async fn leaves_a_cancelling_job(lab: Lab) {
+    let job = lab.root().task("leftover").launch(async {
+        let told = park().await;
+        cleanup(sleep(SEC)).await?;
+        told.map(drop).map_err(Error::from)
+    });
+    lab.settle().await;
+    assert!(job.cancel("too late"));
+}
+
+async fn leaves_a_timer(_lab: Lab) {
+    detach(sleep(SEC));
+    sleep(MS).await.unwrap();
+}
+
+async fn leaves_nothing(_lab: Lab) {
+    sleep(MS).await.unwrap();
+}
+
+/// Also: test-1.
+#[test]
+fn case_q11_a_case_that_leaves_a_job_fails_and_names_it() {
+    let words = words_of(|| conformance::on_sim("leaves_a_job", leaves_a_job));
+    assert!(words.contains("left 1 jobs and 0 timers behind"), "{words}");
+    assert!(words.contains("seed 0"), "{words}");
+    assert!(words.contains("task \"leftover\""), "{words}");
+}
+
+/// Also: test-1.
+#[test]
+fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
+    let words = words_of(|| conformance::on_sim("cancelling", leaves_a_cancelling_job));
+    assert!(words.contains("left"), "{words}");
+    assert!(words.contains("task \"leftover\" Cancelling"), "{words}");
+    assert!(words.contains("too late"), "{words}");
+}
+
+/// Also: test-1.
+#[test]
+fn case_q11_a_timer_that_is_left_is_counted() {
+    let words = words_of(|| conformance::on_sim("leaves_a_timer", leaves_a_timer));
+    assert!(words.contains("left 1 jobs and 1 timers behind"), "{words}");
+    assert!(words.contains("simulation.rs"), "{words}");
+    conformance::on_sim("leaves_nothing", leaves_nothing);
+}
