@@ -26,3 +26,8 @@ pub use kinfolk_tokio as tokio;
 pub mod prelude {
     pub use kinfolk_core::{Error, OrCancel, OrFail, Scope, Task, cleanup, scope, timeout};
 }
+
+/// The code in the README is a test.
+#[cfg(all(doctest, feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

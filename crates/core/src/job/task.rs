@@ -242,6 +242,10 @@ impl Waiting {
         };
         drop(old);
         if h.state.add(state::WAITER).ended() {
+            if self.registered {
+                // It ended while the slot was ours: nobody woke this wait.
+                tree.counters.add(Count::WaiterRemoved);
+            }
             return false;
         }
         if !std::mem::replace(&mut self.registered, true) {

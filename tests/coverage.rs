@@ -1,0 +1,212 @@
+//! Which test proves which id. Every rule of the contract, every line of the
+//! source designs and every conformance case has a test that carries its id, or
+//! stands in `ids/open.txt` with the reason. `COVERAGE.md` is written by this
+//! test when `KINFOLK_WRITE=1`, and checked otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Every Rust file of the crates and of the tests.
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "ui") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// `name | text` lines, comments left out.
+fn ids(file: &str) -> Vec<(String, String)> {
+    read(format!("tests/ids/{file}"))
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .map(|line| {
+            let (id, text) = line
+                .split_once(" | ")
+                .unwrap_or_else(|| panic!("{file}: {line}"));
+            (id.to_string(), text.to_string())
+        })
+        .collect()
+}
+
+/// An id that cannot be confused with one of another list: `tree-3`, `src T7`,
+/// `case A01`.
+fn id_of_name(name: &str) -> Option<String> {
+    let mut parts = name.split('_');
+    let (first, second) = (parts.next()?, parts.next()?);
+    match first {
+        "src" | "case" => {
+            let letter = second.chars().next()?.to_ascii_uppercase();
+            let number: u32 = second.get(1..)?.parse().ok()?;
+            Some(if first == "src" {
+                format!("src {letter}{number}")
+            } else {
+                format!("case {letter}{number:02}")
+            })
+        }
+        _ => {
+            let number: u32 = second.parse().ok()?;
+            Some(format!("{first}-{number}"))
+        }
+    }
+}
+
+/// Ids named in a line `Also: K12, tree-3.` of a doc comment. Letters and a
+/// number are those of the source designs.
+fn also(line: &str) -> Vec<String> {
+    let Some(rest) = line.split("Also:").nth(1) else {
+        return Vec::new();
+    };
+    rest.split([',', ' ', '.'])
+        .filter_map(|word| {
+            if word.contains('-') {
+                return Some(word.to_string());
+            }
+            let letter = word.chars().next().filter(char::is_ascii_uppercase)?;
+            let number: u32 = word.get(1..)?.parse().ok()?;
+            Some(format!("src {letter}{number}"))
+        })
+        .collect()
+}
+
+fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    sources(&root().join("tests"), &mut files);
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        let mut named = Vec::new();
+        for line in text.lines() {
+            let line = line.trim();
+            if line.starts_with("///") {
+                named.extend(also(line));
+            } else if let Some(rest) = line
+                .strip_prefix("pub async fn ")
+                .or_else(|| line.strip_prefix("fn "))
+            {
+                let name: String = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                    .collect();
+                if let Some(id) = id_of_name(&name) {
+                    found.entry(id).or_default().insert(name.clone());
+                    for id in named.drain(..) {
+                        found.entry(id).or_default().insert(name.clone());
+                    }
+                }
+                named.clear();
+            } else if line.is_empty() {
+                named.clear();
+            }
+        }
+    }
+    found
+}
+
+/// Every id with its text, in the order of the lists.
+fn all_ids() -> Vec<(&'static str, Vec<(String, String)>)> {
+    let prefixed = |file, prefix: &str| {
+        ids(file)
+            .into_iter()
+            .map(|(id, text)| (format!("{prefix}{id}"), text))
+            .collect()
+    };
+    vec![
+        ("The contract", prefixed("contract.txt", "")),
+        ("The source designs", prefixed("checklist.txt", "src ")),
+        (
+            "The conformance cases",
+            prefixed("conformance.txt", "case "),
+        ),
+    ]
+}
+
+#[test]
+fn every_id_has_a_test_or_a_reason() {
+    let found = tests_by_id();
+    let open: BTreeMap<String, String> = ids("open.txt").into_iter().collect();
+    let mut page = String::from(
+        "# Which test proves which id\n\nWritten by `KINFOLK_WRITE=1 cargo test -p kinfolk-tests --test coverage`. The texts\nof the ids are in `docs/contract.md` and `tests/ids/`. What is open stands at the\nend, with the reason.\n",
+    );
+    let (mut missing, mut known) = (Vec::new(), BTreeSet::new());
+    for (title, list) in all_ids() {
+        let _ = write!(page, "\n## {title}\n\n");
+        for (id, _) in list {
+            known.insert(id.clone());
+            match found.get(&id) {
+                Some(tests) => {
+                    let tests: Vec<_> = tests.iter().map(|t| format!("`{t}`")).collect();
+                    let _ = writeln!(page, "- **{id}**: {}", tests.join(", "));
+                }
+                None if open.contains_key(&id) => {}
+                None => missing.push(id),
+            }
+        }
+    }
+    page.push_str("\n## Open\n\n");
+    for (id, why) in &open {
+        assert!(
+            known.contains(id),
+            "ids/open.txt names {id}, which is no id"
+        );
+        let part = if found.contains_key(id) {
+            " (in part)"
+        } else {
+            ""
+        };
+        let _ = writeln!(page, "- **{id}**{part}: {why}");
+    }
+    assert!(
+        missing.is_empty(),
+        "no test and no reason in tests/ids/open.txt for: {missing:?}"
+    );
+    let path = root().join("tests/COVERAGE.md");
+    if std::env::var_os("KINFOLK_WRITE").is_some() {
+        std::fs::write(&path, &page).expect("COVERAGE.md");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == page, "tests/COVERAGE.md is stale: write it again");
+}
+
+/// Every case in the suite's files is in the list that the hosts run.
+#[test]
+fn every_case_is_in_the_list() {
+    let dir = root().join("crates/testkit/src/conformance");
+    let list = read("crates/testkit/src/conformance/list.rs");
+    let listed: BTreeSet<&str> = list
+        .lines()
+        .map(|line| line.trim().trim_end_matches([',', ';', ':']))
+        .collect();
+    let mut files = Vec::new();
+    sources(&dir, &mut files);
+    let mut cases = 0;
+    for file in files {
+        for line in std::fs::read_to_string(file).expect("readable").lines() {
+            if let Some(rest) = line.strip_prefix("pub async fn ") {
+                let name = rest.split('(').next().expect("a name");
+                assert!(
+                    listed.contains(name),
+                    "{name} is not in list.rs: run scripts/cases"
+                );
+                cases += 1;
+            }
+        }
+    }
+    assert!(cases > 500, "only {cases} cases were found");
+}
