@@ -2,35 +2,35 @@
 //! One future serves scopes, timeouts and shields: what to open, then the
 //! body, then waiting for the children, in one enum.
 //!
-//! What the call returns is decided here, in [`verdict`], and nowhere else.
+//! What the call returns is decided by [`verdict`].
 
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
 use super::attach;
+use super::clock::{check_clock, clear_alarm, set_alarm};
 use super::end::{self, Left};
 use super::header::{Birth, CLOSED, Header, JobRef, Site};
 use super::kind::JobKind;
-use super::names;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
 use super::state;
+use super::verdict::{Got, verdict};
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
-use crate::cancel::{guard, hook, point};
+use crate::cancel::{guard, hook};
 use crate::context;
-use crate::error::{Cancelled, Error, Result};
+use crate::error::{Error, Result};
 use crate::observe::{EventKind, JobState};
 use crate::task::{cell, run};
-use crate::time::alarm::Alarm;
 use crate::time::sleep::Moment;
 use crate::tree::Shared;
 use crate::unwind::{caught, contained};
@@ -114,15 +114,6 @@ impl Setup {
 }
 
 type Value<O> = <<<O as Open>::Body as Future>::Output as IntoOutcome>::Value;
-
-/// How the body ended, for the verdict.
-pub(crate) enum Got<T> {
-    Value(T),
-    /// It returned the cancellation that had reached it, or was dropped idle.
-    Cancelled,
-    /// Its failure is recorded at the node.
-    Failed,
-}
 
 pin_project! {
     #[project = StageProj]
@@ -363,136 +354,6 @@ fn keep_waker(h: &Header, waker: &Waker) {
     }
 }
 
-/// Fires what is due: the deadline, or a shield's budget. Says when to look
-/// again.
-fn check_clock(tree: &Shared, h: &Header) -> Option<Instant> {
-    let (deadline, budget, held_since) = h
-        .if_cold(|cold, _| (cold.deadline, cold.budget, cold.held_since))
-        .unwrap_or_default();
-    let st = h.state.load();
-    if st.has(state::CANCELLED) {
-        return None;
-    }
-    let mut next = None;
-    if let Some(at) = deadline {
-        let now = tree.host.now();
-        if at <= now {
-            fire_deadlines(h, now);
-            return None;
-        }
-        next = Some(at);
-    }
-    if let Some(budget) = budget
-        && st.has(state::HELD)
-    {
-        let now = tree.host.now();
-        let since = held_since.unwrap_or_else(|| {
-            let since = enclosing_hold(h).unwrap_or(now);
-            h.with_cold(|cold, _| cold.held_since = Some(since));
-            since
-        });
-        match since.checked_add(budget) {
-            Some(at) if at <= now => {
-                walk::lift(tree, h);
-                return None;
-            }
-            Some(at) => next = Some(next.map_or(at, |next| at.min(next))),
-            None => {}
-        }
-    }
-    next
-}
-
-/// Since when an enclosing shield holds the cancel back: nested budgets count
-/// once.
-fn enclosing_hold(h: &Header) -> Option<Instant> {
-    // SAFETY: inside a job that has not ended (H3).
-    let mut at = unsafe { h.parent() };
-    while let Some(job) = at {
-        if job.state.load().has(state::HELD)
-            && let Some(since) = job.if_cold(|cold, _| cold.held_since).flatten()
-        {
-            return Some(since);
-        }
-        // SAFETY: as above.
-        at = unsafe { job.parent() };
-    }
-    None
-}
-
-/// The deadline of `h` has passed. Every enclosing one that is due fires with
-/// it, outermost first, so that nested equal deadlines report at the outermost.
-fn fire_deadlines(h: &Header, now: Instant) {
-    let mut due = vec![h];
-    let mut inner = h;
-    while !inner.state.load().has(state::SHIELD) {
-        // SAFETY: inside a job that has not ended (H3).
-        let Some(job) = (unsafe { inner.parent() }) else {
-            break;
-        };
-        let at = job.if_cold(|cold, _| cold.deadline).flatten();
-        if at.is_some_and(|at| at <= now) {
-            due.push(job);
-        }
-        inner = job;
-    }
-    for job in due.into_iter().rev() {
-        // SAFETY: inside a job that has not ended (H3).
-        if unsafe { will_be_marked(job) } {
-            // By the deadline further out, here or on another thread.
-            continue;
-        }
-        let mut why = Why::new(ReasonKind::Deadline, job.site());
-        why.text = job.if_cold(|cold, _| cold.deadline_text.clone()).flatten();
-        walk::cancel(job, why);
-    }
-}
-
-/// True if a cancel that has taken effect above `h` is on its way to it.
-///
-/// # Safety
-/// `h` is linked.
-unsafe fn will_be_marked(h: &Header) -> bool {
-    let mut at = h;
-    loop {
-        let st = at.state.load();
-        if st.effective() {
-            return true;
-        }
-        if st.has(state::SHIELD | state::GUARD) {
-            return false;
-        }
-        // SAFETY: linked (H3).
-        match unsafe { at.parent() } {
-            Some(parent) => at = parent,
-            None => return false,
-        }
-    }
-}
-
-fn set_alarm(tree: &Shared, h: &Header, at: Option<Instant>, waker: &Waker) {
-    let old = h.if_cold(|cold, _| match (&cold.alarm, at) {
-        (Some(alarm), Some(at)) if alarm.serves(at, waker) => None,
-        _ => Some(cold.alarm.take()),
-    });
-    let Some(Some(old)) = old else {
-        return;
-    };
-    if let Some(old) = old {
-        old.clear(tree);
-    }
-    if let Some(at) = at {
-        let alarm = Alarm::set(tree, at, waker);
-        h.with_cold(|cold, _| cold.alarm = Some(alarm));
-    }
-}
-
-fn clear_alarm(tree: &Shared, h: &Header) {
-    if let Some(alarm) = h.if_cold(|cold, _| cold.alarm.take()).flatten() {
-        alarm.clear(tree);
-    }
-}
-
 /// Polls the body once; what it came to, if it is over. The body is dropped
 /// under its own job.
 fn poll_body<O: Open>(
@@ -615,107 +476,6 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     let answer = unsafe { verdict(tree, h, got) };
     end::end_scope(h, failed);
     answer
-}
-
-/// What the caller of a scope, timeout or shield gets.
-///
-/// 1. A failure, the body's own or a child's, dominates. A child's failure
-///    after the scope's own deadline had fired does not: it goes along with
-///    TimedOut.
-/// 2. The body returned its cancellation: an enclosing one wins and goes on as
-///    Cancelled; the scope's own ends here, as TimedOut or Stopped.
-/// 3. The body returned a value: it is kept, unless a child was cut short by
-///    an enclosing cancellation or by the scope's own deadline.
-///
-/// # Safety
-/// `h` is linked.
-unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
-    let st = h.state.load();
-    let own = st.has(state::ENTRY);
-    let own_reason = if own { h.reason() } else { None };
-    let deadline = own_reason
-        .as_ref()
-        .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
-    // Every child is gone and the body is over: nothing is added any more.
-    let failures = end::take_failures(h);
-    // Failures too late for TimedOut to give way to them, but not for Cancelled.
-    let late_failures = deadline && !failures.dominates() && !failures.is_empty();
-    // Whoever polls the scope is told, and only if it is cancelled itself: a
-    // scope may be polled by another job than the one it belongs to.
-    let poller = context::current();
-    // SAFETY: linked.
-    let at_home = match (&poller, unsafe { h.parent() }) {
-        (Some(poller), Some(parent)) => std::ptr::eq(poller.as_ptr(), parent),
-        _ => false,
-    };
-    let enclosing = poller.filter(|poller| {
-        poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
-    });
-    let told_above = |poller: JobRef| {
-        // SAFETY: the poller is being polled.
-        Error::from(Cancelled::new(unsafe { point::reason_inside(&poller) }))
-    };
-    let stopped = |reason| {
-        // SAFETY: linked.
-        Error::stopped(reason).at(unsafe { names::victim(h) }, None)
-    };
-    let timed_out = || {
-        let reason = own_reason
-            .clone()
-            .unwrap_or_else(|| unreachable!("timed out without a reason: {st:?}"));
-        let limit = h.if_cold(|cold, _| cold.limit).flatten();
-        // SAFETY: linked.
-        let victim = unsafe { names::victim(h) };
-        Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
-    };
-    let own_cut = deadline && (st.has(state::CUT_OWN) || late_failures);
-    let cut = matches!(got, Got::Cancelled) || st.has(state::CUT_ABOVE) || own_cut;
-    let late_dominates = late_failures && enclosing.is_some() && cut;
-    if !failures.is_empty() && (!late_failures || late_dominates) {
-        contained(|| drop(got));
-        return Err(failures
-            .decide()
-            .unwrap_or_else(|| unreachable!("not empty")));
-    }
-    match got {
-        Got::Value(value) => {
-            let error = match enclosing {
-                Some(poller) if cut => told_above(poller),
-                None if st.has(state::CUT_ABOVE) && !at_home => match h.reason() {
-                    Some(reason) => stopped(reason),
-                    None => return Ok(value),
-                },
-                _ if own_cut => failures.beside(timed_out()),
-                _ => return Ok(value),
-            };
-            contained(|| drop(value));
-            Err(error)
-        }
-        Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
-        Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
-            (Some(poller), _) => told_above(poller),
-            (None, Some(_)) if deadline => failures.beside(timed_out()),
-            (None, Some(reason)) => stopped(reason),
-            (None, None) => {
-                // The cancel comes from further up: a shield let it through
-                // when its budget was spent, or the body brought it in.
-                // SAFETY: linked.
-                let told = unsafe {
-                    match h.origin() {
-                        Some(_) => h,
-                        None => walk::first_cancelled_above(h).unwrap_or(h),
-                    }
-                };
-                // SAFETY: an ancestor of what is being polled, or it.
-                let reason = unsafe { point::reason_inside(told) };
-                if at_home {
-                    Error::from(Cancelled::new(reason))
-                } else {
-                    stopped(reason)
-                }
-            }
-        }),
-    }
 }
 
 /// The future was dropped half-way: the node lives on as Cancelling until its

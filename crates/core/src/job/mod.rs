@@ -1,6 +1,7 @@
 //! Jobs: the tree, how they end, and the handles to them.
 
 pub(crate) mod attach;
+pub(crate) mod clock;
 pub(crate) mod cold;
 pub(crate) mod end;
 pub(crate) mod failures;
@@ -18,6 +19,7 @@ pub(crate) mod snapshot;
 pub(crate) mod spawn;
 pub(crate) mod state;
 pub(crate) mod task;
+pub(crate) mod verdict;
 
 pub use handle::{Job, Join};
 pub use lease::Lease;

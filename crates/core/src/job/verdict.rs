@@ -1,0 +1,124 @@
+//! What the call of a scope, timeout or shield returns. Decided here, once, when
+//! the body and every child are over. The tables are in `docs/semantics.md`.
+
+use super::end;
+use super::header::{Header, JobRef};
+use super::names;
+use super::state;
+use crate::cancel::point;
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::walk;
+use crate::context;
+use crate::error::{Cancelled, Error, Result};
+use crate::tree::Shared;
+use crate::unwind::contained;
+
+/// How the body ended, for the verdict.
+pub(crate) enum Got<T> {
+    Value(T),
+    /// It returned the cancellation that had reached it, or was dropped idle.
+    Cancelled,
+    /// Its failure is recorded at the node.
+    Failed,
+}
+
+/// What the caller of a scope, timeout or shield gets.
+///
+/// 1. A failure, the body's own or a child's, dominates. A child's failure
+///    after the scope's own deadline had fired does not: it goes along with
+///    TimedOut.
+/// 2. The body returned its cancellation: an enclosing one wins and goes on as
+///    Cancelled; the scope's own ends here, as TimedOut or Stopped.
+/// 3. The body returned a value: it is kept, unless a child was cut short by
+///    an enclosing cancellation or by the scope's own deadline.
+///
+/// # Safety
+/// `h` is linked.
+pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
+    let st = h.state.load();
+    let own = st.has(state::ENTRY);
+    let own_reason = if own { h.reason() } else { None };
+    let deadline = own_reason
+        .as_ref()
+        .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
+    // Every child is gone and the body is over: nothing is added any more.
+    let failures = end::take_failures(h);
+    // Failures too late for TimedOut to give way to them, but not for Cancelled.
+    let late_failures = deadline && !failures.dominates() && !failures.is_empty();
+    // Whoever polls the scope is told, and only if it is cancelled itself: a
+    // scope may be polled by another job than the one it belongs to.
+    let poller = context::current();
+    // SAFETY: linked.
+    let at_home = match (&poller, unsafe { h.parent() }) {
+        (Some(poller), Some(parent)) => std::ptr::eq(poller.as_ptr(), parent),
+        _ => false,
+    };
+    let enclosing = poller.filter(|poller| {
+        poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
+    });
+    let told_above = |poller: JobRef| {
+        // SAFETY: the poller is being polled.
+        Error::from(Cancelled::new(unsafe { point::reason_inside(&poller) }))
+    };
+    let stopped = |reason| {
+        // SAFETY: linked.
+        Error::stopped(reason).at(unsafe { names::victim(h) }, None)
+    };
+    let timed_out = || {
+        let reason = own_reason
+            .clone()
+            .unwrap_or_else(|| unreachable!("timed out without a reason: {st:?}"));
+        let limit = h.if_cold(|cold, _| cold.limit).flatten();
+        // SAFETY: linked.
+        let victim = unsafe { names::victim(h) };
+        Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
+    };
+    let own_cut = deadline && (st.has(state::CUT_OWN) || late_failures);
+    let cut = matches!(got, Got::Cancelled) || st.has(state::CUT_ABOVE) || own_cut;
+    let late_dominates = late_failures && enclosing.is_some() && cut;
+    if !failures.is_empty() && (!late_failures || late_dominates) {
+        contained(|| drop(got));
+        return Err(failures
+            .decide()
+            .unwrap_or_else(|| unreachable!("not empty")));
+    }
+    match got {
+        Got::Value(value) => {
+            let error = match enclosing {
+                Some(poller) if cut => told_above(poller),
+                None if st.has(state::CUT_ABOVE) && !at_home => match h.reason() {
+                    Some(reason) => stopped(reason),
+                    None => return Ok(value),
+                },
+                _ if own_cut => failures.beside(timed_out()),
+                _ => return Ok(value),
+            };
+            contained(|| drop(value));
+            Err(error)
+        }
+        Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
+        Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
+            (Some(poller), _) => told_above(poller),
+            (None, Some(_)) if deadline => failures.beside(timed_out()),
+            (None, Some(reason)) => stopped(reason),
+            (None, None) => {
+                // The cancel comes from further up: a shield let it through
+                // when its budget was spent, or the body brought it in.
+                // SAFETY: linked.
+                let told = unsafe {
+                    match h.origin() {
+                        Some(_) => h,
+                        None => walk::first_cancelled_above(h).unwrap_or(h),
+                    }
+                };
+                // SAFETY: an ancestor of what is being polled, or it.
+                let reason = unsafe { point::reason_inside(told) };
+                if at_home {
+                    Error::from(Cancelled::new(reason))
+                } else {
+                    stopped(reason)
+                }
+            }
+        }),
+    }
+}
