@@ -1,11 +1,12 @@
 //! The conformance suite on tokio: current-thread, and two workers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kinfolk_core::Tree;
 use kinfolk_testkit::conformance::{Fixture, expect_completed, expect_nothing_left, seeds};
-use kinfolk_testkit::{Lab, guarded};
+use kinfolk_testkit::{Gate, Lab, guarded};
 use kinfolk_tokio::Root;
 use tokio::runtime::{Builder, Runtime};
 
@@ -48,11 +49,25 @@ where
                     .build();
                 watched.watch(root.tree());
                 let lab = fixture.lab(root.tree(), run);
-                let main = root.scope().task("main").spawn(case(lab));
-                let outcome = main
-                    .outcome()
-                    .await
-                    .expect("main is awaited outside every job");
+                // The case begins when its end is waited for, so that the wait
+                // of this thread is no event of the case.
+                let gate = Gate::new();
+                let (open, case) = (gate.clone(), case(lab));
+                let main = root.scope().task("main").spawn(async move {
+                    gate.wait().await;
+                    case.await;
+                });
+                let mut ended = pin!(main.outcome());
+                let mut waiting = false;
+                let outcome = std::future::poll_fn(|cx| {
+                    let polled = ended.as_mut().poll(cx);
+                    if !std::mem::replace(&mut waiting, true) {
+                        open.open();
+                    }
+                    polled
+                })
+                .await
+                .expect("main is awaited outside every job");
                 expect_completed(name, run, outcome);
                 at_rest(root.tree()).await;
                 expect_nothing_left(name, run, root.tree());
