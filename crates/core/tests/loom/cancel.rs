@@ -1,6 +1,6 @@
 //! Cancel against everything that can happen to the same job meanwhile.
 
-use kinfolk_core::{Error, Outcome, Scope, ignore_cancellation, park};
+use kinfolk_core::{Error, Outcome, Scope, ignore_cancellation, launch, park};
 use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -127,25 +127,24 @@ fn hook_disarm_vs_cancel() {
 }
 
 /// A guard is entered or the cancel comes first; held back, it is delivered
-/// when the guard goes, and the task is told either way.
+/// when the guard goes, to the task and to the child it has.
 #[test]
 fn guard_vs_cancel() {
     loom::model(|| {
         let (tree, queue) = tree();
         let task = tree.root_scope().spawn(async {
+            launch(async { park().await });
             if let Ok(guard) = ignore_cancellation().await {
                 drop(guard);
             }
-            park().await?;
             Ok::<_, Error>(())
         });
-        let runner = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.run_all())
-        };
-        task.cancel("now");
-        runner.join().unwrap();
+        let job = task.job();
+        let canceller = thread::spawn(move || job.cancel("now"));
         queue.run_all();
+        canceller.join().unwrap();
+        queue.run_all();
+        // Its child waits for nothing but the cancel.
         assert!(task.is_ended(), "{}", tree.snapshot());
         drop(task);
         finish(tree, &queue);

@@ -69,33 +69,65 @@ fn last_child_vs_scope_exit() {
 }
 
 /// A scope's future is dropped while its last child ends: exactly one of them
-/// ends the node.
+/// ends the node. In the body, and in the waiting phase.
 #[test]
 fn last_child_vs_scope_drop() {
+    for in_body in [true, false] {
+        loom::model(move || {
+            let (tree, queue) = tree();
+            let parent = tree.root_scope().spawn(async move {
+                {
+                    let mut inner = Box::pin(scope(async |s| {
+                        s.launch(async {});
+                        if in_body {
+                            park().await?;
+                        }
+                        Ok(())
+                    }));
+                    std::future::poll_fn(|cx| {
+                        let _ = inner.as_mut().poll(cx);
+                        Poll::Ready(())
+                    })
+                    .await;
+                    // Dropped here, in the middle.
+                }
+                Ok::<_, Error>(())
+            });
+            let runner = {
+                let queue = queue.clone();
+                thread::spawn(move || queue.run_all())
+            };
+            queue.run_all();
+            runner.join().unwrap();
+            queue.run_all();
+            assert!(parent.is_ended(), "{}", tree.snapshot());
+            drop(parent);
+            finish(tree, &queue);
+        });
+    }
+}
+
+/// The last lease of a scope goes while its poller leaves: the scope ends once,
+/// in its poller's turn.
+#[test]
+fn lease_drop_vs_scope_exit() {
     loom::model(|| {
         let (tree, queue) = tree();
-        let parent = tree.root_scope().spawn(async {
-            {
-                let mut inner = Box::pin(scope(async |s| {
-                    s.launch(async {});
-                    park().await?;
-                    Ok(())
-                }));
-                std::future::poll_fn(|cx| {
-                    let _ = inner.as_mut().poll(cx);
-                    Poll::Ready(())
-                })
-                .await;
-                // Dropped here, in the middle.
-            }
-            Ok::<_, Error>(())
+        let kept = Arc::new(std::sync::Mutex::new(None));
+        let place = kept.clone();
+        let parent = tree.root_scope().spawn(async move {
+            scope(async |s| {
+                *place.lock().unwrap() = s.lease();
+                kinfolk_core::yield_now().await?;
+                Ok(())
+            })
+            .await
         });
-        let runner = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.run_all())
-        };
+        queue.run_one();
+        let lease = kept.lock().unwrap().take().unwrap();
+        let dropper = thread::spawn(move || drop(lease));
         queue.run_all();
-        runner.join().unwrap();
+        dropper.join().unwrap();
         queue.run_all();
         assert!(parent.is_ended(), "{}", tree.snapshot());
         drop(parent);
@@ -180,22 +212,29 @@ fn handle_drop_vs_end() {
     });
 }
 
-/// `parent()` from outside while the job ends: a living parent or none.
+/// `parent()` from outside while the job ends, and its parent with it: a living
+/// parent or none.
 #[test]
 fn parent_lookup_vs_end() {
     loom::model(|| {
         let (tree, queue) = tree();
-        let task = tree.root_scope().spawn(async {});
-        let job = task.job();
+        let kept = Arc::new(std::sync::Mutex::new(None));
+        let place = kept.clone();
+        // Nobody observes the parent: it is freed when it ends.
+        drop(tree.root_scope().task("parent").launch(async move {
+            *place.lock().unwrap() = Some(launch(async {}));
+        }));
+        queue.run_one();
+        let child = kept.lock().unwrap().take().unwrap();
         let runner = {
             let queue = queue.clone();
             thread::spawn(move || queue.run_all())
         };
-        if let Some(parent) = job.parent() {
-            assert_eq!(parent, tree.root_job());
+        if let Some(parent) = child.parent() {
+            assert_eq!(parent.name(), "parent");
         }
         runner.join().unwrap();
-        drop((task, job));
+        drop(child);
         finish(tree, &queue);
     });
 }
@@ -242,10 +281,11 @@ fn wake_while_running() {
 fn last_service_vs_body_end() {
     loom::model(|| {
         let (tree, queue) = tree();
-        let parent = tree.root_scope().launch(async {
+        // Nobody observes the parent: it is freed when it ends.
+        drop(tree.root_scope().launch(async {
             let here = Scope::current().unwrap();
-            let _service = here.spawn_service(async {}).into_job();
-        });
+            drop(here.spawn_service(async {}).into_job());
+        }));
         let runner = {
             let queue = queue.clone();
             thread::spawn(move || queue.run_all())
@@ -253,8 +293,7 @@ fn last_service_vs_body_end() {
         queue.run_all();
         runner.join().unwrap();
         queue.run_all();
-        assert!(parent.is_ended(), "{}", tree.snapshot());
-        drop(parent);
+        assert_eq!(tree.counters().living(), 1, "{}", tree.snapshot());
         finish(tree, &queue);
     });
 }
