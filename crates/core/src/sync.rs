@@ -40,6 +40,9 @@ mod real {
         }
     }
 
+    /// Cells that are freed stay where they are, so that a use after it shows.
+    pub(crate) const QUARANTINE: bool = false;
+
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
         if round < 64 {
@@ -84,6 +87,8 @@ mod model {
             self.0.with(|p| unsafe { *p })
         }
     }
+
+    pub(crate) const QUARANTINE: bool = true;
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();

@@ -31,7 +31,9 @@ use super::id::JobId;
 use super::kind::JobKind;
 use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain};
+use crate::sync::{
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain, QUARANTINE,
+};
 use crate::task::cell::Vtable;
 use crate::tree::Shared;
 
@@ -357,6 +359,11 @@ impl Header {
 
     pub(crate) fn add_ref(&self) {
         let before = self.refs.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            !QUARANTINE || before != 0,
+            "job {} was referred to after it was freed",
+            self.id
+        );
         assert!(
             before < u32::MAX / 2,
             "too many references to job {}",

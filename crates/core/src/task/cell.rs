@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::job::header::{Birth, Header};
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
-use crate::sync::Plain;
+use crate::sync::{Plain, QUARANTINE};
 use crate::unwind::{caught, contained};
 
 /// The largest future or output that is kept inside the cell.
@@ -348,6 +348,9 @@ pub(crate) unsafe fn free(this: *const Header) {
         // Wakers are somebody else's code.
         contained(move || drop((last_slot, last_lent)));
         h.free_parts();
+        if QUARANTINE {
+            return;
+        }
         this.cast_mut().drop_in_place();
         dealloc(this.cast_mut().cast(), layout_of(vtable, is_lent));
     }
