@@ -5,17 +5,18 @@
 //!
 //! - every day: [`scope`], [`spawn`], [`timeout`], [`checkpoint`], [`cleanup`],
 //!   [`shield`];
-//! - with the feature `tokio`: [`tokio`], the tree on an existing tokio runtime,
-//!   and `#[kinfolk::main]`;
-//! - with the feature `testkit`: [`testkit`], virtual time and seeded
-//!   schedules, and `#[kinfolk::test]`;
+//! - with the feature `tokio`: the tree on an existing tokio runtime, and
+//!   `#[kinfolk::main]`;
+//! - with the feature `testkit`, which belongs among the dev-dependencies:
+//!   virtual time and seeded schedules, and what `#[kinfolk::test]` runs on;
 //! - for those who write hosts: [`host`].
 
 pub use kinfolk_core::*;
 
 #[cfg(feature = "tokio")]
 pub use kinfolk_macros::main;
-#[cfg(feature = "testkit")]
+// Without condition: what it makes is there in test builds only, and so may the
+// feature be.
 pub use kinfolk_macros::test;
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
