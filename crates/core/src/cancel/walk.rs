@@ -112,12 +112,8 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         }
         if st.has(state::CANCELLED) {
             // First wins, but an explicit reason replaces a deadline's.
-            let replace = st.has(state::ENTRY)
-                && kind == ReasonKind::Asked
-                && cold
-                    .reason
-                    .as_ref()
-                    .is_some_and(|old| old.kind == ReasonKind::Deadline);
+            let replace =
+                st.has(state::ENTRY) && kind == ReasonKind::Asked && cold.entered_by_deadline();
             let unused = if replace {
                 cold.reason.replace(reason)
             } else {
@@ -249,11 +245,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Ready) 
     let mut next = unsafe { h.first.get().as_ref() };
     // Under the lock: the ender of `h` swaps `origin` under it too, when there
     // are no children left.
-    let origin = if h.state.load().has(state::ENTRY) {
-        ptr::from_ref(h).cast_mut()
-    } else {
-        h.origin.load(Relaxed)
-    };
+    let origin = h.origin_to_hand_on();
     while let Some(child) = next {
         // SAFETY: as above.
         next = unsafe { child.next.get().as_ref() };
@@ -300,13 +292,7 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         }
         // SAFETY: not ended, and its ender cannot pass our lock: linked.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
-        let origin = above.map(|above| {
-            if above.state.load().has(state::ENTRY) {
-                ptr::from_ref(above).cast_mut()
-            } else {
-                above.origin.load(Relaxed)
-            }
-        });
+        let origin = above.map(Header::origin_to_hand_on);
         let marked = match origin {
             Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);

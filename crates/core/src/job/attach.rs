@@ -1,6 +1,5 @@
 //! Linking a child below its parent, and being refused.
 
-use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::header::{CLOSED, Header};
@@ -51,12 +50,7 @@ pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Resul
             return Err(Refusal::Cancelled);
         }
         if !born.has(state::SHIELD) {
-            let origin = if st.has(state::ENTRY) {
-                ptr::from_ref(parent).cast_mut()
-            } else {
-                parent.origin.load(Relaxed)
-            };
-            child.origin.store(origin, Relaxed);
+            child.origin.store(parent.origin_to_hand_on(), Relaxed);
             child.state.add(state::CANCELLED);
         }
     }

@@ -10,7 +10,7 @@ use super::failures::Failures;
 use super::list::List;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
-use crate::cancel::reason::ReasonData;
+use crate::cancel::reason::{ReasonData, ReasonKind};
 use crate::cancel::sweep::SweepKey;
 use crate::error::Error;
 use crate::time::alarm::Alarm;
@@ -55,4 +55,13 @@ pub(crate) struct Cold {
     pub(crate) sweep: Option<SweepKey>,
     /// For a failure whose report the handle owes: where to report it.
     pub(crate) reporter: Option<Tree>,
+}
+
+impl Cold {
+    /// True if the cancel that entered here was a deadline's.
+    pub(crate) fn entered_by_deadline(&self) -> bool {
+        self.reason
+            .as_ref()
+            .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
+    }
 }

@@ -381,11 +381,7 @@ fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
 fn child_failed(parent: &Header, child: &Header, error: &Error) {
     let recorded = Failure::new(error.clone());
     parent.with_cold(|cold, st| {
-        let after_deadline = st.has(state::ENTRY)
-            && cold
-                .reason
-                .as_ref()
-                .is_some_and(|reason| reason.kind == ReasonKind::Deadline);
+        let after_deadline = st.has(state::ENTRY) && cold.entered_by_deadline();
         cold.failures.record(recorded, after_deadline);
     });
     let mut why = Why::new(ReasonKind::ChildFailed, child.site());
@@ -412,11 +408,9 @@ fn note_cut_short(parent: &Header, child: &Header, st: state::Snapshot) {
     let bit = if !above.has(state::ENTRY) {
         state::CUT_ABOVE
     } else {
-        let deadline = parent.cold_under_lock().is_some_and(|cold| {
-            cold.reason
-                .as_ref()
-                .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
-        });
+        let deadline = parent
+            .cold_under_lock()
+            .is_some_and(|cold| cold.entered_by_deadline());
         if !deadline {
             return;
         }

@@ -229,6 +229,16 @@ impl Header {
         }
     }
 
+    /// What a job marked from here points to as its origin. This job is marked,
+    /// and has a child to mark, so its ender has not swapped `origin` yet.
+    pub(crate) fn origin_to_hand_on(&self) -> *mut Header {
+        if self.state.load().has(state::ENTRY) {
+            ptr::from_ref(self).cast_mut()
+        } else {
+            self.origin.load(Ordering::Relaxed)
+        }
+    }
+
     /// Runs `f` on the cold part, making it first if there is none. `f` runs
     /// under the lock: H1.
     pub(crate) fn with_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> R {

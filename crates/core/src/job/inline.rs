@@ -210,8 +210,10 @@ impl<O: Open> Future for Inline<O> {
         let h: &Header = &node;
         // SAFETY: being polled, so it has not ended.
         let tree = unsafe { h.tree() };
-        // Before we look at anything that a wake could tell us of.
-        keep_waker(h, cx.waker());
+        // For whoever cancels the scope or ends its last child; before we look
+        // at anything that a wake could tell us of.
+        let slot = cell::slot(h).expect("a scope has a slot");
+        cell::keep_waker(h, slot, cx.waker());
         let alarm = check_clock(tree, h);
         if matches!(*this.stage, Stage::Body { .. })
             && let Some(got) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
@@ -334,26 +336,6 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     Ok(node)
 }
 
-/// Keeps the poller's waker for whoever cancels the scope or ends its last
-/// child.
-fn keep_waker(h: &Header, waker: &Waker) {
-    let slot = cell::slot(h).expect("a scope has a slot");
-    let same = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        unsafe { slot.with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
-    };
-    if !same {
-        let new = waker.clone();
-        let old = {
-            let _locked = h.lock();
-            // SAFETY: H1, under the lock.
-            unsafe { slot.with_mut(|kept| kept.replace(new)) }
-        };
-        drop(old);
-    }
-}
-
 /// Polls the body once; what it came to, if it is over. The body is dropped
 /// under its own job.
 fn poll_body<O: Open>(
@@ -440,11 +422,7 @@ unsafe fn marked_by_deadline_of_this_task(h: &Header) -> bool {
         }
     }
     origin
-        .if_cold(|cold, _| {
-            cold.reason
-                .as_ref()
-                .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
-        })
+        .if_cold(|cold, _| cold.entered_by_deadline())
         .unwrap_or(false)
 }
 
@@ -518,7 +496,3 @@ fn abandon(h: &Header, in_body: bool) {
         Left::Nothing => end::end_chain(h),
     }
 }
-
-/// For tests of layout: a null pointer is no node.
-#[cfg(all(test, not(loom)))]
-const _: () = assert!(size_of::<Option<JobRef>>() == size_of::<*const u8>());

@@ -33,7 +33,8 @@ use crate::unwind::{caught, contained};
 /// The largest future or output that is kept inside the cell.
 pub(crate) const INLINE: usize = 512;
 
-type Slot = Plain<Option<Waker>>;
+/// A place for a waker beside the header.
+pub(crate) type Slot = Plain<Option<Waker>>;
 
 /// What differs from one type of task to another.
 pub(crate) struct Vtable {
@@ -305,6 +306,25 @@ pub(crate) fn lent(h: &Header) -> &Slot {
             .cast::<u8>()
             .add(h.vtable.layout.size())
             .cast::<Slot>()
+    }
+}
+
+/// Keeps `waker` in one of a job's slots that stand under its lock. The waker
+/// is cloned and the old one dropped outside it (H1).
+pub(crate) fn keep_waker(h: &Header, slot: &Slot, waker: &Waker) {
+    let same = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        unsafe { slot.with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
+    };
+    if !same {
+        let new = waker.clone();
+        let old = {
+            let _locked = h.lock();
+            // SAFETY: H1, under the lock.
+            unsafe { slot.with_mut(|kept| kept.replace(new)) }
+        };
+        drop(old);
     }
 }
 

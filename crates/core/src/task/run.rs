@@ -189,7 +189,8 @@ impl Future for Body {
             }
             ClaimLent::Pushed => {}
         }
-        keep_lent_waker(h, cx.waker());
+        // For whoever cancels or wakes the task.
+        cell::keep_waker(h, cell::lent(h), cx.waker());
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
@@ -240,24 +241,6 @@ impl Drop for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Body")
-    }
-}
-
-/// Keeps the executor's waker for whoever cancels or wakes the task.
-fn keep_lent_waker(h: &Header, waker: &Waker) {
-    let same = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        unsafe { cell::lent(h).with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
-    };
-    if !same {
-        let new = waker.clone();
-        let old = {
-            let _locked = h.lock();
-            // SAFETY: H1, under the lock.
-            unsafe { cell::lent(h).with_mut(|kept| kept.replace(new)) }
-        };
-        drop(old);
     }
 }
 
