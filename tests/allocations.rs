@@ -53,7 +53,10 @@ impl Bare {
         loop {
             let turn = self.0.lock().unwrap().pop_front();
             match turn {
-                Some(turn) => turn.run(),
+                Some(turn) => {
+                    let again = turn.run();
+                    self.0.lock().unwrap().extend(again);
+                }
                 None => return,
             }
         }

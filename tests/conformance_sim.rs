@@ -7,7 +7,7 @@ macro_rules! on_sim {
             fn $name() {
                 kinfolk_testkit::conformance::on_sim(
                     stringify!($name),
-                    kinfolk_testkit::conformance::$module::$name,
+                    |lab| Box::pin(kinfolk_testkit::conformance::$module::$name(lab)),
                 );
             })*
         })*

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinfolk_core::Tree;
-use kinfolk_testkit::conformance::{Fixture, expect_completed, expect_nothing_left, seeds};
+use kinfolk_testkit::conformance::{Case, Fixture, expect_completed, expect_nothing_left, seeds};
 use kinfolk_testkit::{Gate, Lab, guarded};
 use kinfolk_tokio::Root;
 use tokio::runtime::{Builder, Runtime};
@@ -32,11 +32,7 @@ async fn at_rest(tree: &Tree) {
     }
 }
 
-fn on_tokio<F, B>(name: &'static str, make: fn() -> Runtime, case: F)
-where
-    F: Fn(Lab) -> B + Send + 'static,
-    B: Future<Output = ()> + Send + 'static,
-{
+fn on_tokio(name: &'static str, make: fn() -> Runtime, case: fn(Lab) -> Case) {
     guarded(name, move |watched| {
         for run in 0..runs() {
             let fixture = Fixture::new();
@@ -106,7 +102,7 @@ macro_rules! on_current_thread {
                 super::on_tokio(
                     stringify!($name),
                     super::current_thread,
-                    kinfolk_testkit::conformance::$module::$name,
+                    |lab| Box::pin(kinfolk_testkit::conformance::$module::$name(lab)),
                 );
             })*)*
         }
@@ -124,7 +120,7 @@ macro_rules! on_two_workers {
                 super::on_tokio(
                     stringify!($name),
                     super::two_workers,
-                    kinfolk_testkit::conformance::$module::$name,
+                    |lab| Box::pin(kinfolk_testkit::conformance::$module::$name(lab)),
                 );
             })*)*
         }

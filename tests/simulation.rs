@@ -286,7 +286,7 @@ async fn leaves_nothing(_lab: Lab) {
 /// Also: test-1.
 #[test]
 fn case_q11_a_case_that_leaves_a_job_fails_and_names_it() {
-    let words = words_of(|| conformance::on_sim("leaves_a_job", leaves_a_job));
+    let words = words_of(|| conformance::on_sim("leaves_a_job", |lab| Box::pin(leaves_a_job(lab))));
     assert!(words.contains("left 1 jobs and 0 timers behind"), "{words}");
     assert!(words.contains("seed 0"), "{words}");
     assert!(words.contains("task \"leftover\""), "{words}");
@@ -295,7 +295,9 @@ fn case_q11_a_case_that_leaves_a_job_fails_and_names_it() {
 /// Also: test-1.
 #[test]
 fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
-    let words = words_of(|| conformance::on_sim("cancelling", leaves_a_cancelling_job));
+    let words = words_of(|| {
+        conformance::on_sim("cancelling", |lab| Box::pin(leaves_a_cancelling_job(lab)))
+    });
     assert!(words.contains("left"), "{words}");
     assert!(words.contains("task \"leftover\" Cancelling"), "{words}");
     assert!(words.contains("too late"), "{words}");
@@ -304,8 +306,9 @@ fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
 /// Also: test-1.
 #[test]
 fn case_q11_a_timer_that_is_left_is_counted() {
-    let words = words_of(|| conformance::on_sim("leaves_a_timer", leaves_a_timer));
+    let words =
+        words_of(|| conformance::on_sim("leaves_a_timer", |lab| Box::pin(leaves_a_timer(lab))));
     assert!(words.contains("left 1 jobs and 1 timers behind"), "{words}");
     assert!(words.contains("simulation.rs"), "{words}");
-    conformance::on_sim("leaves_nothing", leaves_nothing);
+    conformance::on_sim("leaves_nothing", |lab| Box::pin(leaves_nothing(lab)));
 }

@@ -3,9 +3,11 @@
 
 use std::cell::Cell;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::job::header::Header;
+use crate::job::lane::Lane;
 use crate::sync::local;
 
 /// How many points a turn may pass before it yields.
@@ -20,6 +22,10 @@ pub(crate) struct Context {
     millis: Cell<u32>,
     /// How deep `spawn_now` is nested.
     pub(crate) nested: Cell<u32>,
+    /// The lane whose turn is taken here.
+    lane: Cell<Lane>,
+    /// The number of this thread, 0 until asked for; never used again.
+    thread: Cell<u64>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -29,6 +35,8 @@ local!(static CONTEXT: Context = Context {
     budget: Cell::new(0),
     millis: Cell::new(0),
     nested: Cell::new(0),
+    lane: Cell::new(Lane::Pool),
+    thread: Cell::new(0),
 });
 
 pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> R {
@@ -53,6 +61,36 @@ impl Context {
 /// The job being polled on this thread, as something to keep; none outside.
 pub(crate) fn current() -> Option<crate::job::header::JobRef> {
     with(|cx| cx.current().map(crate::job::header::JobRef::from_header))
+}
+
+/// The number of this thread.
+pub(crate) fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    with(|cx| {
+        if cx.thread.get() == 0 {
+            cx.thread.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        cx.thread.get()
+    })
+}
+
+/// The lane whose turn is taken here; the pool's outside every turn.
+pub(crate) fn lane() -> Lane {
+    with(|cx| cx.lane.get())
+}
+
+/// Puts the lane back.
+pub(crate) struct OnLane(Lane);
+
+/// From here to the drop of the answer, turns of `lane` are taken here.
+pub(crate) fn on_lane(lane: Lane) -> OnLane {
+    OnLane(with(|cx| cx.lane.replace(lane)))
+}
+
+impl Drop for OnLane {
+    fn drop(&mut self) {
+        with(|cx| cx.lane.set(self.0));
+    }
 }
 
 /// The turn's clock, if we are inside a turn of that tree.

@@ -9,6 +9,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
+pub use crate::job::lane::Lane;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
 
@@ -18,8 +19,8 @@ pub trait Host: Send + Sync + 'static {
     /// queueing one keeps the turn and runs it later, never inside this call.
     fn start(&self, turn: Turn);
 
-    /// Woken tasks, to be run later, never inside this call. Not called on a
-    /// lending host.
+    /// Woken tasks of one lane, to be run later, never inside this call. Not
+    /// called on a lending host.
     fn schedule(&self, ready: Ready);
 
     /// True if tasks are polled under the executor's own wakers.
@@ -27,8 +28,21 @@ pub trait Host: Send + Sync + 'static {
         false
     }
 
+    /// True if it has a main lane: a thread that takes turns of
+    /// [`Lane::Main`], and that made the tree. Turns say which
+    /// [lane](Turn::lane) they are for.
+    fn has_main_lane(&self) -> bool {
+        false
+    }
+
     /// The time now.
     fn now(&self) -> Instant;
+
+    /// The time now, to within a few milliseconds, if that is cheaper: for
+    /// ages and the like.
+    fn coarse_now(&self) -> Instant {
+        self.now()
+    }
 
     /// Wakes `waker` at `at` or after it. Equal instants in order of the call.
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey;

@@ -46,6 +46,7 @@ pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use job::id::JobId;
 pub use job::inline::{Inline, Just, Open, WithScope};
 pub use job::kind::JobKind;
+pub use job::lane::{Lane, LaneFor, Main, OnMain, Pool, on};
 pub use job::outcome::{IntoOutcome, Outcome, Success};
 pub use job::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,

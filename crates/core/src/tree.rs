@@ -18,6 +18,7 @@ use crate::job::end;
 use crate::job::header::{Birth, Header, JobRef};
 use crate::job::id::JobId;
 use crate::job::kind::JobKind;
+use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
 use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Sink};
 use crate::shutdown::Shutdown;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
     forced_hook: Option<ForcedHook>,
     root: AtomicPtr<Header>,
+    /// The thread that made the tree, and turns its main lane.
+    main_thread: u64,
 }
 
 /// How many forced drops are kept for the shutdown report.
@@ -87,6 +90,11 @@ impl Shared {
         }
     }
 
+    /// True in a turn of one of its jobs.
+    pub(crate) fn inside(&self) -> bool {
+        context::millis_in_turn(self.serial).is_some()
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
@@ -114,6 +122,11 @@ impl Shared {
         // SAFETY: set in `Tree::new` before anybody has the tree; the tree
         // owns a reference to it.
         unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// True on the thread that made the tree.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        self.main_thread == context::thread()
     }
 
     pub(crate) fn has_sink(&self) -> bool {
@@ -248,6 +261,7 @@ impl Tree {
             forced: Mutex::new(Vec::new()),
             forced_hook: options.forced_hook,
             root: AtomicPtr::new(ptr::null_mut()),
+            main_thread: context::thread(),
         });
         let free = (0..MOST_TREES as u16).find(|index| {
             Arc::get_mut(&mut shared).expect("not shared yet").index = *index;
@@ -265,6 +279,7 @@ impl Tree {
         let root = cell::create_node(Birth {
             tree: Some(&shared),
             kind: JobKind::Root,
+            lane: Lane::Pool,
             parent: None,
             vtable: &cell::NODE,
             state: state::SUPERVISOR | state::HAS_KIDS,
@@ -333,6 +348,11 @@ impl Tree {
     /// The tree as plain data.
     pub fn snapshot(&self) -> crate::job::TreeSnapshot {
         snapshot::take(&self.0)
+    }
+
+    /// Evidence that this is the thread that made the tree; none on another.
+    pub fn on_main(&self) -> Option<OnMain> {
+        self.0.is_main_thread().then(OnMain::new)
     }
 
     /// The host, as it was given.

@@ -47,6 +47,10 @@ impl Host for SimHost {
         self.0.core().ready.extend(ready);
     }
 
+    fn has_main_lane(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Instant {
         self.0.clock.now()
     }
@@ -239,7 +243,9 @@ impl Sim {
             core.ready.swap_remove(at)
         };
         self.turns += 1;
-        turn.run();
+        if let Some(again) = turn.run() {
+            self.world.core().ready.push(again);
+        }
         true
     }
 

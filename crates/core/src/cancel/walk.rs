@@ -19,7 +19,7 @@ use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
-use crate::task::run::{self, Ready};
+use crate::task::run::{self, Woken};
 use crate::tree::{Shared, Tree};
 use crate::unwind::contained;
 
@@ -179,7 +179,7 @@ impl Todo {
 /// The caller keeps `start` alive if it was not claimed.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
-    let mut ready = Ready::empty();
+    let mut ready = Woken::default();
     let tag = match marked {
         Marked::Claimed => CLAIMED,
         Marked::Noted => {
@@ -198,7 +198,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     unsafe { run::dispatch(tree, ready) };
 }
 
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut Ready) {
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut Woken) {
     if tag != HELD {
         tree.emit(
             h.id,
@@ -239,7 +239,7 @@ pub(crate) fn wake_poller(h: &Header) {
     }
 }
 
-fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Ready) {
+fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Woken) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };

@@ -14,6 +14,11 @@ pub(crate) enum Refusal {
     Ended,
     /// The parent has as many children as one job may have.
     TooMany,
+    /// Its host has no main lane.
+    NoMain,
+    /// A future that stays where it is, on a thread that is not the main one
+    /// of that tree.
+    NotHere,
 }
 
 /// Links `child` below `parent`. A task is refused by a parent that is

@@ -20,6 +20,7 @@ use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
+use crate::task::run::Turn;
 use crate::unwind::contained;
 
 /// How a body ended.
@@ -205,12 +206,36 @@ pub(crate) fn stop_loose(h: &Header) {
     }
 }
 
-/// Ends `h` and every ancestor for which it was the last.
+/// Ends `h` and every ancestor for which it was the last. One of another lane
+/// is ended there, by a turn made for it: its output and its hooks may not be
+/// touched here.
 pub(crate) fn end_chain(h: &Header) {
+    let here = context::lane();
     let mut next = Some(std::ptr::from_ref(h));
     while let Some(h) = next {
+        // SAFETY: ours to end, so it is linked.
+        let job = unsafe { &*h };
+        if job.lane() != here && job.kind() != JobKind::Root {
+            // SAFETY: its end is ours.
+            return unsafe { end_later(job) };
+        }
         // SAFETY: each is ours to end and linked until we unlink it.
         next = unsafe { end_one(&*h, None) };
+    }
+}
+
+/// Leaves the end of `h` to a turn made for it, on its lane.
+///
+/// # Safety
+/// The caller is the one ender: it saw [`Left::Nothing`]. It does not touch
+/// the job after this.
+pub(crate) unsafe fn end_later(h: &Header) {
+    h.state.add(state::BUSY | state::PUSHED);
+    // SAFETY: closed, so it is linked and nobody else pushes it.
+    unsafe {
+        let tree = h.tree();
+        let _held = tree.held();
+        tree.host.start(Turn::new(h));
     }
 }
 

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use super::cold::Cold;
 use super::id::JobId;
 use super::kind::JobKind;
+use super::lane::Lane;
 use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
 use crate::sync::{
@@ -48,7 +49,7 @@ pub(crate) struct Header {
     lock: ByteLock,
     /// What the last pending wait of ours was; written by the poller.
     pub(crate) wait_kind: AtomicU8,
-    /// Four bits of kind, twelve of tree.
+    /// One bit of lane, three of kind, twelve of tree.
     place: u16,
     /// \[lock\] Children that hold this job open, leases, and 1 for the body.
     pub(crate) kids: Plain<u32>,
@@ -107,11 +108,15 @@ unsafe impl Send for Header {}
 // SAFETY: as above.
 unsafe impl Sync for Header {}
 
+/// In `place`: the main lane.
+const MAIN: u16 = 1 << 15;
+
 /// What a new header is made of.
 pub(crate) struct Birth<'a> {
     /// None for the handle of a refused task, which is in no tree.
     pub(crate) tree: Option<&'a Shared>,
     pub(crate) kind: JobKind,
+    pub(crate) lane: Lane,
     pub(crate) parent: Option<&'a Header>,
     pub(crate) vtable: &'static Vtable,
     pub(crate) state: u64,
@@ -125,6 +130,7 @@ impl Birth<'_> {
         Birth {
             tree: None,
             kind: JobKind::Task,
+            lane: Lane::Pool,
             parent: None,
             vtable: &crate::task::cell::NODE,
             state,
@@ -142,7 +148,11 @@ impl Header {
             refs: AtomicU32::new(birth.refs),
             lock: ByteLock::new(),
             wait_kind: AtomicU8::new(0),
-            place: (birth.kind as u16) << 12 | birth.tree.map_or(0xfff, Shared::index),
+            place: match birth.lane {
+                Lane::Pool => 0,
+                Lane::Main => MAIN,
+            } | (birth.kind as u16) << 12
+                | birth.tree.map_or(0xfff, Shared::index),
             kids: Plain::new(1),
             depth,
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
@@ -170,7 +180,15 @@ impl Header {
     }
 
     pub(crate) fn kind(&self) -> JobKind {
-        JobKind::from_bits((self.place >> 12) as u8)
+        JobKind::from_bits((self.place >> 12) as u8 & 0b111)
+    }
+
+    pub(crate) fn lane(&self) -> Lane {
+        if self.place & MAIN == 0 {
+            Lane::Pool
+        } else {
+            Lane::Main
+        }
     }
 
     pub(crate) fn is_task(&self) -> bool {

@@ -265,6 +265,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     let h = cell::create_node(Birth {
         tree: Some(tree),
         kind: setup.kind,
+        lane: parent.lane(),
         parent: Some(&parent),
         vtable: &cell::NODE,
         state: bits,

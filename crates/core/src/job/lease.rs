@@ -11,7 +11,6 @@ use super::scope::Scope;
 use super::state;
 use super::task::Task;
 use crate::task::cell;
-use crate::task::run::Turn;
 use crate::unwind::contained;
 
 /// Keeps a scope open: its end waits until every lease is dropped.
@@ -110,13 +109,8 @@ fn give_back(h: &Header, shares: impl FnOnce(&mut Cold) -> u32) {
         Left::Open => {}
         Left::Loose => end::stop_loose(h),
         Left::Nothing => {
-            h.state.add(state::BUSY | state::PUSHED);
-            // SAFETY: we closed it, so its end is ours; the turn does it.
-            unsafe {
-                let tree = h.tree();
-                let _held = tree.held();
-                tree.host.start(Turn::new(h));
-            }
+            // SAFETY: we closed it, so its end is ours.
+            unsafe { end::end_later(h) };
         }
     }
     if let Some(waker) = poller {

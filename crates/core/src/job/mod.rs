@@ -10,6 +10,7 @@ pub(crate) mod header;
 pub(crate) mod id;
 pub(crate) mod inline;
 pub(crate) mod kind;
+pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
 pub(crate) mod names;

@@ -324,6 +324,11 @@ impl Scope {
         Spawner::new(self.clone()).named(name)
     }
 
+    /// A spawn onto a lane.
+    pub fn on<L>(&self, lane: L) -> Spawner<L> {
+        Spawner::new(self.clone()).on(lane)
+    }
+
     /// Spawns a child task; see [`Spawner::spawn`].
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>

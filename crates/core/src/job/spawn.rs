@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::Location;
 
 use super::attach::{self, Refusal};
 use super::handle::Job;
 use super::header::{Birth, CLOSED, Header, JobRef};
 use super::kind::JobKind;
+use super::lane::{Lane, LaneFor, Main, Pool, Sealed};
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
 use super::state;
@@ -19,7 +21,7 @@ use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind};
 use crate::task::cell;
-use crate::task::run::{self, Turn};
+use crate::task::run::{self, Ready, Turn};
 
 /// How deep `spawn_now` may nest before it is like `spawn`.
 const DEEPEST_NOW: u32 = 16;
@@ -62,6 +64,14 @@ fn words(refusal: Refusal) -> &'static str {
             "the scope has as many children as one job may have: wait for some to end, \
              or spread them over several scopes"
         }
+        Refusal::NoMain => {
+            "this host has no main lane: spawn onto the pool, or run on the native runtime or \
+             the simulation"
+        }
+        Refusal::NotHere => {
+            "a future that is not Send can be spawned on the main thread of its runtime only: \
+             spawn it there, or hand over a closure that makes it with spawn_with"
+        }
     }
 }
 
@@ -77,10 +87,11 @@ impl<F> std::error::Error for SpawnError<F> {}
 /// one of the spawning verbs.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is spawned until a spawning verb is called"]
-pub struct Spawner {
+pub struct Spawner<L = Pool> {
     scope: Scope,
     name: Option<Cow<'static, str>>,
     patience: Option<Patience>,
+    lane: PhantomData<L>,
 }
 
 /// What is made of the future.
@@ -96,18 +107,31 @@ impl Spawner {
             scope,
             name: None,
             patience: None,
+            lane: PhantomData,
+        }
+    }
+}
+
+impl<L> Spawner<L> {
+    /// Chooses the lane; the pool by default.
+    pub fn on<M>(self, _lane: M) -> Spawner<M> {
+        Spawner {
+            scope: self.scope,
+            name: self.name,
+            patience: self.patience,
+            lane: PhantomData,
         }
     }
 
     /// Names the task.
-    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Spawner {
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// How long the task may stay idle once cancelled; inherited by what it
     /// spawns.
-    pub fn patience(mut self, patience: Patience) -> Spawner {
+    pub fn patience(mut self, patience: Patience) -> Self {
         self.patience = Some(patience);
         self
     }
@@ -119,9 +143,10 @@ impl Spawner {
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
-        self.spawn_with(future, state::COUNTED, Location::caller())
+        self.spawn_as(future, state::COUNTED, Location::caller())
     }
 
     /// Spawns a child task that nobody owns: it runs on whatever happens to
@@ -129,14 +154,15 @@ impl Spawner {
     #[track_caller]
     pub fn launch<F>(self, future: F) -> Job
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
             spawned: false,
             bits: state::COUNTED,
             site: Location::caller(),
         };
-        let job = match self.put(future, &plan) {
+        let job = match self.put_checked(future, &plan) {
             Ok(job) => {
                 start(&job);
                 job
@@ -144,10 +170,10 @@ impl Spawner {
             Err(refused) => {
                 let job = refused_job(&self.scope, refused.refusal, plan.site);
                 drop(refused.future);
-                if refused.refusal == Refusal::TooMany
+                if is_failure(refused.refusal)
                     && let Some(tree) = walk::pin(self.scope.header())
                 {
-                    tree.report_failure(&too_many());
+                    tree.report_failure(&Error::msg(words(refused.refusal)));
                 }
                 job
             }
@@ -162,33 +188,35 @@ impl Spawner {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
             spawned: true,
             bits: state::COUNTED,
             site: Location::caller(),
         };
-        let job = self.put(future, &plan)?;
+        let job = self.put_checked(future, &plan)?;
         start(&job);
         // SAFETY: made of F, with HANDLE set.
         Ok(unsafe { Task::new(job) })
     }
 
     /// Spawns a child task and polls it once, here, before returning. On a
-    /// host that lends its wakers, and when nested deeper than 16, it is
-    /// [`spawn`](Spawner::spawn).
+    /// host that lends its wakers, from outside a job of the same lane, and
+    /// when nested deeper than 16, it is [`spawn`](Spawner::spawn).
     #[track_caller]
     pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
             spawned: true,
             bits: state::COUNTED,
             site: Location::caller(),
         };
-        let job = match self.put(future, &plan) {
+        let job = match self.put_checked(future, &plan) {
             Ok(job) => {
                 run_now(&job);
                 job
@@ -204,9 +232,10 @@ impl Spawner {
     #[track_caller]
     pub fn spawn_atomic<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
-        self.spawn_with(future, state::COUNTED | state::ATOMIC, Location::caller())
+        self.spawn_as(future, state::COUNTED | state::ATOMIC, Location::caller())
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
@@ -215,9 +244,10 @@ impl Spawner {
     #[track_caller]
     pub fn spawn_lazy<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
-        self.spawn_with(future, state::LAZY, Location::caller())
+        self.spawn_as(future, state::LAZY, Location::caller())
     }
 
     /// Spawns a service: a task that works for its siblings. No cancel from
@@ -226,26 +256,28 @@ impl Spawner {
     #[track_caller]
     pub fn spawn_service<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
-        self.spawn_with(future, state::SERVICE, Location::caller())
+        self.spawn_as(future, state::SERVICE, Location::caller())
     }
 
-    fn spawn_with<F>(
+    fn spawn_as<F>(
         self,
         future: F,
         bits: u64,
         site: &'static Location<'static>,
     ) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
             spawned: true,
             bits,
             site,
         };
-        let job = match self.put(future, &plan) {
+        let job = match self.put_checked(future, &plan) {
             Ok(job) => {
                 if bits & state::LAZY == 0 {
                     start(&job);
@@ -265,9 +297,33 @@ impl Spawner {
     }
 
     /// Makes the cell and links it; not started yet.
-    fn put<F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    fn put_checked<F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        // SAFETY: the lane carries it, so it is 'static, and Send unless it
+        // stays here.
+        unsafe { self.put(future, plan, L::LANE, L::STAYS) }
+    }
+}
+
+impl<L> Spawner<L> {
+    /// Makes the cell and links it; not started yet.
+    ///
+    /// # Safety
+    /// The future and its value may go to any thread that takes turns of
+    /// `lane`; if it `stays`, only to the main thread, and only if this is it.
+    /// What it borrows outlives the job.
+    unsafe fn put<F>(
+        &self,
+        future: F,
+        plan: &Plan,
+        lane: Lane,
+        stays: bool,
+    ) -> Result<JobRef, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome>,
     {
         let parent = self.scope.header();
         let Some(tree) = walk::pin(parent) else {
@@ -277,6 +333,19 @@ impl Spawner {
                 refusal: Refusal::Ended,
             });
         };
+        let misplaced = if lane == Lane::Pool {
+            None
+        } else if !tree.host.has_main_lane() {
+            Some(Refusal::NoMain)
+        } else if stays && !tree.is_main_thread() {
+            Some(Refusal::NotHere)
+        } else {
+            None
+        };
+        if let Some(refusal) = misplaced {
+            tree.counters.add(Count::Refused);
+            return Err(SpawnError { future, refusal });
+        }
         let mut bits = state::BUSY | plan.bits;
         if plan.spawned {
             bits |= state::HANDLE;
@@ -291,6 +360,7 @@ impl Spawner {
             Birth {
                 tree: Some(&tree),
                 kind: JobKind::Task,
+                lane,
                 parent: Some(parent),
                 vtable: cell::vtable_for::<F>(plan.spawned),
                 state: bits,
@@ -342,15 +412,19 @@ impl Spawner {
     }
 }
 
-fn too_many() -> Error {
-    Error::msg(words(Refusal::TooMany))
+/// True if the spawn was wrong, not late: its handle then has an error.
+fn is_failure(refusal: Refusal) -> bool {
+    match refusal {
+        Refusal::Cancelled | Refusal::Ended => false,
+        Refusal::TooMany | Refusal::NoMain | Refusal::NotHere => true,
+    }
 }
 
 /// The handle of a task that was refused: an ended job that was never in the
 /// tree.
 fn refused_job(scope: &Scope, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
     let parent = scope.header();
-    let failed = refusal == Refusal::TooMany;
+    let failed = is_failure(refusal);
     let how = if failed {
         state::FAILED
     } else {
@@ -384,9 +458,89 @@ fn refused_job(scope: &Scope, refusal: Refusal, site: &'static Location<'static>
     });
     job.with_cold(|cold, _| {
         cold.reason = Some(reason);
-        cold.outcome = failed.then(too_many);
+        cold.outcome = failed.then(|| Error::msg(words(refusal)));
     });
     job
+}
+
+/// A future that is made where it will be polled.
+enum MadeThere<C, F> {
+    Maker(Option<C>),
+    Made(F),
+}
+
+impl<C, F> Future for MadeThere<C, F>
+where
+    C: FnOnce() -> F,
+    F: Future,
+{
+    type Output = F::Output;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        // SAFETY: the maker is moved out of its Option and never pinned; the
+        // future is never moved once it is there.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let MadeThere::Maker(maker) = this {
+            let maker = maker
+                .take()
+                .expect("a future that could not be made is not polled again");
+            *this = MadeThere::Made(maker());
+        }
+        match this {
+            // SAFETY: as above.
+            MadeThere::Made(made) => unsafe { std::pin::Pin::new_unchecked(made) }.poll(cx),
+            MadeThere::Maker(_) => unreachable!("it was just made"),
+        }
+    }
+}
+
+impl<L: Sealed> Spawner<L> {
+    /// As [`spawn`](Spawner::spawn), for hosts that promise by other means
+    /// what the lane demands of the future.
+    ///
+    /// # Safety
+    /// The future and its value may go to every thread that takes turns of the
+    /// lane. The caller does not return before the job has ended and its value
+    /// was taken, unless both are `'static`.
+    #[track_caller]
+    pub unsafe fn spawn_unchecked<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        // SAFETY: passed on.
+        let job = match unsafe { self.put(future, &plan, L::LANE, L::STAYS) } {
+            Ok(job) => {
+                start(&job);
+                job
+            }
+            Err(refused) => self.refuse(refused, plan.site),
+        };
+        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        unsafe { Task::new(job) }
+    }
+}
+
+impl Spawner<Main> {
+    /// Spawns a future that is not `Send` onto the main lane from anywhere:
+    /// `make` is called there, in the task's first turn.
+    #[track_caller]
+    pub fn spawn_with<C, F>(self, make: C) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + 'static,
+    {
+        // SAFETY: what crosses over is the closure, which is Send; the future
+        // is made, polled and dropped by turns of the main lane.
+        unsafe { self.spawn_unchecked(MadeThere::Maker(Some(make))) }
+    }
 }
 
 /// Gives a new task to its host.
@@ -407,13 +561,21 @@ fn start(job: &JobRef) {
 fn run_now(job: &JobRef) {
     let depth = context::with(|cx| cx.nested.get());
     // SAFETY: as in `start`.
-    if unsafe { job.tree() }.host.lends() || depth >= DEEPEST_NOW {
+    let tree = unsafe { job.tree() };
+    let same_lane = tree.inside() && context::lane() == job.lane();
+    if tree.host.lends() || !same_lane || depth >= DEEPEST_NOW {
         return start(job);
     }
     context::with(|cx| cx.nested.set(depth + 1));
     // SAFETY: as in `start`.
-    unsafe { Turn::new(job.as_ptr()) }.run();
+    let again = unsafe { Turn::new(job.as_ptr()) }.run();
     context::with(|cx| cx.nested.set(depth));
+    if let Some(turn) = again {
+        let mut ready = Ready::new();
+        ready.push_back(turn);
+        // SAFETY: it has another turn to take, so it has not ended.
+        unsafe { job.tree() }.host.schedule(ready);
+    }
 }
 
 /// Starts a lazy task: it counts among its parent's children from now on.

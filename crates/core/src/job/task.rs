@@ -39,8 +39,17 @@ use crate::unwind::contained;
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
     waiting: Option<Waiting>,
-    value: PhantomData<fn() -> T>,
+    value: PhantomData<*const T>,
 }
+
+// SAFETY: the handle gives the value away, so it goes only where the value may
+// go. A task whose value is not Send was spawned on the main lane, on the
+// thread where its handle was made.
+unsafe impl<T: Send> Send for Task<T> {}
+// SAFETY: nothing can be done with the value through a shared handle.
+unsafe impl<T: Send> Sync for Task<T> {}
+
+impl<T> Unpin for Task<T> {}
 
 /// The part of a handle that waits, without the type of the value.
 struct Waiting {

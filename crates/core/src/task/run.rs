@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::job::end::{self, BodyEnd};
 use crate::job::header::Header;
 use crate::job::id::JobId;
+use crate::job::lane::Lane;
 use crate::job::state::{self, ClaimLent, Park};
 use crate::observe::EventKind;
 use crate::task::{cell, waker};
@@ -25,8 +26,9 @@ use crate::unwind::{caught, contained};
 #[must_use = "a task that is not run never ends"]
 pub struct Turn(*const Header);
 
-// SAFETY: the future is Send (spawning demands it), and the holder is the only
-// one who touches it (C1).
+// SAFETY: the holder is the only one who touches the future (C1), and it is
+// Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
+// refuse on another thread.
 unsafe impl Send for Turn {}
 
 impl Turn {
@@ -42,22 +44,62 @@ impl Turn {
         h
     }
 
-    /// Polls the task once, on a queueing host.
-    pub fn run(self) {
+    /// Polls the task once, on a queueing host. A task that was woken
+    /// meanwhile needs another turn: it belongs behind the others.
+    ///
+    /// # Panics
+    /// If it is of the main lane and this is not the thread that made the tree.
+    #[must_use = "a task that is not run never ends"]
+    pub fn run(self) -> Option<Turn> {
+        assert!(
+            self.may_run_here(),
+            "a turn of the main lane was to be taken on another thread: {self:?}"
+        );
         let h = self.take();
         // SAFETY: a turn owns its task: BUSY, linked, alive.
         let h = unsafe { &*h };
+        let _lane = context::on_lane(h.lane());
         let own = waker::borrowed(h);
         // SAFETY: as above.
-        if unsafe { take_turn(h, &own) } == Poll::Ready(Park::Again) {
-            // SAFETY: BUSY was kept, so the next turn is ours to push.
-            unsafe { push_claimed(h) };
+        if unsafe { take_turn(h, &own) } != Poll::Ready(Park::Again) {
+            return None;
+        }
+        // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
+        unsafe {
+            let tree = h.tree();
+            if tree.turns {
+                tree.emit(h.id, EventKind::Scheduled);
+            }
+            Some(Turn::new(h))
         }
     }
 
     /// The task as a future for an executor that lends its wakers.
     pub fn into_body(self) -> Body {
         Body(self.take())
+    }
+
+    /// The lane it is to be run on.
+    pub fn lane(&self) -> Lane {
+        // SAFETY: a turn owns its task.
+        unsafe { &*self.0 }.lane()
+    }
+
+    fn may_run_here(&self) -> bool {
+        // SAFETY: a turn owns its task, which has not ended.
+        self.lane() == Lane::Pool || unsafe { (*self.0).tree() }.is_main_thread()
+    }
+
+    /// As a pointer, for queues made of atomics.
+    pub fn into_raw(self) -> NonNull<()> {
+        // SAFETY: never null.
+        unsafe { NonNull::new_unchecked(self.take().cast_mut().cast()) }
+    }
+
+    /// # Safety
+    /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
+    pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
+        Turn(raw.as_ptr().cast_const().cast())
     }
 
     /// The job whose turn this is.
@@ -69,6 +111,12 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if !self.may_run_here() {
+            // Its future may not be touched here. It is leaked, and its job
+            // stays: an end is never faked.
+            return;
+        }
+        let _lane = context::on_lane(self.lane());
         // SAFETY: a turn owns its task.
         unsafe { abandon(&*self.0) };
     }
@@ -80,10 +128,13 @@ impl fmt::Debug for Turn {
     }
 }
 
-/// A chain of tasks that were woken together.
+/// Turns in a row, linked through the tasks themselves: what was woken
+/// together, and what a host makes its queues of. Nothing here allocates.
 #[must_use = "a task that is not run never ends"]
 pub struct Ready {
     head: *const Header,
+    /// Valid while there is a head.
+    tail: *const Header,
     len: usize,
 }
 
@@ -91,9 +142,11 @@ pub struct Ready {
 unsafe impl Send for Ready {}
 
 impl Ready {
-    pub(crate) fn empty() -> Ready {
+    /// An empty row.
+    pub const fn new() -> Ready {
         Ready {
             head: ptr::null(),
+            tail: ptr::null(),
             len: 0,
         }
     }
@@ -101,15 +154,77 @@ impl Ready {
     /// # Safety
     /// The task is claimed and the caller owns its next push (H5).
     pub(crate) unsafe fn push(&mut self, h: &Header) {
-        // SAFETY: H5, the link is ours until the push.
-        unsafe { h.run.set(self.head) };
+        // SAFETY: H5, the links of all of them are ours until the push.
+        unsafe {
+            h.run.set(ptr::null());
+            match self.head.is_null() {
+                true => self.head = h,
+                false => (*self.tail).run.set(h),
+            }
+        }
+        self.tail = h;
+        self.len += 1;
+    }
+
+    /// Puts a turn at the end.
+    pub fn push_back(&mut self, turn: Turn) {
+        // SAFETY: a turn owns its task, which is alive.
+        unsafe { self.push(&*turn.take()) };
+    }
+
+    /// Puts a turn at the front.
+    pub fn push_front(&mut self, turn: Turn) {
+        let h = turn.take();
+        // SAFETY: a turn owns its task, which is alive (H5).
+        unsafe { (*h).run.set(self.head) };
+        if self.head.is_null() {
+            self.tail = h;
+        }
         self.head = h;
         self.len += 1;
+    }
+
+    /// Puts all of `other` at the end, in one step.
+    pub fn append(&mut self, mut other: Ready) {
+        let (head, tail, len) = (other.head, other.tail, other.len);
+        other.head = ptr::null();
+        other.len = 0;
+        if head.is_null() {
+            return;
+        }
+        match self.head.is_null() {
+            true => self.head = head,
+            // SAFETY: H5, ours until the push.
+            false => unsafe { (*self.tail).run.set(head) },
+        }
+        self.tail = tail;
+        self.len += len;
+    }
+
+    /// Takes the first `most` out.
+    pub fn split_front(&mut self, most: usize) -> Ready {
+        if most >= self.len {
+            return std::mem::take(self);
+        }
+        let mut front = Ready::new();
+        for _ in 0..most {
+            if let Some(h) = self.pop() {
+                // SAFETY: H5, ours until the push.
+                unsafe { front.push(&*h) };
+            }
+        }
+        front
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The lane of the first.
+    pub fn lane(&self) -> Lane {
+        // SAFETY: H5, the first is ours until the push.
+        unsafe { self.head.as_ref() }.map_or(Lane::Pool, Header::lane)
     }
 
     /// True if there are none.
@@ -126,6 +241,18 @@ impl Ready {
         self.head = unsafe { (*h).run.get() };
         self.len -= 1;
         Some(h)
+    }
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Ready::new()
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ready({})", self.len)
     }
 }
 
@@ -244,17 +371,38 @@ impl fmt::Debug for Body {
     }
 }
 
+/// Tasks that were woken together, by lane.
+#[derive(Default)]
+pub(crate) struct Woken {
+    pool: Ready,
+    main: Ready,
+}
+
+impl Woken {
+    /// # Safety
+    /// As for [`Ready::push`].
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        let row = match h.lane() {
+            Lane::Pool => &mut self.pool,
+            Lane::Main => &mut self.main,
+        };
+        // SAFETY: passed on.
+        unsafe { row.push(h) };
+    }
+}
+
 /// Hands a claimed task to its host.
 ///
 /// # Safety
 /// The caller owns the task's next push (H5). It does not touch it after.
 pub(crate) unsafe fn push_claimed(h: &Header) {
-    let mut ready = Ready::empty();
-    // SAFETY: passed on.
+    let mut ready = Ready::new();
+    // SAFETY: passed on; claimed, so it has not ended.
     unsafe {
+        let tree = h.tree();
+        let _held = tree.held();
         ready.push(h);
-        // SAFETY: claimed, so it has not ended.
-        dispatch(h.tree(), ready);
+        hand_over(tree, ready);
     }
 }
 
@@ -262,11 +410,19 @@ pub(crate) unsafe fn push_claimed(h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`], for each of them.
-pub(crate) unsafe fn dispatch(tree: &Shared, mut ready: Ready) {
-    if ready.is_empty() {
-        return;
-    }
+pub(crate) unsafe fn dispatch(tree: &Shared, woken: Woken) {
     let _held = tree.held();
+    for ready in [woken.pool, woken.main] {
+        if !ready.is_empty() {
+            // SAFETY: passed on.
+            unsafe { hand_over(tree, ready) };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`dispatch`].
+unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
     if tree.turns {
         let mut next = ready.head;
         while !next.is_null() {
@@ -324,7 +480,7 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if st.has(state::NOTIFIED) {
         st = h.state.remove(state::NOTIFIED);
     }
-    let millis = tree.millis_at(tree.host.now());
+    let millis = tree.millis_at(tree.host.coarse_now());
     let entered = context::begin_turn(h, own, millis);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {

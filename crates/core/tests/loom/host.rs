@@ -18,7 +18,8 @@ impl Queue {
         let turn = self.0.lock().unwrap().pop_front();
         match turn {
             Some(turn) => {
-                turn.run();
+                let again = turn.run();
+                self.0.lock().unwrap().extend(again);
                 true
             }
             None => false,

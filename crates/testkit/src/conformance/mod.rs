@@ -2,6 +2,7 @@
 //! run on every host. A case is an async function that gets a [`Lab`]; it
 //! asserts, and leaves nothing behind.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kinfolk_core::{Error, Outcome, RingSink, Tree};
@@ -126,12 +127,12 @@ pub fn expect_nothing_left(name: &str, seed: u64, tree: &Tree) {
     );
 }
 
+/// A case that has been given its lab. Boxed, so that a harness is compiled
+/// once and not for every case.
+pub type Case = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Runs one case on the seeded simulation, on every seed.
-pub fn on_sim<F, B>(name: &'static str, case: F)
-where
-    F: Fn(Lab) -> B + Send + 'static,
-    B: Future<Output = ()> + Send + 'static,
-{
+pub fn on_sim(name: &'static str, case: fn(Lab) -> Case) {
     guarded(name, move |watched| {
         for seed in 0..seeds() {
             let fixture = Fixture::new();

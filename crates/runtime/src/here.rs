@@ -1,0 +1,59 @@
+//! The thread-local: whose turns are taken on this thread.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::machine::Machine;
+use crate::main_lane::Own;
+use crate::scheduler::worker::Worker;
+
+/// A thread that takes turns.
+#[derive(Clone, Copy)]
+pub(crate) enum Here {
+    /// None.
+    Elsewhere,
+    /// The main thread, while it turns.
+    Main(*const Machine, *const Own),
+    /// A worker.
+    Worker(*const Machine, *const Worker),
+}
+
+std::thread_local! {
+    static HERE: Cell<Here> = const { Cell::new(Here::Elsewhere) };
+}
+
+/// What this thread is to `machine`.
+pub(crate) enum Local<'a> {
+    Elsewhere,
+    Main(&'a Own),
+    Worker(&'a Worker),
+}
+
+/// Looks up what this thread is to `machine`.
+pub(crate) fn local(machine: &Machine) -> Local<'_> {
+    match HERE.get() {
+        // SAFETY: set by `enter` on this thread, whose guard lives further down
+        // our stack, as does what it points to.
+        Here::Main(of, own) if ptr::eq(of, machine) => Local::Main(unsafe { &*own }),
+        // SAFETY: as above.
+        Here::Worker(of, worker) if ptr::eq(of, machine) => Local::Worker(unsafe { &*worker }),
+        _ => Local::Elsewhere,
+    }
+}
+
+/// Puts back what was there before.
+pub(crate) struct Entered(Here);
+
+/// From here to the drop of the answer, this thread is `here`.
+///
+/// # Safety
+/// What `here` points to outlives the answer.
+pub(crate) unsafe fn enter(here: Here) -> Entered {
+    Entered(HERE.replace(here))
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        HERE.set(self.0);
+    }
+}

@@ -1,0 +1,29 @@
+//! The native runtime of Kinfolk: a work-stealing scheduler with lanes, timers
+//! and host loops.
+//!
+//! Programs use this crate through the facade, `kinfolk`.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `runtime` | the owner on its main thread, and handles for the others |
+//! | `machine` | what all threads share; the host that the model sees |
+//! | `main_lane` | the main thread's queues, and how it is woken |
+//! | `scheduler` | workers, their rings, the injector, who sleeps |
+//! | `timers` | one queue, and who keeps it |
+//! | `busy` | with virtual time: whether anything is on its way |
+//! | `here` | the thread-local: whose turns are taken on this thread |
+//! | `coarse` | a cheap clock |
+//! | `sync` | the one switch between std and loom |
+
+mod busy;
+mod coarse;
+mod here;
+mod machine;
+mod main_lane;
+mod runtime;
+mod scheduler;
+mod sync;
+mod timers;
+
+pub use main_lane::{Cause, WakeHook};
+pub use runtime::{Builder, Handle, Runtime};

@@ -1,0 +1,235 @@
+//! What all threads of a runtime share, and the host that the model sees.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::Instant;
+
+use kinfolk_core::Clock;
+use kinfolk_core::host::{Host, Lane, Ready, TimerKey, Turn};
+
+use crate::busy::Busy;
+use crate::coarse::CoarseClock;
+use crate::here::{self, Local};
+use crate::main_lane::{Cause, MainThread, WakeHook};
+use crate::scheduler::idle::Idle;
+use crate::scheduler::injector::Injector;
+use crate::scheduler::worker::Neighbour;
+use crate::timers::{Tell, Timers};
+
+/// The main thread, as the keeper of the timers.
+pub(crate) const MAIN: usize = usize::MAX;
+
+pub(crate) struct Machine {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// None with virtual time.
+    coarse: Option<CoarseClock>,
+    pub(crate) main: MainThread,
+    pub(crate) injector: Injector,
+    pub(crate) workers: Box<[Neighbour]>,
+    pub(crate) idle: Idle,
+    pub(crate) timers: Timers,
+    pub(crate) busy: Busy,
+    stopping: AtomicBool,
+}
+
+impl Machine {
+    pub(crate) fn new(workers: usize, clock: Arc<dyn Clock>, hook: Option<WakeHook>) -> Machine {
+        Machine {
+            coarse: (!clock.is_virtual()).then(CoarseClock::new),
+            main: MainThread::new(hook),
+            injector: Injector::default(),
+            workers: (0..workers).map(|_| Neighbour::new()).collect(),
+            idle: Idle::new(workers),
+            timers: Timers::default(),
+            busy: Busy::new(clock.is_virtual()),
+            stopping: AtomicBool::new(false),
+            clock,
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Tells every worker to go home.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for worker in &self.workers {
+            worker.unpark();
+        }
+    }
+
+    /// Puts turns where every worker looks. They are counted as busy already.
+    pub(crate) fn inject_counted(&self, row: Ready) {
+        self.injector.push(row);
+        if self.workers.is_empty() {
+            self.main.tell(self, Cause::Task);
+        } else if let Some(n) = self.idle.wake_one(self.timers.keeper()) {
+            self.workers[n].unpark();
+        }
+    }
+
+    fn push_main(&self, row: Ready) {
+        if self.main.inbox.push(row) {
+            self.main.tell(self, Cause::Task);
+        }
+    }
+
+    /// One turn, or the main thread's look round, is over. With virtual time,
+    /// when that was the last, the clock jumps.
+    pub(crate) fn rested(&self) {
+        if self.busy.done() {
+            self.when_idle();
+        }
+    }
+
+    /// With virtual time: lets the clock jump while everything is blocked.
+    pub(crate) fn when_idle(&self) {
+        self.busy.when_idle(|| {
+            let moved = self.clock.idle(self.timers.next_at());
+            self.timers.fire(self.clock.now());
+            moved
+        });
+    }
+
+    /// Wakes whoever's time has come; how many.
+    pub(crate) fn fire_due(&self) -> usize {
+        if self.busy.counts() {
+            // The clock stands still while somebody runs, and fires when it
+            // moves.
+            return 0;
+        }
+        match self.timers.next_at() {
+            Some(at) => {
+                let now = self.clock.now();
+                if at <= now { self.timers.fire(now) } else { 0 }
+            }
+            None => 0,
+        }
+    }
+
+    /// Until when worker `n` may sleep, if it is the one to keep the timers.
+    pub(crate) fn keeps(&self, n: usize) -> Option<Instant> {
+        if self.busy.counts() {
+            return None;
+        }
+        self.timers.keep(n)
+    }
+
+    /// The same for the main thread, which keeps them if there are no workers.
+    pub(crate) fn main_keeps(&self) -> Option<Instant> {
+        if !self.workers.is_empty() {
+            return None;
+        }
+        self.keeps(MAIN)
+    }
+
+    fn tell_of_timer(&self, tell: Tell) {
+        match tell {
+            Tell::Nobody => {}
+            _ if self.workers.is_empty() => {
+                // On its own thread it looks before it sleeps.
+                if !matches!(here::local(self), Local::Main(_)) {
+                    self.main.tell(self, Cause::Timer);
+                }
+            }
+            Tell::Keeper(n) => self.workers[n].unpark(),
+            Tell::Anybody => {
+                if let Some(n) = self.idle.wake_one(None) {
+                    self.workers[n].unpark();
+                }
+            }
+        }
+    }
+
+    /// New or woken turns of one lane.
+    fn put(&self, row: Ready) {
+        self.busy.add(row.len());
+        let lane = row.lane();
+        match here::local(self) {
+            Local::Main(own) if lane == Lane::Main || self.workers.is_empty() => own.put_row(row),
+            Local::Worker(worker) if lane == Lane::Pool => worker.put_row(row),
+            _ if lane == Lane::Main => self.push_main(row),
+            _ => self.inject_counted(row),
+        }
+    }
+
+    /// One new or woken turn.
+    fn put_one(&self, turn: Turn) {
+        match here::local(self) {
+            Local::Main(own) if turn.lane() == Lane::Main || self.workers.is_empty() => {
+                self.busy.add(1);
+                own.put(turn);
+            }
+            Local::Worker(worker) if turn.lane() == Lane::Pool => {
+                self.busy.add(1);
+                worker.put(turn);
+            }
+            _ => {
+                let mut row = Ready::new();
+                row.push_back(turn);
+                self.put(row);
+            }
+        }
+    }
+}
+
+/// The native runtime, as the model sees it.
+pub(crate) struct Native(pub(crate) Arc<Machine>);
+
+impl Host for Native {
+    fn start(&self, turn: Turn) {
+        self.0.put_one(turn);
+    }
+
+    fn schedule(&self, mut ready: Ready) {
+        if ready.len() == 1
+            && let Some(turn) = ready.next()
+        {
+            return self.0.put_one(turn);
+        }
+        self.0.put(ready);
+    }
+
+    fn has_main_lane(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> Instant {
+        self.0.clock.now()
+    }
+
+    fn coarse_now(&self) -> Instant {
+        match &self.0.coarse {
+            Some(coarse) => coarse.now(),
+            None => self.0.clock.now(),
+        }
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        let (key, tell) = self.0.timers.set(at, waker);
+        if !self.0.busy.counts() {
+            self.0.tell_of_timer(tell);
+        }
+        key
+    }
+
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.0.timers.clear(key)
+    }
+
+    fn virtual_time(&self) -> bool {
+        self.0.clock.is_virtual()
+    }
+}
+
+/// Asks the kernel to wake this thread when its time has come, and not up to
+/// 50 µs later.
+pub(crate) fn precise_timers() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
+    }
+}

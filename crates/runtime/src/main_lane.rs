@@ -1,0 +1,280 @@
+//! The main lane: what the one thread that built the runtime has to turn. With
+//! no workers it turns the pool too.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::thread::Thread;
+
+use kinfolk_core::host::{Lane, Ready, Turn};
+
+use crate::machine::Machine;
+use crate::scheduler::injector::Injector;
+
+/// How many turns what was woken last may take before others have one.
+const STREAK: u32 = 8;
+
+/// How many turns until the inbox is looked at although there is other work.
+const LOOK: u32 = 32;
+
+/// The main thread's own queues. Nobody else touches them.
+pub(crate) struct Own {
+    /// What the last turn woke: it goes first, so that awaiting a child is a
+    /// hand-over.
+    next: Cell<Option<Turn>>,
+    streak: Cell<u32>,
+    ticks: Cell<u32>,
+    main: RefCell<Ready>,
+    /// Pool work, with no workers.
+    pool: RefCell<Ready>,
+}
+
+impl Own {
+    pub(crate) fn new() -> Own {
+        Own {
+            next: Cell::new(None),
+            streak: Cell::new(0),
+            ticks: Cell::new(0),
+            main: RefCell::new(Ready::new()),
+            pool: RefCell::new(Ready::new()),
+        }
+    }
+
+    fn row(&self, lane: Lane) -> &RefCell<Ready> {
+        match lane {
+            Lane::Main => &self.main,
+            _ => &self.pool,
+        }
+    }
+
+    /// Woken or new.
+    pub(crate) fn put(&self, turn: Turn) {
+        if let Some(before) = self.next.replace(Some(turn)) {
+            self.put_back(before);
+        }
+    }
+
+    /// Behind the others.
+    pub(crate) fn put_back(&self, turn: Turn) {
+        self.row(turn.lane()).borrow_mut().push_back(turn);
+    }
+
+    /// Woken together.
+    pub(crate) fn put_row(&self, row: Ready) {
+        self.row(row.lane()).borrow_mut().append(row);
+    }
+
+    /// The next turn. The inbox is looked at when there is nothing else, and
+    /// now and then; the two lanes take turns.
+    pub(crate) fn take(&self, machine: &Machine) -> Option<Turn> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if ticks % LOOK == 0 {
+            self.collect(machine);
+        }
+        if self.streak.get() < STREAK
+            && let Some(turn) = self.next.take()
+        {
+            self.streak.set(self.streak.get() + 1);
+            return Some(turn);
+        }
+        self.streak.set(0);
+        self.take_row(ticks)
+            .or_else(|| self.next.take())
+            .or_else(|| {
+                self.collect(machine);
+                self.take_row(ticks)
+            })
+    }
+
+    fn take_row(&self, ticks: u32) -> Option<Turn> {
+        let (first, second) = match ticks % 2 == 0 {
+            true => (&self.main, &self.pool),
+            false => (&self.pool, &self.main),
+        };
+        let turn = first.borrow_mut().next();
+        turn.or_else(|| second.borrow_mut().next())
+    }
+
+    fn collect(&self, machine: &Machine) {
+        if machine.main.inbox.len() > 0 {
+            let row = machine.main.inbox.take(usize::MAX);
+            self.main.borrow_mut().append(row);
+        }
+        if machine.workers.is_empty() && machine.injector.len() > 0 {
+            let row = machine.injector.take(usize::MAX);
+            self.pool.borrow_mut().append(row);
+        }
+    }
+
+    /// True if nothing is queued here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == (0, 0)
+    }
+
+    /// How many of each lane are queued: main, pool.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        let next = self.next.take();
+        let extra = next.as_ref().map(Turn::lane);
+        self.next.set(next);
+        (
+            self.main.borrow().len() + usize::from(extra == Some(Lane::Main)),
+            self.pool.borrow().len() + usize::from(extra == Some(Lane::Pool)),
+        )
+    }
+}
+
+/// Why the host is asked to pump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A task of the main lane can go on.
+    Task,
+    /// A timer was set that is due before any other.
+    Timer,
+}
+
+/// Told that the main thread has something to do while it is not turning.
+pub type WakeHook = Box<dyn Fn(Cause) + Send + Sync>;
+
+/// The main thread is outside: its host loop calls when it likes.
+const OUTSIDE: u32 = 0;
+/// It turns, and looks at its queues before it sleeps.
+const TURNING: u32 = 1;
+/// It sleeps.
+const PARKED: u32 = 2;
+/// It turns or sleeps, and has been told to look again.
+const TOLD: u32 = 3;
+
+/// What others know of the main thread.
+pub(crate) struct MainThread {
+    pub(crate) inbox: Injector,
+    thread: Thread,
+    state: AtomicU32,
+    hook: Option<WakeHook>,
+}
+
+impl MainThread {
+    pub(crate) fn new(hook: Option<WakeHook>) -> MainThread {
+        MainThread {
+            inbox: Injector::default(),
+            thread: std::thread::current(),
+            state: AtomicU32::new(OUTSIDE),
+            hook,
+        }
+    }
+
+    /// There is something for it to do.
+    pub(crate) fn tell(&self, machine: &Machine, cause: Cause) {
+        if self.state.load(Ordering::SeqCst) == OUTSIDE {
+            // It looks at its queues when it begins to turn.
+            if let Some(hook) = &self.hook {
+                hook(cause);
+            }
+            return;
+        }
+        // Counted before it is told: the clock must not jump in between.
+        machine.busy.add(1);
+        let before = self
+            .state
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
+                (state != OUTSIDE).then_some(TOLD)
+            });
+        match before {
+            // The count is its own from now on.
+            Ok(PARKED) => self.thread.unpark(),
+            Ok(_) => machine.rested(),
+            Err(_) => {
+                machine.rested();
+                if let Some(hook) = &self.hook {
+                    hook(cause);
+                }
+            }
+        }
+    }
+
+    /// The main thread begins to turn.
+    pub(crate) fn begin(&self, machine: &Machine) {
+        machine.busy.add(1);
+        self.state.store(TURNING, Ordering::SeqCst);
+    }
+
+    /// The main thread goes back to its host loop.
+    pub(crate) fn leave(&self, machine: &Machine) {
+        self.state.store(OUTSIDE, Ordering::SeqCst);
+        machine.rested();
+    }
+
+    /// Sleeps until told or until a timer is due, if nothing was told since the
+    /// last look. `empty` looks at the queues once more.
+    pub(crate) fn park(&self, machine: &Machine, empty: impl Fn() -> bool) {
+        let slept = self
+            .state
+            .compare_exchange(TURNING, PARKED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if !slept || !empty() {
+            if self.state.swap(TURNING, Ordering::SeqCst) == TOLD && slept {
+                // Whoever told us counted us once more.
+                machine.rested();
+            }
+            return;
+        }
+        // From here on whoever tells us counts us as busy.
+        machine.rested();
+        // A jump of the clock may have given us work of our own.
+        while self.state.load(Ordering::SeqCst) == PARKED && empty() {
+            match machine.main_keeps() {
+                None => std::thread::park(),
+                Some(until) => {
+                    let wait = until.saturating_duration_since(machine.clock.now());
+                    if wait.is_zero() {
+                        break;
+                    }
+                    std::thread::park_timeout(wait);
+                }
+            }
+        }
+        machine.timers.unkeep(crate::machine::MAIN);
+        if self.state.swap(TURNING, Ordering::SeqCst) == PARKED {
+            machine.busy.add(1);
+        }
+    }
+}
+
+/// The waker of what the main thread polls outside every job.
+pub(crate) struct MainWaker {
+    machine: Weak<Machine>,
+    woken: AtomicU32,
+}
+
+impl MainWaker {
+    /// Woken from the start: it is to be polled once.
+    pub(crate) fn new(machine: &Arc<Machine>) -> Arc<MainWaker> {
+        Arc::new(MainWaker {
+            machine: Arc::downgrade(machine),
+            woken: AtomicU32::new(1),
+        })
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.woken.load(Ordering::Acquire) != 0 && self.woken.swap(0, Ordering::AcqRel) != 0
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(1, Ordering::SeqCst);
+        if let Some(machine) = self.machine.upgrade() {
+            machine.main.tell(&machine, Cause::Task);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Who runs what next, and who sleeps.
+
+pub(crate) mod idle;
+pub(crate) mod injector;
+pub(crate) mod ring;
+pub(crate) mod worker;

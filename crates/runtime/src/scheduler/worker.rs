@@ -1,0 +1,363 @@
+//! A worker: find, run, look after the clock, sleep.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use kinfolk_core::host::{Ready, Turn};
+
+use super::idle::Sleep;
+use super::ring::{Item, Ring};
+use crate::here::{self, Here};
+use crate::machine::Machine;
+use crate::sync::RING;
+
+/// How many turns what was woken last may take before others have one.
+const STREAK: u32 = 8;
+
+/// How many turns until the injector is served although there is own work.
+const INJECTED: u32 = 61;
+
+/// How many turns until the clock is looked at.
+const CLOCK: u32 = 16;
+
+/// What has waited this long in a neighbour's queue is stolen.
+const STALE: Duration = Duration::from_micros(50);
+
+/// How soon the sentinel looks again.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// How often a worker looks round before it sleeps.
+const SPINS: u32 = 200;
+
+/// Woken together up to this many go into the ring; more go to everybody.
+const FEW: usize = 32;
+
+/// What others see of a worker.
+pub(crate) struct Neighbour {
+    ring: Ring,
+    /// What the last turn woke: it goes first, so that awaiting a child is a
+    /// hand-over. Others may take it if the turn lasts.
+    next: AtomicPtr<()>,
+    /// Turns begun. Written by the worker only.
+    turns: AtomicU32,
+    thread: std::sync::OnceLock<Thread>,
+}
+
+impl Neighbour {
+    pub(crate) fn new() -> Neighbour {
+        Neighbour {
+            ring: Ring::new(),
+            next: AtomicPtr::new(ptr::null_mut()),
+            turns: AtomicU32::new(0),
+            thread: std::sync::OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn take_next(&self) -> Option<Turn> {
+        if self.next.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        NonNull::new(self.next.swap(ptr::null_mut(), Ordering::AcqRel)).map(turn)
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        drop(self.take_next());
+        while let Some(item) = self.ring.pop() {
+            drop(turn(item));
+        }
+    }
+}
+
+fn turn(item: Item) -> Turn {
+    // SAFETY: everything in rings and slots came from `into_raw`, and each
+    // comes out once (R2, a swap).
+    unsafe { Turn::from_raw(item) }
+}
+
+/// What a worker remembers of a neighbour since it last looked.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Instant,
+    tail: u64,
+    next: usize,
+    turns: u32,
+}
+
+/// A worker's private part.
+pub(crate) struct Worker {
+    machine: Arc<Machine>,
+    n: usize,
+    ticks: Cell<u32>,
+    streak: Cell<u32>,
+    seen: RefCell<Vec<Option<Seen>>>,
+}
+
+impl Worker {
+    pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Worker {
+        let workers = machine.workers.len();
+        Worker {
+            machine,
+            n,
+            ticks: Cell::new(0),
+            streak: Cell::new(0),
+            seen: RefCell::new(vec![None; workers]),
+        }
+    }
+
+    fn own(&self) -> &Neighbour {
+        &self.machine.workers[self.n]
+    }
+
+    /// The life of the worker, on its thread.
+    pub(crate) fn run(self) {
+        // SAFETY: `self` and the machine live until the end of this function.
+        let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
+        // Before it can sleep, so whoever wakes it finds it.
+        let _ = self.own().thread.set(std::thread::current());
+        crate::machine::precise_timers();
+        while !self.machine.is_stopping() {
+            match self.find() {
+                Some(turn) => self.take(turn),
+                None => self.sleep(),
+            }
+        }
+    }
+
+    fn take(&self, turn: Turn) {
+        let turns = &self.own().turns;
+        turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if let Some(again) = turn.run() {
+            self.machine.busy.add(1);
+            self.put_back(again);
+        }
+        self.machine.rested();
+    }
+
+    fn find(&self) -> Option<Turn> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if ticks % CLOCK == 0 {
+            self.machine.fire_due();
+        }
+        if ticks % INJECTED == 0
+            && let Some(turn) = self.injected()
+        {
+            return Some(turn);
+        }
+        self.handed_over()
+            .or_else(|| self.own().ring.pop().map(turn))
+            .or_else(|| self.own().take_next())
+            .or_else(|| self.injected())
+    }
+
+    /// What the last turn woke, unless that has gone on for long.
+    fn handed_over(&self) -> Option<Turn> {
+        if self.streak.get() >= STREAK {
+            self.streak.set(0);
+            return None;
+        }
+        let next = self.own().take_next();
+        let streak = if next.is_some() {
+            self.streak.get() + 1
+        } else {
+            0
+        };
+        self.streak.set(streak);
+        next
+    }
+
+    /// A fair share of what lies where everybody looks.
+    fn injected(&self) -> Option<Turn> {
+        let there = self.machine.injector.len();
+        if there == 0 {
+            return None;
+        }
+        let share = (there / self.machine.workers.len() + 1).min(RING / 2);
+        let mut row = self.machine.injector.take(share);
+        let first = row.next();
+        for turn in row {
+            self.put_back(turn);
+        }
+        first
+    }
+
+    /// Woken or new: it goes next.
+    pub(crate) fn put(&self, new: Turn) {
+        let before = self
+            .own()
+            .next
+            .swap(new.into_raw().as_ptr(), Ordering::AcqRel);
+        if let Some(before) = NonNull::new(before) {
+            self.put_back(turn(before));
+        }
+    }
+
+    /// Behind the others.
+    pub(crate) fn put_back(&self, turn: Turn) {
+        if let Err(item) = self.own().ring.push(turn.into_raw()) {
+            self.overflow(item);
+        }
+        if let Some(n) = self.machine.idle.wake_sentinel() {
+            self.machine.workers[n].unpark();
+        }
+    }
+
+    /// The ring is full: half of it goes where everybody looks.
+    fn overflow(&self, item: Item) {
+        let mut row = Ready::new();
+        self.own()
+            .ring
+            .steal(u64::MAX, |stolen| row.push_back(turn(stolen)));
+        row.push_back(turn(item));
+        self.machine.inject_counted(row);
+    }
+
+    /// Woken together.
+    pub(crate) fn put_row(&self, row: Ready) {
+        if row.len() > FEW {
+            return self.machine.inject_counted(row);
+        }
+        for turn in row {
+            self.put_back(turn);
+        }
+    }
+
+    /// Takes what has waited for long in a neighbour's queue. `put_back`
+    /// leaves the rest of it in our own.
+    fn steal(&self) -> bool {
+        let mut found = false;
+        let now = Instant::now();
+        for n in 0..self.machine.workers.len() {
+            if n == self.n {
+                continue;
+            }
+            let neighbour = &self.machine.workers[n];
+            let (head, tail) = neighbour.ring.span();
+            let next = neighbour.next.load(Ordering::Relaxed);
+            let turns = neighbour.turns.load(Ordering::Relaxed);
+            let fresh = Seen {
+                at: now,
+                tail,
+                next: next.addr(),
+                turns,
+            };
+            let mut seen = self.seen.borrow_mut();
+            let Some(before) = seen[n] else {
+                seen[n] = (head != tail || !next.is_null()).then_some(fresh);
+                continue;
+            };
+            let waits = head < before.tail;
+            let held = !next.is_null() && next.addr() == before.next && turns == before.turns;
+            if !waits && !held {
+                seen[n] = (head != tail || !next.is_null()).then_some(fresh);
+                continue;
+            }
+            if now - before.at < STALE {
+                continue;
+            }
+            seen[n] = None;
+            drop(seen);
+            if waits {
+                neighbour
+                    .ring
+                    .steal(before.tail, |item| self.steal_one(item, &mut found));
+            }
+            if held
+                && let Ok(item) = neighbour.next.compare_exchange(
+                    next,
+                    ptr::null_mut(),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+            {
+                // Whatever it is now: it is ours.
+                if let Some(item) = NonNull::new(item) {
+                    self.steal_one(item, &mut found);
+                }
+            }
+            if found {
+                return true;
+            }
+        }
+        found
+    }
+
+    fn steal_one(&self, item: Item, found: &mut bool) {
+        *found = true;
+        // There is room: our ring is empty when we steal.
+        if let Err(item) = self.own().ring.push(item) {
+            self.overflow(item);
+        }
+    }
+
+    /// Nothing to do: looks round for a moment, then sleeps until there is.
+    fn sleep(&self) {
+        for _ in 0..SPINS {
+            if self.machine.injector.len() > 0 || self.machine.is_stopping() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let idle = &self.machine.idle;
+        if self.steal() {
+            // There may be more than we can do soon.
+            if let Some(n) = idle.wake_sentinel() {
+                self.machine.workers[n].unpark();
+            }
+            return;
+        }
+        let mut how = idle.lie_down(self.n);
+        loop {
+            let found = self.machine.injector.len() > 0
+                || self.machine.is_stopping()
+                || self.machine.fire_due() > 0
+                || (how == Sleep::Sentinel && self.steal());
+            if found {
+                break;
+            }
+            let keeps = self.machine.keeps(self.n);
+            let wait = match how {
+                Sleep::ForGood => None,
+                Sleep::Sentinel => Some(self.moment()),
+            };
+            let due = keeps.map(|until| until.saturating_duration_since(self.machine.clock.now()));
+            match (wait, due) {
+                (None, None) => std::thread::park(),
+                (Some(wait), None) | (None, Some(wait)) => std::thread::park_timeout(wait),
+                (Some(wait), Some(due)) => std::thread::park_timeout(wait.min(due)),
+            }
+            if keeps.is_some() {
+                self.machine.timers.unkeep(self.n);
+            }
+            match idle.looked(self.n) {
+                Some(next) => how = next,
+                // Somebody has woken us, and counted us as awake.
+                None => return,
+            }
+        }
+        if let Some(n) = idle.stay_up(self.n) {
+            self.machine.workers[n].unpark();
+        }
+    }
+
+    /// How soon to look again: sooner if something may be getting old.
+    fn moment(&self) -> Duration {
+        match self.seen.borrow().iter().any(Option::is_some) {
+            true => STALE,
+            false => MOMENT,
+        }
+    }
+}
