@@ -19,11 +19,13 @@
 //! | `time` | sleeping and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
+//! | `frame`, `world` | for hosts that own the main loop |
 //! | `host` | what the model needs from an executor |
 
 mod cancel;
 mod context;
 mod error;
+mod frame;
 pub mod host;
 mod job;
 mod observe;
@@ -33,6 +35,7 @@ mod task;
 mod time;
 mod tree;
 mod unwind;
+mod world;
 
 pub use cancel::guard::{IgnoreCancellation, IgnoreGuard, ignore_cancellation};
 pub use cancel::hook::{HookGuard, on_cancel, on_cancel_or_end};
@@ -43,6 +46,7 @@ pub use cancel::point::{
 pub use cancel::reason::{Reason, ReasonKind};
 pub use cancel::wait::WaitKind;
 pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
+pub use frame::{Budget, NextPump, Pumped, next_pump};
 pub use job::id::JobId;
 pub use job::inline::{Inline, Just, Open, WithScope};
 pub use job::kind::JobKind;
@@ -61,3 +65,4 @@ pub use shutdown::{FORCE, Shutdown, ShutdownReport};
 pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};
+pub use world::with_world;

@@ -13,6 +13,7 @@ use crate::cancel::sweep::Sweeper;
 use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::Error;
+use crate::frame::Frames;
 use crate::host::Host;
 use crate::job::end;
 use crate::job::header::{Birth, Header, JobRef};
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
     forced_hook: Option<ForcedHook>,
     root: AtomicPtr<Header>,
+    pub(crate) frames: Frames,
     /// The thread that made the tree, and turns its main lane.
     main_thread: u64,
 }
@@ -261,6 +263,7 @@ impl Tree {
             forced: Mutex::new(Vec::new()),
             forced_hook: options.forced_hook,
             root: AtomicPtr::new(ptr::null_mut()),
+            frames: Frames::default(),
             main_thread: context::thread(),
         });
         let free = (0..MOST_TREES as u16).find(|index| {
@@ -348,6 +351,17 @@ impl Tree {
     /// The tree as plain data.
     pub fn snapshot(&self) -> crate::job::TreeSnapshot {
         snapshot::take(&self.0)
+    }
+
+    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
+    pub fn begin_frame(&self) {
+        self.0.begin_frame();
+    }
+
+    /// Lends `world` to tasks of the main lane while `pump` runs on this
+    /// thread; see [`with_world`](crate::with_world).
+    pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
+        crate::world::lend(self.0.serial, world, pump)
     }
 
     /// Evidence that this is the thread that made the tree; none on another.

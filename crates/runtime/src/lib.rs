@@ -26,4 +26,4 @@ mod sync;
 mod timers;
 
 pub use main_lane::{Cause, WakeHook};
-pub use runtime::{Builder, Handle, Runtime};
+pub use runtime::{BlockingScope, Builder, Handle, Runtime};

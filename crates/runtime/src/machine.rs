@@ -76,6 +76,11 @@ impl Machine {
         }
     }
 
+    /// Nothing lies where only the main thread looks.
+    pub(crate) fn nothing_for_main(&self) -> bool {
+        self.main.inbox.len() == 0 && (!self.workers.is_empty() || self.injector.len() == 0)
+    }
+
     /// One turn, or the main thread's look round, is over. With virtual time,
     /// when that was the last, the clock jumps.
     pub(crate) fn rested(&self) {

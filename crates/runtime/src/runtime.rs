@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, IntoOutcome, Job, OnMain,
-    Outcome, Patience, ReasonKind, Result, Scope, ShutdownReport, Sink, SystemClock, Tree,
-    TreeOptions, TreeSnapshot,
+    Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, IntoOutcome, Job,
+    OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope, ShutdownReport,
+    Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
 };
 
 use crate::here::{self, Here, Local};
@@ -313,10 +313,7 @@ impl Runtime {
                 continue;
             }
             machine.main.park(machine, || {
-                !woken.is_woken()
-                    && self.own.is_empty()
-                    && machine.main.inbox.len() == 0
-                    && (!machine.workers.is_empty() || machine.injector.len() == 0)
+                !woken.is_woken() && self.own.is_empty() && machine.nothing_for_main()
             });
         }
     }
@@ -359,6 +356,104 @@ impl Runtime {
                 Err(Error::msg(format!("main was cancelled: {reason}")))
             }
             Err(cancelled) => Err(cancelled.into()),
+        }
+    }
+
+    /// One frame of a host that owns the main loop: fires due timers and takes
+    /// turns of the main lane, within `budget`. Never waits. With no workers
+    /// the pool is turned too.
+    ///
+    /// # Errors
+    /// If called inside a job.
+    pub fn pump(&self, budget: Budget) -> Result<Pumped> {
+        let turning = self.begin("pump")?;
+        self.handle.tree.begin_frame();
+        let machine = self.machine();
+        let fired = machine.fire_due();
+        let began = Instant::now();
+        let mut ran = 0;
+        let spent = |ran: usize| match budget {
+            Budget::Turns(most) => ran >= most,
+            Budget::Time(limit) => ran > 0 && began.elapsed() >= limit,
+            _ => true,
+        };
+        while !spent(ran) && self.turn_once() {
+            ran += 1;
+        }
+        drop(turning);
+        // Looked at from outside: what comes from now on calls the hook.
+        let more = !self.own.is_empty() || !machine.nothing_for_main();
+        Ok(Pumped::new(ran, fired, self.next_deadline(), more))
+    }
+
+    /// As [`pump`](Runtime::pump), and lends `world` to the tasks of the main
+    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
+    ///
+    /// # Errors
+    /// If called inside a job.
+    pub fn pump_with<W: 'static>(&self, world: &mut W, budget: Budget) -> Result<Pumped> {
+        self.handle.tree.lend(world, || self.pump(budget))
+    }
+
+    /// When the next timer is due: how long a host loop may sleep, if nothing
+    /// else wakes it.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.machine().timers.next_at()
+    }
+
+    /// Runs `body` on this thread and lets it spawn children onto the pool that
+    /// borrow from its surroundings. Returns when all of them have ended: that
+    /// is why they may borrow. The main lane is turned while it waits.
+    ///
+    /// ```
+    /// use kinfolk_runtime::Runtime;
+    ///
+    /// let rt = Runtime::new()?;
+    /// let words = vec![String::from("no"), String::from("task")];
+    /// let lengths = rt.scope_blocking(|s| {
+    ///     let tasks: Vec<_> = words.iter().map(|w| s.spawn(async { w.len() })).collect();
+    ///     tasks.into_iter().map(|task| s.wait(task)).sum::<kinfolk_core::Result<usize>>()
+    /// })??;
+    /// assert_eq!(lengths, 6);
+    /// # Ok::<_, kinfolk_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If called inside a job; and the failure of a child nobody waited for,
+    /// which cancels the others.
+    #[track_caller]
+    pub fn scope_blocking<'env, T>(
+        &'env self,
+        body: impl for<'scope> FnOnce(&'scope BlockingScope<'scope, 'env>) -> T,
+    ) -> Result<T> {
+        // Checked before anything borrows.
+        drop(self.begin("scope_blocking")?);
+        let open = Arc::new(Open::default());
+        let task = self
+            .handle
+            .scope()
+            .task("scope_blocking")
+            .spawn(Opened(open.clone()).or_cancel());
+        let scope = BlockingScope {
+            rt: self,
+            scope: Scope::of_job(&task.job()),
+            borrows: PhantomData,
+        };
+        // From here on the children must be gone before we are, come what may.
+        let abort = Abort;
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
+        if answer.is_err() {
+            task.cancel("the body of scope_blocking panicked");
+        }
+        open.close();
+        let outcome = self.wait_for(task.outcome());
+        std::mem::forget(abort);
+        match answer {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(answer) => match outcome?? {
+                Outcome::Failed(error) => Err(error),
+                Outcome::Completed(_) | Outcome::Cancelled { .. } => Ok(answer),
+            },
         }
     }
 
@@ -411,6 +506,83 @@ impl Runtime {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// What children of [`Runtime::scope_blocking`] are spawned with.
+pub struct BlockingScope<'scope, 'env: 'scope> {
+    rt: &'env Runtime,
+    scope: Scope,
+    /// Neither may shrink nor grow, as with std's scoped threads.
+    borrows: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
+}
+
+impl<'scope> BlockingScope<'scope, '_> {
+    /// Spawns a child onto the pool; it may borrow what outlives the scope.
+    #[track_caller]
+    pub fn spawn<F>(&'scope self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'scope,
+    {
+        let spawner = self.scope.on(Pool);
+        // SAFETY: it is Send. It outlives 'scope, and `scope_blocking` does not
+        // return before the job has ended; nor does its value outlive 'scope.
+        unsafe { spawner.spawn_unchecked(future) }
+    }
+
+    /// Waits for a child, turning the main lane meanwhile.
+    ///
+    /// # Errors
+    /// As awaiting the task.
+    pub fn wait<T>(&self, task: Task<T>) -> Result<T> {
+        self.rt.wait_for(task)?
+    }
+
+    /// The scope, for children that borrow nothing.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+impl fmt::Debug for BlockingScope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingScope")
+    }
+}
+
+/// Whether a blocking scope's body still runs.
+#[derive(Default)]
+struct Open(Mutex<(bool, Option<Waker>)>);
+
+impl Open {
+    fn close(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.0 = true;
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Done when the scope is closed.
+struct Opened(Arc<Open>);
+
+impl Future for Opened {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let new = cx.waker().clone();
+        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Poll::Ready(());
+        }
+        let old = state.1.replace(new);
+        drop(state);
+        drop(old);
+        Poll::Pending
     }
 }
 

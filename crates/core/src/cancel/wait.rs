@@ -34,6 +34,8 @@ pub enum WaitKind {
     OrCancel = 6,
     /// `park`: nothing but a cancel ends it.
     Park = 7,
+    /// The next frame.
+    Pump = 8,
 }
 
 impl WaitKind {
@@ -46,6 +48,7 @@ impl WaitKind {
             5 => WaitKind::Children,
             6 => WaitKind::OrCancel,
             7 => WaitKind::Park,
+            8 => WaitKind::Pump,
             _ => WaitKind::Foreign,
         }
     }
@@ -62,6 +65,7 @@ impl fmt::Display for WaitKind {
             WaitKind::Children => "children",
             WaitKind::OrCancel => "or_cancel",
             WaitKind::Park => "park",
+            WaitKind::Pump => "the next pump",
         })
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct List<T> {
     free: u32,
     len: u32,
     turn: u32,
+    /// Its memory stays when it is empty: it fills again at once.
+    stays: bool,
 }
 
 impl<T> Default for List<T> {
@@ -38,11 +40,20 @@ impl<T> Default for List<T> {
             free: NONE,
             len: 0,
             turn: 0,
+            stays: false,
         }
     }
 }
 
 impl<T> List<T> {
+    /// A list that keeps its memory.
+    pub(crate) fn that_stays() -> List<T> {
+        List {
+            stays: true,
+            ..List::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -106,7 +117,7 @@ impl<T> List<T> {
             next => self.entries[next as usize].prev = prev,
         }
         self.len -= 1;
-        if self.len == 0 && self.entries.capacity() > 64 {
+        if self.len == 0 && self.entries.capacity() > 64 && !self.stays {
             // Keep `turn`, so that keys of before stay stale.
             self.entries = Vec::new();
             self.free = NONE;

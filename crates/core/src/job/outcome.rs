@@ -125,6 +125,7 @@ success!(
     std::time::Duration,
     std::time::Instant,
     std::time::SystemTime,
+    std::thread::ThreadId,
     std::path::PathBuf,
     std::ffi::OsString,
     std::net::IpAddr,

@@ -1,0 +1,774 @@
+//! The native runtime: what the conformance suite cannot ask of every host.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use kinfolk_core::{
+    Budget, Error, ErrorKind, Main, Pool, Result, checkpoint, next_pump, on, park, scope, shield,
+    sleep, spawn, with_world, yield_now,
+};
+use kinfolk_runtime::{Cause, Runtime};
+use kinfolk_testkit::{Gate, guarded};
+
+fn rt(workers: usize) -> Runtime {
+    Runtime::builder()
+        .workers(workers)
+        .on_forced(Box::new(|_| {}))
+        .build()
+        .expect("a runtime")
+}
+
+fn here() -> ThreadId {
+    thread::current().id()
+}
+
+/// Remembers where it was dropped.
+struct DropsAt(Arc<Mutex<Option<ThreadId>>>);
+
+impl kinfolk_core::Success for DropsAt {}
+
+impl Drop for DropsAt {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() = Some(here());
+    }
+}
+
+#[test]
+fn block_on_gives_the_value_the_error_and_the_panic() {
+    guarded("block_on", |_| {
+        for workers in [0, 2] {
+            let rt = rt(workers);
+            let text = String::from("borrowed");
+            assert_eq!(rt.block_on(async { text.len() }).unwrap(), 8);
+            let failed = rt.block_on(async { Err::<(), _>(Error::msg("no")) });
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::Failed);
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                rt.block_on(async {
+                    if true {
+                        panic!("out of the body")
+                    }
+                })
+            }));
+            assert_eq!(
+                panicked.unwrap_err().downcast_ref::<&str>(),
+                Some(&"out of the body")
+            );
+            assert_eq!(rt.counters().living(), 1, "{}", rt.snapshot());
+        }
+    });
+}
+
+#[test]
+fn block_on_inside_a_job_is_an_error() {
+    guarded("nested block_on", |_| {
+        for workers in [0, 1] {
+            let outer = rt(workers);
+            let said = outer
+                .block_on(async {
+                    let inner = rt(0);
+                    inner.block_on(async { 1 }).unwrap_err().to_string()
+                })
+                .unwrap();
+            assert!(said.contains("inside a job"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn several_runtimes_in_one_process_await_each_other() {
+    guarded("several runtimes", |_| {
+        let a = rt(1);
+        let b = rt(1);
+        let task = a.scope().spawn(async { 7 });
+        assert_eq!(b.block_on(task).unwrap(), 7);
+    });
+}
+
+#[test]
+fn lane_1_each_lane_has_its_thread() {
+    guarded("lanes", |_| {
+        let rt = rt(2);
+        let main = here();
+        rt.block_on(async move {
+            assert_eq!(here(), main);
+            let pool = spawn(async move {
+                let before = here();
+                assert_ne!(before, main);
+                // A hop to the main thread and back.
+                let there = on(Main, async { here() }).await?;
+                assert_eq!(there, main);
+                assert_ne!(here(), main);
+                Ok::<_, Error>(())
+            });
+            pool.await?;
+            assert_eq!(here(), main, "the awaiter goes on on its own lane");
+            assert_ne!(on(Pool, async { here() }).await?, main);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn lane_1_what_is_not_send_stays_on_the_main_thread() {
+    guarded("not send", |_| {
+        let rt = rt(2);
+        let main = here();
+        rt.block_on(async move {
+            let shared = Rc::new(Cell::new(0));
+            let token = Main::here().expect("block_on runs on the main thread");
+            let adds = {
+                let shared = shared.clone();
+                on(token, async move {
+                    for _ in 0..3 {
+                        yield_now().await?;
+                        shared.set(shared.get() + 1);
+                    }
+                    Ok::<_, Error>(shared)
+                })
+            };
+            assert!(Rc::ptr_eq(&adds.await?, &shared));
+            assert_eq!(shared.get(), 3);
+            // From a worker: a closure that makes it there.
+            let made = spawn(async move {
+                assert!(Main::here().is_none(), "a worker is not the main thread");
+                kinfolk_core::Scope::current()
+                    .unwrap()
+                    .on(Main)
+                    .spawn_with(move || {
+                        let local = Rc::new(here());
+                        async move {
+                            yield_now().await?;
+                            Ok::<_, Error>(*local)
+                        }
+                    })
+                    .await
+            });
+            assert_eq!(made.await?, main);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn lane_1_a_future_that_stays_is_refused_elsewhere() {
+    guarded("refused elsewhere", |_| {
+        let a = rt(0);
+        let (send, receive) = mpsc::channel();
+        let (done, wait) = mpsc::channel::<()>();
+        let other = thread::spawn(move || {
+            let b = rt(0);
+            send.send(b.handle().scope()).unwrap();
+            wait.recv().unwrap();
+        });
+        let elsewhere = receive.recv().unwrap();
+        let rc = Rc::new(1);
+        let task = elsewhere.on(a.on_main()).spawn(async move { *rc });
+        let said = a.block_on(task).unwrap_err().to_string();
+        assert!(said.contains("main thread of its runtime"), "{said}");
+        done.send(()).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn case_o01_a_main_job_is_polled_and_dropped_on_the_main_thread() {
+    guarded("o01", |_| {
+        let rt = rt(2);
+        let main = here();
+        let dropped = Arc::new(Mutex::new(None));
+        rt.block_on(async {
+            let guard = DropsAt(dropped.clone());
+            let stuck = on(Main, async move {
+                let _guard = guard;
+                park().await
+            });
+            yield_now().await?;
+            let job = stuck.job();
+            // Cancelled from a worker.
+            spawn(async move { job.cancel("from a worker") }).await?;
+            let ended = stuck.outcome().await?;
+            assert!(ended.is_cancelled());
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        assert_eq!(*dropped.lock().unwrap(), Some(main));
+    });
+}
+
+#[test]
+fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
+    guarded("output on its lane", |_| {
+        let rt = rt(2);
+        let main = here();
+        let dropped = Arc::new(Mutex::new(None));
+        rt.block_on(async {
+            let value = DropsAt(dropped.clone());
+            let (gate, open) = {
+                let gate = Gate::new();
+                (gate.clone(), gate)
+            };
+            let job = kinfolk_core::Scope::current()
+                .unwrap()
+                .on(Main)
+                .launch(async move {
+                    // The last child ends on a worker, after the body.
+                    kinfolk_core::launch(async move { gate.wait().await });
+                    value
+                });
+            yield_now().await?;
+            spawn(async move { open.open() }).await?;
+            let _ = job.join().await?;
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        assert_eq!(*dropped.lock().unwrap(), Some(main));
+    });
+}
+
+#[test]
+fn lane_3_the_main_thread_runs_no_pool_work() {
+    guarded("lane 3", |_| {
+        let rt = rt(1);
+        let main = here();
+        rt.block_on(scope(async |s| {
+            let tasks: Vec<_> = (0..200).map(|_| s.spawn(async { here() })).collect();
+            for task in tasks {
+                assert_ne!(task.await?, main);
+            }
+            Ok(())
+        }))
+        .unwrap();
+    });
+}
+
+#[test]
+fn lane_4_a_flood_starves_nobody() {
+    guarded("lane 4", |_| {
+        for workers in [0, 1, 2] {
+            let rt = rt(workers);
+            let stop = Arc::new(AtomicBool::new(false));
+            rt.block_on(scope(async |s| {
+                // Twice as many floods as workers, on both lanes.
+                for _ in 0..2 * workers.max(1) {
+                    for main in [false, true] {
+                        let stop = stop.clone();
+                        let flood = async move {
+                            while !stop.load(SeqCst) {
+                                yield_now().await?;
+                            }
+                            Ok::<_, Error>(())
+                        };
+                        match main {
+                            true => drop(s.on(Main).launch(flood)),
+                            false => drop(s.launch(flood)),
+                        }
+                    }
+                }
+                // Timers, the pool, and the main lane are all served.
+                sleep(Duration::from_millis(2)).await?;
+                assert_eq!(on(Pool, async { 1 }).await?, 1);
+                assert_eq!(on(Main, async { 2 }).await?, 2);
+                spawn(async { sleep(Duration::from_millis(2)).await }).await?;
+                stop.store(true, SeqCst);
+                Ok(())
+            }))
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn lane_4_what_waits_behind_a_long_turn_is_taken_over() {
+    guarded("taken over", |_| {
+        let rt = rt(2);
+        rt.block_on(on_pool(async {
+            let (said, heard) = mpsc::channel();
+            // One goes into the slot, the others into the ring.
+            for n in 0..3 {
+                let said = said.clone();
+                kinfolk_core::launch(async move { said.send(n).unwrap() });
+            }
+            // A turn that does not return before they have run.
+            let mut got: Vec<_> = (0..3).map(|_| heard.recv().unwrap()).collect();
+            got.sort_unstable();
+            assert_eq!(got, [0, 1, 2]);
+        }))
+        .unwrap();
+    });
+}
+
+async fn on_pool<F>(future: F) -> Result<<F::Output as kinfolk_core::IntoOutcome>::Value>
+where
+    F: Future<Output: kinfolk_core::IntoOutcome<Value: Send>> + Send + 'static,
+{
+    on(Pool, future).await
+}
+
+#[test]
+fn lane_2_a_long_chain_of_awaits_does_not_grow_the_stack() {
+    fn chain(left: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>> + Send>> {
+        Box::pin(async move {
+            match left {
+                0 => Ok(0),
+                _ => Ok(spawn(chain(left - 1)).await? + 1),
+            }
+        })
+    }
+    guarded("long chain", |_| {
+        for workers in [0, 2] {
+            let rt = rt(workers);
+            assert_eq!(rt.block_on(on_pool(chain(100_000))).unwrap(), 100_000);
+        }
+    });
+}
+
+#[test]
+fn host_1_a_pump_keeps_to_its_budget_and_never_waits() {
+    guarded("pump", |_| {
+        let rt = rt(0);
+        let turns = Rc::new(Cell::new(0));
+        let task = {
+            let turns = turns.clone();
+            rt.scope().on(rt.on_main()).spawn(async move {
+                loop {
+                    turns.set(turns.get() + 1);
+                    yield_now().await?;
+                }
+                #[expect(unreachable_code, reason = "names the error type")]
+                Ok::<_, Error>(())
+            })
+        };
+        let pumped = rt.pump(Budget::Turns(10)).unwrap();
+        assert_eq!((pumped.ran, pumped.fired, pumped.more), (10, 0, true));
+        assert_eq!(turns.get(), 10);
+        let began = Instant::now();
+        let pumped = rt.pump(Budget::Time(Duration::from_millis(3))).unwrap();
+        assert!(pumped.ran > 1 && began.elapsed() >= Duration::from_millis(3));
+        task.cancel("enough");
+        while !task.is_ended() {
+            rt.pump(Budget::Turns(1)).unwrap();
+        }
+        let idle = rt.pump(Budget::Turns(1)).unwrap();
+        assert_eq!((idle.ran, idle.more, idle.next_deadline), (0, false, None));
+    });
+}
+
+#[test]
+fn host_1_the_hook_says_why() {
+    guarded("wake hook", |_| {
+        let causes = Arc::new(Mutex::new(Vec::new()));
+        let rt = {
+            let causes = causes.clone();
+            Runtime::builder()
+                .workers(1)
+                .on_wake(move |cause| causes.lock().unwrap().push(cause))
+                .build()
+                .unwrap()
+        };
+        let task = rt.scope().on(Main).spawn(async { 5 });
+        assert_eq!(*causes.lock().unwrap(), [Cause::Task]);
+        rt.pump(Budget::Turns(5)).unwrap();
+        assert!(task.is_ended());
+        assert_eq!(rt.wait_for(task).unwrap().unwrap(), 5);
+
+        let causes = Arc::new(Mutex::new(Vec::new()));
+        let rt = {
+            let causes = causes.clone();
+            Runtime::builder()
+                .workers(0)
+                .on_wake(move |cause| causes.lock().unwrap().push(cause))
+                .build()
+                .unwrap()
+        };
+        let at = Instant::now() + Duration::from_millis(1);
+        let _sleeper = rt.scope().on(Main).spawn(kinfolk_core::sleep_until(at));
+        rt.pump(Budget::Turns(5)).unwrap();
+        assert_eq!(rt.next_deadline(), Some(at));
+        // Set by the pump itself: it says so in its answer, not by the hook.
+        assert_eq!(*causes.lock().unwrap(), [Cause::Task]);
+        let mut fired = 0;
+        while fired == 0 {
+            fired = rt.pump(Budget::Turns(5)).unwrap().fired;
+        }
+        assert_eq!(fired, 1);
+    });
+}
+
+#[test]
+fn host_1_next_pump_is_the_next_frame_and_never_this_one() {
+    guarded("next_pump", |_| {
+        for workers in [0, 2] {
+            let rt = rt(workers);
+            let frames = Rc::new(RefCell::new(Vec::new()));
+            let frame = Rc::new(Cell::new(0));
+            let task = {
+                let (frames, frame) = (frames.clone(), frame.clone());
+                rt.scope().on(rt.on_main()).spawn(async move {
+                    for _ in 0..4 {
+                        next_pump().await?;
+                        frames.borrow_mut().push(frame.get());
+                    }
+                    Ok::<_, Error>(())
+                })
+            };
+            for n in 1..=5 {
+                frame.set(n);
+                rt.pump(Budget::Turns(100)).unwrap();
+            }
+            assert_eq!(*frames.borrow(), [2, 3, 4, 5]);
+            assert!(task.is_ended());
+        }
+    });
+}
+
+#[test]
+fn host_1_next_pump_is_a_point_and_leaves_nothing() {
+    guarded("next_pump cancelled", |_| {
+        let rt = rt(0);
+        let task = rt.scope().on(Main).spawn(async { next_pump().await });
+        rt.pump(Budget::Turns(5)).unwrap();
+        task.cancel("no more frames");
+        let ended = rt.wait_for(task.outcome()).unwrap().unwrap();
+        assert!(ended.is_cancelled());
+        assert_eq!(rt.pump(Budget::Turns(5)).unwrap().ran, 0);
+    });
+}
+
+#[derive(Default)]
+struct World {
+    score: u32,
+}
+
+#[test]
+fn host_1_main_tasks_reach_the_hosts_state_while_it_pumps() {
+    guarded("world", |_| {
+        let rt = rt(0);
+        let mut world = World::default();
+        let task = rt.scope().on(Main).spawn(async {
+            let first = with_world(|world: &mut World| {
+                world.score += 1;
+                let nested = with_world(|_: &mut World| ()).unwrap_err().to_string();
+                assert!(nested.contains("in use"), "{nested}");
+                world.score
+            })?;
+            let wrong = with_world(|_: &mut String| ()).unwrap_err().to_string();
+            assert!(
+                wrong.contains("lends a") && wrong.contains("World"),
+                "{wrong}"
+            );
+            next_pump().await?;
+            let outside = with_world(|_: &mut World| ()).unwrap_err().to_string();
+            assert!(outside.contains("pump_with"), "{outside}");
+            next_pump().await?;
+            with_world(|world: &mut World| world.score += 10)?;
+            let off = spawn(async { with_world(|_: &mut World| ()).unwrap_err().to_string() });
+            let off = off.await?;
+            assert!(off.contains("off the main lane"), "{off}");
+            Ok::<_, Error>(first)
+        });
+        rt.pump_with(&mut world, Budget::Turns(10)).unwrap();
+        assert_eq!(world.score, 1);
+        rt.pump(Budget::Turns(10)).unwrap();
+        rt.pump_with(&mut world, Budget::Turns(10)).unwrap();
+        assert_eq!(world.score, 11);
+        assert_eq!(rt.wait_for(task).unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn handle_8_children_of_a_blocking_scope_borrow() {
+    guarded("scope_blocking", |_| {
+        for workers in [0, 2] {
+            let rt = rt(workers);
+            let numbers: Vec<u64> = (0..1000).collect();
+            let total = AtomicUsize::new(0);
+            let sum = rt
+                .scope_blocking(|s| {
+                    let halves: Vec<_> = numbers
+                        .chunks(500)
+                        .map(|half| {
+                            s.spawn(async {
+                                total.fetch_add(half.len(), SeqCst);
+                                yield_now().await?;
+                                Ok::<_, Error>(half.iter().sum::<u64>())
+                            })
+                        })
+                        .collect();
+                    halves
+                        .into_iter()
+                        .map(|half| s.wait(half))
+                        .sum::<Result<u64>>()
+                })
+                .unwrap()
+                .unwrap();
+            assert_eq!((sum, total.into_inner()), (499_500, 1000));
+            assert_eq!(rt.counters().living(), 1, "{}", rt.snapshot());
+        }
+    });
+}
+
+#[test]
+fn handle_8_a_blocking_scope_waits_for_all_whatever_happens() {
+    guarded("scope_blocking ends", |_| {
+        let rt = rt(2);
+        let ended = AtomicUsize::new(0);
+        struct Ends<'a>(&'a AtomicUsize);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        // A child fails: the others are cancelled.
+        let failed = rt.scope_blocking(|s| {
+            let held = Ends(&ended);
+            let waits = s.spawn(async move {
+                let _held = held;
+                park().await
+            });
+            std::mem::forget(waits);
+            let fails = s.spawn(async { Err::<(), _>(Error::msg("first")) });
+            let _ = fails.into_job();
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "first");
+        assert_eq!(ended.load(SeqCst), 1);
+        // The body panics.
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            rt.scope_blocking(|s| {
+                let held = Ends(&ended);
+                let _ = s
+                    .spawn(async move {
+                        let _held = held;
+                        park().await
+                    })
+                    .into_job();
+                panic!("in the body");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(ended.load(SeqCst), 2);
+        // Inside a job it is an error.
+        let said = rt.block_on(async {
+            let inner = Runtime::builder().workers(0).build()?;
+            inner.scope_blocking(|_| ())
+        });
+        assert!(said.unwrap_err().to_string().contains("inside a job"));
+        assert_eq!(rt.counters().living(), 1, "{}", rt.snapshot());
+    });
+}
+
+#[test]
+fn shutdown_1_every_straggler_is_named() {
+    guarded("stragglers", |_| {
+        let rt = rt(2);
+        let scope = rt.scope();
+        let never = Gate::new();
+        let begun = Arc::new(AtomicUsize::new(0));
+        {
+            let never = never.clone();
+            let begun = begun.clone();
+            scope.task("foreign").launch(async move {
+                begun.fetch_add(1, SeqCst);
+                never.wait().await;
+            });
+        };
+        scope.task("shielded").launch(async move {
+            shield(async {
+                let _ = park().await;
+            })
+            .await
+        });
+        let spin = Arc::new(AtomicBool::new(true));
+        {
+            let (begun, spin) = (begun.clone(), spin.clone());
+            scope.task("spinning").launch(async move {
+                begun.fetch_add(1, SeqCst);
+                while spin.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        // A lease that another thread holds on to.
+        let (give, take) = mpsc::channel();
+        scope.task("leased").launch(async move {
+            give.send(kinfolk_core::Scope::current().unwrap().lease())
+                .unwrap();
+        });
+        let lease = take.recv().unwrap();
+        // All of them have begun.
+        while begun.load(SeqCst) < 2 {
+            thread::yield_now();
+        }
+        let began = Instant::now();
+        let grace = Duration::from_millis(50);
+        let report = rt.shutdown(grace).unwrap();
+        let took = began.elapsed();
+        spin.store(false, SeqCst);
+        let text = report.to_string();
+        for name in ["foreign", "shielded", "spinning", "leased"] {
+            assert!(text.contains(&format!("\"{name}\"")), "{name} in:\n{text}");
+        }
+        assert!(report.stragglers.iter().any(|node| node.name == "spinning"));
+        assert!(report.dropped.iter().any(|node| node.name == "foreign"));
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        drop(lease);
+    });
+}
+
+#[test]
+fn a_runtime_may_be_dropped_in_every_state() {
+    guarded("dropped", |_| {
+        // With work in every state.
+        for workers in [0, 1, 2] {
+            let rt = Runtime::builder()
+                .workers(workers)
+                .grace(Duration::from_millis(10))
+                .on_forced(Box::new(|_| {}))
+                .build()
+                .unwrap();
+            let dropped = Arc::new(Mutex::new(None));
+            for main in [false, true] {
+                let guard = DropsAt(dropped.clone());
+                let stuck = async move {
+                    let _guard = guard;
+                    Gate::new().wait().await;
+                };
+                match main {
+                    true => drop(rt.scope().on(Main).launch(stuck)),
+                    false => drop(rt.scope().launch(stuck)),
+                }
+                rt.scope()
+                    .launch(async { sleep(Duration::from_secs(3600)).await });
+            }
+            drop(rt);
+            assert!(dropped.lock().unwrap().is_some());
+        }
+        // While unwinding.
+        let unwound = std::panic::catch_unwind(|| {
+            let rt = rt(1);
+            rt.scope().launch(park());
+            panic!("on the way");
+        });
+        assert!(unwound.is_err());
+    });
+}
+
+#[test]
+fn shutdown_inside_a_job_is_an_error() {
+    guarded("shutdown inside", |_| {
+        let outer = rt(0);
+        let said = outer
+            .block_on(async {
+                let inner = rt(0);
+                inner.shutdown(Duration::ZERO).unwrap_err().to_string()
+            })
+            .unwrap();
+        assert!(said.contains("inside a job"), "{said}");
+    });
+}
+
+/// What the process has of threads and open files.
+fn resources() -> (usize, usize) {
+    let count = |path: &str| std::fs::read_dir(path).map_or(0, Iterator::count);
+    (count("/proc/self/task"), count("/proc/self/fd"))
+}
+
+#[test]
+fn a_hundred_runtimes_leave_nothing_behind() {
+    // Other tests run beside this one: a process of its own.
+    if std::env::var_os("KINFOLK_ALONE").is_none() {
+        let me = std::env::current_exe().unwrap();
+        let alone = std::process::Command::new(me)
+            .args(["--exact", "a_hundred_runtimes_leave_nothing_behind"])
+            .args(["--test-threads", "1", "--nocapture"])
+            .env("KINFOLK_ALONE", "1")
+            .status()
+            .unwrap();
+        assert!(alone.success());
+        return;
+    }
+    let once = || {
+        let rt = rt(3);
+        rt.block_on(scope(async |s| {
+            for _ in 0..10 {
+                s.launch(async { checkpoint().await });
+            }
+            Ok(())
+        }))
+        .unwrap();
+        drop(rt);
+    };
+    once();
+    let before = resources();
+    for _ in 0..100 {
+        once();
+    }
+    assert_eq!(resources(), before, "threads and files");
+}
+
+#[test]
+fn lane_6_no_wake_up_is_lost_between_threads() {
+    guarded("ping-pong", |_| {
+        let rounds: usize = std::env::var("KINFOLK_WAKES")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(20_000);
+        for workers in [1, 2] {
+            let rt = rt(workers);
+            let (a, b) = (
+                Arc::new(Turnstile::default()),
+                Arc::new(Turnstile::default()),
+            );
+            rt.block_on(scope(async |s| {
+                let (mine, theirs) = (a.clone(), b.clone());
+                s.launch(async move {
+                    for _ in 0..rounds {
+                        mine.pass().await;
+                        theirs.open();
+                    }
+                });
+                // On the main thread: each round crosses over twice.
+                for _ in 0..rounds {
+                    a.open();
+                    b.pass().await;
+                }
+                Ok(())
+            }))
+            .unwrap();
+        }
+    });
+}
+
+/// Lets one through each time it is opened.
+#[derive(Default)]
+struct Turnstile(Mutex<(usize, Option<std::task::Waker>)>);
+
+impl Turnstile {
+    fn open(&self) {
+        let waker = {
+            let mut state = self.0.lock().unwrap();
+            state.0 += 1;
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn pass(&self) -> impl Future<Output = ()> {
+        std::future::poll_fn(|cx| {
+            let mut state = self.0.lock().unwrap();
+            if state.0 > 0 {
+                state.0 -= 1;
+                return std::task::Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            std::task::Poll::Pending
+        })
+    }
+}
