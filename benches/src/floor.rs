@@ -67,15 +67,13 @@ impl Floor {
         }
     }
 
-    /// Polls everybody once and forgets who is not done.
-    pub fn park_all(&mut self) -> Vec<impl Sized + use<>> {
-        let mut parked = Vec::with_capacity(self.ready.len());
-        while let Some(task) = self.ready.pop_front() {
-            if !task.poke() {
-                parked.push(task);
-            }
-        }
-        parked
+    /// Polls everybody once; who is not done stays.
+    pub fn turn(&mut self) {
+        self.ready.retain(|task| !task.poke());
+    }
+
+    pub fn len(&self) -> usize {
+        self.ready.len()
     }
 }
 
@@ -105,7 +103,8 @@ mod tests {
         let mut floor = Floor::default();
         let slow = floor.spawn(Yields(2));
         let fast = floor.spawn(std::future::ready(7));
-        assert_eq!(floor.park_all().len(), 1);
+        floor.turn();
+        assert_eq!(floor.len(), 1);
         assert_eq!(fast.take(), Some(7));
         assert_eq!(slow.take(), None);
     }

@@ -16,9 +16,10 @@ mod workloads;
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
 
 const USAGE: &str = "usage: kinfolk-bench [--only NAME] [--rounds N] [--json FILE]";
 
@@ -80,7 +81,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if tables.is_empty() {
         return Err("no bench has a name like that".into());
     }
-    println!("{:.0} s in all", start.elapsed().as_secs_f64());
+    let rough = tables.iter().filter(|table| table.is_rough()).count();
+    println!(
+        "{} tables, {rough} of them rough; {:.0} s in all",
+        tables.len(),
+        start.elapsed().as_secs_f64()
+    );
     if let Some(path) = &options.json {
         fs::write(path, tables.iter().map(report::json).collect::<String>())?;
     }
@@ -105,23 +111,39 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Where the numbers come from.
 fn machine(rounds: usize) -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let models: Vec<_> = (cpus.lines())
-        .filter_map(|line| line.strip_prefix("model name"))
-        .collect();
-    let model = models
-        .first()
-        .map_or("unknown", |model| model.trim_matches([' ', '\t', ':']));
+    let models = || {
+        cpus.lines()
+            .filter_map(|line| line.strip_prefix("model name"))
+    };
+    let model = models().next().unwrap_or("unknown");
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let compiler = Command::new("rustc").arg("--version").output();
+    let compiler = compiler.map_or(Vec::new(), |output| output.stdout);
+    let compiler = String::from_utf8_lossy(&compiler);
+    let peers = ["tokio", "tokio-util", "smol", "async-executor", "glommio"];
+    let peers = peers.map(|name| format!("{name} {}", version(LOCK, name).unwrap_or("unknown")));
     format!(
-        "Made on {} × {model}, Linux {}, {rounds} rounds.",
-        models.len(),
-        kernel.trim(),
+        "{} × {}, Linux {}, {}, {}; {rounds} rounds.",
+        models().count(),
+        model.trim_matches([' ', '\t', ':']),
+        kernel.split('-').next().unwrap_or_default().trim(),
+        compiler.split(" (").next().unwrap_or("rustc"),
+        peers.join(", "),
     )
+}
+
+const LOCK: &str = include_str!("../../Cargo.lock");
+
+/// The version of a package in a lock file.
+fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    rest.split('"').next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contestant::{Bar, Unit};
 
     fn parse(words: &[&str]) -> Result<Options, String> {
         Options::parse(words.iter().map(|word| word.to_string()))
@@ -154,6 +176,40 @@ mod tests {
             let names = group.contestants.iter().map(|contestant| contestant.name);
             let different: std::collections::HashSet<_> = names.collect();
             assert_eq!(different.len(), group.contestants.len());
+        }
+    }
+
+    #[test]
+    fn versions_come_from_the_lock_file() {
+        assert_eq!(
+            version("[[package]]\nname = \"a\"\nversion = \"1.2\"\n", "a"),
+            Some("1.2")
+        );
+        assert_eq!(version(LOCK, "nobody"), None);
+        assert!(version(LOCK, "glommio").is_some());
+    }
+
+    #[test]
+    fn what_a_target_is_measured_by_takes_part() {
+        for group in workloads::all() {
+            let has = |name| group.contestants.iter().any(|who| who.name == name);
+            for bench in &group.benches {
+                for target in bench.targets {
+                    if let Bar::Of(name, _) | Bar::Over(name, _) = target.bar {
+                        assert!(has(name), "{} has no {name}", bench.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_contestant_gives_a_number_for_every_bench() {
+        for group in workloads::all() {
+            // Memory is measured by processes of this very program.
+            if group.benches[0].unit == Unit::Nanoseconds {
+                measure::run(group, 1);
+            }
         }
     }
 }

@@ -55,6 +55,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether others used too much of the machine for the numbers to be
+    /// trusted.
+    pub fn is_rough(&self) -> bool {
+        self.others > QUIET
+    }
+
     fn min_of(&self, contestant: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.contestant == contestant)?;
         Some(row.min())

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::contestant::{Bar, Unit};
-use crate::measure::{QUIET, Row, Table};
+use crate::measure::{Row, Table};
 
 const BEGIN: &str = "<!-- generated: begin -->";
 const END: &str = "<!-- generated: end -->";
@@ -74,7 +74,7 @@ const HEAD: [&str; 8] = [
 ];
 
 fn disturbed(table: &Table) -> Option<String> {
-    (table.others > QUIET).then(|| {
+    table.is_rough().then(|| {
         let share = percent(table.others);
         format!("Rough: others used {share} of the machine meanwhile.")
     })
@@ -201,6 +201,7 @@ pub fn regenerate(document: &str, generated: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::contestant::{Bench, Kind, Target};
+    use crate::measure::QUIET;
 
     fn table() -> Table {
         let row = |contestant, kind, samples: &[f64]| Row {

@@ -129,3 +129,10 @@ pub fn glommio<F: Future>(body: F) -> F::Output {
         .expect("glommio starts")
         .run(body)
 }
+
+/// Queues a task on glommio, as the others do: its `spawn_local` polls a new
+/// task at once, inside the call.
+pub fn glommio_queued<T: 'static>(body: impl Future<Output = T> + 'static) -> glommio::Task<T> {
+    let queue = glommio::executor().current_task_queue();
+    glommio::spawn_local_into(body, queue).expect("the queue is there")
+}

@@ -106,15 +106,19 @@ async fn tokio() -> Vec<f64> {
     .await
 }
 
-async fn glommio() -> Vec<f64> {
+async fn glommio(queued: bool) -> Vec<f64> {
     // Its handle does not say whether the task is finished: count.
     let ended = Rc::new(Cell::new(0));
     let create = |i| {
         let ended = ended.clone();
-        glommio::spawn_local(async move {
+        let child = async move {
             ended.set(ended.get() + 1);
             black_box(i)
-        })
+        };
+        match queued {
+            false => glommio::spawn_local(child),
+            true => ways::glommio_queued(child),
+        }
     };
     let finished = |_: &[_]| ended.get() == CHILDREN && ended.replace(0) > 0;
     batches(create, finished, smol::future::yield_now).await
@@ -158,7 +162,8 @@ fn one_thread() -> Group {
                 .await
             })
         }),
-        Contestant::peer("glommio", || ways::glommio(glommio())),
+        Contestant::peer("glommio", || ways::glommio(glommio(false))),
+        Contestant::peer("glommio, queued", || ways::glommio(glommio(true))),
         Contestant::floor(floor),
     ]);
     Group {

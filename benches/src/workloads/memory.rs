@@ -4,12 +4,13 @@
 use std::error::Error;
 use std::fs;
 use std::future::{Future, pending};
+use std::hint::black_box;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::contestant::{Bar, Bench, Contestant, Group, Kind, ON_TOKIO, Unit, native};
+use crate::contestant::{Bar, Bench, Contestant, Group, Kind, Unit, native};
 use crate::floor::{Floor, Yields};
 use crate::ways::{self, Way};
 
@@ -40,58 +41,70 @@ struct Entry {
     bench: &'static str,
     name: &'static str,
     kind: Kind,
-    measure: fn() -> f64,
+    measure: Box<dyn Fn() -> f64>,
 }
 
-const fn entry(bench: Bench, name: &'static str, kind: Kind, measure: fn() -> f64) -> Entry {
-    Entry {
-        bench: bench.name,
-        name,
-        kind,
-        measure,
+fn entries() -> Vec<Entry> {
+    use Kind::{Floor, Ours, Peer, Variant};
+    let mut entries = Vec::new();
+    let mut add = |bench: Bench, name, kind, measure: Box<dyn Fn() -> f64>| {
+        entries.push(Entry {
+            bench: bench.name,
+            name,
+            kind,
+            measure,
+        });
+    };
+    for &way in Way::ONE {
+        let [own, parked] = way.names_of(["", ", in park"]);
+        let launched = move || way.run(kinfolk_launched());
+        add(LAUNCHED, own, Ours, Box::new(launched));
+        let in_park = move || way.run(kinfolk_parked());
+        add(LAUNCHED, parked, Variant, Box::new(in_park));
+        add(HELD, own, Ours, Box::new(move || way.run(kinfolk_held())));
     }
-}
 
-const ENTRIES: &[Entry] = &[
-    entry(LAUNCHED, ON_TOKIO, Kind::Ours, || {
-        Way::TokioOne.run(kinfolk_launched())
-    }),
-    entry(LAUNCHED, "kinfolk on tokio, in park", Kind::Variant, || {
-        Way::TokioOne.run(kinfolk_parked())
-    }),
-    entry(LAUNCHED, "tokio", Kind::Peer, || {
-        ways::tokio_one(many(|| drop(tokio::spawn(idle())), tokio::task::yield_now))
-    }),
-    entry(LAUNCHED, "tokio, waits for a token", Kind::Variant, || {
-        ways::tokio_one(tokio_token())
-    }),
-    entry(LAUNCHED, "smol", Kind::Peer, || {
+    let launched = || ways::tokio_one(many(|| drop(tokio::spawn(idle())), tokio::task::yield_now));
+    add(LAUNCHED, "tokio", Peer, Box::new(launched));
+    let token = || ways::tokio_one(tokio_token());
+    add(
+        LAUNCHED,
+        "tokio, waits for a token",
+        Variant,
+        Box::new(token),
+    );
+    let held = || ways::tokio_one(many(|| tokio::spawn(idle()), tokio::task::yield_now));
+    add(HELD, "tokio", Peer, Box::new(held));
+
+    let launched = || {
         ways::smol_one(async |executor| {
             let task = || executor.spawn(idle()).detach();
             many(task, smol::future::yield_now).await
         })
-    }),
-    entry(LAUNCHED, "glommio", Kind::Peer, || {
-        let task = || drop(glommio::spawn_local(idle()).detach());
-        ways::glommio(many(task, smol::future::yield_now))
-    }),
-    entry(LAUNCHED, "floor", Kind::Floor, floor),
-    entry(HELD, ON_TOKIO, Kind::Ours, || {
-        Way::TokioOne.run(kinfolk_held())
-    }),
-    entry(HELD, "tokio", Kind::Peer, || {
-        ways::tokio_one(many(|| tokio::spawn(idle()), tokio::task::yield_now))
-    }),
-    entry(HELD, "smol", Kind::Peer, || {
+    };
+    add(LAUNCHED, "smol", Peer, Box::new(launched));
+    let held = || {
         ways::smol_one(async |executor| {
             many(|| executor.spawn(idle()), smol::future::yield_now).await
         })
-    }),
-    entry(HELD, "glommio", Kind::Peer, || {
+    };
+    add(HELD, "smol", Peer, Box::new(held));
+
+    let launched = || {
+        // A task without handle and waker is taken down: keep the handle.
+        let task = || std::mem::forget(glommio::spawn_local(idle()));
+        ways::glommio(many(task, smol::future::yield_now))
+    };
+    add(LAUNCHED, "glommio", Peer, Box::new(launched));
+    let held = || {
         let task = || glommio::spawn_local(idle());
         ways::glommio(many(task, smol::future::yield_now))
-    }),
-];
+    };
+    add(HELD, "glommio", Peer, Box::new(held));
+
+    add(LAUNCHED, "floor", Floor, Box::new(floor));
+    entries
+}
 
 /// How many of the tasks have begun to wait.
 static WAITING: AtomicU64 = AtomicU64::new(0);
@@ -116,7 +129,9 @@ async fn many<H, P: Future>(create: impl Fn() -> H, pause: impl Fn() -> P) -> f6
     finish(before, &handles)
 }
 
-fn finish<H>(before: u64, _handles: &[H]) -> ! {
+fn finish<H>(before: u64, handles: &[H]) -> ! {
+    // Else the compiler sees that nobody reads them and leaves them away.
+    black_box(handles);
     println!("{}", (resident() - before) as f64 / TASKS as f64);
     std::process::exit(0)
 }
@@ -160,8 +175,9 @@ fn floor() -> f64 {
     for _ in 0..TASKS {
         floor.spawn(Yields(1));
     }
-    let parked = floor.park_all();
-    finish(before, &parked)
+    floor.turn();
+    assert_eq!(floor.len() as u64, TASKS);
+    finish(before, &[floor])
 }
 
 /// Bytes of this process that are in memory.
@@ -177,7 +193,8 @@ fn resident() -> u64 {
 /// Measures one contestant; `name` is the bench's and its own, as [`ask`] made
 /// it.
 pub fn child(name: &str) -> Result<(), Box<dyn Error>> {
-    let entry = ENTRIES.iter().find(|entry| full_name(entry) == name);
+    let entries = entries();
+    let entry = entries.iter().find(|entry| full_name(entry) == name);
     (entry.ok_or("no such contestant")?.measure)();
     Ok(())
 }
@@ -201,11 +218,12 @@ fn ask(entry: &Entry) -> f64 {
 
 pub fn groups() -> Vec<Group> {
     let group = |bench: Bench| {
-        let entries = ENTRIES.iter().filter(|entry| entry.bench == bench.name);
-        let contestants = entries.map(|entry| Contestant {
+        let mut entries = entries();
+        entries.retain(|entry| entry.bench == bench.name);
+        let contestants = entries.into_iter().map(|entry| Contestant {
             name: entry.name,
             kind: entry.kind,
-            round: Box::new(|| vec![ask(entry)]),
+            round: Box::new(move || vec![ask(&entry)]),
         });
         Group {
             benches: vec![bench],
@@ -215,4 +233,22 @@ pub fn groups() -> Vec<Group> {
         }
     };
     vec![group(LAUNCHED), group(HELD)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_touched_is_resident() {
+        let before = resident();
+        let touched = black_box(vec![1_u8; 64 << 20]);
+        assert!(resident() >= before + (60 << 20));
+        drop(touched);
+    }
+
+    #[test]
+    fn a_process_for_nobody_is_an_error() {
+        assert!(child("memory, launched: nobody").is_err());
+    }
 }

@@ -86,6 +86,15 @@ async fn tokio() -> Vec<f64> {
     scopes(one).await
 }
 
+async fn glommio(create: impl Fn(u64) -> glommio::Task<()>) -> Vec<f64> {
+    let one = async |_| {
+        for task in (0..CHILDREN).map(&create).collect::<Vec<_>>() {
+            task.await;
+        }
+    };
+    scopes(one).await
+}
+
 fn ours(ways: &[Way]) -> Vec<Contestant> {
     let mut contestants = Vec::new();
     for &way in ways {
@@ -112,15 +121,10 @@ fn one_thread() -> Group {
             })
         }),
         Contestant::peer("glommio", || {
-            ways::glommio(async {
-                let one = async |_| {
-                    let children = (0..CHILDREN).map(|i| glommio::spawn_local(child(i)));
-                    for task in children.collect::<Vec<_>>() {
-                        task.await;
-                    }
-                };
-                scopes(one).await
-            })
+            ways::glommio(glommio(|i| glommio::spawn_local(child(i))))
+        }),
+        Contestant::peer("glommio, queued", || {
+            ways::glommio(glommio(|i| ways::glommio_queued(child(i))))
         }),
         Contestant::floor(|| {
             let one = async |_| {

@@ -41,6 +41,15 @@ async fn kinfolk() -> kinfolk_core::Result<Vec<f64>> {
     .await
 }
 
+/// The child is polled inside the call that creates it, where the host can.
+async fn kinfolk_now() -> kinfolk_core::Result<Vec<f64>> {
+    kinfolk_core::scope(async |scope| {
+        let child = |i| scope.spawn_now(async move { black_box(i) });
+        Ok(vec![timed(COUNT, child).await])
+    })
+    .await
+}
+
 async fn tokio() -> Vec<f64> {
     vec![timed(COUNT, |i| tokio::spawn(async move { black_box(i) })).await]
 }
@@ -48,7 +57,9 @@ async fn tokio() -> Vec<f64> {
 fn one_thread() -> Group {
     let mut contestants = Vec::new();
     for &way in Way::ONE {
-        contestants.push(Contestant::ours(way.name(), move || way.run(kinfolk())));
+        let [queued, now] = way.names_of(["", ", spawn_now"]);
+        contestants.push(Contestant::ours(queued, move || way.run(kinfolk())));
+        contestants.push(Contestant::variant(now, move || way.run(kinfolk_now())));
     }
     contestants.extend([
         Contestant::peer("tokio", || ways::tokio_one(tokio())),
@@ -61,6 +72,12 @@ fn one_thread() -> Group {
         Contestant::peer("glommio", || {
             ways::glommio(async {
                 let child = |i| glommio::spawn_local(async move { black_box(i) });
+                vec![timed(COUNT, child).await]
+            })
+        }),
+        Contestant::peer("glommio, queued", || {
+            ways::glommio(async {
+                let child = |i| ways::glommio_queued(async move { black_box(i) });
                 vec![timed(COUNT, child).await]
             })
         }),
