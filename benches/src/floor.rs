@@ -104,9 +104,11 @@ mod tests {
         let slow = floor.spawn(Yields(2));
         let fast = floor.spawn(std::future::ready(7));
         floor.turn();
-        assert_eq!(floor.len(), 1);
-        assert_eq!(fast.take(), Some(7));
-        assert_eq!(slow.take(), None);
+        assert_eq!((floor.len(), fast.take()), (1, Some(7)));
+        floor.turn();
+        assert_eq!((floor.len(), slow.take()), (1, None));
+        floor.turn();
+        assert_eq!((floor.len(), slow.take()), (0, Some(())));
     }
 
     #[test]
