@@ -1,0 +1,138 @@
+//! How a body is run: each runtime set up as its users would, anew for every
+//! round. One thread, or two workers of which one runs the body.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kinfolk_core::Result;
+use smol::{Executor, LocalExecutor};
+
+use crate::contestant::ON_TOKIO;
+
+/// A host for Kinfolk's bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// tokio's current-thread runtime.
+    TokioOne,
+    /// tokio with two workers.
+    TokioTwo,
+}
+
+impl Way {
+    /// The hosts of one thread.
+    pub const ONE: &[Way] = &[Way::TokioOne];
+    /// The hosts of two workers.
+    pub const TWO: &[Way] = &[Way::TokioTwo];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::TokioOne | Way::TokioTwo => ON_TOKIO,
+        }
+    }
+
+    /// Names for several ways to do one thing: its own and what follows it.
+    pub fn names_of<const N: usize>(self, endings: [&str; N]) -> [&'static str; N] {
+        // A few names, once in a run.
+        endings.map(|ending| &*format!("{}{ending}", self.name()).leak())
+    }
+
+    /// Runs `body` as a task of a fresh tree.
+    pub fn run<F, T>(self, body: F) -> T
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let on_tokio = async {
+            let root = kinfolk_tokio::Root::builder().build();
+            root.run(body).await
+        };
+        let answer = match self {
+            Way::TokioOne => tokio_runtime_one().block_on(on_tokio),
+            Way::TokioTwo => tokio_runtime_two().block_on(on_tokio),
+        };
+        answer.expect("the body succeeds")
+    }
+}
+
+fn tokio_runtime_one() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("tokio starts")
+}
+
+fn tokio_runtime_two() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("tokio starts")
+}
+
+/// tokio's current-thread runtime; the body is a task.
+pub fn tokio_one<F>(body: F) -> F::Output
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let runtime = tokio_runtime_one();
+    let task = runtime.spawn(body);
+    runtime.block_on(task).expect("the body succeeds")
+}
+
+/// tokio's current-thread runtime; the body is what `block_on` polls. Waking
+/// it goes through the driver.
+pub fn tokio_one_block_on<F: Future>(body: F) -> F::Output {
+    tokio_runtime_one().block_on(body)
+}
+
+/// tokio with two workers; the body is a task.
+pub fn tokio_two<F>(body: F) -> F::Output
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let runtime = tokio_runtime_two();
+    let task = runtime.spawn(body);
+    runtime.block_on(task).expect("the body succeeds")
+}
+
+/// smol's local executor, run by this thread.
+pub fn smol_one<F: Future>(body: impl FnOnce(Rc<LocalExecutor<'static>>) -> F) -> F::Output {
+    let executor = Rc::new(LocalExecutor::new());
+    smol::block_on(executor.run(body(executor.clone())))
+}
+
+/// smol's executor on two threads; the body is a task.
+pub fn smol_two<F>(body: impl FnOnce(Arc<Executor<'static>>) -> F) -> F::Output
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let executor = Arc::new(Executor::new());
+    let (stop, stopped) = smol::channel::bounded::<()>(1);
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                // It ends with an error, when the other end is dropped.
+                let _ = smol::block_on(executor.run(stopped.recv()));
+            });
+        }
+        let answer = smol::block_on(executor.spawn(body(executor.clone())));
+        drop(stop);
+        answer
+    })
+}
+
+/// glommio on this thread. glommio makes a task of the body.
+pub fn glommio<F: Future>(body: F) -> F::Output {
+    glommio::LocalExecutorBuilder::default()
+        .make()
+        .expect("glommio starts")
+        .run(body)
+}
+
+/// Queues a task on glommio, as the others do: its `spawn_local` polls a new
+/// task at once, inside the call.
+pub fn glommio_queued<T: 'static>(body: impl Future<Output = T> + 'static) -> glommio::Task<T> {
+    let queue = glommio::executor().current_task_queue();
+    glommio::spawn_local_into(body, queue).expect("the queue is there")
+}

@@ -1,0 +1,32 @@
+//! The workloads, one file each. A file says what is done, lets every
+//! contestant do it, and carries the targets of its benches.
+
+mod cancel_tree;
+mod create;
+mod hand_over;
+mod is_cancelled;
+pub mod memory;
+mod ready_point;
+mod scope;
+mod spawn_join;
+mod timer;
+mod yields;
+
+use crate::contestant::Group;
+
+/// Everything, in the order of the tables.
+pub fn all() -> Vec<Group> {
+    let workloads = [
+        spawn_join::groups,
+        create::groups,
+        scope::groups,
+        cancel_tree::groups,
+        is_cancelled::groups,
+        ready_point::groups,
+        yields::groups,
+        hand_over::groups,
+        timer::groups,
+        memory::groups,
+    ];
+    workloads.iter().flat_map(|groups| groups()).collect()
+}
