@@ -6,6 +6,7 @@ use std::ptr;
 use std::task::{RawWakerVTable, Waker};
 
 use crate::job::header::Header;
+use crate::job::id::JobId;
 use crate::sync::local;
 
 /// How many points a turn may pass before it yields.
@@ -53,6 +54,11 @@ impl Context {
 /// The job being polled on this thread, as something to keep; none outside.
 pub(crate) fn current() -> Option<crate::job::header::JobRef> {
     with(|cx| cx.current().map(crate::job::header::JobRef::from_header))
+}
+
+/// The identity of the job being polled on this thread; none outside.
+pub(crate) fn current_id() -> Option<JobId> {
+    with(|cx| cx.current().map(|job| job.id))
 }
 
 /// The turn's clock, if we are inside a turn of that tree.

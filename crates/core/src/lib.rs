@@ -11,7 +11,7 @@
 //! | `sync` | the one switch between std and loom |
 //! | `unwind` | the panic policy |
 //! | `context` | the thread-local: which job is polled here |
-//! | `observe` | events, counters, sinks |
+//! | `observe` | events, counters, gauges, sinks |
 //! | `error` | `Cancelled` and `Error` |
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
@@ -54,8 +54,9 @@ pub use job::scope::{
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
     Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
+    Waiter,
 };
-pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
+pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState, RingSink, Sink};
 pub use shutdown::{FORCE, Shutdown, ShutdownReport};
 pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};

@@ -19,7 +19,7 @@ use crate::job::header::{Birth, Header, JobRef};
 use crate::job::id::JobId;
 use crate::job::kind::JobKind;
 use crate::job::{NodeSnapshot, snapshot, state};
-use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Sink};
+use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
 use crate::unwind;
@@ -328,6 +328,18 @@ impl Tree {
     /// The counters.
     pub fn counters(&self) -> CountersSnapshot {
         self.0.counters.read()
+    }
+
+    /// What there is to do now, here and at the host.
+    pub fn gauges(&self) -> Gauges {
+        let host = self.0.host.gauges();
+        let now = self.0.host.now();
+        Gauges {
+            living: self.counters().living(),
+            runnable: host.runnable,
+            next_deadline_in: host.next_timer.map(|at| at.saturating_duration_since(now)),
+            queues: host.queues,
+        }
     }
 
     /// The tree as plain data.

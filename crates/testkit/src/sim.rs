@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
     Clock, CountersSnapshot, Error, IntoOutcome, Outcome, Patience, ReasonKind, Scope, Sink, Tree,
     TreeOptions, TreeSnapshot,
@@ -22,6 +22,8 @@ const MOST_TURNS: u64 = 50_000_000;
 struct Core {
     ready: Vec<Turn>,
     timers: TimerQueue,
+    /// A task is being polled.
+    polling: bool,
 }
 
 /// What the host and the simulation share.
@@ -57,6 +59,15 @@ impl Host for SimHost {
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
         self.0.core().timers.remove(key)
+    }
+
+    fn gauges(&self) -> HostGauges {
+        let core = self.0.core();
+        HostGauges {
+            runnable: Some(core.ready.len() + usize::from(core.polling)),
+            next_timer: core.timers.next_at(),
+            queues: vec![("ready", core.ready.len()), ("timers", core.timers.len())],
+        }
     }
 
     fn virtual_time(&self) -> bool {
@@ -236,10 +247,12 @@ impl Sim {
                 return false;
             }
             let at = self.rng.below(core.ready.len());
+            core.polling = true;
             core.ready.swap_remove(at)
         };
         self.turns += 1;
         turn.run();
+        self.world.core().polling = false;
         true
     }
 

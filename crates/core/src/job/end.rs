@@ -368,8 +368,8 @@ fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
     let mut all = Vec::new();
     if any {
         h.if_cold(|cold, _| {
-            while let Some(waker) = cold.joiners.pop() {
-                all.push(waker);
+            while let Some(joiner) = cold.joiners.pop() {
+                all.push(joiner.waker);
             }
         });
     }

@@ -47,10 +47,6 @@ impl<T> List<T> {
         self.len == 0
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len as usize
-    }
-
     pub(crate) fn push(&mut self, value: T) -> Key {
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
@@ -114,6 +110,16 @@ impl<T> List<T> {
         Some(value)
     }
 
+    /// The entries, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let mut at = self.first;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            at = entry.next;
+            entry.value.as_ref()
+        })
+    }
+
     pub(crate) fn pop(&mut self) -> Option<T> {
         let at = self.first;
         let turn = self.entries.get(at as usize)?.turn;
@@ -157,7 +163,10 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(list.len(), model.len());
+            assert_eq!(list.len as usize, model.len());
+            if n % 64 == 0 {
+                assert!(list.iter().eq(model.iter().map(|(_, n)| n)));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! stopped. Flat, in the order in which it prints, so that a tree a million
 //! deep is copied, printed and dropped without recursion.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::cancel::point::SWALLOWS;
 use crate::cancel::sweep;
 use crate::cancel::wait::WaitKind;
 use crate::observe::JobState;
+use crate::task::cell;
 use crate::tree::Shared;
 
 /// One job, as it was when it was looked at.
@@ -49,8 +51,13 @@ pub struct NodeSnapshot {
     /// What it waits on, where that wait was made, and for how long; none if
     /// it runs, has not been polled, or its body is over.
     pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
-    /// How many observers wait for its end, the owning handle included.
+    /// How many waits for its end are registered: the owner's that awaits its
+    /// `Task`, and every `join`.
     pub waiters: usize,
+    /// The jobs those waits are in, the owner first. The rest is
+    /// [outside](NodeSnapshot::waiters_outside). That a parent waits for its
+    /// children, and a task for its scopes, is in the tree and not in here.
+    pub waited_for_by: Vec<Waiter>,
     /// How long until its own deadline; zero if it has passed.
     pub deadline_in: Option<Duration>,
     /// How long ago the cancel that marked it was asked for.
@@ -63,6 +70,27 @@ pub struct NodeSnapshot {
     pub shielded: bool,
     /// True if its body has swallowed a thousand Cancelleds.
     pub swallows_cancellation: bool,
+}
+
+/// A job that waits for the end of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its identity.
+    pub id: JobId,
+    /// Its name; none if it is not in the same snapshot: it is another root's,
+    /// it came or went while the snapshot was taken, or one job was looked at
+    /// by itself.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "\"{name}\""),
+            None => self.id.fmt(f),
+        }
+    }
 }
 
 /// The living jobs of one root. Each is consistent in itself; a listed child
@@ -116,6 +144,24 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
+    /// How many wait for its end from outside every job.
+    pub fn waiters_outside(&self) -> usize {
+        self.waiters - self.waited_for_by.len()
+    }
+
+    /// Who waits for it, in words; nothing if nobody does.
+    fn write_waiters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = ", waited for by ";
+        for waiter in &self.waited_for_by {
+            write!(f, "{before}{waiter}")?;
+            before = ", ";
+        }
+        match self.waiters_outside() {
+            0 => Ok(()),
+            n => write!(f, "{before}{n} outside"),
+        }
+    }
+
     fn write_json(&self, out: &mut String) {
         let _ = write!(out, "{{\"id\":{}", self.id.number());
         if let Some(parent) = self.parent {
@@ -137,6 +183,19 @@ impl NodeSnapshot {
             self.polls,
             self.waiters
         );
+        out.push_str(",\"waited_for_by\":[");
+        for (n, waiter) in self.waited_for_by.iter().enumerate() {
+            if n > 0 {
+                out.push(',');
+            }
+            let _ = write!(out, "{{\"id\":{}", waiter.id.number());
+            if let Some(name) = &waiter.name {
+                out.push_str(",\"name\":");
+                json_string(out, name);
+            }
+            out.push('}');
+        }
+        out.push(']');
         if let Some((kind, site, since)) = &self.waits_on {
             let _ = write!(
                 out,
@@ -225,6 +284,7 @@ impl fmt::Display for NodeSnapshot {
             }
             write!(f, " for {since:?}")?;
         }
+        self.write_waiters(f)?;
         if let Some(left) = self.deadline_in {
             write!(f, ", deadline in {left:?}")?;
         }
@@ -267,7 +327,27 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
         tasks.truncate(depth);
         tasks.push(task);
     }
+    name_waiters(&mut nodes);
     TreeSnapshot { nodes }
+}
+
+/// Finds the names of those who wait among the jobs themselves.
+fn name_waiters(nodes: &mut [NodeSnapshot]) {
+    if nodes.iter().all(|node| node.waited_for_by.is_empty()) {
+        return;
+    }
+    let waits: HashSet<JobId> = nodes
+        .iter()
+        .flat_map(|node| node.waited_for_by.iter().map(|waiter| waiter.id))
+        .collect();
+    let names: HashMap<JobId, String> = nodes
+        .iter()
+        .filter(|node| waits.contains(&node.id))
+        .map(|node| (node.id, node.name.clone()))
+        .collect();
+    for waiter in nodes.iter_mut().flat_map(|node| &mut node.waited_for_by) {
+        waiter.name = names.get(&waiter.id).cloned();
+    }
 }
 
 /// One job, by itself.
@@ -317,9 +397,14 @@ fn look_at(
     });
     let now = tree.host.now();
     let reason = h.reason();
-    let (deadline, joiners) = h
-        .if_cold(|cold, _| (cold.deadline, cold.joiners.len()))
-        .unwrap_or((None, 0));
+    let owner = (h.is_task() && st.has(state::WAITER)).then(|| cell::waiting_job(h));
+    let mut waiting: Vec<Option<JobId>> = owner.into_iter().collect();
+    let deadline = h
+        .if_cold(|cold, _| {
+            waiting.extend(cold.joiners.iter().map(|joiner| joiner.job));
+            cold.deadline
+        })
+        .flatten();
     NodeSnapshot {
         id: h.id,
         parent,
@@ -333,7 +418,12 @@ fn look_at(
         task: task.map(|(name, _)| name.to_string()),
         running,
         waits_on,
-        waiters: joiners + usize::from(h.is_task() && st.has(state::WAITER)),
+        waiters: waiting.len(),
+        waited_for_by: waiting
+            .into_iter()
+            .flatten()
+            .map(|id| Waiter { id, name: None })
+            .collect(),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
         told_since: st.told_at().map(since),
         cancelled_since: reason
