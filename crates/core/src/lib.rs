@@ -19,6 +19,7 @@
 //! | `time` | sleeping and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
+//! | `report` | who was in the way of a shutdown, in words |
 //! | `host` | what the model needs from an executor |
 
 mod cancel;
@@ -27,6 +28,7 @@ mod error;
 pub mod host;
 mod job;
 mod observe;
+mod report;
 mod shutdown;
 mod sync;
 mod task;
@@ -53,11 +55,12 @@ pub use job::scope::{
 };
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
-    Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
-    Waiter,
+    Job, Join, Lease, NodeSnapshot, PartOf, Scope, SpawnError, Spawner, Task, TaskOutcome,
+    TreeSnapshot, Waiter,
 };
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState, RingSink, Sink};
-pub use shutdown::{FORCE, Shutdown, ShutdownReport};
+pub use report::ShutdownReport;
+pub use shutdown::{FORCE, GRACE, Shutdown};
 pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};
