@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::job::header::Header;
+use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::sync::local;
 
@@ -91,6 +92,11 @@ impl Drop for OnLane {
     fn drop(&mut self) {
         with(|cx| cx.lane.set(self.0));
     }
+}
+
+/// The identity of the job being polled on this thread; none outside.
+pub(crate) fn current_id() -> Option<JobId> {
+    with(|cx| cx.current().map(|job| job.id))
 }
 
 /// The turn's clock, if we are inside a turn of that tree.

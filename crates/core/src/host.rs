@@ -13,6 +13,18 @@ pub use crate::job::lane::Lane;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
 
+/// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostGauges {
+    /// Tasks that are queued for a turn or being polled; none if it does not
+    /// count them.
+    pub runnable: Option<usize>,
+    /// When its first timer is due.
+    pub next_timer: Option<Instant>,
+    /// Its queues and how much is in them.
+    pub queues: Vec<(&'static str, usize)>,
+}
+
 /// What the model needs from an executor.
 pub trait Host: Send + Sync + 'static {
     /// A new task. A lending host calls [`Turn::into_body`] and polls that; a
@@ -60,6 +72,11 @@ pub trait Host: Send + Sync + 'static {
     /// On a lending host with virtual time: a task that was polled is parked
     /// or over.
     fn rested(&self) {}
+
+    /// What it has to do now. A host that cannot say leaves the default.
+    fn gauges(&self) -> HostGauges {
+        HostGauges::default()
+    }
 
     /// True if the clock is not the system's; errors then say so.
     fn virtual_time(&self) -> bool {

@@ -11,7 +11,7 @@
 //! | `sync` | the one switch between std and loom |
 //! | `unwind` | the panic policy |
 //! | `context` | the thread-local: which job is polled here |
-//! | `observe` | events, counters, sinks |
+//! | `observe` | events, counters, gauges, sinks |
 //! | `error` | `Cancelled` and `Error` |
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
@@ -20,6 +20,7 @@
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
 //! | `frame`, `world` | for hosts that own the main loop |
+//! | `report` | who was in the way of a shutdown, in words |
 //! | `host` | what the model needs from an executor |
 
 mod cancel;
@@ -29,6 +30,7 @@ mod frame;
 pub mod host;
 mod job;
 mod observe;
+mod report;
 mod shutdown;
 mod sync;
 mod task;
@@ -58,10 +60,12 @@ pub use job::scope::{
 };
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
-    Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
+    Job, Join, Lease, NodeSnapshot, PartOf, Scope, SpawnError, Spawner, Task, TaskOutcome,
+    TreeSnapshot, Waiter,
 };
-pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
-pub use shutdown::{FORCE, Shutdown, ShutdownReport};
+pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState, RingSink, Sink};
+pub use report::ShutdownReport;
+pub use shutdown::{FORCE, GRACE, Shutdown};
 pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};

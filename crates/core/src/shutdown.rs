@@ -12,87 +12,19 @@ use crate::cancel::sweep;
 use crate::context;
 use crate::error::{Error, Result};
 use crate::host::TimerKey;
+use crate::job::NodeSnapshot;
 use crate::job::handle::Join;
-use crate::job::{NodeSnapshot, TreeSnapshot};
+use crate::report::{ShutdownReport, in_the_way};
 use crate::tree::Tree;
+
+/// How long a shutdown waits before it lifts shields, unless told otherwise.
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// How long after the grace parked futures are dropped.
 pub const FORCE: Duration = Duration::from_secs(1);
 
 /// How long the last step waits for dropped futures to be gone.
 const LAST: Duration = Duration::from_millis(100);
-
-/// What shutting down came to.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// How long it took.
-    pub took: Duration,
-    /// Jobs that had not ended when the grace was over, as they were then.
-    pub late: Vec<NodeSnapshot>,
-    /// Jobs whose future was dropped before it was done, as they were then.
-    pub dropped: Vec<NodeSnapshot>,
-    /// Jobs that are still there: they run without returning, or nobody turns
-    /// the lane they are on. Their memory is leaked.
-    pub stragglers: Vec<NodeSnapshot>,
-}
-
-impl ShutdownReport {
-    /// True if every job ended by itself, in time.
-    pub fn is_clean(&self) -> bool {
-        self.late.is_empty() && self.dropped.is_empty() && self.stragglers.is_empty()
-    }
-}
-
-impl fmt::Display for ShutdownReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_clean() {
-            return write!(f, "shutdown: every job ended by itself in {:?}", self.took);
-        }
-        write!(f, "shutdown: took {:?}", self.took)?;
-        let list = |f: &mut fmt::Formatter<'_>, what: &str, nodes: &[NodeSnapshot]| {
-            for node in nodes {
-                write!(f, "\n{what}: {} \"{}\"", node.kind, node.name)?;
-                write!(
-                    f,
-                    "\n  --> spawned at {}:{}:{}",
-                    node.site.file(),
-                    node.site.line(),
-                    node.site.column()
-                )?;
-                if let Some(task) = node.task.as_ref().filter(|task| **task != node.name) {
-                    write!(f, "\n   = part of task \"{task}\"")?;
-                }
-                if let Some((kind, site, since)) = &node.waits_on {
-                    write!(f, "\n   = waits on {kind}")?;
-                    if let Some(site) = site {
-                        write!(f, " at {}:{}", site.file(), site.line())?;
-                    }
-                    if !since.is_zero() {
-                        write!(f, " for {since:?}")?;
-                    }
-                }
-                if let Some(cancelled) = node.cancelled_since {
-                    write!(f, "\n   = was cancelled {cancelled:?} before")?;
-                }
-                match node.told_since {
-                    Some(told) => write!(f, "\n   = was told {told:?} before")?,
-                    None => write!(f, "\n   = was never told: no point was reached")?,
-                }
-                if node.shielded {
-                    write!(f, "\n   = a shield held the cancel back")?;
-                }
-                if node.swallows_cancellation {
-                    write!(f, "\n   = swallows cancellation")?;
-                }
-            }
-            Ok(())
-        };
-        list(f, "late", &self.late)?;
-        list(f, "dropped", &self.dropped)?;
-        list(f, "still running", &self.stragglers)
-    }
-}
 
 enum Phase {
     Start,
@@ -114,6 +46,7 @@ pub struct Shutdown {
     began: Option<Instant>,
     join: Option<Join>,
     timer: Option<TimerKey>,
+    /// What stood in the way at the grace.
     late: Vec<NodeSnapshot>,
 }
 
@@ -139,7 +72,7 @@ impl Shutdown {
 
     fn report(&mut self, now: Instant) -> ShutdownReport {
         self.clear();
-        let stragglers = leaves(&self.tree.snapshot());
+        let stragglers = in_the_way(&self.tree.snapshot());
         let dropped = std::mem::take(
             &mut *self
                 .tree
@@ -148,19 +81,9 @@ impl Shutdown {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        let known = |node: &NodeSnapshot| {
-            stragglers
-                .iter()
-                .chain(&dropped)
-                .any(|other| other.id == node.id)
-        };
-        let late = self.late.drain(..).filter(|node| !known(node)).collect();
-        ShutdownReport {
-            took: self.began.map_or(Duration::ZERO, |began| now - began),
-            late,
-            dropped,
-            stragglers,
-        }
+        let late = std::mem::take(&mut self.late);
+        let took = self.began.map_or(Duration::ZERO, |began| now - began);
+        ShutdownReport::new(took, late, dropped, stragglers)
     }
 
     /// Goes on to the next phase if its time has come; when to look again.
@@ -175,7 +98,7 @@ impl Shutdown {
                 }
                 Phase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
-                        self.late = leaves(&self.tree.snapshot());
+                        self.late = in_the_way(&self.tree.snapshot());
                         sweep::lift_all(self.tree.shared());
                         self.phase = Phase::Lifted;
                     }
@@ -194,22 +117,6 @@ impl Shutdown {
             }
         }
     }
-}
-
-/// Jobs without children: what the others wait for.
-fn leaves(tree: &TreeSnapshot) -> Vec<NodeSnapshot> {
-    let nodes = tree.nodes();
-    nodes
-        .iter()
-        .enumerate()
-        .filter(|(n, node)| {
-            node.parent.is_some()
-                && nodes
-                    .get(n + 1)
-                    .is_none_or(|next| next.parent != Some(node.id))
-        })
-        .map(|(_, node)| node.clone())
-        .collect()
 }
 
 impl Future for Shutdown {

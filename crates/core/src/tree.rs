@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
-use crate::cancel::sweep::Sweeper;
+use crate::cancel::sweep::{self, Sweeper};
 use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::job::id::JobId;
 use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
-use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Sink};
+use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
 use crate::unwind;
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
     pub(crate) sweeper: Sweeper,
-    /// The latest forced drops, for the shutdown report.
+    /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
     forced_hook: Option<ForcedHook>,
     root: AtomicPtr<Header>,
@@ -62,8 +62,22 @@ pub(crate) struct Shared {
     main_thread: u64,
 }
 
-/// How many forced drops are kept for the shutdown report.
-const MOST_FORCED: usize = 64;
+/// A job whose future is dropped before it is done, as it was right before.
+pub(crate) struct ForcedDrop {
+    job: NodeSnapshot,
+    /// The innermost scope it was in, if it was in one.
+    place: Option<NodeSnapshot>,
+}
+
+impl ForcedDrop {
+    /// Looked at inside the last turn of `h`, before the drop.
+    pub(crate) fn look_at(tree: &Shared, h: &Header) -> ForcedDrop {
+        ForcedDrop {
+            job: snapshot::one(tree, h),
+            place: snapshot::innermost_scope(h).map(|place| snapshot::one(tree, &place)),
+        }
+    }
+}
 
 impl Shared {
     /// # Safety
@@ -158,18 +172,16 @@ impl Shared {
         }
     }
 
-    /// The future of `h` was dropped before it was done.
-    pub(crate) fn note_forced(&self, h: &Header) {
+    /// A future was dropped before it was done.
+    pub(crate) fn note_forced(&self, seen: ForcedDrop) {
         self.counters.add(Count::ForceDropped);
-        let seen = snapshot::one(self, h);
         if let Some(hook) = &self.forced_hook {
-            unwind::contained(|| hook(&seen));
+            unwind::contained(|| hook(&seen.job));
         }
-        let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
-        if forced.len() == MOST_FORCED {
-            forced.remove(0);
+        if self.root().state.load().has(state::CANCELLED) {
+            let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
+            forced.push(seen.place.unwrap_or(seen.job));
         }
-        forced.push(seen);
     }
 
     /// The root has ended: takes the entry out and gives its reference back.
@@ -337,15 +349,27 @@ impl Tree {
     }
 
     /// Cancels every task, shielded or not, and wakes it: each drops its future
-    /// in its next turn, told or not, waiting or not. For hosts that end by
-    /// force.
+    /// in its next turn, told or not, waiting or not. Revokes every lease. For
+    /// hosts that end by force.
     pub fn force(&self) {
-        crate::cancel::sweep::force_all(self.0.root());
+        sweep::force_all(self.0.root());
     }
 
     /// The counters.
     pub fn counters(&self) -> CountersSnapshot {
         self.0.counters.read()
+    }
+
+    /// What there is to do now, here and at the host.
+    pub fn gauges(&self) -> Gauges {
+        let host = self.0.host.gauges();
+        let now = self.0.host.now();
+        Gauges {
+            living: self.counters().living(),
+            runnable: host.runnable,
+            next_deadline_in: host.next_timer.map(|at| at.saturating_duration_since(now)),
+            queues: host.queues,
+        }
     }
 
     /// The tree as plain data.

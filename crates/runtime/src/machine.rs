@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{Host, Lane, Ready, TimerKey, Turn};
+use kinfolk_core::host::{Host, HostGauges, Lane, Ready, TimerKey, Turn};
 
 use crate::busy::Busy;
 use crate::coarse::CoarseClock;
@@ -222,6 +222,29 @@ impl Host for Native {
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
         self.0.timers.clear(key)
+    }
+
+    fn gauges(&self) -> HostGauges {
+        let (own, main_turn) = self.0.main.load.read();
+        let main = own + self.0.main.inbox.len();
+        let injected = self.0.injector.len();
+        let (mut queued, mut turns) = (0, usize::from(main_turn));
+        for worker in &self.0.workers {
+            let (len, in_turn) = worker.load();
+            queued += len;
+            turns += usize::from(in_turn);
+        }
+        let (next_timer, timers) = self.0.timers.load();
+        HostGauges {
+            runnable: Some(main + injected + queued + turns),
+            next_timer,
+            queues: vec![
+                ("main", main),
+                ("injected", injected),
+                ("workers", queued),
+                ("timers", timers),
+            ],
+        }
     }
 
     fn virtual_time(&self) -> bool {

@@ -2,7 +2,7 @@
 //! no workers it turns the pool too.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::thread::Thread;
@@ -28,16 +28,49 @@ pub(crate) struct Own {
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
+    load: Arc<Load>,
+}
+
+/// What the main thread has to do, for others to see. Written by it only.
+#[derive(Default)]
+pub(crate) struct Load {
+    queued: AtomicUsize,
+    in_turn: AtomicBool,
+}
+
+impl Load {
+    fn add(&self, more: usize) {
+        let queued = self.queued.load(Ordering::Relaxed);
+        self.queued.store(queued + more, Ordering::Relaxed);
+    }
+
+    fn take_one(&self) {
+        let queued = self.queued.load(Ordering::Relaxed);
+        self.queued.store(queued - 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_in_turn(&self, in_turn: bool) {
+        self.in_turn.store(in_turn, Ordering::Relaxed);
+    }
+
+    /// How many turns are queued, and whether one is taken.
+    pub(crate) fn read(&self) -> (usize, bool) {
+        (
+            self.queued.load(Ordering::Relaxed),
+            self.in_turn.load(Ordering::Relaxed),
+        )
+    }
 }
 
 impl Own {
-    pub(crate) fn new() -> Own {
+    pub(crate) fn new(load: Arc<Load>) -> Own {
         Own {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
+            load,
         }
     }
 
@@ -50,24 +83,33 @@ impl Own {
 
     /// Woken or new.
     pub(crate) fn put(&self, turn: Turn) {
+        self.load.add(1);
         if let Some(before) = self.next.replace(Some(turn)) {
-            self.put_back(before);
+            self.row(before.lane()).borrow_mut().push_back(before);
         }
     }
 
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
+        self.load.add(1);
         self.row(turn.lane()).borrow_mut().push_back(turn);
     }
 
     /// Woken together.
     pub(crate) fn put_row(&self, row: Ready) {
+        self.load.add(row.len());
         self.row(row.lane()).borrow_mut().append(row);
     }
 
     /// The next turn. The inbox is looked at when there is nothing else, and
     /// now and then; the two lanes take turns.
     pub(crate) fn take(&self, machine: &Machine) -> Option<Turn> {
+        let turn = self.pick(machine)?;
+        self.load.take_one();
+        Some(turn)
+    }
+
+    fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks % LOOK == 0 {
@@ -100,28 +142,17 @@ impl Own {
     fn collect(&self, machine: &Machine) {
         if machine.main.inbox.len() > 0 {
             let row = machine.main.inbox.take(usize::MAX);
-            self.main.borrow_mut().append(row);
+            self.put_row(row);
         }
         if machine.workers.is_empty() && machine.injector.len() > 0 {
             let row = machine.injector.take(usize::MAX);
-            self.pool.borrow_mut().append(row);
+            self.put_row(row);
         }
     }
 
     /// True if nothing is queued here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == (0, 0)
-    }
-
-    /// How many of each lane are queued: main, pool.
-    pub(crate) fn len(&self) -> (usize, usize) {
-        let next = self.next.take();
-        let extra = next.as_ref().map(Turn::lane);
-        self.next.set(next);
-        (
-            self.main.borrow().len() + usize::from(extra == Some(Lane::Main)),
-            self.pool.borrow().len() + usize::from(extra == Some(Lane::Pool)),
-        )
+        self.load.read().0 == 0
     }
 }
 
@@ -150,6 +181,7 @@ const TOLD: u32 = 3;
 /// What others know of the main thread.
 pub(crate) struct MainThread {
     pub(crate) inbox: Injector,
+    pub(crate) load: Arc<Load>,
     thread: Thread,
     state: AtomicU32,
     hook: Option<WakeHook>,
@@ -159,6 +191,7 @@ impl MainThread {
     pub(crate) fn new(hook: Option<WakeHook>) -> MainThread {
         MainThread {
             inbox: Injector::default(),
+            load: Arc::default(),
             thread: std::thread::current(),
             state: AtomicU32::new(OUTSIDE),
             hook,

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, IntoOutcome, Job,
-    OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope, ShutdownReport,
-    Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
+    Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, Gauges, IntoOutcome,
+    Job, OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope,
+    ShutdownReport, Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
 };
 
 use crate::here::{self, Here, Local};
@@ -110,7 +110,7 @@ impl Builder {
                 tree,
                 machine: machine.clone(),
             },
-            own: Box::new(Own::new()),
+            own: Box::new(Own::new(machine.main.load.clone())),
             threads: Vec::with_capacity(self.workers),
             exits: exits.clone(),
             grace: self.grace,
@@ -280,7 +280,10 @@ impl Runtime {
         let Some(turn) = self.own.take(machine) else {
             return false;
         };
-        if let Some(again) = turn.run() {
+        machine.main.load.set_in_turn(true);
+        let again = turn.run();
+        machine.main.load.set_in_turn(false);
+        if let Some(again) = again {
             machine.busy.add(1);
             self.own.put_back(again);
         }
@@ -665,6 +668,11 @@ impl Handle {
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.machine.workers.len()
+    }
+
+    /// What is alive, runnable and due.
+    pub fn gauges(&self) -> Gauges {
+        self.tree.gauges()
     }
 
     /// Cancels everything without waiting. True the first time.

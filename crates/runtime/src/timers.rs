@@ -95,6 +95,12 @@ impl Timers {
         }
     }
 
+    /// When the first is due, and how many there are.
+    pub(crate) fn load(&self) -> (Option<Instant>, usize) {
+        let kept = self.kept();
+        (kept.queue.next_at(), kept.queue.len())
+    }
+
     /// Who keeps them.
     pub(crate) fn keeper(&self) -> Option<usize> {
         self.kept().keeper.map(|(n, _)| n)

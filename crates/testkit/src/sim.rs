@@ -2,18 +2,24 @@
 //! scheduling choice from the seed.
 
 use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, IntoOutcome, Outcome, Patience, ReasonKind, Scope, Sink, Tree,
-    TreeOptions, TreeSnapshot,
+    Clock, CountersSnapshot, Error, FORCE, IntoOutcome, Outcome, Patience, ReasonKind, Scope,
+    ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
 };
 
 use crate::clock::VirtualClock;
 use crate::rng::Rng;
+
+/// Turns a shutdown gives to one instant: a body that swallows its
+/// cancellation would hold the clock for ever.
+const MOST_TURNS_OF_AN_INSTANT: u64 = 100_000;
 
 /// Turns a simulation may take before it is called endless.
 const MOST_TURNS: u64 = 50_000_000;
@@ -22,6 +28,8 @@ const MOST_TURNS: u64 = 50_000_000;
 struct Core {
     ready: Vec<Turn>,
     timers: TimerQueue,
+    /// A task is being polled.
+    polling: bool,
 }
 
 /// What the host and the simulation share.
@@ -61,6 +69,15 @@ impl Host for SimHost {
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
         self.0.core().timers.remove(key)
+    }
+
+    fn gauges(&self) -> HostGauges {
+        let core = self.0.core();
+        HostGauges {
+            runnable: Some(core.ready.len() + usize::from(core.polling)),
+            next_timer: core.timers.next_at(),
+            queues: vec![("ready", core.ready.len()), ("timers", core.timers.len())],
+        }
     }
 
     fn virtual_time(&self) -> bool {
@@ -161,6 +178,15 @@ pub struct Sim {
     turns: u64,
 }
 
+/// Rings when the future it was made for is woken.
+struct Bell(AtomicBool);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Why a simulation could not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stuck {
@@ -240,12 +266,15 @@ impl Sim {
                 return false;
             }
             let at = self.rng.below(core.ready.len());
+            core.polling = true;
             core.ready.swap_remove(at)
         };
         self.turns += 1;
-        if let Some(again) = turn.run() {
-            self.world.core().ready.push(again);
-        }
+        let again = turn.run();
+        let mut core = self.world.core();
+        core.polling = false;
+        core.ready.extend(again);
+        drop(core);
         true
     }
 
@@ -336,9 +365,9 @@ impl Sim {
         if let Err(stuck) = self.drive(|| job.is_ended()) {
             panic!("{}", self.report(stuck, "main has not ended"));
         }
-        let mut cx = std::task::Context::from_waker(Waker::noop());
-        match std::pin::Pin::new(&mut task).poll(&mut cx) {
-            std::task::Poll::Ready(Ok(outcome)) => outcome,
+        let mut cx = Context::from_waker(Waker::noop());
+        match Pin::new(&mut task).poll(&mut cx) {
+            Poll::Ready(Ok(outcome)) => outcome,
             other => unreachable!(
                 "an ended task did not give its outcome: {}",
                 other.is_ready()
@@ -362,19 +391,64 @@ impl Sim {
         }
     }
 
-    /// Cancels what is left, runs until it is gone, and checks that the
-    /// counters balance and that no timer and no waiter is left behind.
+    /// Shuts the tree down in virtual time, as a host does in real time: cancels
+    /// everything and runs on; at `grace` lifts shields and guards and revokes
+    /// leases; a second later drops every future that is parked. The report
+    /// names whoever was in the way. See [`Tree::shutdown`].
+    ///
+    /// The clock moves when everything is blocked, and also when tasks are
+    /// busy at one instant for too many turns.
+    ///
+    /// # Panics
+    /// If nothing can go on any more and no time is left to wait for, which
+    /// needs a grace beyond all time; and inside a job.
+    #[track_caller]
+    pub fn shutdown(&mut self, grace: Duration) -> ShutdownReport {
+        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let waker = Waker::from(bell.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut shutdown = self.tree.shutdown(grace, FORCE);
+        let mut turns = 0;
+        loop {
+            // Whoever waits for the report is one more among the ready.
+            if bell.0.load(SeqCst) && self.rng.below(self.ready() + 1) == 0 {
+                bell.0.store(false, SeqCst);
+                match Pin::new(&mut shutdown).poll(&mut cx) {
+                    Poll::Ready(Ok(report)) => return report,
+                    Poll::Ready(Err(error)) => panic!("{error}"),
+                    Poll::Pending => continue,
+                }
+            }
+            if self.turns >= MOST_TURNS {
+                panic!("{}", self.report(Stuck::Endless, "shutdown does not end"));
+            }
+            let busy = self.step();
+            turns += 1;
+            if busy && turns < MOST_TURNS_OF_AN_INSTANT
+                || bell.0.load(SeqCst)
+                || self.world.clock.idle_waiters().everything_is_blocked()
+            {
+                continue;
+            }
+            turns = 0;
+            match self.next_timer_nanos() {
+                Some(next) => self.fire_at(next),
+                None if busy => {}
+                None => panic!("{}", self.report(Stuck::Deadlock, "shutdown does not end")),
+            }
+        }
+    }
+
+    /// Cancels what is left, runs until it is gone however long that takes,
+    /// lifting no shield and forcing nobody, and checks that the counters balance and that no timer and no waiter is left behind.
     ///
     /// # Panics
     /// If something does not end or does not balance: the message has the seed
     /// and the tree.
     #[track_caller]
     pub fn finish(mut self) {
-        self.tree.request_shutdown(ReasonKind::Shutdown);
-        let root = self.tree.root_job();
-        if let Err(stuck) = self.drive(|| root.is_ended()) {
-            panic!("{}", self.report(stuck, "shutdown does not end"));
-        }
+        // A grace without end.
+        drop(self.shutdown(Duration::MAX));
         self.settle();
         let counters = self.counters();
         assert_eq!(counters.living(), 0, "seed {}: {counters}", self.seed);
@@ -433,7 +507,8 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Drop for Sim {
-    /// What is left is cancelled; what does not end by itself is dropped.
+    /// What is left is cancelled, and goes on where it can while time stands
+    /// still. The rest is dropped as at the end of a shutdown.
     fn drop(&mut self) {
         let root = self.tree.root_job();
         if root.is_ended() {
@@ -442,7 +517,7 @@ impl Drop for Sim {
         self.tree.request_shutdown(ReasonKind::Shutdown);
         // A bounded number of turns: a body that swallows its cancellation
         // would go on for ever.
-        for _ in 0..100_000 {
+        for _ in 0..MOST_TURNS_OF_AN_INSTANT {
             if root.is_ended() {
                 return;
             }

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -112,6 +112,24 @@ impl Host for TokioHost {
     fn rested(&self) {
         if self.0.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.changed.notify_one();
+        }
+    }
+
+    fn gauges(&self) -> HostGauges {
+        // With the system's clock nobody counts: that would be two steps on
+        // one shared word for every turn.
+        let counted = self.0.clock.is_virtual();
+        let timers = self.0.timers();
+        HostGauges {
+            runnable: counted.then(|| self.0.busy.load(Ordering::SeqCst)),
+            next_timer: timers.next_at(),
+            queues: vec![
+                ("timers", timers.len()),
+                (
+                    "tokio's global queue",
+                    self.0.tokio.metrics().global_queue_depth(),
+                ),
+            ],
         }
     }
 

@@ -6,16 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, IntoOutcome, Patience,
+    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, IntoOutcome, Patience,
     ReasonKind, Result, Scope, ShutdownReport, Sink, SystemClock, Tree, TreeOptions, TreeSnapshot,
 };
 use tokio::runtime::{Handle, Id};
 
 use crate::driver;
 use crate::host::{Machine, TokioHost};
-
-/// How long [`Root::shutdown`] waits before it forces.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// The roots made on first use, by tokio runtime. An entry whose driver has
 /// been dropped belongs to a runtime that is gone.

@@ -283,7 +283,9 @@ pub(crate) fn lift_all(tree: &Shared) {
     }
 }
 
-/// Asks every task below `root` to drop its future, whatever it waits on.
+/// Asks every task below `root` to drop its future, whatever it waits on, and
+/// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
+/// what is inside would run on while it is being forced.
 pub(crate) fn force_all(root: &Header) {
     let mut todo = vec![JobRef::from_header(root)];
     while let Some(job) = todo.pop() {
@@ -299,6 +301,7 @@ pub(crate) fn force_all(root: &Header) {
             }
             force(&job, state::MUST);
         }
+        crate::job::lease::revoke(&job);
     }
 }
 

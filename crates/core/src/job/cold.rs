@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::failures::Failures;
+use super::id::JobId;
 use super::list::List;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
@@ -15,6 +16,13 @@ use crate::cancel::sweep::SweepKey;
 use crate::error::Error;
 use crate::time::alarm::Alarm;
 use crate::tree::Tree;
+
+/// One registered wait for the end of a job.
+pub(crate) struct Joiner {
+    pub(crate) waker: Waker,
+    /// The job that waits; none outside every job.
+    pub(crate) job: Option<JobId>,
+}
 
 #[derive(Default)]
 pub(crate) struct Cold {
@@ -38,8 +46,8 @@ pub(crate) struct Cold {
     pub(crate) outcome: Option<Error>,
     /// Wakers of our leaves that are polled under wakers not the job's own.
     pub(crate) leaves: List<Waker>,
-    /// Wakers of observers that wait for the end.
-    pub(crate) joiners: List<Waker>,
+    /// Observers that wait for the end.
+    pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
     /// How many ignore guards are held.

@@ -75,8 +75,6 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> bool {
 
 /// The body of a task is over, and its future is gone.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    // SAFETY: the body counts among the kids, so it has not ended.
-    let tree = unsafe { h.tree() };
     match how {
         BodyEnd::Value => {
             h.state.add(state::OUTPUT | state::BODY_DONE);
@@ -85,7 +83,6 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             h.state.add(state::BODY_DONE);
         }
         BodyEnd::Forced => {
-            tree.note_forced(h);
             h.state.add(state::BODY_DONE | state::FORCED);
         }
         BodyEnd::Failed(error) => {
@@ -393,8 +390,8 @@ fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
     let mut all = Vec::new();
     if any {
         h.if_cold(|cold, _| {
-            while let Some(waker) = cold.joiners.pop() {
-                all.push(waker);
+            while let Some(joiner) = cold.joiners.pop() {
+                all.push(joiner.waker);
             }
         });
     }

@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::cold::Joiner;
 use super::end;
 use super::header::{Header, JobRef, Site};
 use super::id::JobId;
@@ -228,9 +229,9 @@ impl Join {
                 cold.joiners.remove(key)
             }
         });
-        if let Some(Some(waker)) = removed {
+        if let Some(Some(joiner)) = removed {
             tree.counters.add(Count::WaiterRemoved);
-            drop(waker);
+            drop(joiner);
         }
     }
 }
@@ -253,19 +254,22 @@ impl Future for Join {
             this.listed = None;
             return Poll::Ready(Ok(untyped(&this.job)));
         };
-        let waker = cx.waker().clone();
+        let joiner = Joiner {
+            waker: cx.waker().clone(),
+            job: context::current_id(),
+        };
         let (added, key, old) = this.job.with_cold(|cold, _| {
             if let Some(key) = this.listed
                 && let Some(kept) = cold.joiners.get_mut(key)
             {
-                return (false, Some(key), Some(std::mem::replace(kept, waker)));
+                return (false, Some(key), Some(std::mem::replace(kept, joiner)));
             }
             // The ender takes the list after ENDED, under this lock; so look
             // at the word again in it. Modelled in `waiter_add_vs_end`.
             if this.job.state.add(state::HAS_JOINERS).ended() {
-                return (false, None, Some(waker));
+                return (false, None, Some(joiner));
             }
-            (true, Some(cold.joiners.push(waker)), None)
+            (true, Some(cold.joiners.push(joiner)), None)
         });
         drop(old);
         this.listed = key;

@@ -24,6 +24,16 @@ impl JobId {
         JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << LOCAL) - 1))
     }
 
+    /// As a number, never 0: that one is a refused task's.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The identity of that number; none for 0.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        (bits != 0).then_some(JobId(bits))
+    }
+
     pub(crate) fn tree(self) -> u64 {
         self.0 >> LOCAL
     }

@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::observe::{EventKind, JobState};
 use crate::task::{cell, run};
 use crate::time::sleep::Moment;
-use crate::tree::Shared;
+use crate::tree::{ForcedDrop, Shared};
 use crate::unwind::{caught, contained};
 
 /// Makes the body once the scope is there.
@@ -398,7 +398,7 @@ fn drop_idle(tree: &Shared, h: &Header) -> bool {
     }
     let forced = run::drop_if_idle(tree, h);
     if forced {
-        tree.note_forced(h);
+        tree.note_forced(ForcedDrop::look_at(tree, h));
         h.state.add(state::FORCED);
     }
     forced

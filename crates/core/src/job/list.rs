@@ -125,6 +125,16 @@ impl<T> List<T> {
         Some(value)
     }
 
+    /// The entries, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let mut at = self.first;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            at = entry.next;
+            entry.value.as_ref()
+        })
+    }
+
     pub(crate) fn pop(&mut self) -> Option<T> {
         let at = self.first;
         let turn = self.entries.get(at as usize)?.turn;
@@ -168,7 +178,10 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(list.len(), model.len());
+            assert_eq!(list.len as usize, model.len());
+            if n % 64 == 0 {
+                assert!(list.iter().eq(model.iter().map(|(_, n)| n)));
+            }
         }
     }
 

@@ -25,6 +25,6 @@ pub(crate) mod verdict;
 pub use handle::{Job, Join};
 pub use lease::Lease;
 pub use scope::Scope;
-pub use snapshot::{NodeSnapshot, TreeSnapshot};
+pub use snapshot::{NodeSnapshot, PartOf, TreeSnapshot, Waiter};
 pub use spawn::{SpawnError, Spawner};
 pub use task::{Task, TaskOutcome};

@@ -2,6 +2,7 @@
 //! stopped. Flat, in the order in which it prints, so that a tree a million
 //! deep is copied, printed and dropped without recursion.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::cancel::point::SWALLOWS;
 use crate::cancel::sweep;
 use crate::cancel::wait::WaitKind;
 use crate::observe::JobState;
+use crate::task::cell;
 use crate::tree::Shared;
 
 /// One job, as it was when it was looked at.
@@ -42,15 +44,23 @@ pub struct NodeSnapshot {
     pub age: Duration,
     /// How often it was polled.
     pub polls: u32,
-    /// The name of the task it is part of; its own, if it is one.
-    pub task: Option<String>,
+    /// The task it is part of: itself, if it is one; none for the root.
+    pub task: Option<PartOf>,
     /// True if it is queued or being polled.
     pub running: bool,
+    /// True if it is a service: cancelled when its parent's body and ordinary
+    /// children are over.
+    pub service: bool,
     /// What it waits on, where that wait was made, and for how long; none if
     /// it runs, has not been polled, or its body is over.
     pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
-    /// How many observers wait for its end, the owning handle included.
+    /// How many waits for its end are registered: the owner's that awaits its
+    /// `Task`, and every `join`.
     pub waiters: usize,
+    /// The jobs those waits are in, the owner first. The rest is
+    /// [outside](NodeSnapshot::waiters_outside). That a parent waits for its
+    /// children, and a task for its scopes, is in the tree and not in here.
+    pub waited_for_by: Vec<Waiter>,
     /// How long until its own deadline; zero if it has passed.
     pub deadline_in: Option<Duration>,
     /// How long ago the cancel that marked it was asked for.
@@ -63,6 +73,41 @@ pub struct NodeSnapshot {
     pub shielded: bool,
     /// True if its body has swallowed a thousand Cancelleds.
     pub swallows_cancellation: bool,
+}
+
+/// The task that a job is part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartOf {
+    /// Its identity.
+    pub id: JobId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it was spawned.
+    pub site: &'static Location<'static>,
+    /// How long ago a point told it, in whatever scope of it.
+    pub told_since: Option<Duration>,
+}
+
+/// A job that waits for the end of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its identity.
+    pub id: JobId,
+    /// Its name; none if it is not in the same snapshot: it is another root's,
+    /// it came or went while the snapshot was taken, or one job was looked at
+    /// by itself.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "\"{name}\""),
+            None => self.id.fmt(f),
+        }
+    }
 }
 
 /// The living jobs of one root. Each is consistent in itself; a listed child
@@ -116,6 +161,24 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
+    /// How many wait for its end from outside every job.
+    pub fn waiters_outside(&self) -> usize {
+        self.waiters - self.waited_for_by.len()
+    }
+
+    /// Who waits for it, in words; nothing if nobody does.
+    fn write_waiters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = ", waited for by ";
+        for waiter in &self.waited_for_by {
+            write!(f, "{before}{waiter}")?;
+            before = ", ";
+        }
+        match self.waiters_outside() {
+            0 => Ok(()),
+            n => write!(f, "{before}{n} outside"),
+        }
+    }
+
     fn write_json(&self, out: &mut String) {
         let _ = write!(out, "{{\"id\":{}", self.id.number());
         if let Some(parent) = self.parent {
@@ -137,6 +200,19 @@ impl NodeSnapshot {
             self.polls,
             self.waiters
         );
+        out.push_str(",\"waited_for_by\":[");
+        for (n, waiter) in self.waited_for_by.iter().enumerate() {
+            if n > 0 {
+                out.push(',');
+            }
+            let _ = write!(out, "{{\"id\":{}", waiter.id.number());
+            if let Some(name) = &waiter.name {
+                out.push_str(",\"name\":");
+                json_string(out, name);
+            }
+            out.push('}');
+        }
+        out.push(']');
         if let Some((kind, site, since)) = &self.waits_on {
             let _ = write!(
                 out,
@@ -225,6 +301,7 @@ impl fmt::Display for NodeSnapshot {
             }
             write!(f, " for {since:?}")?;
         }
+        self.write_waiters(f)?;
         if let Some(left) = self.deadline_in {
             write!(f, ", deadline in {left:?}")?;
         }
@@ -245,7 +322,7 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     let mut nodes = Vec::new();
     let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
     // The task each level belongs to, and whether it runs.
-    let mut tasks: Vec<Option<(Arc<str>, bool)>> = Vec::new();
+    let mut tasks: Vec<Option<(PartOf, bool)>> = Vec::new();
     while let Some((job, parent, depth)) = todo.pop() {
         if job.state.load().ended() {
             continue;
@@ -262,34 +339,92 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
             }
         }
         let above = depth.checked_sub(1).and_then(|up| tasks[up].clone());
-        let task = task_of(&job).or(above);
+        let task = task_of(tree, &job).or(above);
         nodes.push(look_at(tree, &job, parent, depth, task.as_ref()));
         tasks.truncate(depth);
         tasks.push(task);
     }
+    name_waiters(&mut nodes);
     TreeSnapshot { nodes }
+}
+
+/// Finds the names of those who wait among the jobs themselves.
+fn name_waiters(nodes: &mut [NodeSnapshot]) {
+    if nodes.iter().all(|node| node.waited_for_by.is_empty()) {
+        return;
+    }
+    let waits: HashSet<JobId> = nodes
+        .iter()
+        .flat_map(|node| node.waited_for_by.iter().map(|waiter| waiter.id))
+        .collect();
+    let names: HashMap<JobId, String> = nodes
+        .iter()
+        .filter(|node| waits.contains(&node.id))
+        .map(|node| (node.id, node.name.clone()))
+        .collect();
+    for waiter in nodes.iter_mut().flat_map(|node| &mut node.waited_for_by) {
+        waiter.name = names.get(&waiter.id).cloned();
+    }
 }
 
 /// One job, by itself.
 pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
     let parent = h.parent_from_outside();
-    let mut task = task_of(h);
+    let mut task = task_of(tree, h);
     let mut above = parent.clone();
     while let (None, Some(job)) = (&task, above) {
-        task = task_of(&job);
+        task = task_of(tree, &job);
         above = job.parent_from_outside();
     }
     // It is looked at from inside its last turn: that it runs says nothing.
-    let task = task.map(|(name, _)| (name, false));
+    let task = task.map(|(task, _)| (task, false));
     let parent = parent.map(|parent| parent.id);
     look_at(tree, h, parent, h.depth as usize, task.as_ref())
 }
 
-/// If `h` is a task: its name, and whether it is queued or being polled.
-fn task_of(h: &Header) -> Option<(Arc<str>, bool)> {
+/// The innermost scope that is open in the body of `h`, the newest where there
+/// are several; none if there is none.
+pub(crate) fn innermost_scope(h: &Header) -> Option<JobRef> {
+    let mut found = None;
+    let mut next = open_scope(h);
+    while let Some(scope) = next {
+        next = open_scope(&scope);
+        found = Some(scope);
+    }
+    found
+}
+
+fn open_scope(h: &Header) -> Option<JobRef> {
+    let _locked = h.lock();
+    // SAFETY: H1 and H2, under the lock.
+    let mut child = unsafe { h.first.get().as_ref() };
+    while let Some(c) = child {
+        if !c.is_task() && !c.state.load().has(state::BODY_DONE) {
+            return Some(JobRef::from_header(c));
+        }
+        // SAFETY: as above.
+        child = unsafe { c.next.get().as_ref() };
+    }
+    None
+}
+
+/// If `h` is a task: who it is, and whether it is queued or being polled.
+fn task_of(tree: &Shared, h: &Header) -> Option<(PartOf, bool)> {
     let st = h.state.load();
     let running = st.has(state::BUSY) && !st.has(state::BODY_DONE | state::LAZY);
-    h.is_task().then(|| (names::name_of(h).into(), running))
+    h.is_task().then(|| {
+        let part_of = PartOf {
+            id: h.id,
+            name: names::name_of(h).into(),
+            site: h.site(),
+            told_since: st.told_at().map(|at| since(tree, at)),
+        };
+        (part_of, running)
+    })
+}
+
+fn since(tree: &Shared, at: u32) -> Duration {
+    Duration::from_millis(u64::from(tree.millis().saturating_sub(at)))
 }
 
 fn look_at(
@@ -297,13 +432,11 @@ fn look_at(
     h: &Header,
     parent: Option<JobId>,
     depth: usize,
-    task: Option<&(Arc<str>, bool)>,
+    task: Option<&(PartOf, bool)>,
 ) -> NodeSnapshot {
     let running =
         task.is_some_and(|(_, running)| *running) && !h.state.load().has(state::BODY_DONE);
     let st = h.state.load();
-    let millis = tree.millis();
-    let since = |at: u32| Duration::from_millis(u64::from(millis.saturating_sub(at)));
     let polls = h.polls.load(Relaxed);
     let waits_on = (polls > 0 && !running && !st.has(state::BODY_DONE)).then(|| {
         let pending = h.waits.load(Relaxed) > 0 || !h.no_wait_of_ours();
@@ -317,9 +450,14 @@ fn look_at(
     });
     let now = tree.host.now();
     let reason = h.reason();
-    let (deadline, joiners) = h
-        .if_cold(|cold, _| (cold.deadline, cold.joiners.len()))
-        .unwrap_or((None, 0));
+    let owner = (h.is_task() && st.has(state::WAITER)).then(|| cell::waiting_job(h));
+    let mut waiting: Vec<Option<JobId>> = owner.into_iter().collect();
+    let deadline = h
+        .if_cold(|cold, _| {
+            waiting.extend(cold.joiners.iter().map(|joiner| joiner.job));
+            cold.deadline
+        })
+        .flatten();
     NodeSnapshot {
         id: h.id,
         parent,
@@ -328,14 +466,20 @@ fn look_at(
         kind: h.kind(),
         state: handle::state_of(h),
         site: h.site(),
-        age: since(h.born),
+        age: since(tree, h.born),
         polls,
-        task: task.map(|(name, _)| name.to_string()),
+        task: task.map(|(task, _)| task.clone()),
         running,
+        service: st.has(state::SERVICE),
         waits_on,
-        waiters: joiners + usize::from(h.is_task() && st.has(state::WAITER)),
+        waiters: waiting.len(),
+        waited_for_by: waiting
+            .into_iter()
+            .flatten()
+            .map(|id| Waiter { id, name: None })
+            .collect(),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
-        told_since: st.told_at().map(since),
+        told_since: st.told_at().map(|at| since(tree, at)),
         cancelled_since: reason
             .as_ref()
             .map(|reason| now.saturating_duration_since(reason.data().at)),

@@ -250,6 +250,7 @@ impl Waiting {
             })
         };
         drop(old);
+        cell::set_waiting_job(h, context::current_id());
         if h.state.add(state::WAITER).ended() {
             if self.registered {
                 // It ended while the slot was ours: nobody woke this wait.

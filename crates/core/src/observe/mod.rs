@@ -3,11 +3,13 @@
 
 mod counters;
 mod event;
+mod gauges;
 mod ring;
 mod sink;
 
 pub(crate) use counters::Count;
 pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
+pub use gauges::Gauges;
 pub use ring::RingSink;
 pub use sink::Sink;

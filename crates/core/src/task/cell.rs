@@ -1,12 +1,13 @@
 //! The memory of a job: one allocation that begins with the header.
 //!
 //! ```text
-//! Header │ slot (Option<Waker>) │ stage: future, then output │ lent (Option<Waker>)
+//! Header │ slot (Option<Waker>) │ whose │ stage: future, then output │ lent (Option<Waker>)
 //! ```
 //!
 //! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
-//! scopes (the poller's waker, under the lock). The stage is there for tasks.
-//! `lent` is there for tasks with the LENT bit.
+//! scopes (the poller's waker, under the lock). `whose` stands beside it: the
+//! job that waits, for observers. The stage is there for tasks. `lent` is there
+//! for tasks with the LENT bit.
 //!
 //! - **C1** The future is touched by whoever runs a turn, and by nobody else.
 //!   It is dropped exactly once: by the turn in which it ends, is forced or is
@@ -21,10 +22,12 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Error;
 use crate::job::header::{Birth, Header};
+use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
 use crate::sync::{Plain, QUARANTINE};
@@ -49,6 +52,8 @@ pub(crate) struct Vtable {
 }
 
 const SLOT_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>());
+const WHOSE_AT: usize = (SLOT_AT + size_of::<Slot>()).next_multiple_of(align_of::<AtomicU64>());
+const SLOT_END: usize = WHOSE_AT + size_of::<AtomicU64>();
 
 unsafe fn no_poll(h: *const Header, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
     // SAFETY: the caller has a living header.
@@ -59,7 +64,7 @@ unsafe fn nothing(_: *const Header) {}
 
 /// Roots, scopes and refused tasks: a header and a slot.
 pub(crate) static NODE: Vtable = Vtable {
-    layout: match Layout::from_size_align(SLOT_AT + size_of::<Slot>(), 16) {
+    layout: match Layout::from_size_align(SLOT_END, 16) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     },
@@ -95,7 +100,7 @@ where
         };
         let align = max(max(future.align(), output.align()), 16);
         let slots = if has_slot {
-            SLOT_AT + size_of::<Slot>()
+            SLOT_END
         } else {
             size_of::<Header>()
         };
@@ -217,6 +222,9 @@ unsafe fn allocate(birth: Birth<'_>) -> *const Header {
         h.write(Header::new(birth));
         if vtable.has_slot {
             at.add(SLOT_AT).cast::<Slot>().write(Plain::new(None));
+            at.add(WHOSE_AT)
+                .cast::<AtomicU64>()
+                .write(AtomicU64::new(0));
         }
         if lent {
             at.add(vtable.layout.size())
@@ -295,6 +303,29 @@ pub(crate) fn slot(h: &Header) -> Option<&Slot> {
             .add(SLOT_AT)
             .cast::<Slot>()
     })
+}
+
+fn whose(h: &Header) -> Option<&AtomicU64> {
+    // SAFETY: written with the slot, and lives as long as the cell.
+    h.vtable.has_slot.then(|| unsafe {
+        &*std::ptr::from_ref(h)
+            .cast::<u8>()
+            .add(WHOSE_AT)
+            .cast::<AtomicU64>()
+    })
+}
+
+/// Says which job the waiter in the slot is; none outside every job. Said
+/// before WAITER is set, so that whoever sees the bit finds the name.
+pub(crate) fn set_waiting_job(h: &Header, job: Option<JobId>) {
+    if let Some(whose) = whose(h) {
+        whose.store(job.map_or(0, JobId::bits), Relaxed);
+    }
+}
+
+/// The job that waits in the slot, for observers who have seen WAITER.
+pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
+    JobId::from_bits(whose(h)?.load(Relaxed))
 }
 
 /// The executor's waker of a lent task, under the lock.

@@ -17,7 +17,7 @@ use crate::job::lane::Lane;
 use crate::job::state::{self, ClaimLent, Park};
 use crate::observe::EventKind;
 use crate::task::{cell, waker};
-use crate::tree::Shared;
+use crate::tree::{ForcedDrop, Shared};
 use crate::unwind::{caught, contained};
 
 /// The right to give one task one turn. Whoever holds it must run it; one
@@ -484,13 +484,17 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     let entered = context::begin_turn(h, own, millis);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
+        let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
         // SAFETY: C1, this turn is ours.
         let dropped = caught(|| unsafe { (h.vtable.drop_future)(h) });
         drop(entered);
-        let over = match dropped {
-            Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
-            Ok(()) if polls == 0 => BodyEnd::Unpolled,
-            Ok(()) => BodyEnd::Forced,
+        let over = match (dropped, seen) {
+            (Err(payload), _) => BodyEnd::Failed(Error::panicked(payload)),
+            (Ok(()), None) => BodyEnd::Unpolled,
+            (Ok(()), Some(seen)) => {
+                tree.note_forced(seen);
+                BodyEnd::Forced
+            }
         };
         end::body_over(h, over);
         return Poll::Pending;
@@ -511,9 +515,13 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
                 drop(entered);
                 return Poll::Ready(h.state.park());
             }
+            let seen = ForcedDrop::look_at(tree, h);
             // SAFETY: C1, this turn is ours.
             match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
-                Ok(()) => BodyEnd::Forced,
+                Ok(()) => {
+                    tree.note_forced(seen);
+                    BodyEnd::Forced
+                }
                 Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
             }
         }
@@ -560,7 +568,8 @@ unsafe fn abandon(h: &Header) {
     walk::cancel(h, Why::new(ReasonKind::HostGone, site));
     let own = waker::borrowed(h);
     // SAFETY: not ended: its turn is ours.
-    unsafe { h.tree() }.note_forced(h);
+    let tree = unsafe { h.tree() };
+    tree.note_forced(ForcedDrop::look_at(tree, h));
     let over = {
         let _entered = context::enter(h, &own);
         // SAFETY: C1, this turn is ours.

@@ -3,8 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -45,6 +44,7 @@ pub(crate) struct Neighbour {
     next: AtomicPtr<()>,
     /// Turns begun. Written by the worker only.
     turns: AtomicU32,
+    in_turn: AtomicBool,
     thread: std::sync::OnceLock<Thread>,
 }
 
@@ -54,6 +54,7 @@ impl Neighbour {
             ring: Ring::new(),
             next: AtomicPtr::new(ptr::null_mut()),
             turns: AtomicU32::new(0),
+            in_turn: AtomicBool::new(false),
             thread: std::sync::OnceLock::new(),
         }
     }
@@ -62,6 +63,16 @@ impl Neighbour {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
+    }
+
+    /// How many are queued here, and whether a turn is taken.
+    pub(crate) fn load(&self) -> (usize, bool) {
+        let (head, tail) = self.ring.span();
+        let next = usize::from(!self.next.load(Ordering::Relaxed).is_null());
+        (
+            (tail - head) as usize + next,
+            self.in_turn.load(Ordering::Relaxed),
+        )
     }
 
     fn take_next(&self) -> Option<Turn> {
@@ -139,7 +150,10 @@ impl Worker {
     fn take(&self, turn: Turn) {
         let turns = &self.own().turns;
         turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if let Some(again) = turn.run() {
+        self.own().in_turn.store(true, Ordering::Relaxed);
+        let again = turn.run();
+        self.own().in_turn.store(false, Ordering::Relaxed);
+        if let Some(again) = again {
             self.machine.busy.add(1);
             self.put_back(again);
         }

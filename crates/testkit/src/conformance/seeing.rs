@@ -1,7 +1,11 @@
 //! Seeing: what one can ask about jobs, the tree, the counters, the events.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures_util::poll;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use kinfolk_core::{
     CountersSnapshot, Error, ErrorKind, Event, EventKind, JobId, JobKind, JobState, OrCancel,
     ReasonKind, RingSink, Scope, Sink, WaitKind, checkpoint, cleanup, current_job, launch, park,
@@ -11,6 +15,8 @@ use kinfolk_core::{
 use crate::{Gate, Lab, Tally};
 
 const MS: Duration = Duration::from_millis(1);
+
+type Boxed = Pin<Box<dyn Future<Output = Result<u32, Error>> + Send>>;
 
 // --- see-1 ---
 
@@ -148,6 +154,126 @@ pub async fn see_1_who_waits_and_since_when_it_was_told(lab: Lab) {
     assert!(shield.shielded);
     assert_eq!(owner.await.unwrap(), ErrorKind::Stopped);
     joiners.pop().unwrap().await.unwrap();
+}
+
+/// P04: who waits for a job, by name: the scope that awaits its task, two
+/// joiners; and how many wait outside every job. It prints and serialises.
+pub async fn case_p04_who_waits_for_a_job_by_name(lab: Lab) {
+    let s = Scope::current().unwrap();
+    let gate = Gate::new();
+    let door = gate.clone();
+    let task = s.task("slow").spawn(async move { door.wait().await });
+    let other = s.task("other").spawn(async { 7 });
+    lab.settle().await;
+    let job = task.job();
+    let node = |name: &str| lab.snapshot().find(name).unwrap().clone();
+    assert!(!node("slow").to_string().contains("waited for"));
+    assert!(lab.snapshot().to_json().contains(r#""waited_for_by":[]"#));
+
+    let mut joiners = Vec::new();
+    for name in ["a", "b"] {
+        let job = job.clone();
+        joiners.push(
+            s.task(name)
+                .spawn(async move { job.join().await.map(|_| ()) }),
+        );
+        lab.settle().await;
+    }
+    let owner = s
+        .task("owner")
+        .spawn(Scope::named("home").run(async move |_| {
+            // Each under a waker of its own.
+            let all: FuturesUnordered<Boxed> = FuturesUnordered::new();
+            all.push(Box::pin(async move { task.await.map(|()| 0) }));
+            all.push(Box::pin(other));
+            let all: Vec<_> = all.collect().await;
+            Ok(all.into_iter().map(Result::unwrap).sum::<u32>())
+        }));
+    lab.settle().await;
+    let slow = node("slow");
+    let home = node("home");
+    assert_eq!((slow.waiters, slow.waiters_outside()), (3, 0));
+    let who: Vec<_> = slow.waited_for_by.iter().map(|who| who.id).collect();
+    let ids = [home.id, node("a").id, node("b").id];
+    assert_eq!(who, ids, "the scope that awaits it, not the task around it");
+    // Who waits for its children or its scopes is in the tree.
+    assert_eq!((home.waiters, node("owner").waiters), (0, 0));
+
+    // One more, outside every job.
+    let outside = job.clone();
+    let join = std::thread::spawn(move || {
+        let mut join = outside.join();
+        let polled = Pin::new(&mut join).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        join
+    });
+    let join = join.join().unwrap();
+    let slow = node("slow");
+    assert_eq!((slow.waiters, slow.waiters_outside()), (4, 1));
+    let words = ", waited for by \"home\", \"a\", \"b\", 1 outside";
+    assert!(slow.to_string().ends_with(words), "{slow}");
+    let json = lab.snapshot().to_json();
+    let words = format!(
+        r#""waiters":4,"waited_for_by":[{{"id":{},"name":"home"}},{{"id":{},"name":"a"}},{{"id":{},"name":"b"}}],"#,
+        ids[0].number(),
+        ids[1].number(),
+        ids[2].number()
+    );
+    assert!(json.contains(&words), "{json}");
+
+    // A wait that is given up is named no more.
+    drop((join, joiners.remove(0)));
+    lab.settle().await;
+    let slow = node("slow");
+    let words = ", waited for by \"home\", \"b\"";
+    assert!(slow.to_string().ends_with(words), "{slow}");
+    gate.open();
+    assert_eq!(owner.await.unwrap(), 7);
+    joiners.remove(0).await.unwrap();
+}
+
+/// see-1: a wait that moves from one job to another is named after the one
+/// that polled it last.
+pub async fn see_1_a_wait_that_moves_is_named_after_its_new_job(lab: Lab) {
+    let s = Scope::current().unwrap();
+    let gate = Gate::new();
+    let door = gate.clone();
+    let mut task = s.task("slow").spawn(async move { door.wait().await });
+    let mut join = task.join();
+    let named = || {
+        let tree = lab.snapshot();
+        let waiters = &tree.find("slow").unwrap().waited_for_by;
+        let named: Vec<_> = waiters.iter().map(ToString::to_string).collect();
+        named.join(" ")
+    };
+    Scope::named("first")
+        .run(async |_| {
+            assert!(poll!(&mut task).is_pending());
+            assert!(poll!(&mut join).is_pending());
+            assert_eq!(named(), "\"first\" \"first\"");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    Scope::named("second")
+        .run(async |_| {
+            assert!(poll!(&mut task).is_pending());
+            let first = named();
+            let (moved, gone) = first.split_once(' ').unwrap();
+            assert_eq!(moved, "\"second\"");
+            assert!(
+                gone.starts_with('#'),
+                "it has ended and has no name: {gone}"
+            );
+            assert!(poll!(&mut join).is_pending());
+            assert_eq!(named(), "\"second\" \"second\"");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    gate.open();
+    task.await.unwrap();
+    assert!(join.await.unwrap().is_completed());
 }
 
 /// see-1: a body that has swallowed a thousand Cancelleds is named for it.
@@ -306,6 +432,49 @@ pub async fn see_2_it_serialises_to_json(lab: Lab) {
 }
 
 // --- see-3 ---
+
+/// P08: living, runnable, the next deadline and the queue of timers are right
+/// at four points of a script.
+/// Also: see-3.
+pub async fn case_p08_gauges_at_four_points_of_a_script(lab: Lab) {
+    let gauges = || {
+        let gauges = lab.tree().gauges();
+        (
+            gauges.living,
+            gauges.runnable.unwrap(),
+            gauges.next_deadline_in,
+            gauges.queue("timers").unwrap(),
+        )
+    };
+    let stopped = scope(async |s| {
+        // 1: only this task, in its scope.
+        assert_eq!(gauges(), (3, 1, None, 0));
+        let mut tasks = Vec::new();
+        for n in 1..=3 {
+            tasks.push(s.spawn(sleep(50 * n * MS)));
+        }
+        s.launch(park());
+        // 2: four more are queued, and none has set its timer.
+        assert_eq!(gauges(), (7, 5, None, 0));
+        lab.settle().await;
+        // 3: all are blocked but this one.
+        assert_eq!(gauges(), (7, 1, Some(50 * MS), 3));
+        sleep(70 * MS).await?;
+        // 4: one has ended; the second is due in thirty.
+        assert_eq!(gauges(), (6, 1, Some(30 * MS), 2));
+        let words = lab.tree().gauges().to_string();
+        let start = "6 living, 1 runnable, next deadline in 30ms, ";
+        assert!(words.starts_with(start), "{words}");
+        assert!(words.contains("2 in timers"), "{words}");
+        drop(tasks);
+        s.cancel("enough");
+        checkpoint().await?;
+        Ok(())
+    })
+    .await;
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Stopped);
+    assert_eq!(gauges(), (2, 1, None, 0));
+}
 
 /// see-3: each counter is raised exactly once per event.
 /// Also: K26.
