@@ -5,14 +5,19 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kinfolk_core::Result;
+use kinfolk_core::{Pool, Result, on};
+use kinfolk_runtime::Runtime;
 use smol::{Executor, LocalExecutor};
 
-use crate::contestant::ON_TOKIO;
+use crate::contestant::{NATIVE, ON_TOKIO};
 
 /// A host for Kinfolk's bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
+    /// The native runtime without workers: `block_on` turns everything.
+    NativeOne,
+    /// The native runtime with two workers; the body is a task of the pool.
+    NativeTwo,
     /// tokio's current-thread runtime.
     TokioOne,
     /// tokio with two workers.
@@ -21,12 +26,13 @@ pub enum Way {
 
 impl Way {
     /// The hosts of one thread.
-    pub const ONE: &[Way] = &[Way::TokioOne];
+    pub const ONE: &[Way] = &[Way::NativeOne, Way::TokioOne];
     /// The hosts of two workers.
-    pub const TWO: &[Way] = &[Way::TokioTwo];
+    pub const TWO: &[Way] = &[Way::NativeTwo, Way::TokioTwo];
 
     pub fn name(self) -> &'static str {
         match self {
+            Way::NativeOne | Way::NativeTwo => NATIVE,
             Way::TokioOne | Way::TokioTwo => ON_TOKIO,
         }
     }
@@ -43,16 +49,29 @@ impl Way {
         F: Future<Output = Result<T>> + Send + 'static,
         T: Send + 'static,
     {
-        let on_tokio = async {
-            let root = kinfolk_tokio::Root::builder().build();
-            root.run(body).await
-        };
         let answer = match self {
-            Way::TokioOne => tokio_runtime_one().block_on(on_tokio),
-            Way::TokioTwo => tokio_runtime_two().block_on(on_tokio),
+            Way::NativeOne => native(0).block_on(body),
+            Way::NativeTwo => native(2).block_on(async { on(Pool, body).await }),
+            Way::TokioOne => tokio_runtime_one().block_on(on_tokio(body)),
+            Way::TokioTwo => tokio_runtime_two().block_on(on_tokio(body)),
         };
         answer.expect("the body succeeds")
     }
+}
+
+async fn on_tokio<F, T>(body: F) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    kinfolk_tokio::Root::builder().build().run(body).await
+}
+
+fn native(workers: usize) -> Runtime {
+    Runtime::builder()
+        .workers(workers)
+        .build()
+        .expect("the runtime starts")
 }
 
 fn tokio_runtime_one() -> tokio::runtime::Runtime {
