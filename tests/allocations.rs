@@ -72,6 +72,10 @@ impl Host for Bare {
         self.0.lock().unwrap().extend(ready);
     }
 
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
     fn now(&self) -> Instant {
         self.1
     }

@@ -286,6 +286,10 @@ async fn deaf() -> Result<(), Error> {
 struct Nowhere(Mutex<TimerQueue>);
 
 impl Host for Nowhere {
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
     fn start(&self, turn: Turn) {
         drop(turn);
     }

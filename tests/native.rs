@@ -8,8 +8,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Error, ErrorKind, Main, Pool, Result, checkpoint, next_pump, on, park, scope, shield,
-    sleep, spawn, with_world, yield_now,
+    Budget, Error, ErrorKind, Main, Outcome, Pool, Result, blocking, checkpoint, next_pump, on,
+    park, scope, shield, sleep, spawn, with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, Runtime};
 use kinfolk_testkit::{Gate, guarded};
@@ -593,6 +593,17 @@ fn shutdown_1_every_straggler_is_named() {
                 }
             });
         }
+        let (unblock, blocked) = mpsc::channel::<()>();
+        {
+            let begun = begun.clone();
+            scope.task("blocked").launch(async move {
+                blocking(move |_| {
+                    begun.fetch_add(1, SeqCst);
+                    let _ = blocked.recv();
+                })
+                .await
+            });
+        }
         // A lease that another thread holds on to.
         let (give, take) = mpsc::channel();
         scope.task("leased").launch(async move {
@@ -601,7 +612,7 @@ fn shutdown_1_every_straggler_is_named() {
         });
         let lease = take.recv().unwrap();
         // All of them have begun.
-        while begun.load(SeqCst) < 2 {
+        while begun.load(SeqCst) < 3 {
             thread::yield_now();
         }
         let began = Instant::now();
@@ -609,11 +620,15 @@ fn shutdown_1_every_straggler_is_named() {
         let report = rt.shutdown(grace).unwrap();
         let took = began.elapsed();
         spin.store(false, SeqCst);
+        drop(unblock);
         let text = report.to_string();
-        for name in ["foreign", "shielded", "spinning", "leased"] {
+        for name in ["foreign", "shielded", "spinning", "blocked", "leased"] {
             assert!(text.contains(&format!("\"{name}\"")), "{name} in:\n{text}");
         }
-        assert!(report.stragglers.iter().any(|node| node.name == "spinning"));
+        for name in ["spinning", "blocked"] {
+            let still = report.stragglers.iter().any(|node| node.name == name);
+            assert!(still, "{name} is still there:\n{text}");
+        }
         assert!(report.dropped.iter().any(|node| node.name == "foreign"));
         assert!(took < Duration::from_secs(5), "{took:?}");
         drop(lease);
@@ -669,6 +684,132 @@ fn shutdown_inside_a_job_is_an_error() {
             })
             .unwrap();
         assert!(said.contains("inside a job"), "{said}");
+    });
+}
+
+#[test]
+fn case_o04_a_blocking_call_is_waited_for_unless_abandoned() {
+    guarded("o04", |_| {
+        let rt = rt(1);
+        let dropped = Arc::new(Mutex::new(None));
+        let (go, wait) = mpsc::channel::<()>();
+        let (began, begins) = mpsc::channel();
+        // Waited for, though the waiter is cancelled; the call hears of it.
+        let task = rt.scope().task("waits").spawn(async move {
+            blocking(move |caller| {
+                began.send(()).unwrap();
+                wait.recv().unwrap();
+                while !caller.is_cancelled() {
+                    thread::yield_now();
+                }
+                7
+            })
+            .await
+        });
+        begins.recv().unwrap();
+        assert!(task.cancel("while it runs"));
+        while !rt.snapshot().to_string().contains("a blocking call") {
+            thread::yield_now();
+        }
+        assert!(!task.is_ended());
+        go.send(()).unwrap();
+        let outcome = rt.wait_for(task.outcome()).unwrap().unwrap();
+        assert!(
+            matches!(outcome, Outcome::Cancelled { late: Some(7), .. }),
+            "{outcome:?}"
+        );
+
+        // Abandoned: the waiter goes on at once, the call below the root.
+        let (go, wait) = mpsc::channel::<()>();
+        let (began, begins) = mpsc::channel();
+        let value = DropsAt(dropped.clone());
+        let task = rt.scope().task("leaves").spawn(async move {
+            blocking(move |_| {
+                began.send(()).unwrap();
+                wait.recv().unwrap();
+                value
+            })
+            .abandon()
+            .await
+        });
+        begins.recv().unwrap();
+        task.cancel("while it runs");
+        let outcome = rt.wait_for(task.outcome()).unwrap().unwrap();
+        assert!(matches!(outcome, Outcome::Cancelled { late: None, .. }));
+        let text = rt.snapshot().to_string();
+        assert!(text.contains("\"blocking\""), "{text}");
+        assert_eq!(*dropped.lock().unwrap(), None);
+        go.send(()).unwrap();
+        while rt.counters().living() > 1 {
+            thread::yield_now();
+        }
+        assert!(
+            dropped.lock().unwrap().is_some(),
+            "what it returned is dropped"
+        );
+    });
+}
+
+#[test]
+fn io_5_a_call_in_the_queue_is_called_off() {
+    guarded("called off", |_| {
+        let rt = Runtime::builder()
+            .workers(1)
+            .blocking_threads(1)
+            .build()
+            .unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let first = rt
+            .scope()
+            .spawn(async move { blocking(move |_| wait.recv().unwrap()).await });
+        let ran = Arc::new(AtomicBool::new(false));
+        let second = {
+            let ran = ran.clone();
+            rt.scope()
+                .spawn(async move { blocking(move |_| ran.store(true, SeqCst)).await })
+        };
+        while rt.gauges().queue("blocking") != Some(1) {
+            thread::yield_now();
+        }
+        second.cancel("before it began");
+        assert!(
+            rt.wait_for(second.outcome())
+                .unwrap()
+                .unwrap()
+                .is_cancelled()
+        );
+        go.send(()).unwrap();
+        rt.wait_for(first).unwrap().unwrap();
+        drop(rt);
+        assert!(!ran.load(SeqCst), "it never began");
+    });
+}
+
+#[test]
+fn io_5_a_job_stays_open_while_its_call_runs() {
+    guarded("stays open", |_| {
+        let rt = rt(1);
+        let (go, wait) = mpsc::channel::<()>();
+        let (began, begins) = mpsc::channel();
+        let task = rt.scope().spawn(async move {
+            let mut call = std::pin::pin!(blocking(move |_| {
+                began.send(()).unwrap();
+                wait.recv().unwrap();
+            }));
+            // Polled once, then dropped half-way.
+            std::future::poll_fn(|cx| {
+                assert!(call.as_mut().poll(cx).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            begins.recv().unwrap();
+        });
+        for _ in 0..100 {
+            thread::yield_now();
+            assert!(!task.is_ended());
+        }
+        go.send(()).unwrap();
+        rt.wait_for(task).unwrap().unwrap();
     });
 }
 

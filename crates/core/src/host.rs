@@ -9,6 +9,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
+pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
@@ -62,6 +63,10 @@ pub trait Host: Send + Sync + 'static {
     /// Gives a timer up. The waker comes back if it has not been woken: that
     /// is how firing and giving up are told apart, once.
     fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
+
+    /// Runs a blocking call, on a thread that may block. With virtual time the
+    /// clock stands still until it has returned.
+    fn run_blocking(&self, call: BlockingCall);
 
     /// On a lending host with virtual time: this many tasks were woken and
     /// will be polled. New tasks count from [`start`](Host::start).

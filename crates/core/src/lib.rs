@@ -19,10 +19,12 @@
 //! | `time` | sleeping and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
+//! | `blocking` | calls that must block, on the host's threads |
 //! | `frame`, `world` | for hosts that own the main loop |
 //! | `report` | who was in the way of a shutdown, in words |
 //! | `host` | what the model needs from an executor |
 
+mod blocking;
 mod cancel;
 mod context;
 mod error;
@@ -39,6 +41,7 @@ mod tree;
 mod unwind;
 mod world;
 
+pub use blocking::{Blocking, Caller, blocking};
 pub use cancel::guard::{IgnoreCancellation, IgnoreGuard, ignore_cancellation};
 pub use cancel::hook::{HookGuard, on_cancel, on_cancel_or_end};
 pub use cancel::patience::Patience;

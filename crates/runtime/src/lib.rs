@@ -10,11 +10,13 @@
 //! | `main_lane` | the main thread's queues, and how it is woken |
 //! | `scheduler` | workers, their rings, the injector, who sleeps |
 //! | `timers` | one queue, and who keeps it |
+//! | `blocking` | threads for code that must block |
 //! | `busy` | with virtual time: whether anything is on its way |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `coarse` | a cheap clock |
 //! | `sync` | the one switch between std and loom |
 
+mod blocking;
 mod busy;
 mod coarse;
 mod here;

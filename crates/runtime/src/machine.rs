@@ -6,8 +6,9 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{Host, HostGauges, Lane, Ready, TimerKey, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 
+use crate::blocking::Blocking;
 use crate::busy::Busy;
 use crate::coarse::CoarseClock;
 use crate::here::{self, Local};
@@ -30,11 +31,17 @@ pub(crate) struct Machine {
     pub(crate) idle: Idle,
     pub(crate) timers: Timers,
     pub(crate) busy: Busy,
+    pub(crate) blocking: Arc<Blocking>,
     stopping: AtomicBool,
 }
 
 impl Machine {
-    pub(crate) fn new(workers: usize, clock: Arc<dyn Clock>, hook: Option<WakeHook>) -> Machine {
+    pub(crate) fn new(
+        workers: usize,
+        clock: Arc<dyn Clock>,
+        hook: Option<WakeHook>,
+        blocking: Blocking,
+    ) -> Machine {
         Machine {
             coarse: (!clock.is_virtual()).then(CoarseClock::new),
             main: MainThread::new(hook),
@@ -43,6 +50,7 @@ impl Machine {
             idle: Idle::new(workers),
             timers: Timers::default(),
             busy: Busy::new(clock.is_virtual()),
+            blocking: Arc::new(blocking),
             stopping: AtomicBool::new(false),
             clock,
         }
@@ -224,6 +232,13 @@ impl Host for Native {
         self.0.timers.clear(key)
     }
 
+    fn run_blocking(&self, call: BlockingCall) {
+        // With virtual time the clock waits for it.
+        self.0.busy.add(1);
+        let machine = self.0.clone();
+        self.0.blocking.run(call, move || machine.rested());
+    }
+
     fn gauges(&self) -> HostGauges {
         let (own, main_turn) = self.0.main.load.read();
         let main = own + self.0.main.inbox.len();
@@ -243,6 +258,7 @@ impl Host for Native {
                 ("injected", injected),
                 ("workers", queued),
                 ("timers", timers),
+                ("blocking", self.0.blocking.len()),
             ],
         }
     }

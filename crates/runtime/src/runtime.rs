@@ -15,6 +15,7 @@ use kinfolk_core::{
     ShutdownReport, Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
 };
 
+use crate::blocking::Blocking;
 use crate::here::{self, Here, Local};
 use crate::machine::{Machine, Native};
 use crate::main_lane::{Cause, MainWaker, Own};
@@ -22,6 +23,9 @@ use crate::scheduler::worker::Worker;
 
 /// How long a runtime that is dropped waits before it forces.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How many threads may be in blocking calls.
+const BLOCKING: usize = 64;
 
 /// How long workers get to come home once everything is over.
 const HOME: Duration = Duration::from_millis(500);
@@ -35,6 +39,7 @@ pub struct Builder {
     name: String,
     grace: Duration,
     hook: Option<crate::WakeHook>,
+    blocking: usize,
 }
 
 impl Builder {
@@ -48,6 +53,13 @@ impl Builder {
     /// What worker threads are called; a number follows.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// How many threads may be in blocking calls at a time; more calls wait.
+    /// 64 by default, one at least.
+    pub fn blocking_threads(mut self, most: usize) -> Self {
+        self.blocking = most.max(1);
         self
     }
 
@@ -102,7 +114,8 @@ impl Builder {
     /// If the system starts no more threads.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
-        let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook));
+        let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
+        let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
         let tree = Tree::new(Box::new(Native(machine.clone())), self.options);
         let exits = Arc::new(Exits::default());
         let mut runtime = Runtime {
@@ -226,6 +239,7 @@ impl Runtime {
             name: "kinfolk".into(),
             grace: GRACE,
             hook: None,
+            blocking: BLOCKING,
         }
     }
 
@@ -486,6 +500,7 @@ impl Runtime {
     fn go_home(&mut self) {
         self.machine().stop();
         let until = Instant::now() + HOME;
+        self.machine().blocking.stop(HOME);
         let mut home = self
             .exits
             .home

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
     Clock, CountersSnapshot, Error, FORCE, IntoOutcome, Outcome, Patience, ReasonKind, Scope,
     ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
@@ -27,6 +27,8 @@ const MOST_TURNS: u64 = 50_000_000;
 #[derive(Default)]
 struct Core {
     ready: Vec<Turn>,
+    /// Blocking calls that have not begun.
+    calls: Vec<BlockingCall>,
     timers: TimerQueue,
     /// A task is being polled.
     polling: bool,
@@ -57,6 +59,10 @@ impl Host for SimHost {
 
     fn has_main_lane(&self) -> bool {
         true
+    }
+
+    fn run_blocking(&self, call: BlockingCall) {
+        self.0.core().calls.push(call);
     }
 
     fn now(&self) -> Instant {
@@ -258,19 +264,31 @@ impl Sim {
         self.world.core().ready.len()
     }
 
-    /// Gives one ready task a turn; false if there is none.
+    /// Gives one ready task a turn, or makes a blocking call; false if there is
+    /// neither.
     pub fn step(&mut self) -> bool {
         let turn = {
             let mut core = self.world.core();
-            if core.ready.is_empty() {
+            let (turns, calls) = (core.ready.len(), core.calls.len());
+            if turns + calls == 0 {
                 return false;
             }
-            let at = self.rng.below(core.ready.len());
-            core.polling = true;
-            core.ready.swap_remove(at)
+            let at = self.rng.below(turns + calls);
+            if at < turns {
+                core.polling = true;
+                Ok(core.ready.swap_remove(at))
+            } else {
+                Err(core.calls.swap_remove(at - turns))
+            }
         };
         self.turns += 1;
-        let again = turn.run();
+        let again = match turn {
+            Ok(turn) => turn.run(),
+            Err(call) => {
+                call.run();
+                None
+            }
+        };
         let mut core = self.world.core();
         core.polling = false;
         core.ready.extend(again);

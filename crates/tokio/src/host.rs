@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -103,6 +103,19 @@ impl Host for TokioHost {
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
         self.0.timers().remove(key)
+    }
+
+    fn run_blocking(&self, call: BlockingCall) {
+        self.woken(1);
+        let machine = self.0.clone();
+        if machine.gone.load(Ordering::SeqCst) {
+            drop(call);
+            return self.rested();
+        }
+        drop(self.0.tokio.spawn_blocking(move || {
+            call.run();
+            TokioHost(machine).rested();
+        }));
     }
 
     fn woken(&self, tasks: usize) {

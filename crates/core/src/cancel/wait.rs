@@ -36,6 +36,8 @@ pub enum WaitKind {
     Park = 7,
     /// The next frame.
     Pump = 8,
+    /// A blocking call.
+    Blocking = 9,
 }
 
 impl WaitKind {
@@ -49,6 +51,7 @@ impl WaitKind {
             6 => WaitKind::OrCancel,
             7 => WaitKind::Park,
             8 => WaitKind::Pump,
+            9 => WaitKind::Blocking,
             _ => WaitKind::Foreign,
         }
     }
@@ -66,6 +69,7 @@ impl fmt::Display for WaitKind {
             WaitKind::OrCancel => "or_cancel",
             WaitKind::Park => "park",
             WaitKind::Pump => "the next pump",
+            WaitKind::Blocking => "a blocking call",
         })
     }
 }

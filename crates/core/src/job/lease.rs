@@ -63,14 +63,39 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        give_back(&self.job, |cold| {
-            if cold.revocations == self.revocations {
+        give_back(&self.job, |cold| match cold {
+            Some(cold) if cold.revocations == self.revocations => {
                 cold.leases -= 1;
                 1
-            } else {
-                0
             }
+            _ => 0,
         });
+    }
+}
+
+/// Keeps a job open as a child does: nothing revokes it.
+pub(crate) struct Share(JobRef);
+
+impl Share {
+    /// None if the job has ended or waits for nothing more.
+    pub(crate) fn of(h: &Header) -> Option<Share> {
+        let _locked = h.lock();
+        let st = h.state.add(state::HAS_KIDS);
+        // SAFETY: H1, under the lock.
+        unsafe {
+            let kids = h.kids.get();
+            if st.ended() || kids == CLOSED {
+                return None;
+            }
+            h.kids.set(kids + 1);
+        }
+        Some(Share(JobRef::from_header(h)))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        give_back(&self.0, |_| 1);
     }
 }
 
@@ -78,17 +103,19 @@ impl Drop for Lease {
 pub(crate) fn revoke(h: &Header) {
     if h.if_cold(|cold, _| cold.leases > 0).unwrap_or(false) {
         give_back(h, |cold| {
-            cold.revocations += 1;
-            std::mem::take(&mut cold.leases)
+            cold.map_or(0, |cold| {
+                cold.revocations += 1;
+                std::mem::take(&mut cold.leases)
+            })
         });
     }
 }
 
 /// Gives shares of the count back; the end, if it comes to that, is scheduled.
-fn give_back(h: &Header, shares: impl FnOnce(&mut Cold) -> u32) {
+fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
     let (left, poller) = {
         let _locked = h.lock();
-        let shares = h.cold_under_lock().map_or(0, shares);
+        let shares = shares(h.cold_under_lock());
         let mut left = Left::Open;
         for _ in 0..shares {
             left = end::release_count_locked(h, true);

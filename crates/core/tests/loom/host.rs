@@ -47,6 +47,10 @@ impl Host for LoomHost {
         }
     }
 
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
     fn now(&self) -> Instant {
         self.start
     }

@@ -16,6 +16,12 @@ macro_rules! for_each_case {
                 case_i10_a_failing_clean_up_goes_along,
                 case_i13_a_failure_at_the_root_is_reported_once,
             ;
+            blocking:
+                io_5_a_blocking_call_gives_its_value,
+                io_5_told_before_it_began_it_never_begins,
+                io_5_a_call_that_ran_gives_its_value_to_a_cancelled_waiter,
+                io_5_a_panic_in_the_call_is_an_error,
+            ;
             cancel:
                 cancel_1_true_exactly_for_the_call_that_moved_it,
                 cancel_1_any_thread_may_cancel,

@@ -15,6 +15,7 @@ use crate::sim::Sim;
 mod list;
 
 pub mod aggregation;
+pub mod blocking;
 pub mod cancel;
 pub mod completion;
 pub mod delivery;

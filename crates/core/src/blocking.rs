@@ -1,0 +1,408 @@
+//! Blocking calls: code that must block runs on a thread of the host's pool,
+//! and the job that asked for it stays open until it has returned.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::cancel::point::{self, Yielded};
+use crate::cancel::wait::{Wait, WaitKind};
+use crate::context;
+use crate::error::{Error, Result};
+use crate::job::header::Site;
+use crate::job::lease::Share;
+use crate::job::scope::Scope;
+use crate::unwind::{caught, contained};
+
+/// What a blocking call may ask while it runs.
+#[derive(Clone)]
+pub struct Caller(Arc<AtomicBool>);
+
+impl Caller {
+    /// True once whoever waits for the call has been cancelled: a good moment
+    /// to return.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Caller(cancelled: {})", self.is_cancelled())
+    }
+}
+
+/// A blocking call, as a host gets it. Dropped unrun, the call never happens
+/// and whoever waits for it is told that the host is gone.
+#[must_use = "a call that is not run never returns"]
+pub struct BlockingCall(Box<dyn Run>);
+
+impl BlockingCall {
+    /// Runs it, on this thread. A panic in it goes to whoever waits.
+    pub fn run(self) {
+        self.0.run();
+    }
+}
+
+impl fmt::Debug for BlockingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingCall")
+    }
+}
+
+trait Run: Send {
+    fn run(self: Box<Self>);
+}
+
+/// How far a call has come.
+enum Stage<T> {
+    /// In the host's queue.
+    Queued,
+    /// On a thread.
+    Running,
+    /// It was called off before it began.
+    CalledOff,
+    /// It has returned or panicked; or the host dropped it.
+    Over(Result<T, Over>),
+    Taken,
+}
+
+enum Over {
+    Panicked(Box<dyn Any + Send>),
+    HostGone,
+}
+
+struct State<T> {
+    stage: Stage<T>,
+    waker: Option<Waker>,
+    /// Keeps a job open until the call has returned: the one that asked for
+    /// it, or the one below the root that it was left to.
+    share: Option<Share>,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, result: Result<T, Over>) {
+        let (waker, share) = {
+            let mut state = self.state();
+            state.stage = Stage::Over(result);
+            (state.waker.take(), state.share.take())
+        };
+        // The share first: then the waiter ends without another turn.
+        drop(share);
+        if let Some(waker) = waker {
+            contained(move || waker.wake());
+        }
+    }
+
+    /// Calls it off if it has not begun. True if it will never run.
+    fn call_off(&self) -> bool {
+        let mut state = self.state();
+        if !matches!(state.stage, Stage::Queued) {
+            return false;
+        }
+        state.stage = Stage::CalledOff;
+        let share = state.share.take();
+        drop(state);
+        drop(share);
+        true
+    }
+
+    /// Its value, if it is over; else `waker` is woken then.
+    fn poll(&self, waker: &Waker) -> Option<Result<T, Over>> {
+        let new = waker.clone();
+        let mut state = self.state();
+        if let Stage::Over(_) = state.stage {
+            let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+            drop(state);
+            return match stage {
+                Stage::Over(over) => Some(over),
+                _ => unreachable!("looked at under the lock"),
+            };
+        }
+        let old = state.waker.replace(new);
+        drop(state);
+        drop(old);
+        None
+    }
+}
+
+impl<T: Send + 'static> Shared<T> {
+    /// Leaves a running call to a job below the root. False if the root takes
+    /// no more children: then it stays with the job that asked.
+    fn leave_to_root(self: &Arc<Self>, root: &Scope, site: Site) -> bool {
+        let ended = Ended {
+            shared: self.clone(),
+            wait: Wait::new(),
+            site,
+        };
+        let Ok(task) = root.task("blocking").try_spawn(ended) else {
+            return false;
+        };
+        let job = task.into_job();
+        let share = Share::of(Scope::of_job(&job).header());
+        let mut state = self.state();
+        let old = match state.stage {
+            Stage::Running => std::mem::replace(&mut state.share, share),
+            // It has returned meanwhile.
+            _ => share,
+        };
+        drop(state);
+        drop(old);
+        true
+    }
+}
+
+/// The call in the host's hands.
+struct Work<F, T> {
+    call: Option<F>,
+    shared: Arc<Shared<T>>,
+}
+
+impl<F, T> Run for Work<F, T>
+where
+    F: FnOnce(Caller) -> T + Send,
+    T: Send,
+{
+    fn run(mut self: Box<Self>) {
+        {
+            let mut state = self.shared.state();
+            if !matches!(state.stage, Stage::Queued) {
+                return;
+            }
+            state.stage = Stage::Running;
+        }
+        let Some(call) = self.call.take() else { return };
+        let caller = Caller(self.shared.cancelled.clone());
+        let result = caught(|| call(caller)).map_err(Over::Panicked);
+        self.shared.finish(result);
+    }
+}
+
+impl<F, T> Drop for Work<F, T> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        // Called off, or dropped unrun by the host.
+        contained(move || drop(call));
+        if matches!(self.shared.state().stage, Stage::Queued) {
+            self.shared.finish(Err(Over::HostGone));
+        }
+    }
+}
+
+/// Runs `call` on a thread of the host's pool and waits for it.
+///
+/// Cancelled before the call began, it never begins. Once it runs it is waited
+/// for, whatever happens to the waiter: `caller.is_cancelled()` tells it, and
+/// [`abandon`](Blocking::abandon) changes that. Even if this future is dropped,
+/// the job stays open until the call has returned.
+///
+/// ```
+/// # async fn demo() -> kinfolk_core::Result<()> {
+/// let words = kinfolk_core::blocking(|_| std::fs::read_to_string("words.txt")).await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// If polled outside every job.
+///
+/// # Cancellation
+/// A *point* until the call has begun; then it returns what the call returned,
+/// and the next point tells. A panic in the call is an error of kind
+/// `Panicked`.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn blocking<F, T>(call: F) -> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Blocking {
+        call: Some(call),
+        begun: None,
+        abandon: false,
+        yielded: Yielded::default(),
+        wait: Wait::new(),
+        site: Site::of(Location::caller()),
+    }
+}
+
+/// The future of [`blocking`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    call: Option<F>,
+    begun: Option<(Arc<Shared<T>>, Scope)>,
+    abandon: bool,
+    yielded: Yielded,
+    wait: Wait,
+    site: Site,
+}
+
+impl<F, T> Unpin for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+}
+
+impl<F, T> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    /// When the waiter is cancelled it goes on at once, and the call goes on
+    /// without it, as a job below the root: what it returns is dropped. The
+    /// same if this future is dropped.
+    pub fn abandon(mut self) -> Self {
+        self.abandon = true;
+        self
+    }
+
+    fn begin(&mut self) -> Arc<Shared<T>> {
+        let call = self
+            .call
+            .take()
+            .expect("a blocking call was polled after it was over");
+        let scope = Scope::current().unwrap_or_else(|| {
+            panic!(
+                "blocking was awaited outside every Kinfolk job: there is no pool to run it on; \
+                 call it inside a runtime"
+            )
+        });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                stage: Stage::Queued,
+                waker: None,
+                share: Share::of(scope.header()),
+            }),
+            cancelled: Arc::default(),
+        });
+        let work = Work {
+            call: Some(call),
+            shared: shared.clone(),
+        };
+        // SAFETY: the current job has not ended.
+        let tree = unsafe { scope.header().tree() }.handle();
+        self.begun = Some((shared.clone(), tree.root_scope()));
+        tree.host().run_blocking(BlockingCall(Box::new(work)));
+        shared
+    }
+}
+
+impl<F, T> Future for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.get_mut();
+        let shared = match &this.begun {
+            Some((shared, _)) => shared.clone(),
+            None => {
+                std::task::ready!(point::poll_point(cx, &mut this.yielded))?;
+                this.begin()
+            }
+        };
+        if let Some(over) = shared.poll(cx.waker()) {
+            this.wait.over();
+            this.begun = None;
+            return Poll::Ready(match over {
+                Ok(value) => Ok(value),
+                Err(Over::Panicked(payload)) => Err(Error::panicked(payload)),
+                Err(Over::HostGone) => Err(Error::msg(
+                    "the host is gone: the blocking call was never made",
+                )),
+            });
+        }
+        if point::is_cancelled()
+            && let Some(job) = context::current()
+        {
+            shared.cancelled.store(true, Ordering::Release);
+            if shared.call_off() || this.abandon {
+                this.wait.over();
+                this.let_go();
+                return Poll::Ready(Err(point::tell(&job).into()));
+            }
+        }
+        this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
+        Poll::Pending
+    }
+}
+
+impl<F, T> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    /// Nobody waits for it here any more.
+    fn let_go(&mut self) {
+        if let Some((shared, root)) = self.begun.take() {
+            shared.cancelled.store(true, Ordering::Release);
+            if !shared.call_off() && self.abandon {
+                shared.leave_to_root(&root, self.site);
+            }
+        }
+    }
+}
+
+impl<F, T> Drop for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl<F, T> fmt::Debug for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// The body of the job below the root that an abandoned call is left to. *Not
+/// a point*: only the call's end ends it.
+struct Ended<T> {
+    shared: Arc<Shared<T>>,
+    wait: Wait,
+    site: Site,
+}
+
+impl<T: Send + 'static> Future for Ended<T> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if let Some(over) = this.shared.poll(cx.waker()) {
+            this.wait.over();
+            contained(move || drop(over));
+            return Poll::Ready(());
+        }
+        this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
+        Poll::Pending
+    }
+}

@@ -1,0 +1,147 @@
+//! Threads for code that must block: started when needed, as many as allowed,
+//! gone again when they have had nothing to do for a while.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kinfolk_core::host::BlockingCall;
+
+/// How long an idle thread waits for another call.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<BlockingCall>,
+    threads: usize,
+    idle: usize,
+    /// Calls that idle threads have been woken for and not yet taken.
+    promised: usize,
+    stopping: bool,
+}
+
+/// The blocking pool of a runtime.
+pub(crate) struct Blocking {
+    queue: Mutex<Queue>,
+    came: Condvar,
+    left: Condvar,
+    most: usize,
+    name: String,
+}
+
+impl Blocking {
+    pub(crate) fn new(most: usize, name: String) -> Blocking {
+        Blocking {
+            queue: Mutex::default(),
+            came: Condvar::new(),
+            left: Condvar::new(),
+            most,
+            name,
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `call` on a thread, now or when one is free. `after` is called on
+    /// that thread when it has returned, or here if it never will run.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        call: BlockingCall,
+        after: impl Fn() + Send + Clone + 'static,
+    ) {
+        let starts = {
+            let mut queue = self.queue();
+            if queue.stopping {
+                drop(queue);
+                drop(call);
+                return after();
+            }
+            queue.calls.push_back(call);
+            if queue.idle > queue.promised {
+                queue.promised += 1;
+                self.came.notify_one();
+                false
+            } else if queue.threads < self.most {
+                queue.threads += 1;
+                true
+            } else {
+                false
+            }
+        };
+        if starts {
+            let pool = self.clone();
+            let started = std::thread::Builder::new()
+                .name(self.name.clone())
+                .spawn(move || pool.serve(after));
+            if let Err(error) = started {
+                self.no_thread(&error);
+            }
+        }
+    }
+
+    /// The system starts no more threads. The call waits for one of ours; if
+    /// there is none, nothing would ever run it.
+    fn no_thread(&self, error: &std::io::Error) {
+        let mut queue = self.queue();
+        queue.threads -= 1;
+        if queue.threads > 0 {
+            return;
+        }
+        let calls = std::mem::take(&mut queue.calls);
+        drop(queue);
+        eprintln!("kinfolk: no thread for a blocking call could be started: {error}");
+        drop(calls);
+    }
+
+    fn serve(&self, after: impl Fn()) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(call) = queue.calls.pop_front() {
+                drop(queue);
+                call.run();
+                after();
+                queue = self.queue();
+                continue;
+            }
+            if queue.stopping {
+                break;
+            }
+            queue.idle += 1;
+            let (back, waited) = match self.came.wait_timeout(queue, PATIENCE) {
+                Ok(answer) => answer,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+            queue = back;
+            queue.idle -= 1;
+            queue.promised = queue.promised.saturating_sub(1);
+            if waited.timed_out() && queue.calls.is_empty() {
+                break;
+            }
+        }
+        queue.threads -= 1;
+        drop(queue);
+        self.left.notify_all();
+    }
+
+    /// Takes no more calls, drops those that have not begun, and waits for
+    /// idle threads to leave. Those that are in a call are left behind.
+    pub(crate) fn stop(&self, wait: Duration) {
+        let mut queue = self.queue();
+        queue.stopping = true;
+        let calls = std::mem::take(&mut queue.calls);
+        drop(queue);
+        drop(calls);
+        self.came.notify_all();
+        let queue = self.queue();
+        let _ = self
+            .left
+            .wait_timeout_while(queue, wait, |queue| queue.threads > 0);
+    }
+
+    /// How many calls wait for a thread.
+    pub(crate) fn len(&self) -> usize {
+        self.queue().calls.len()
+    }
+}
