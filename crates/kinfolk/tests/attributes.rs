@@ -45,3 +45,27 @@ async fn test_1_what_is_left_behind_fails_the_test() {
     // Long enough for the other one to have begun.
     sleep(Duration::from_secs(1)).await.unwrap();
 }
+
+#[kinfolk::test(flavor = "native")]
+async fn test_1_a_test_on_real_threads_with_virtual_time() -> kinfolk::Result<()> {
+    let main = std::thread::current().id();
+    let before = kinfolk::now();
+    let slept = spawn(async {
+        sleep(Duration::from_secs(3600)).await?;
+        Ok::<_, Error>(std::thread::current().id())
+    });
+    slept.await?;
+    assert_eq!(kinfolk::now() - before, Duration::from_secs(3600));
+    assert_ne!(
+        kinfolk::on(kinfolk::Main, async { std::thread::current().id() }).await?,
+        main
+    );
+    Ok(())
+}
+
+#[kinfolk::test(flavor = "native")]
+#[should_panic(expected = "1 jobs and 1 timers left")]
+async fn test_1_a_native_test_that_leaves_something_fails() {
+    kinfolk::detach(async { sleep(Duration::from_secs(5)).await });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}

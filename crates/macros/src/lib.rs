@@ -4,19 +4,27 @@
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Runs an `async fn main` as a job: everything it started has ended when the
-/// program does. Needs the feature `tokio`.
+/// program does. It runs on the native runtime, with the feature `runtime`; as
+/// `#[kinfolk::main(tokio)]`, or if that is the only one of the two features,
+/// on a tokio runtime.
 ///
-/// The error of a failed main is printed, and the process exits with 1.
+/// On the native runtime the first Ctrl-C or SIGTERM cancels everything, the
+/// second drops what is parked, the third aborts;
+/// `#[kinfolk::main(signals = false)]` leaves signals alone.
+///
+/// The error of a failed main is printed, and the process exits with 1; after a
+/// signal with 128 and its number.
 #[proc_macro_attribute]
 pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
-    if !args.is_empty() {
-        return error("#[kinfolk::main] takes no options");
-    }
+    let run = match main_runner(args) {
+        Ok(run) => run,
+        Err(message) => return error(message),
+    };
     let function = match Function::parse(item) {
         Ok(function) => function,
         Err(message) => return error(message),
     };
-    let call = format!("::kinfolk::tokio::run_main({}())", function.name);
+    let call = format!("::kinfolk::{run}({}())", function.name);
     function.wrap("fn main() -> ::std::process::ExitCode", &call)
 }
 
@@ -26,35 +34,66 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `#[kinfolk::test(seeds = 100)]` runs it on 100 schedules;
 /// `#[kinfolk::test(seed = 7)]` on the one that failed.
+/// `#[kinfolk::test(flavor = "native")]` runs it on the native runtime with two
+/// workers instead, still with virtual time; it needs the feature `runtime`.
 #[proc_macro_attribute]
 pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
     let function = match Function::parse(item) {
         Ok(function) => function,
         Err(message) => return error(message),
     };
-    let seeds = match seeds(args) {
-        Ok(seeds) => seeds,
+    let how = match how(args) {
+        Ok(how) => how,
         Err(message) => return error(message),
     };
     let name = &function.name;
-    let call = format!("::kinfolk::testkit::run_test(stringify!({name}), {seeds}, {name});");
+    let call = match how {
+        How::Seeds(seeds) => {
+            format!("::kinfolk::testkit::run_test(stringify!({name}), {seeds}, {name});")
+        }
+        How::Native => {
+            format!("::kinfolk::testkit::run_native_test(stringify!({name}), {name});")
+        }
+    };
     let head = format!("#[::core::prelude::v1::test] fn {name}()");
     function.wrap(&head, &call)
 }
 
-/// The schedules asked for, as the expression of a range.
-fn seeds(args: TokenStream) -> Result<String, &'static str> {
-    const USAGE: &str = "expected #[kinfolk::test], #[kinfolk::test(seeds = 100)] \
-                         or #[kinfolk::test(seed = 7)]";
+/// The function that runs main.
+fn main_runner(args: TokenStream) -> Result<&'static str, &'static str> {
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [] => Ok("0..10".into()),
+        [] | ["signals", "=", "true"] => Ok("__main::run_main"),
+        ["signals", "=", "false"] => Ok("__main::run_main_without_signals"),
+        ["tokio"] => Ok("tokio::run_main"),
+        _ => Err("expected #[kinfolk::main], #[kinfolk::main(tokio)] \
+                  or #[kinfolk::main(signals = false)]"),
+    }
+}
+
+/// How a test is run.
+enum How {
+    /// On the simulation, with these seeds: the expression of a range.
+    Seeds(String),
+    /// On the native runtime.
+    Native,
+}
+
+fn how(args: TokenStream) -> Result<How, &'static str> {
+    const USAGE: &str = "expected #[kinfolk::test], #[kinfolk::test(seeds = 100)], \
+                         #[kinfolk::test(seed = 7)] or #[kinfolk::test(flavor = \"native\")]";
+    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => Ok(How::Seeds("0..10".into())),
+        ["flavor", "=", "\"native\""] => Ok(How::Native),
+        ["flavor", "=", "\"sim\""] => Ok(How::Seeds("0..10".into())),
         [what, "=", number] => {
             let number: u64 = number.parse().map_err(|_| USAGE)?;
             match *what {
-                "seeds" => Ok(format!("0..{number}")),
-                "seed" => Ok(format!("{number}..{}", number + 1)),
+                "seeds" => Ok(How::Seeds(format!("0..{number}"))),
+                "seed" => Ok(How::Seeds(format!("{number}..{}", number + 1))),
                 _ => Err(USAGE),
             }
         }

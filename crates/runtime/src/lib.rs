@@ -12,6 +12,7 @@
 //! | `timers` | one queue, and who keeps it |
 //! | `blocking` | threads for code that must block |
 //! | `busy` | with virtual time: whether anything is on its way |
+//! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `coarse` | a cheap clock |
 //! | `sync` | the one switch between std and loom |
@@ -19,13 +20,16 @@
 mod blocking;
 mod busy;
 mod coarse;
+mod entry;
 mod here;
 mod machine;
 mod main_lane;
 mod runtime;
 mod scheduler;
+mod signals;
 mod sync;
 mod timers;
 
+pub use entry::{run_main, run_main_without_signals};
 pub use main_lane::{Cause, WakeHook};
 pub use runtime::{BlockingScope, Builder, Handle, Runtime};

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, Gauges, IntoOutcome,
-    Job, OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope,
+    Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, Gauges,
+    IntoOutcome, Job, OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope,
     ShutdownReport, Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
 };
 
@@ -20,9 +20,6 @@ use crate::here::{self, Here, Local};
 use crate::machine::{Machine, Native};
 use crate::main_lane::{Cause, MainWaker, Own};
 use crate::scheduler::worker::Worker;
-
-/// How long a runtime that is dropped waits before it forces.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// How many threads may be in blocking calls.
 const BLOCKING: usize = 64;

@@ -21,6 +21,8 @@ pub use guard::{Watched, guarded};
 pub use lab::{IdleWaiters, Lab, Settle};
 pub use log::Log;
 pub use rng::Rng;
+#[cfg(feature = "runtime")]
+pub use run_test::run_native_test;
 pub use run_test::run_test;
 pub use sequencer::{Sequencer, Step};
 pub use sim::{Sim, SimBuilder};

@@ -43,3 +43,46 @@ where
         }
     });
 }
+
+/// Runs a test on the native runtime with two workers and virtual time, ten
+/// times: a check that no job and no timer is left, a guard in real time.
+///
+/// # Panics
+/// If the test fails.
+#[cfg(feature = "runtime")]
+pub fn run_native_test<F, B>(name: &'static str, test: F)
+where
+    F: Fn() -> B + Send + 'static,
+    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for _ in 0..10 {
+            let rt = kinfolk_runtime::Runtime::builder()
+                .workers(2)
+                .clock(std::sync::Arc::new(crate::VirtualClock::new()))
+                .build()
+                .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
+            watched.watch(rt.tree());
+            let task = rt.scope().task("main").spawn(test());
+            match rt.wait_for(task.outcome()).and_then(|ended| Ok(ended?)) {
+                Ok(Outcome::Completed(_)) => {}
+                Ok(Outcome::Failed(error)) | Err(error) => {
+                    let error = error.resume();
+                    panic!("{name} failed: {error}\n{error:?}");
+                }
+                Ok(Outcome::Cancelled { reason, .. }) => panic!("{name} was cancelled: {reason}"),
+            }
+            // The end is visible a moment before it is counted.
+            while rt.counters().living() > 1 && rt.snapshot().len() <= 1 {
+                std::thread::yield_now();
+            }
+            let (living, timers) = (rt.counters().living(), rt.counters().timers_pending());
+            assert!(
+                living == 1 && timers == 0,
+                "{name} ended with {} jobs and {timers} timers left:\n{}",
+                living - 1,
+                rt.snapshot()
+            );
+        }
+    });
+}
