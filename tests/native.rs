@@ -11,7 +11,7 @@ use kinfolk_core::{
     Budget, Error, ErrorKind, Main, Outcome, Pool, Result, blocking, checkpoint, next_pump, on,
     park, scope, shield, sleep, spawn, with_world, yield_now,
 };
-use kinfolk_runtime::{Cause, Runtime};
+use kinfolk_runtime::{Cause, HostClock, Runtime};
 use kinfolk_testkit::{Gate, guarded};
 
 fn rt(workers: usize) -> Runtime {
@@ -478,6 +478,45 @@ fn host_1_main_tasks_reach_the_hosts_state_while_it_pumps() {
         rt.pump_with(&mut world, Budget::Turns(10)).unwrap();
         assert_eq!(world.score, 11);
         assert_eq!(rt.wait_for(task).unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn host_1_a_clock_may_be_paused_and_scaled() {
+    guarded("host clock", |_| {
+        for workers in [0, 1] {
+            let clock = HostClock::new();
+            let rt = Runtime::builder()
+                .workers(workers)
+                .clock(clock.shared())
+                .build()
+                .unwrap();
+            // An hour at a million times the rate.
+            clock.set_rate(1e6);
+            rt.block_on(sleep(Duration::from_secs(3600))).unwrap();
+            // Paused while somebody sleeps: a thread lets it go on.
+            clock.set_rate(1000.0);
+            clock.pause();
+            let paused = kinfolk_core::Clock::now(&clock);
+            let resumes = {
+                let clock = clock.clone();
+                move || {
+                    assert!(clock.is_paused());
+                    clock.resume();
+                }
+            };
+            let slept = rt
+                .block_on(async move {
+                    let asleep = spawn(sleep(Duration::from_secs(1)));
+                    yield_now().await?;
+                    let helper = thread::spawn(resumes);
+                    asleep.await?;
+                    helper.join().expect("it resumes");
+                    Ok::<_, Error>(kinfolk_core::now() - paused)
+                })
+                .unwrap();
+            assert!(slept >= Duration::from_secs(1), "{slept:?}");
+        }
     });
 }
 

@@ -14,11 +14,13 @@
 //! | `busy` | with virtual time: whether anything is on its way |
 //! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `here` | the thread-local: whose turns are taken on this thread |
+//! | `clock` | a clock that the host can stop and speed up |
 //! | `coarse` | a cheap clock |
 //! | `sync` | the one switch between std and loom |
 
 mod blocking;
 mod busy;
+mod clock;
 mod coarse;
 mod entry;
 mod here;
@@ -30,6 +32,7 @@ mod signals;
 mod sync;
 mod timers;
 
+pub use clock::HostClock;
 pub use entry::{run_main, run_main_without_signals};
 pub use main_lane::{Cause, WakeHook};
 pub use runtime::{BlockingScope, Builder, Handle, Runtime};

@@ -23,7 +23,7 @@ pub(crate) const MAIN: usize = usize::MAX;
 
 pub(crate) struct Machine {
     pub(crate) clock: Arc<dyn Clock>,
-    /// None with virtual time.
+    /// With the system's clock only.
     coarse: Option<CoarseClock>,
     pub(crate) main: MainThread,
     pub(crate) injector: Injector,
@@ -43,7 +43,7 @@ impl Machine {
         blocking: Blocking,
     ) -> Machine {
         Machine {
-            coarse: (!clock.is_virtual()).then(CoarseClock::new),
+            coarse: clock.is_system().then(CoarseClock::new),
             main: MainThread::new(hook),
             injector: Injector::default(),
             workers: (0..workers).map(|_| Neighbour::new()).collect(),
@@ -104,6 +104,15 @@ impl Machine {
             self.timers.fire(self.clock.now());
             moved
         });
+    }
+
+    /// The clock runs faster or slower than it did: whoever sleeps until a
+    /// timer looks again.
+    pub(crate) fn clock_changed(&self) {
+        match self.timers.keeper() {
+            Some(MAIN) | None => self.main.tell(self, Cause::Timer),
+            Some(n) => self.workers[n].unpark(),
+        }
     }
 
     /// Wakes whoever's time has come; how many.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::thread::Thread;
+use std::time::Duration;
 
 use kinfolk_core::host::{Lane, Ready, Turn};
 
@@ -257,15 +258,11 @@ impl MainThread {
         machine.rested();
         // A jump of the clock may have given us work of our own.
         while self.state.load(Ordering::SeqCst) == PARKED && empty() {
-            match machine.main_keeps() {
+            let until = machine.main_keeps();
+            match until.and_then(|until| machine.clock.real_time_until(until)) {
                 None => std::thread::park(),
-                Some(until) => {
-                    let wait = until.saturating_duration_since(machine.clock.now());
-                    if wait.is_zero() {
-                        break;
-                    }
-                    std::thread::park_timeout(wait);
-                }
+                Some(Duration::ZERO) => break,
+                Some(wait) => std::thread::park_timeout(wait),
             }
         }
         machine.timers.unkeep(crate::machine::MAIN);

@@ -113,6 +113,12 @@ impl Builder {
     pub fn build(self) -> Result<Runtime> {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
+        let seen = Arc::downgrade(&machine);
+        machine.clock.on_change(Box::new(move || {
+            if let Some(machine) = seen.upgrade() {
+                machine.clock_changed();
+            }
+        }));
         let tree = Tree::new(Box::new(Native(machine.clone())), self.options);
         let exits = Arc::new(Exits::default());
         let mut runtime = Runtime {

@@ -1,6 +1,6 @@
 //! Where a host takes the time from.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A clock: the system's, or a virtual one that jumps when everything is idle.
 pub trait Clock: Send + Sync + 'static {
@@ -10,6 +10,24 @@ pub trait Clock: Send + Sync + 'static {
     /// True if it only moves when told to.
     fn is_virtual(&self) -> bool {
         false
+    }
+
+    /// True if it is the system's own, so that cheaper ways to read it will do.
+    fn is_system(&self) -> bool {
+        false
+    }
+
+    /// How long to sleep in real time until it shows `at`; none if it stands
+    /// still.
+    fn real_time_until(&self, at: Instant) -> Option<Duration> {
+        Some(at.saturating_duration_since(self.now()))
+    }
+
+    /// Calls `listener` whenever the answer of
+    /// [`real_time_until`](Clock::real_time_until) changes but by the passing
+    /// of time.
+    fn on_change(&self, listener: Box<dyn Fn() + Send + Sync>) {
+        drop(listener);
     }
 
     /// No job of the host is runnable or being polled, and nothing else is in
@@ -26,6 +44,10 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    fn is_system(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Instant {
         Instant::now()
     }

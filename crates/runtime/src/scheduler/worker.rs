@@ -347,7 +347,7 @@ impl Worker {
                 Sleep::ForGood => None,
                 Sleep::Sentinel => Some(self.moment()),
             };
-            let due = keeps.map(|until| until.saturating_duration_since(self.machine.clock.now()));
+            let due = keeps.and_then(|until| self.machine.clock.real_time_until(until));
             match (wait, due) {
                 (None, None) => std::thread::park(),
                 (Some(wait), None) | (None, Some(wait)) => std::thread::park_timeout(wait),

@@ -1,0 +1,203 @@
+//! A clock that the host can stop and speed up: a game's own time.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kinfolk_core::Clock;
+
+/// A clock that the host can pause and scale. Its time never goes backwards,
+/// and goes on from where it was when the rate changes. Clones share the time.
+///
+/// ```
+/// use kinfolk_runtime::{HostClock, Runtime};
+///
+/// let clock = HostClock::new();
+/// let rt = Runtime::builder().clock(clock.shared()).build()?;
+/// clock.set_rate(0.5); // slow motion
+/// clock.pause();
+/// # Ok::<_, kinfolk_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct HostClock(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+}
+
+struct State {
+    /// The clock showed `shown` when the real time was `at`.
+    at: Instant,
+    shown: Instant,
+    rate: f64,
+    paused: bool,
+}
+
+impl State {
+    fn now(&self) -> Instant {
+        if self.paused {
+            return self.shown;
+        }
+        self.shown + self.at.elapsed().mul_f64(self.rate)
+    }
+}
+
+impl HostClock {
+    /// A clock that runs as the system's does.
+    pub fn new() -> HostClock {
+        let now = Instant::now();
+        HostClock(Arc::new(Inner {
+            state: Mutex::new(State {
+                at: now,
+                shown: now,
+                rate: 1.0,
+                paused: false,
+            }),
+            listeners: Mutex::default(),
+        }))
+    }
+
+    /// For [`Builder::clock`](crate::Builder::clock).
+    pub fn shared(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        {
+            let mut state = self.state();
+            let now = state.now();
+            state.shown = now;
+            state.at = Instant::now();
+            change(&mut state);
+        }
+        // Whoever sleeps until a time of ours sleeps for another time now.
+        let listeners = self
+            .0
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for listener in listeners.iter() {
+            listener();
+        }
+    }
+
+    /// Stops the time: no timer fires until [`resume`](HostClock::resume).
+    pub fn pause(&self) {
+        self.change(|state| state.paused = true);
+    }
+
+    /// Lets the time go on.
+    pub fn resume(&self) {
+        self.change(|state| state.paused = false);
+    }
+
+    /// True while it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.state().paused
+    }
+
+    /// How fast it runs: 2.0 is twice as fast as real time.
+    ///
+    /// # Panics
+    /// Unless `rate` is a positive, finite number: to stop it, `pause` it.
+    pub fn set_rate(&self, rate: f64) {
+        assert!(
+            rate.is_finite() && rate > 0.0,
+            "the rate of a clock is a positive number, not {rate}: to stop it, pause it"
+        );
+        self.change(|state| state.rate = rate);
+    }
+}
+
+impl Default for HostClock {
+    fn default() -> Self {
+        HostClock::new()
+    }
+}
+
+impl Clock for HostClock {
+    fn now(&self) -> Instant {
+        self.state().now()
+    }
+
+    fn real_time_until(&self, at: Instant) -> Option<Duration> {
+        let state = self.state();
+        if state.paused {
+            return None;
+        }
+        let left = at.saturating_duration_since(state.now());
+        // Rounded up: to wake early is to wake for nothing.
+        let real = left.as_secs_f64() / state.rate;
+        Duration::try_from_secs_f64(real)
+            .ok()
+            .map(|real| real + Duration::from_nanos(u64::from(!left.is_zero())))
+    }
+
+    fn on_change(&self, listener: Box<dyn Fn() + Send + Sync>) {
+        self.0
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(listener);
+    }
+}
+
+impl fmt::Debug for HostClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("HostClock")
+            .field("rate", &state.rate)
+            .field("paused", &state.paused)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_q03_time_is_continuous_and_never_goes_back() {
+        let clock = HostClock::new();
+        let mut last = clock.now();
+        for step in 0..2000 {
+            match step % 7 {
+                0 => clock.set_rate(0.25),
+                2 => clock.pause(),
+                3 => {
+                    assert_eq!(clock.now(), clock.now(), "it stands still");
+                    assert_eq!(clock.real_time_until(last + Duration::from_secs(9)), None);
+                }
+                4 => clock.resume(),
+                5 => clock.set_rate(50.0),
+                _ => {}
+            }
+            let now = clock.now();
+            assert!(now >= last, "backwards by {:?}", last - now);
+            // At fifty times the rate, a step of a microsecond or so.
+            assert!(
+                now - last < Duration::from_secs(5),
+                "a jump of {:?}",
+                now - last
+            );
+            last = now;
+        }
+    }
+
+    #[test]
+    fn twice_as_fast_is_half_as_long() {
+        let clock = HostClock::new();
+        clock.set_rate(2.0);
+        let wait = clock.real_time_until(clock.now() + Duration::from_secs(10));
+        let wait = wait.expect("it runs");
+        assert!(
+            wait <= Duration::from_secs(5) && wait > Duration::from_secs(4),
+            "{wait:?}"
+        );
+    }
+}
