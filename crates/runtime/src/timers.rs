@@ -79,7 +79,7 @@ impl Timers {
         let mut kept = self.kept();
         let next = kept.queue.next_at()?;
         match kept.keeper {
-            Some((_, until)) if until <= next => None,
+            Some((keeper, until)) if keeper != n && until <= next => None,
             _ => {
                 kept.keeper = Some((n, next));
                 Some(next)
@@ -104,5 +104,37 @@ impl Timers {
     /// Who keeps them.
     pub(crate) fn keeper(&self) -> Option<usize> {
         self.kept().keeper.map(|(n, _)| n)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn one_keeps_and_is_told_of_what_is_earlier() {
+        let timers = Timers::default();
+        let soon = Instant::now() + Duration::from_secs(1);
+        let late = soon + Duration::from_secs(1);
+        assert_eq!(timers.keep(0), None, "nothing to keep");
+        let (key, tell) = timers.set(late, Waker::noop().clone());
+        assert_eq!(tell, Tell::Anybody);
+        assert_eq!(timers.keep(0), Some(late));
+        assert_eq!(timers.keep(1), None, "one is enough");
+        assert_eq!(
+            timers.keep(0),
+            Some(late),
+            "it looks again before it is due"
+        );
+        let (_, tell) = timers.set(soon, Waker::noop().clone());
+        assert_eq!(tell, Tell::Keeper(0));
+        let (_, tell) = timers.set(late, Waker::noop().clone());
+        assert_eq!(tell, Tell::Anybody, "it was told, and is awake");
+        assert_eq!(timers.keep(1), Some(soon));
+        assert!(timers.clear(key).is_some() && timers.clear(key).is_none());
+        timers.unkeep(0);
+        assert_eq!(timers.keeper(), Some(1));
+        assert_eq!(timers.fire(soon), 1);
     }
 }

@@ -1,0 +1,359 @@
+//! Races on real threads, many times over: `KINFOLK_STRESS` says how often.
+//! The small ones are also modelled with loom.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use kinfolk_core::{
+    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, on, park, scope, sleep, spawn,
+    timeout, yield_now,
+};
+use kinfolk_runtime::Runtime;
+use kinfolk_testkit::guarded;
+
+fn rounds() -> usize {
+    std::env::var("KINFOLK_STRESS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2000)
+}
+
+/// Runs `body` on the pool of a runtime with two workers, and checks that
+/// nothing is left.
+fn on_two_workers<F>(name: &'static str, body: impl FnOnce() -> F + Send + 'static)
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        let rt = Runtime::builder()
+            .workers(2)
+            .on_failure(Box::new(|_| {}))
+            .build()
+            .unwrap();
+        watched.watch(rt.tree());
+        let body = body();
+        rt.block_on(async move { on(Pool, body).await }).unwrap();
+        let tree = rt.tree().clone();
+        let report = rt.shutdown(Duration::from_secs(5)).unwrap();
+        assert!(report.is_clean(), "{report}");
+        let counters = tree.counters();
+        assert_eq!(counters.living(), 0, "{counters}");
+        assert_eq!(counters.timers_pending(), 0, "{counters}");
+        assert_eq!(counters.waiters_pending(), 0, "{counters}");
+    });
+}
+
+/// Two tasks meet before they go on, on two workers.
+async fn meet(here: &AtomicUsize, of: usize) {
+    here.fetch_add(1, SeqCst);
+    while here.load(SeqCst) < of {
+        let _ = yield_now().await;
+        std::hint::spin_loop();
+    }
+}
+
+/// A child is attached while its parent is cancelled: it is never polled, or
+/// its failure is in the parent's outcome.
+#[test]
+fn case_m01_attach_against_cancel() {
+    on_two_workers("m01", || async {
+        for _ in 0..rounds() {
+            let polled = Arc::new(AtomicBool::new(false));
+            let here = Arc::new(AtomicUsize::new(0));
+            let s = Scope::current().unwrap();
+            let ended = Scope::build()
+                .supervisor()
+                .run(async |outer| {
+                    let parent = outer.spawn(park());
+                    let inner = Scope::of_job(&parent.job());
+                    let other = {
+                        let (here, polled) = (here.clone(), polled.clone());
+                        s.spawn(async move {
+                            meet(&here, 2).await;
+                            let child = inner.spawn(async move {
+                                polled.store(true, SeqCst);
+                                Err::<(), _>(Error::msg("child"))
+                            });
+                            drop(child.into_job());
+                        })
+                    };
+                    meet(&here, 2).await;
+                    parent.cancel("now");
+                    other.await?;
+                    let job = parent.job();
+                    let outcome = parent.outcome().await?;
+                    assert!(job.is_ended());
+                    Ok(outcome.map_to_failed())
+                })
+                .await?;
+            // Polled means that it failed, and nothing swallows a failure.
+            assert_eq!(ended, polled.load(SeqCst));
+        }
+        Ok(())
+    });
+}
+
+trait MapToFailed {
+    fn map_to_failed(self) -> bool;
+}
+
+impl<T> MapToFailed for Outcome<T> {
+    fn map_to_failed(self) -> bool {
+        matches!(self, Outcome::Failed(_))
+    }
+}
+
+/// A lazy task is started while it is cancelled: one of the two.
+#[test]
+fn case_m03_start_against_cancel() {
+    on_two_workers("m03", || async {
+        for _ in 0..rounds() {
+            let here = Arc::new(AtomicUsize::new(0));
+            let ran = Arc::new(AtomicUsize::new(0));
+            let s = Scope::current().unwrap();
+            let lazy = {
+                let ran = ran.clone();
+                s.task("lazy").spawn_lazy(async move {
+                    ran.fetch_add(1, SeqCst);
+                    7
+                })
+            };
+            let job = lazy.job();
+            let other = {
+                let here = here.clone();
+                spawn(async move {
+                    meet(&here, 2).await;
+                    job.cancel("now")
+                })
+            };
+            meet(&here, 2).await;
+            lazy.start();
+            let moved = other.await?;
+            match lazy.outcome().await? {
+                Outcome::Completed(7) => assert!(!moved && ran.load(SeqCst) == 1),
+                Outcome::Cancelled { late, .. } => {
+                    assert!(moved);
+                    assert_eq!(late.is_some(), ran.load(SeqCst) == 1);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Three children fail at once: one primary, two suppressed, all different.
+#[test]
+fn case_m04_three_failures_at_once() {
+    on_two_workers("m04", || async {
+        for _ in 0..rounds() {
+            let here = Arc::new(AtomicUsize::new(0));
+            let failed = scope(async |s| {
+                for n in 0..3 {
+                    let here = here.clone();
+                    s.launch(async move {
+                        meet(&here, 3).await;
+                        Err::<(), _>(Error::msg(format!("child {n}")))
+                    });
+                }
+                Ok(())
+            })
+            .await
+            .unwrap_err();
+            let mut words = vec![failed.to_string()];
+            words.extend(failed.suppressed().iter().map(ToString::to_string));
+            words.sort();
+            assert_eq!(words, ["child 0", "child 1", "child 2"]);
+        }
+        Ok(())
+    });
+}
+
+/// Members of a group are cancelled while all of them are waited for.
+#[test]
+fn case_m06_waiting_for_all_against_cancel_of_one() {
+    on_two_workers("m06", || async {
+        for round in 0..rounds() {
+            let here = Arc::new(AtomicUsize::new(0));
+            let tasks: Vec<_> = (0..4)
+                .map(|_| {
+                    spawn(async {
+                        for _ in 0..3 {
+                            yield_now().await?;
+                        }
+                        Ok::<_, Error>(1)
+                    })
+                })
+                .collect();
+            let victim = tasks[round % 4].job();
+            let other = {
+                let here = here.clone();
+                spawn(async move {
+                    meet(&here, 2).await;
+                    victim.cancel("one of them")
+                })
+            };
+            meet(&here, 2).await;
+            let mut stopped = 0;
+            for task in tasks {
+                match task.await {
+                    Ok(value) => assert_eq!(value, 1),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Stopped);
+                        stopped += 1;
+                    }
+                }
+            }
+            // A task that was moved never completes; a late value is not lost
+            // but it is no Ok.
+            assert_eq!(stopped, usize::from(other.await?));
+        }
+        Ok(())
+    });
+}
+
+/// Joiners with heavy captures come and go on one long job: nothing stays.
+#[test]
+fn case_m07_cancelled_joiners_leave_nothing() {
+    on_two_workers("m07", || async {
+        let long = spawn(park());
+        let job = long.job();
+        let before = Scope::current().unwrap().job();
+        for _ in 0..rounds() {
+            let job = job.clone();
+            let joiner = spawn(async move {
+                let heavy = vec![1_u8; 100_000];
+                let _ = job.join().await?;
+                Ok::<_, Error>(heavy.len())
+            });
+            yield_now().await?;
+            joiner.cancel("enough");
+            assert!(joiner.outcome().await?.is_cancelled());
+        }
+        drop(before);
+        drop(long);
+        Ok(())
+    });
+}
+
+/// A thousand and a hundred thousand siblings: each is woken once, all end
+/// cancelled, and the time is about linear.
+#[test]
+fn case_m10_many_siblings() {
+    async fn cancel(siblings: usize) -> Result<Duration> {
+        let told = Arc::new(AtomicUsize::new(0));
+        let polls = Arc::new(AtomicUsize::new(0));
+        let began = Arc::new(std::sync::Mutex::new(Instant::now()));
+        let stopped = scope(async |s| {
+            for _ in 0..siblings {
+                let (told, polls) = (told.clone(), polls.clone());
+                s.launch(async move {
+                    let mut parked = std::pin::pin!(park());
+                    let end = std::future::poll_fn(|cx| {
+                        polls.fetch_add(1, SeqCst);
+                        parked.as_mut().poll(cx)
+                    })
+                    .await;
+                    told.fetch_add(1, SeqCst);
+                    end.map(|_| ())
+                });
+            }
+            while polls.load(SeqCst) < siblings {
+                yield_now().await?;
+            }
+            *began.lock().unwrap() = Instant::now();
+            s.cancel("all of them");
+            checkpoint().await?;
+            Ok(())
+        })
+        .await;
+        let took = began.lock().unwrap().elapsed();
+        assert!(stopped.is_err());
+        assert_eq!(told.load(SeqCst), siblings);
+        assert_eq!(polls.load(SeqCst), 2 * siblings, "one wake each");
+        Ok(took)
+    }
+    on_two_workers("m10", || async {
+        let few = cancel(1000).await?.min(cancel(1000).await?);
+        let many = cancel(100_000).await?;
+        // A hundred times as many; far from a hundred times a hundred.
+        assert!(many < few * 2500, "{few:?} and {many:?}");
+        Ok(())
+    });
+}
+
+/// A timer fires while its sleeper is cancelled: the task resumes once, and
+/// the counters say which of the two it was.
+#[test]
+fn case_m12_timer_against_cancel() {
+    on_two_workers("m12", || async {
+        for round in 0..rounds() {
+            let resumed = Arc::new(AtomicUsize::new(0));
+            let sleeper = {
+                let resumed = resumed.clone();
+                spawn(async move {
+                    let slept = sleep(Duration::from_micros(20)).await;
+                    resumed.fetch_add(1, SeqCst);
+                    slept
+                })
+            };
+            for _ in 0..round % 50 {
+                std::hint::spin_loop();
+            }
+            yield_now().await?;
+            let moved = sleeper.cancel("about now");
+            let outcome = sleeper.outcome().await?;
+            match outcome {
+                Outcome::Completed(()) => assert!(!moved),
+                Outcome::Cancelled { .. } => assert!(moved),
+                other => panic!("{other:?}"),
+            }
+            assert!(resumed.load(SeqCst) <= 1);
+        }
+        Ok(())
+    });
+}
+
+/// A child on another worker inside a timeout that never fires.
+#[test]
+fn case_m17_a_timeout_around_a_child_elsewhere() {
+    on_two_workers("m17", || async {
+        for _ in 0..rounds() {
+            let value = timeout(Duration::from_secs(5), async {
+                let child = spawn(async {
+                    yield_now().await?;
+                    Ok::<_, Error>(3)
+                });
+                let _ = child.join().await?;
+                child.await
+            })
+            .await?;
+            assert_eq!(value, 3);
+        }
+        Ok(())
+    });
+}
+
+/// Wakes from threads that are none of ours, while workers come and go.
+#[test]
+fn lane_6_wakes_from_foreign_threads() {
+    on_two_workers("foreign wakes", || async {
+        let barrier = Arc::new(Barrier::new(2));
+        for _ in 0..rounds() / 10 {
+            let (done, wait) = futures_util::future::abortable(std::future::pending::<()>());
+            let inner = barrier.clone();
+            let thread = std::thread::spawn(move || {
+                inner.wait();
+                wait.abort();
+            });
+            let task = spawn(async move {
+                let _ = done.await;
+            });
+            barrier.wait();
+            task.await?;
+            thread.join().expect("the thread ends");
+        }
+        Ok(())
+    });
+}
