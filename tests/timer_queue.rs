@@ -145,7 +145,11 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Whatever is set, given up and waited for, the two agree.
     /// Also: C21.

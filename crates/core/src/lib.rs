@@ -16,7 +16,7 @@
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
 //! | `task` | cells, turns, wakers |
-//! | `time` | sleeping and timers |
+//! | `time` | sleeping, tickers and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
 //! | `host` | what the model needs from an executor |
@@ -58,5 +58,7 @@ pub use job::{
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
 pub use shutdown::{FORCE, Shutdown, ShutdownReport};
 pub use time::clock::{Clock, SystemClock};
+pub use time::grid::MissedTicks;
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
+pub use time::ticker::{Tick, Ticker, ticker};
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};

@@ -7,6 +7,7 @@
 //!   [`shield`];
 //! - with the feature `tokio`: the tree on an existing tokio runtime, and
 //!   `#[kinfolk::main]`;
+//! - with the feature `stream`: the [`Ticker`] as a `Stream`;
 //! - with the feature `testkit`, which belongs among the dev-dependencies:
 //!   virtual time and seeded schedules, and what `#[kinfolk::test]` runs on;
 //! - for those who write hosts: [`host`].

@@ -2,5 +2,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod clock;
+pub(crate) mod grid;
 pub(crate) mod queue;
 pub(crate) mod sleep;
+pub(crate) mod ticker;

@@ -509,6 +509,15 @@ macro_rules! for_each_case {
                 case_c09_a_cancelled_child_is_never_reported,
                 src_k13_a_supervisor_completes_though_children_fail,
             ;
+            tickers:
+                case_n02_a_ticker_ticks_at_once_and_then_on_its_grid,
+                host_2_a_ticker_skips_what_it_missed,
+                host_2_a_ticker_bursts_or_delays_when_told_to,
+                case_n16_reset_rebases_the_next_tick,
+                case_n09_a_ticker_needs_a_period,
+                cancel_3_a_tick_is_a_point_and_loses_nothing,
+                time_4_a_dropped_tick_leaves_no_timer,
+            ;
             time:
                 time_1_every_form_of_limit_fires_at_its_instant,
                 time_1_a_deadline_reaches_children,
