@@ -58,7 +58,9 @@ pub use job::{
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
 pub use shutdown::{FORCE, Shutdown, ShutdownReport};
 pub use time::clock::{Clock, SystemClock};
+pub use time::factory::Timer;
 pub use time::grid::MissedTicks;
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use time::ticker::{Tick, Ticker, ticker};
+pub use time::token::TimerToken;
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};

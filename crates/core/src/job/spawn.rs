@@ -231,7 +231,7 @@ impl Spawner {
         self.spawn_with(future, state::SERVICE, Location::caller())
     }
 
-    fn spawn_with<F>(
+    pub(crate) fn spawn_with<F>(
         self,
         future: F,
         bits: u64,

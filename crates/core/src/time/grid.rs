@@ -1,5 +1,6 @@
 //! The instants of something periodic: a first one and a period, and what
-//! happens to those that were missed. Pure arithmetic.
+//! happens to those that were missed. Pure arithmetic, used by the ticker and
+//! by intervals.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use crate::error::{Error, Result};
 #[non_exhaustive]
 pub enum MissedTicks {
     /// One late tick at once, the others are skipped; then on with the grid.
+    /// An interval whose run is still in progress skips what comes due
+    /// meanwhile, without a late one.
     #[default]
     Skip,
     /// Every one of them, one after the other without a pause, until the grid
@@ -82,6 +85,14 @@ impl Grid {
         }
     }
 
+    /// Whatever was due before `now` did not happen, because something was in
+    /// the way.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        if self.missed == MissedTicks::Skip {
+            self.skip_to(now);
+        }
+    }
+
     /// Skips what is due before `now`.
     fn skip_to(&mut self, now: Instant) {
         if let Some(due) = self.due
@@ -129,6 +140,8 @@ mod tests {
             let (mut grid, start) = grid(missed);
             grid.take(start);
             expect(&grid, start, 100, 0);
+            grid.pass(start + 100 * MS);
+            expect(&grid, start, 100, 0);
         }
     }
 
@@ -150,12 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_in_the_way_of_is_skipped_and_what_is_due_now_is_not() {
+        let (mut grid, start) = grid(MissedTicks::Skip);
+        grid.take(start);
+        grid.pass(start + 250 * MS);
+        expect(&grid, start, 300, 2);
+        grid.take(start + 300 * MS);
+        grid.pass(start + 500 * MS);
+        expect(&grid, start, 500, 3);
+    }
+
+    #[test]
     fn what_the_clock_cannot_hold_is_never() {
         let start = Instant::now();
         let mut long = Grid::new(Some(start), Duration::MAX, MissedTicks::Skip);
         long.take(start);
         assert_eq!(long.due(), None);
         long.take(start);
+        long.pass(start);
         assert_eq!((long.due(), long.skipped()), (None, 0));
         // Many short ones after a very long sleep.
         let nano = Duration::from_nanos(1);

@@ -18,6 +18,7 @@ pub mod cancel;
 pub mod completion;
 pub mod delivery;
 pub mod exit;
+pub mod factory_timers;
 pub mod failure;
 pub mod handles;
 pub mod hooks;
