@@ -34,6 +34,45 @@ fn say_after(sim: &Sim, log: &Log, wait: Duration, word: &'static str) {
     });
 }
 
+/// Shutdown cancels a timer of the root at once, and waits for its run.
+#[test]
+fn host_3_shutdown_ends_a_timer_of_the_root() {
+    for seed in 0..20 {
+        let mut sim = Sim::seeded(seed);
+        let (log, words) = (Log::new(), Log::new());
+        let (said, beat) = (words.clone(), log.clone());
+        sim.root()
+            .interval(SEC, move || {
+                beat.say("run");
+                async {}
+            })
+            .unwrap()
+            .keep();
+        sim.root()
+            .delay(SEC, move || async move {
+                let told = park().await;
+                cleanup(sleep(SEC)).await?;
+                said.say("clean");
+                told?;
+                Ok::<_, Error>(())
+            })
+            .keep();
+        // Others take their time to end: no run meanwhile.
+        sim.root().launch(async {
+            let told = park().await;
+            cleanup(sleep(10 * SEC)).await?;
+            told?;
+            Ok::<_, Error>(())
+        });
+        sim.advance(1_500 * MS);
+        sim.finish();
+        assert_eq!(
+            (log.text().as_str(), words.text().as_str()),
+            ("run run", "clean")
+        );
+    }
+}
+
 #[test]
 fn case_q01_virtual_time_takes_no_real_time() {
     let real = Instant::now();

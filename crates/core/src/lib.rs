@@ -16,7 +16,7 @@
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
 //! | `task` | cells, turns, wakers |
-//! | `time` | sleeping and timers |
+//! | `time` | sleeping, tickers and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
 //! | `blocking` | calls that must block, on the host's threads |
@@ -70,6 +70,10 @@ pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState
 pub use report::ShutdownReport;
 pub use shutdown::{FORCE, GRACE, Shutdown};
 pub use time::clock::{Clock, SystemClock};
+pub use time::factory::Timer;
+pub use time::grid::MissedTicks;
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
+pub use time::ticker::{Tick, Ticker, ticker};
+pub use time::token::TimerToken;
 pub use tree::{FailureHook, ForcedHook, Tree, TreeOptions};
 pub use world::with_world;

@@ -8,6 +8,7 @@
 //! - with the feature `runtime`: [`Runtime`](runtime::Runtime), the native one,
 //!   and `#[kinfolk::main]` on it;
 //! - with the feature `tokio`: the tree on an existing tokio runtime;
+//! - with the feature `stream`: the [`Ticker`] as a `Stream`;
 //! - with the feature `testkit`, which belongs among the dev-dependencies:
 //!   virtual time and seeded schedules, and what `#[kinfolk::test]` runs on;
 //! - for those who write hosts: [`host`].

@@ -4,9 +4,11 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kinfolk_core::{CountersSnapshot, Error, Event, RingSink, Scope, Tree, TreeSnapshot};
+
+use crate::clock::VirtualClock;
 
 /// Those who wait until every task is blocked. The host's driver wakes them,
 /// one at a time, before it lets the clock jump.
@@ -97,10 +99,9 @@ impl Drop for Settle {
 #[derive(Clone)]
 pub struct Lab {
     pub(crate) tree: Tree,
-    pub(crate) idle: IdleWaiters,
+    pub(crate) clock: VirtualClock,
     pub(crate) failures: Arc<Mutex<Vec<Error>>>,
     pub(crate) events: Arc<RingSink>,
-    pub(crate) start: Instant,
     pub(crate) seed: u64,
 }
 
@@ -111,9 +112,14 @@ impl Lab {
     /// *Not a point.*
     pub fn settle(&self) -> Settle {
         Settle {
-            waiters: self.idle.clone(),
+            waiters: self.clock.idle_waiters().clone(),
             mine: None,
         }
+    }
+
+    /// Lets time pass without letting anybody run: a turn that takes long.
+    pub fn dawdle(&self, by: Duration) {
+        self.clock.move_to(self.clock.elapsed() + by);
     }
 
     /// The tree.
@@ -148,7 +154,7 @@ impl Lab {
 
     /// Virtual time since the host began.
     pub fn elapsed(&self) -> Duration {
-        kinfolk_core::now().saturating_duration_since(self.start)
+        self.clock.elapsed()
     }
 
     /// The seed of this run, where the host has one.

@@ -262,7 +262,7 @@ impl<L> Spawner<L> {
         self.spawn_as(future, state::SERVICE, Location::caller())
     }
 
-    fn spawn_as<F>(
+    pub(crate) fn spawn_as<F>(
         self,
         future: F,
         bits: u64,

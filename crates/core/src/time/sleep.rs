@@ -101,7 +101,7 @@ impl Drop for Armed {
 }
 
 impl Sleep {
-    fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
+    pub(crate) fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
         Sleep {
             until,
             armed: None,

@@ -1,7 +1,7 @@
 //! Models of the core's protocols, under loom: `scripts/loom`.
 //!
 //! Each is named after the claim it checks, and the claim stands in a README
-//! beside the code. The whole core runs in them, on the small host below; two
+//! beside the code, or at the head of the file. The whole core runs in them, on the small host below; two
 //! threads each.
 
 #![cfg(loom)]
@@ -9,4 +9,5 @@
 mod cancel;
 mod end;
 mod host;
+mod timer;
 mod watch;

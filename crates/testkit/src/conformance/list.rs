@@ -162,6 +162,35 @@ macro_rules! for_each_case {
                 outcome_1_a_payload_may_panic_when_dropped,
                 outcome_1_an_error_whose_display_panics,
             ;
+            factory_timers:
+                case_n02_an_interval_runs_at_once_and_then_on_its_grid,
+                case_n03_a_delay_runs_once_at_its_time,
+                host_2_at_runs_at_its_instant,
+                host_2_a_delay_without_end_never_runs,
+                case_n04_runs_never_overlap,
+                host_2_a_tick_at_the_end_of_a_run_is_taken,
+                host_2_a_late_host_catches_up_once,
+                host_2_an_interval_bursts_or_delays_when_told_to,
+                host_2_an_hour_of_seconds_is_3601_runs,
+                case_n05_the_run_in_progress_is_spared,
+                host_3_the_scope_waits_for_the_run_in_progress,
+                case_n06_dropping_the_token_drops_the_factory,
+                case_n06_an_interval_between_two_runs_drops_its_factory,
+                case_n07_a_token_outlives_its_timer,
+                case_n07_a_timer_outlives_its_token,
+                host_2_a_delay_that_runs_is_not_cancelled,
+                host_2_cancel_or_run_but_never_both,
+                src_c19_any_thread_may_cancel,
+                case_n09_an_interval_needs_a_period,
+                case_n12_an_interval_holds_nothing_open,
+                host_3_an_interval_is_a_service,
+                src_c14_a_failing_run_does_not_stop_the_interval,
+                host_2_a_failing_delay_touches_nobody,
+                host_3_runs_are_jobs_in_the_tree,
+                host_3_a_timer_of_the_root_hangs_from_the_root,
+                host_2_a_timer_of_an_ended_scope_is_over,
+                host_2_a_factory_may_hold_its_own_token,
+            ;
             failure:
                 case_b01_a_failing_child_stops_siblings_and_body,
                 case_b02_the_body_is_told_which_child_failed,
@@ -517,6 +546,15 @@ macro_rules! for_each_case {
                 case_c06_a_failing_supervisor_body_goes_to_its_caller,
                 case_c09_a_cancelled_child_is_never_reported,
                 src_k13_a_supervisor_completes_though_children_fail,
+            ;
+            tickers:
+                case_n02_a_ticker_ticks_at_once_and_then_on_its_grid,
+                host_2_a_ticker_skips_what_it_missed,
+                host_2_a_ticker_bursts_or_delays_when_told_to,
+                case_n16_reset_rebases_the_next_tick,
+                case_n09_a_ticker_needs_a_period,
+                cancel_3_a_tick_is_a_point_and_loses_nothing,
+                time_4_a_dropped_tick_leaves_no_timer,
             ;
             time:
                 time_1_every_form_of_limit_fires_at_its_instant,

@@ -20,6 +20,7 @@ pub mod cancel;
 pub mod completion;
 pub mod delivery;
 pub mod exit;
+pub mod factory_timers;
 pub mod failure;
 pub mod handles;
 pub mod hooks;
@@ -31,6 +32,7 @@ pub mod semantics;
 pub mod shield_rules;
 pub mod shields;
 pub mod supervisor;
+pub mod tickers;
 pub mod time;
 pub mod timeouts;
 pub mod timers;
@@ -84,10 +86,9 @@ impl Fixture {
     pub fn lab(&self, tree: &Tree, seed: u64) -> Lab {
         Lab {
             tree: tree.clone(),
-            idle: self.clock.idle_waiters().clone(),
+            clock: self.clock.clone(),
             failures: self.failures.clone(),
             events: self.events.clone(),
-            start: self.clock.start(),
             seed,
         }
     }
