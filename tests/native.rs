@@ -303,6 +303,46 @@ fn lane_4_what_waits_behind_a_long_turn_is_taken_over() {
     });
 }
 
+#[test]
+fn lane_4_the_one_child_behind_a_long_turn_is_taken_over() {
+    guarded("one child", |_| {
+        let rt = rt(2);
+        for _ in 0..20 {
+            // Both workers come to rest in between.
+            while rt.gauges().runnable != Some(0) {
+                thread::yield_now();
+            }
+            thread::park_timeout(Duration::from_millis(3));
+            rt.block_on(on_pool(async {
+                let (said, heard) = mpsc::channel();
+                kinfolk_core::launch(async move { said.send(7).unwrap() });
+                // A turn that does not return before it has run.
+                assert_eq!(heard.recv().unwrap(), 7);
+            }))
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn shutdown_1_a_paused_clock_does_not_hold_it_up() {
+    guarded("paused shutdown", |_| {
+        for workers in [0, 1] {
+            let clock = HostClock::new();
+            let rt = Runtime::builder()
+                .workers(workers)
+                .clock(clock.shared())
+                .on_forced(Box::new(|_| {}))
+                .build()
+                .unwrap();
+            rt.scope().launch(async { Gate::new().wait().await });
+            clock.pause();
+            let report = rt.shutdown(Duration::from_millis(10)).unwrap();
+            assert_eq!(report.dropped.len(), 1, "{report}");
+        }
+    });
+}
+
 async fn on_pool<F>(future: F) -> Result<<F::Output as kinfolk_core::IntoOutcome>::Value>
 where
     F: Future<Output: kinfolk_core::IntoOutcome<Value: Send>> + Send + 'static,

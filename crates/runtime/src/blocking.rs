@@ -7,12 +7,31 @@ use std::time::Duration;
 
 use kinfolk_core::host::BlockingCall;
 
+use crate::machine::Machine;
+
 /// How long an idle thread waits for another call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// With virtual time the clock waits for what is in flight. Dropped when the
+/// call has returned, or when it never will be made.
+pub(crate) struct InFlight(Arc<Machine>);
+
+impl InFlight {
+    pub(crate) fn new(machine: Arc<Machine>) -> InFlight {
+        machine.busy.add(1);
+        InFlight(machine)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.rested();
+    }
+}
+
 #[derive(Default)]
 struct Queue {
-    calls: VecDeque<BlockingCall>,
+    calls: VecDeque<(BlockingCall, InFlight)>,
     threads: usize,
     idle: usize,
     /// Calls that idle threads have been woken for and not yet taken.
@@ -44,21 +63,16 @@ impl Blocking {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `call` on a thread, now or when one is free. `after` is called on
-    /// that thread when it has returned, or here if it never will run.
-    pub(crate) fn run(
-        self: &Arc<Self>,
-        call: BlockingCall,
-        after: impl Fn() + Send + Clone + 'static,
-    ) {
+    /// Runs `call` on a thread, now or when one is free.
+    pub(crate) fn run(self: &Arc<Self>, call: BlockingCall, flight: InFlight) {
         let starts = {
             let mut queue = self.queue();
             if queue.stopping {
                 drop(queue);
-                drop(call);
-                return after();
+                drop((call, flight));
+                return;
             }
-            queue.calls.push_back(call);
+            queue.calls.push_back((call, flight));
             if queue.idle > queue.promised {
                 queue.promised += 1;
                 self.came.notify_one();
@@ -74,7 +88,7 @@ impl Blocking {
             let pool = self.clone();
             let started = std::thread::Builder::new()
                 .name(self.name.clone())
-                .spawn(move || pool.serve(after));
+                .spawn(move || pool.serve());
             if let Err(error) = started {
                 self.no_thread(&error);
             }
@@ -95,13 +109,13 @@ impl Blocking {
         drop(calls);
     }
 
-    fn serve(&self, after: impl Fn()) {
+    fn serve(&self) {
         let mut queue = self.queue();
         loop {
-            if let Some(call) = queue.calls.pop_front() {
+            if let Some((call, flight)) = queue.calls.pop_front() {
                 drop(queue);
                 call.run();
-                after();
+                drop(flight);
                 queue = self.queue();
                 continue;
             }
@@ -125,8 +139,8 @@ impl Blocking {
         self.left.notify_all();
     }
 
-    /// Takes no more calls, drops those that have not begun, and waits for
-    /// idle threads to leave. Those that are in a call are left behind.
+    /// Takes no more calls, drops those that have not begun, and waits for the
+    /// threads to leave. Those that are still in a call then are left behind.
     pub(crate) fn stop(&self, wait: Duration) {
         let mut queue = self.queue();
         queue.stopping = true;

@@ -23,7 +23,7 @@ pub struct HostClock(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    listeners: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 struct State {
@@ -76,12 +76,14 @@ impl HostClock {
             change(&mut state);
         }
         // Whoever sleeps until a time of ours sleeps for another time now.
+        // Called outside the lock: they may come back to us.
         let listeners = self
             .0
             .listeners
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for listener in listeners.iter() {
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for listener in listeners {
             listener();
         }
     }
@@ -143,7 +145,14 @@ impl Clock for HostClock {
             .listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(listener);
+            .push(Arc::from(listener));
+    }
+
+    fn let_run(&self) {
+        self.change(|state| {
+            state.paused = false;
+            state.rate = 1.0;
+        });
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::linux;
+
 /// The system's coarse clock, where it has one.
 pub(crate) struct CoarseClock {
     start: Instant,
@@ -13,32 +15,16 @@ impl CoarseClock {
     pub(crate) fn new() -> CoarseClock {
         CoarseClock {
             start: Instant::now(),
-            offset: read().unwrap_or_default(),
+            offset: linux::coarse_time().unwrap_or_default(),
         }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        match read() {
+        match linux::coarse_time() {
             Some(now) => self.start + now.saturating_sub(self.offset),
             None => Instant::now(),
         }
     }
-}
-
-#[cfg(target_os = "linux")]
-fn read() -> Option<Duration> {
-    let mut at = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid place for the answer.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut at) };
-    (failed == 0).then(|| Duration::new(at.tv_sec as u64, at.tv_nsec as u32))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn read() -> Option<Duration> {
-    None
 }
 
 #[cfg(all(test, not(loom)))]

@@ -15,7 +15,7 @@
 //! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
-//! | `coarse` | a cheap clock |
+//! | `coarse`, `linux` | a cheap clock, and what only Linux has |
 //! | `sync` | the one switch between std and loom |
 
 mod blocking;
@@ -24,6 +24,7 @@ mod clock;
 mod coarse;
 mod entry;
 mod here;
+mod linux;
 mod machine;
 mod main_lane;
 mod runtime;

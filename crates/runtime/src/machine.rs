@@ -8,7 +8,7 @@ use std::time::Instant;
 use kinfolk_core::Clock;
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 
-use crate::blocking::Blocking;
+use crate::blocking::{Blocking, InFlight};
 use crate::busy::Busy;
 use crate::coarse::CoarseClock;
 use crate::here::{self, Local};
@@ -242,10 +242,8 @@ impl Host for Native {
     }
 
     fn run_blocking(&self, call: BlockingCall) {
-        // With virtual time the clock waits for it.
-        self.0.busy.add(1);
-        let machine = self.0.clone();
-        self.0.blocking.run(call, move || machine.rested());
+        let flight = InFlight::new(self.0.clone());
+        self.0.blocking.run(call, flight);
     }
 
     fn gauges(&self) -> HostGauges {
@@ -274,15 +272,5 @@ impl Host for Native {
 
     fn virtual_time(&self) -> bool {
         self.0.clock.is_virtual()
-    }
-}
-
-/// Asks the kernel to wake this thread when its time has come, and not up to
-/// 50 µs later.
-pub(crate) fn precise_timers() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
     }
 }

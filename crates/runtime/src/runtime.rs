@@ -212,13 +212,20 @@ pub struct Runtime {
 /// The main thread turns; leaving the scope it goes back to its host loop.
 struct Turning<'a> {
     rt: &'a Runtime,
+    /// Asks the host to pump if something is left.
+    tells: bool,
     _here: here::Entered,
 }
 
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.rt.turning.set(false);
-        self.rt.machine().main.leave(self.rt.machine());
+        let machine = self.rt.machine();
+        machine.main.leave(machine);
+        // What came while we were turning has called no hook.
+        if self.tells && self.rt.has_more() {
+            machine.main.tell(machine, Cause::Task);
+        }
     }
 }
 
@@ -287,8 +294,14 @@ impl Runtime {
         self.machine().main.begin(self.machine());
         Ok(Turning {
             rt: self,
+            tells: true,
             _here: entered,
         })
+    }
+
+    /// True if the main thread has something to do.
+    fn has_more(&self) -> bool {
+        !self.own.is_empty() || !self.machine().nothing_for_main()
     }
 
     /// Takes one turn; false if there is none.
@@ -332,9 +345,9 @@ impl Runtime {
             if machine.workers.is_empty() && machine.fire_due() > 0 {
                 continue;
             }
-            machine.main.park(machine, || {
-                !woken.is_woken() && self.own.is_empty() && machine.nothing_for_main()
-            });
+            machine
+                .main
+                .park(machine, || !woken.is_woken() && !self.has_more());
         }
     }
 
@@ -364,19 +377,12 @@ impl Runtime {
         // SAFETY: it stays on this thread, and we do not return before the job
         // has ended and its value was taken: `drive` ends with its outcome, and
         // a panic in our own loop aborts.
-        let ended = unsafe { spawner.spawn_unchecked(future) }.outcome();
+        let task = unsafe { spawner.spawn_unchecked(future) };
         let abort = Abort;
-        let outcome = self.drive(&turning, pin!(ended));
+        let result = self.drive(&turning, pin!(task));
         std::mem::forget(abort);
         drop(turning);
-        match outcome {
-            Ok(Outcome::Completed(value)) => Ok(value),
-            Ok(Outcome::Failed(error)) => Err(error.resume()),
-            Ok(Outcome::Cancelled { reason, .. }) => {
-                Err(Error::msg(format!("main was cancelled: {reason}")))
-            }
-            Err(cancelled) => Err(cancelled.into()),
-        }
+        result.map_err(Error::resume)
     }
 
     /// One frame of a host that owns the main loop: fires due timers and takes
@@ -386,7 +392,9 @@ impl Runtime {
     /// # Errors
     /// If called inside a job.
     pub fn pump(&self, budget: Budget) -> Result<Pumped> {
-        let turning = self.begin("pump")?;
+        let mut turning = self.begin("pump")?;
+        // It says so in its answer.
+        turning.tells = false;
         self.handle.tree.begin_frame();
         let machine = self.machine();
         let fired = machine.fire_due();
@@ -402,8 +410,12 @@ impl Runtime {
         }
         drop(turning);
         // Looked at from outside: what comes from now on calls the hook.
-        let more = !self.own.is_empty() || !machine.nothing_for_main();
-        Ok(Pumped::new(ran, fired, self.next_deadline(), more))
+        Ok(Pumped::new(
+            ran,
+            fired,
+            self.next_deadline(),
+            self.has_more(),
+        ))
     }
 
     /// As [`pump`](Runtime::pump), and lends `world` to the tasks of the main
@@ -415,8 +427,10 @@ impl Runtime {
         self.handle.tree.lend(world, || self.pump(budget))
     }
 
-    /// When the next timer is due: how long a host loop may sleep, if nothing
-    /// else wakes it.
+    /// When the next timer is due, by the runtime's clock: until then a host
+    /// loop may sleep, if nothing else wakes it. A clock that is not the
+    /// system's says how long that is in real time
+    /// ([`Clock::real_time_until`]).
     pub fn next_deadline(&self) -> Option<Instant> {
         self.machine().timers.next_at()
     }
@@ -491,6 +505,7 @@ impl Runtime {
 
     fn end(&mut self, grace: Duration) -> Result<ShutdownReport> {
         let turning = self.begin("shutdown")?;
+        self.machine().clock.let_run();
         let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
         drop(turning);
         self.over.set(true);

@@ -30,6 +30,10 @@ pub trait Clock: Send + Sync + 'static {
         drop(listener);
     }
 
+    /// The host shuts down: from here on the clock runs as the system's does,
+    /// so that the grace is what it says.
+    fn let_run(&self) {}
+
     /// No job of the host is runnable or being polled, and nothing else is in
     /// flight. A virtual clock may let somebody go on who waited for that
     /// (true), or else jump to `next`, the first timer (true if it moved).

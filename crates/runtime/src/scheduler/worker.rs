@@ -138,11 +138,21 @@ impl Worker {
         let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
         // Before it can sleep, so whoever wakes it finds it.
         let _ = self.own().thread.set(std::thread::current());
-        crate::machine::precise_timers();
+        crate::linux::precise_timers();
+        let mut slept = false;
         while !self.machine.is_stopping() {
             match self.find() {
-                Some(turn) => self.take(turn),
-                None => self.sleep(),
+                Some(turn) => {
+                    if std::mem::take(&mut slept) {
+                        // Whoever woke us may have wanted a sentinel (I3).
+                        self.want_sentinel();
+                    }
+                    self.take(turn);
+                }
+                None => {
+                    self.sleep();
+                    slept = true;
+                }
             }
         }
     }
@@ -214,8 +224,16 @@ impl Worker {
             .own()
             .next
             .swap(new.into_raw().as_ptr(), Ordering::AcqRel);
-        if let Some(before) = NonNull::new(before) {
-            self.put_back(turn(before));
+        match NonNull::new(before) {
+            Some(before) => self.put_back(turn(before)),
+            None => self.want_sentinel(),
+        }
+    }
+
+    /// There is something behind our turn: somebody should look after it.
+    fn want_sentinel(&self) {
+        if let Some(n) = self.machine.idle.wake_sentinel() {
+            self.machine.workers[n].unpark();
         }
     }
 
@@ -224,9 +242,7 @@ impl Worker {
         if let Err(item) = self.own().ring.push(turn.into_raw()) {
             self.overflow(item);
         }
-        if let Some(n) = self.machine.idle.wake_sentinel() {
-            self.machine.workers[n].unpark();
-        }
+        self.want_sentinel();
     }
 
     /// The ring is full: half of it goes where everybody looks.
@@ -249,8 +265,7 @@ impl Worker {
         }
     }
 
-    /// Takes what has waited for long in a neighbour's queue. `put_back`
-    /// leaves the rest of it in our own.
+    /// Takes what has waited for long in a neighbour's queue into our own.
     fn steal(&self) -> bool {
         let mut found = false;
         let now = Instant::now();
@@ -328,10 +343,7 @@ impl Worker {
         let idle = &self.machine.idle;
         if self.steal() {
             // There may be more than we can do soon.
-            if let Some(n) = idle.wake_sentinel() {
-                self.machine.workers[n].unpark();
-            }
-            return;
+            return self.want_sentinel();
         }
         let mut how = idle.lie_down(self.n);
         loop {
