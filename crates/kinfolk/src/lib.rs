@@ -3,15 +3,39 @@
 //!
 //! This crate holds no logic: it gathers what programs use.
 //!
-//! - every day: [`scope`], [`spawn`], [`timeout`], [`checkpoint`], [`cleanup`],
-//!   [`shield`];
-//! - with the feature `runtime`: [`Runtime`](runtime::Runtime), the native one,
-//!   and `#[kinfolk::main]` on it;
-//! - with the feature `tokio`: the tree on an existing tokio runtime;
-//! - with the feature `stream`: the [`Ticker`] as a `Stream`;
-//! - with the feature `testkit`, which belongs among the dev-dependencies:
-//!   virtual time and seeded schedules, and what `#[kinfolk::test]` runs on;
-//! - for those who write hosts: [`host`].
+//! **Every day.**
+//!
+//! - [`scope`], [`Scope`]: a family, left when everybody in it has ended.
+//! - [`spawn`] gives a [`Task`] to await; [`launch`] a [`Job`] to watch.
+//! - [`timeout`], [`sleep`], [`checkpoint`]: points, where a body is told.
+//! - [`cleanup`]: awaiting works again, in code that has been told.
+//! - [`Error`] and [`Result`]: what went wrong, and whose cancellation it was.
+//! - `#[kinfolk::main]` and `#[kinfolk::test]`.
+//!
+//! **Sometimes.**
+//!
+//! - [`shield`], [`ignore_cancellation`]: what must not be told yet.
+//! - [`or_cancel`](OrCancel::or_cancel): a point of any future.
+//! - [`blocking`]: code that must block a thread.
+//! - [`on`], with [`Pool`] and [`Main`]: which thread polls a task.
+//! - [`detach`], [`Lease`], [`Scope::spawn_service`]: other ways to live in a
+//!   family.
+//! - [`on_cancel`]: a callback for who cannot await.
+//! - [`Runtime`](runtime::Runtime): the native runtime by hand;
+//!   [`snapshot`](Tree::snapshot) shows who lives in it.
+//!
+//! **Authors of libraries and hosts.**
+//!
+//! - [`pump`](runtime::Runtime::pump), [`next_pump`], [`with_world`]: a program
+//!   that owns its main loop.
+//! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
+//! - [`IntoOutcome`]: what a body may return.
+//! - [`Sink`], [`Counters`], [`Gauges`]: seeing.
+//! - [`testkit`]: virtual time, seeded schedules, the conformance suite.
+//!
+//! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
+//! tokio runtime; `testkit`, which belongs among the dev-dependencies. None is
+//! on by default.
 
 pub use kinfolk_core::*;
 
