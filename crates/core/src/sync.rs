@@ -146,21 +146,33 @@ impl ByteLock {
         ByteLock(AtomicU8::new(0))
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let mut round = 0;
-        while self
-            .0
+        if !self.try_lock() {
+            self.wait_and_lock();
+        }
+        Locked(self)
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0
             .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+            .is_ok()
+    }
+
+    #[cold]
+    fn wait_and_lock(&self) {
+        let mut round = 0;
+        while !self.try_lock() {
             relax(round);
             round += 1;
         }
-        Locked(self)
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Pairs with the Acquire of `lock`.
         self.0.0.store(0, Ordering::Release);
