@@ -40,6 +40,9 @@ mod real {
         }
     }
 
+    /// Freed cells are kept for the next.
+    pub(crate) const POOLED: bool = true;
+
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
 
@@ -88,6 +91,7 @@ mod model {
         }
     }
 
+    pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
 
     pub(crate) fn relax(_round: u32) {

@@ -19,7 +19,7 @@
 //!   freed when the body ends or the output is taken. So a waker, an observer
 //!   or an error keeps at most the header, the slots and 512 bytes alive.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
 use crate::sync::{Plain, QUARANTINE};
-use crate::task::waker;
+use crate::task::{pool, waker};
 use crate::unwind::{caught, contained};
 
 /// The largest future or output that is kept inside the cell.
@@ -216,11 +216,7 @@ unsafe fn allocate(birth: Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
     let lent = birth.state & state::LENT != 0;
     let layout = layout_of(vtable, lent);
-    // SAFETY: the size is at least that of a header.
-    let at = unsafe { alloc(layout) };
-    if at.is_null() {
-        handle_alloc_error(layout);
-    }
+    let at = pool::allocate(layout);
     let h = at.cast::<Header>();
     // SAFETY: fresh memory of that layout.
     unsafe {
@@ -420,6 +416,6 @@ pub(crate) unsafe fn free(this: *const Header) {
             return;
         }
         this.cast_mut().drop_in_place();
-        dealloc(this.cast_mut().cast(), layout_of(vtable, is_lent));
+        pool::release(this.cast_mut().cast(), layout_of(vtable, is_lent));
     }
 }
