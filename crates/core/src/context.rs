@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
-use crate::sync::local;
+use crate::sync::{local, with_local};
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
@@ -46,7 +46,7 @@ local!(static CONTEXT: Context = Context {
 
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> R {
-    CONTEXT.with(f)
+    with_local(&CONTEXT, f)
 }
 
 impl Context {

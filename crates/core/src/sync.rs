@@ -46,6 +46,20 @@ mod real {
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
 
+    /// Runs `f` on a [`local!`](super::local). The place is looked up first and
+    /// apart, so that the look-up is one instruction however large `f` is.
+    #[inline(always)]
+    pub(crate) fn with_local<T, R>(
+        key: &'static std::thread::LocalKey<T>,
+        f: impl FnOnce(&T) -> R,
+    ) -> R {
+        const { assert!(!std::mem::needs_drop::<T>()) };
+        let place = key.with(std::ptr::from_ref);
+        // SAFETY: without a destructor it lives as long as the thread, and `f`
+        // cannot take the reference further.
+        f(unsafe { &*place })
+    }
+
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
         if round < 64 {
@@ -93,6 +107,13 @@ mod model {
 
     pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
+
+    pub(crate) fn with_local<T: 'static, R>(
+        key: &'static loom::thread::LocalKey<T>,
+        f: impl FnOnce(&T) -> R,
+    ) -> R {
+        key.with(f)
+    }
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();

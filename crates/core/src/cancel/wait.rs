@@ -125,6 +125,11 @@ impl Wait {
         }
     }
 
+    /// True if the current job has counted it, in this poll or an earlier one.
+    pub(crate) fn is_counted_here(&self) -> bool {
+        !self.counted.is_null() && context::with(|cx| ptr::eq(cx.job.get(), self.counted))
+    }
+
     /// Lists a leaf that the job's own waker does not reach.
     #[cold]
     fn list(&mut self, job: JobRef, waker: &Waker) {

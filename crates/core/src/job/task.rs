@@ -57,7 +57,6 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
-    asked: handle::Asker,
 }
 
 /// What a poll of the untyped part found.
@@ -79,7 +78,6 @@ impl<T> Task<T> {
                 wait: Wait::new(),
                 site,
                 registered: false,
-                asked: handle::Asker::default(),
             }),
             value: PhantomData,
         }
@@ -205,7 +203,10 @@ impl Waiting {
             self.wait.over();
             return Poll::Ready(Found::Ended);
         }
-        if let Some(error) = self.asked.ask(h, self.site) {
+        // Asked once by each job that waits: the one that counts it has.
+        if !self.wait.is_counted_here()
+            && let Some(error) = handle::ask(h, self.site)
+        {
             self.wait.over();
             return Poll::Ready(Found::Circular(error));
         }

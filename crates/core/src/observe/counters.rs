@@ -211,3 +211,47 @@ impl CountersSnapshot {
             .saturating_sub(self.waiters_woken + self.waiters_removed)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// More threads than there are shards: nothing is lost, no number is given
+    /// twice.
+    #[test]
+    fn counts_and_numbers_are_exact_with_any_number_of_threads() {
+        let counters = Counters::default();
+        let numbers: Vec<u64> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..3 * SHARDS)
+                .map(|_| {
+                    s.spawn(|| {
+                        let of_one = || {
+                            counters.add(Count::Completed);
+                            counters.created(JobKind::Task);
+                            counters.next_number()
+                        };
+                        (0..500).map(|_| of_one()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let each = threads.into_iter().map(|thread| thread.join());
+            each.flat_map(|numbers| numbers.expect("no panic"))
+                .collect()
+        });
+        let all = 3 * SHARDS * 500;
+        let read = counters.read();
+        assert_eq!(read.jobs_completed, all as u64);
+        assert_eq!(read.jobs_created, all as u64);
+        assert_eq!(read.living(), 0);
+        assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), all);
+    }
+
+    #[test]
+    fn one_thread_numbers_without_a_gap() {
+        let (one, other) = (Counters::default(), Counters::default());
+        for n in 0..3 * BLOCK {
+            assert_eq!((one.next_number(), other.next_number()), (n, n));
+        }
+    }
+}

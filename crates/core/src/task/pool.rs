@@ -145,13 +145,22 @@ fn size_of(layout: Layout) -> Option<usize> {
     fits.then(|| layout.size().saturating_sub(SMALLEST).div_ceil(STEP))
 }
 
+/// As [`with_local`](crate::sync::with_local), also in models.
+#[inline(always)]
+fn with_lists<R>(f: impl FnOnce(&Lists) -> R) -> R {
+    let lists = LISTS.with(ptr::from_ref);
+    // SAFETY: without a destructor they live as long as the thread, and `f`
+    // cannot take the reference further.
+    f(unsafe { &*lists })
+}
+
 /// Memory for a cell.
 #[inline]
 pub(crate) fn allocate(layout: Layout) -> *mut u8 {
     let Some(size) = size_of(layout) else {
         return from_allocator(layout);
     };
-    LISTS.with(|lists| {
+    with_lists(|lists| {
         let now = &lists.rows[size].now;
         match now.get() {
             Row { len: 0, .. } => lists.refill(size),
@@ -178,7 +187,7 @@ pub(crate) unsafe fn release(at: *mut u8, layout: Layout) {
         // SAFETY: passed on; such a layout comes from the allocator as it is.
         return unsafe { dealloc(at, layout) };
     };
-    LISTS.with(|lists| {
+    with_lists(|lists| {
         let now = &lists.rows[size].now;
         let Row { head, len } = now.get();
         if len < FULL && lists.keeps.get() == Keeps::Yes {
