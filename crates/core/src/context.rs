@@ -5,11 +5,12 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
+use std::time::Instant;
 
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
-use crate::sync::local;
+use crate::sync::{local, with_local};
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
     thread: Cell<u64>,
+    /// The coarse clock as last turned into milliseconds, and of which tree.
+    clock: Cell<Option<(Instant, u64, u32)>>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -38,14 +41,17 @@ local!(static CONTEXT: Context = Context {
     nested: Cell::new(0),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
+    clock: Cell::new(None),
 });
 
+#[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> R {
-    CONTEXT.with(f)
+    with_local(&CONTEXT, f)
 }
 
 impl Context {
     /// The job being polled here.
+    #[inline]
     pub(crate) fn current(&self) -> Option<&Header> {
         // SAFETY: whoever set it is polling that job, further down our stack,
         // and puts the old one back before it lets go.
@@ -54,6 +60,7 @@ impl Context {
 
     /// True if `waker` is the one the current job is polled with, so that
     /// whoever wakes the job wakes this leaf too.
+    #[inline]
     pub(crate) fn polled_with(&self, waker: &Waker) -> bool {
         self.data.get() == waker.data() && ptr::eq(self.vtable.get(), waker.vtable())
     }
@@ -65,17 +72,23 @@ pub(crate) fn current() -> Option<crate::job::header::JobRef> {
 }
 
 /// The number of this thread.
+#[inline]
 pub(crate) fn thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    with(|cx| {
-        if cx.thread.get() == 0 {
-            cx.thread.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        cx.thread.get()
+    with(|cx| match cx.thread.get() {
+        0 => number_thread(cx),
+        number => number,
     })
 }
 
+#[cold]
+fn number_thread(cx: &Context) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    cx.thread.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    cx.thread.get()
+}
+
 /// The lane whose turn is taken here; the pool's outside every turn.
+#[inline]
 pub(crate) fn lane() -> Lane {
     with(|cx| cx.lane.get())
 }
@@ -84,6 +97,7 @@ pub(crate) fn lane() -> Lane {
 pub(crate) struct OnLane(Lane);
 
 /// From here to the drop of the answer, turns of `lane` are taken here.
+#[inline]
 pub(crate) fn on_lane(lane: Lane) -> OnLane {
     OnLane(with(|cx| cx.lane.replace(lane)))
 }
@@ -107,6 +121,20 @@ pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
     })
 }
 
+/// `turn`, which gives the milliseconds of `now` in the tree, called only if
+/// the coarse clock has moved since the last turn here.
+#[inline]
+pub(crate) fn millis_of(now: Instant, serial: u64, turn: impl FnOnce() -> u32) -> u32 {
+    with(|cx| match cx.clock.get() {
+        Some((at, of, millis)) if at == now && of == serial => millis,
+        _ => {
+            let millis = turn();
+            cx.clock.set(Some((now, serial, millis)));
+            millis
+        }
+    })
+}
+
 /// Puts back what was there before.
 pub(crate) struct Entered {
     job: *const Header,
@@ -117,6 +145,7 @@ pub(crate) struct Entered {
 }
 
 /// From here to the drop of the answer, `job` is the current one.
+#[inline]
 pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
     with(|cx| Entered {
         job: cx.job.replace(job),
@@ -127,12 +156,14 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
 }
 
 /// As [`enter`], for the beginning of a turn.
+#[inline]
 pub(crate) fn begin_turn(job: &Header, waker: &Waker, millis: u32) -> Entered {
-    let mut entered = enter(job, waker);
-    with(|cx| {
-        entered.turn = Some((cx.budget.replace(BUDGET), cx.millis.replace(millis)));
-    });
-    entered
+    with(|cx| Entered {
+        job: cx.job.replace(job),
+        data: cx.data.replace(waker.data()),
+        vtable: cx.vtable.replace(waker.vtable()),
+        turn: Some((cx.budget.replace(BUDGET), cx.millis.replace(millis))),
+    })
 }
 
 /// From here to the drop of the answer, no job is the current one: for

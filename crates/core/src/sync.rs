@@ -40,8 +40,25 @@ mod real {
         }
     }
 
+    /// Freed cells are kept for the next.
+    pub(crate) const POOLED: bool = true;
+
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
+
+    /// Runs `f` on a [`local!`](super::local). The place is looked up first and
+    /// apart, so that the look-up is one instruction however large `f` is.
+    #[inline(always)]
+    pub(crate) fn with_local<T, R>(
+        key: &'static std::thread::LocalKey<T>,
+        f: impl FnOnce(&T) -> R,
+    ) -> R {
+        const { assert!(!std::mem::needs_drop::<T>()) };
+        let place = key.with(std::ptr::from_ref);
+        // SAFETY: without a destructor it lives as long as the thread, and `f`
+        // cannot take the reference further.
+        f(unsafe { &*place })
+    }
 
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
@@ -88,7 +105,15 @@ mod model {
         }
     }
 
+    pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
+
+    pub(crate) fn with_local<T: 'static, R>(
+        key: &'static loom::thread::LocalKey<T>,
+        f: impl FnOnce(&T) -> R,
+    ) -> R {
+        key.with(f)
+    }
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();
@@ -146,21 +171,33 @@ impl ByteLock {
         ByteLock(AtomicU8::new(0))
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let mut round = 0;
-        while self
-            .0
+        if !self.try_lock() {
+            self.wait_and_lock();
+        }
+        Locked(self)
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0
             .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+            .is_ok()
+    }
+
+    #[cold]
+    fn wait_and_lock(&self) {
+        let mut round = 0;
+        while !self.try_lock() {
             relax(round);
             round += 1;
         }
-        Locked(self)
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Pairs with the Acquire of `lock`.
         self.0.0.store(0, Ordering::Release);

@@ -44,8 +44,10 @@ pub(crate) struct Shared {
     index: u16,
     serial: u64,
     pub(crate) host: Box<dyn Host>,
+    /// What the host says of itself, asked once.
+    pub(crate) lends: bool,
+    pub(crate) has_main_lane: bool,
     start: Instant,
-    next: AtomicU64,
     pub(crate) counters: Counters,
     sink: Option<Arc<dyn Sink>>,
     pub(crate) turns: bool,
@@ -82,6 +84,7 @@ impl ForcedDrop {
 impl Shared {
     /// # Safety
     /// A job of that tree has not ended, or its ender has not let go.
+    #[inline]
     pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
         // SAFETY: the entry is there until the root has ended, and the root
         // outlives every other job of its tree.
@@ -116,7 +119,7 @@ impl Shared {
     }
 
     pub(crate) fn next_id(&self) -> JobId {
-        JobId::new(self.serial, self.next.fetch_add(1, Ordering::Relaxed))
+        JobId::new(self.serial, self.counters.next_number())
     }
 
     /// Milliseconds since the tree began, from the turn's cached clock where
@@ -127,6 +130,12 @@ impl Shared {
 
     pub(crate) fn millis_at(&self, now: Instant) -> u32 {
         u32::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// The same for a turn that begins, by the coarse clock.
+    pub(crate) fn millis_of_turn(&self) -> u32 {
+        let now = self.host.coarse_now();
+        context::millis_of(now, self.serial, || self.millis_at(now))
     }
 
     /// The instant of a count of milliseconds.
@@ -154,15 +163,21 @@ impl Shared {
     }
 
     /// Tells the sink, if there is one.
+    #[inline]
     pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
         if let Some(sink) = &self.sink {
-            let event = Event {
-                job,
-                at: self.millis(),
-                kind,
-            };
-            unwind::contained(|| sink.event(&event));
+            self.emit_to(&**sink, job, kind);
         }
+    }
+
+    #[cold]
+    fn emit_to(&self, sink: &dyn Sink, job: JobId, kind: EventKind) {
+        let event = Event {
+            job,
+            at: self.millis(),
+            kind,
+        };
+        unwind::contained(|| sink.event(&event));
     }
 
     /// A failure that nobody holds a handle for.
@@ -262,9 +277,10 @@ impl Tree {
         let mut shared = Arc::new(Shared {
             index: 0,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed) & 0xff_ffff,
+            lends: host.lends(),
+            has_main_lane: host.has_main_lane(),
             host,
             start,
-            next: AtomicU64::new(0),
             counters: Counters::default(),
             sink: options.sink,
             turns,

@@ -20,6 +20,8 @@
 //! - [`on`], with [`Pool`] and [`Main`]: which thread polls a task.
 //! - [`detach`], [`Lease`], [`Scope::spawn_service`]: other ways to live in a
 //!   family.
+//! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
+//!   or later.
 //! - [`on_cancel`]: a callback for who cannot await.
 //! - [`Runtime`](runtime::Runtime): the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
@@ -34,7 +36,7 @@
 //! - [`testkit`]: virtual time, seeded schedules, the conformance suite.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
-//! tokio runtime; `testkit`, which belongs among the dev-dependencies. None is
+//! tokio runtime; `stream`, the [`Ticker`] as a `Stream`; `testkit`, which belongs among the dev-dependencies. None is
 //! on by default.
 
 pub use kinfolk_core::*;

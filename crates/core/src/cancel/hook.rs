@@ -184,10 +184,15 @@ pub(crate) fn fire_all(h: &Header) {
 
 /// The job ends: hooks that are still armed get their one call, or are
 /// dropped.
+#[inline]
 pub(crate) fn run_end_hooks(h: &Header) {
-    if !h.state.load().has(state::HAS_NODES) {
-        return;
+    if h.state.load().has(state::HAS_NODES) {
+        run_listed_end_hooks(h);
     }
+}
+
+#[cold]
+fn run_listed_end_hooks(h: &Header) {
     while let Some(hook) = h.if_cold(|cold, _| cold.hooks.pop()).flatten() {
         let _none = context::leave();
         hook.fire(None);

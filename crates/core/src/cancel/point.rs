@@ -24,6 +24,7 @@ pub(crate) struct Yielded(bool);
 pub(crate) const SWALLOWS: u16 = 1000;
 
 /// Asked at the start of each poll of a point: told, out of budget, or go on.
+#[inline]
 pub(crate) fn poll_point(
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
@@ -104,6 +105,7 @@ pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
 /// and nothing holds it back. False in a shield, and outside every job.
 ///
 /// One thread-local access and one load.
+#[inline]
 pub fn is_cancelled() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
 }

@@ -129,7 +129,13 @@ impl Wait {
         }
     }
 
+    /// True if the current job has counted it, in this poll or an earlier one.
+    pub(crate) fn is_counted_here(&self) -> bool {
+        !self.counted.is_null() && context::with(|cx| ptr::eq(cx.job.get(), self.counted))
+    }
+
     /// Lists a leaf that the job's own waker does not reach.
+    #[cold]
     fn list(&mut self, job: JobRef, waker: &Waker) {
         let moved = self
             .leaf
@@ -169,7 +175,15 @@ impl Wait {
         }
     }
 
+    #[inline]
     fn unlist(&mut self) {
+        if self.leaf.is_some() {
+            self.unlist_leaf();
+        }
+    }
+
+    #[cold]
+    fn unlist_leaf(&mut self) {
         if let Some(leaf) = self.leaf.take() {
             let waker = leaf.job.if_cold(|cold, _| cold.leaves.remove(leaf.key));
             drop(waker);
@@ -177,25 +191,31 @@ impl Wait {
     }
 
     /// The wait is done or given up.
+    #[inline]
     pub(crate) fn over(&mut self) {
         self.unlist();
         if !self.counted.is_null() {
-            let counted = std::mem::replace(&mut self.counted, ptr::null());
-            context::with(|cx| {
-                // Counts of earlier polls are void.
-                if let Some(h) = cx.current()
-                    && ptr::eq(h, counted)
-                    && h.polls.load(Relaxed) == self.poll
-                {
-                    h.waits
-                        .store(h.waits.load(Relaxed).saturating_sub(1), Relaxed);
-                }
-            });
+            self.uncount();
         }
+    }
+
+    fn uncount(&mut self) {
+        let counted = std::mem::replace(&mut self.counted, ptr::null());
+        context::with(|cx| {
+            // Counts of earlier polls are void.
+            if let Some(h) = cx.current()
+                && ptr::eq(h, counted)
+                && h.polls.load(Relaxed) == self.poll
+            {
+                h.waits
+                    .store(h.waits.load(Relaxed).saturating_sub(1), Relaxed);
+            }
+        });
     }
 }
 
 impl Drop for Wait {
+    #[inline]
     fn drop(&mut self) {
         self.over();
     }

@@ -20,8 +20,8 @@ use crate::job::state::{self, Marked};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run::{self, Woken};
+use crate::task::waker::Taken;
 use crate::tree::{Shared, Tree};
-use crate::unwind::contained;
 
 /// Why somebody cancels.
 pub(crate) struct Why {
@@ -60,6 +60,7 @@ impl std::ops::Deref for Pinned<'_> {
 }
 
 /// The tree of `h`, from anywhere; none if the job has ended.
+#[inline]
 pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
     if h.state.load().ended() {
         return None;
@@ -72,6 +73,11 @@ pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
         // SAFETY: the current job of the same tree has not ended.
         return Some(Pinned::Inside(unsafe { h.tree() }));
     }
+    pin_from_outside(h)
+}
+
+#[cold]
+fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
     let _locked = h.lock();
     let seen = h.state.add(state::HOLD);
     // SAFETY: if not ended: its ender cannot pass our lock while HOLD is set.
@@ -231,12 +237,11 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut Wok
 pub(crate) fn wake_poller(h: &Header) {
     let waker = {
         let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+        // SAFETY: H1, under the lock. A scope that is not linked any more has
+        // nobody in its slot: its poller or dropper has taken it out.
+        unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
     };
-    if let Some(waker) = waker {
-        contained(move || waker.wake());
-    }
+    waker.wake();
 }
 
 fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Woken) {

@@ -20,7 +20,8 @@ use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
-use crate::task::run::Turn;
+use crate::task::run::{self, Turn};
+use crate::task::waker::Taken;
 use crate::unwind::contained;
 
 /// How a body ended.
@@ -75,25 +76,41 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> bool {
 
 /// The body of a task is over, and its future is gone.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    match how {
-        BodyEnd::Value => {
-            h.state.add(state::OUTPUT | state::BODY_DONE);
-        }
-        BodyEnd::Unpolled => {
-            h.state.add(state::BODY_DONE);
-        }
-        BodyEnd::Forced => {
-            h.state.add(state::BODY_DONE | state::FORCED);
-        }
+    let bits = match how {
+        BodyEnd::Value => state::OUTPUT,
+        BodyEnd::Unpolled => 0,
+        BodyEnd::Forced => state::FORCED,
         BodyEnd::Failed(error) => {
             // SAFETY: linked.
             if !unsafe { reached(h, &error) } {
                 record_own(h, &error);
                 fail_children(h);
+                h.state.add(state::BODY_DONE);
+                return body_gone_guarded(h);
             }
-            h.state.add(state::BODY_DONE);
+            0
         }
+    };
+    let alone = h.state.load().is_alone();
+    // SAFETY: still linked. Nobody hands the origin on any more: there is no
+    // child, and a cancelled job whose body is over gets none.
+    if alone
+        && let kept = unsafe { h.keep_reason() }
+        && let Some(st) = h.state.end_alone(bits, kept)
+    {
+        // Nothing has failed: no child, and not the body.
+        // SAFETY: we ended it, and it is still linked.
+        if let Some(next) = unsafe { ended(h, st, None) } {
+            // SAFETY: it was the last of its parent.
+            end_chain(unsafe { &*next });
+        }
+        return;
     }
+    h.state.add(state::BODY_DONE | bits);
+    body_gone_guarded(h);
+}
+
+fn body_gone_guarded(h: &Header) {
     crate::cancel::guard::lapse(h);
     body_gone(h);
 }
@@ -174,12 +191,22 @@ pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
     }
 }
 
-/// True if nothing holds the job open any more: for its poller.
-pub(crate) fn nothing_left(h: &Header) -> bool {
-    let _locked = h.lock();
-    // SAFETY: H1, under the lock.
-    let kids = unsafe { h.kids.get() };
-    kids == CLOSED && h.cold_under_lock().is_none_or(|cold| cold.loose == 0)
+/// True if nothing holds the scope open any more: for its poller, who then
+/// ends it and needs no wake. The kept waker goes in the same lock: it may be
+/// bare, and nobody may find it once the scope is not linked.
+pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
+    let waker = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        let kids = unsafe { h.kids.get() };
+        if kids != CLOSED || h.cold_under_lock().is_some_and(|cold| cold.loose != 0) {
+            return false;
+        }
+        // SAFETY: as above.
+        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+    };
+    drop(waker);
+    true
 }
 
 /// The body and every ordinary child have ended: services and lazy tasks that
@@ -250,31 +277,21 @@ pub(crate) fn end_scope(h: &Header, failed: bool) {
 /// # Safety
 /// The caller is the one ender: it saw [`Left::Nothing`].
 unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
-    // SAFETY: linked until we unlink it.
-    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
     crate::cancel::hook::run_end_hooks(h);
 
     // 1. The failure, before the end is visible to anybody.
-    let error = match scope_failed {
-        Some(_) => None,
-        None => take_failures(h).decide(),
-    };
-    let failed = scope_failed.unwrap_or(error.is_some());
     let mut unheard = None;
-    if let Some(error) = error {
-        h.with_cold(|cold, _| cold.outcome = Some(error.clone()));
-        match parent {
-            Some(parent) if h.is_task() && !parent.state.load().has(state::SUPERVISOR) => {
-                child_failed(parent, h, &error);
-            }
-            Some(_) => unheard = Some(error),
-            // The root is a supervisor and has no body that could fail.
-            None => {}
-        }
-    }
-    if unheard.is_some() {
-        h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
-    }
+    let failed = match scope_failed {
+        Some(failed) => failed,
+        None => match take_failures(h).and_then(Failures::decide) {
+            // SAFETY: passed on.
+            Some(error) => unsafe {
+                unheard = note_failure(h, error);
+                true
+            },
+            None => false,
+        },
+    };
     // SAFETY: still linked.
     let mut kept = unsafe { h.keep_reason() };
 
@@ -292,34 +309,77 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
             None => kept = unsafe { h.keep_reason() },
         }
     };
+    // SAFETY: passed on.
+    unsafe { ended(h, st, unheard) }
+}
+
+/// A job ends failed: its parent hears of it. The error comes back if nobody
+/// does who could tell.
+///
+/// # Safety
+/// As for [`end_one`].
+#[cold]
+unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
+    h.with_cold(|cold, _| cold.outcome = Some(error.clone()));
+    // SAFETY: linked until we unlink it.
+    match unsafe { h.parent() } {
+        Some(parent) if h.is_task() && !parent.state.load().has(state::SUPERVISOR) => {
+            child_failed(parent, h, &error);
+            None
+        }
+        Some(_) => {
+            // SAFETY: as above.
+            let tree = unsafe { h.tree() };
+            h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
+            Some(error)
+        }
+        // The root is a supervisor and has no body that could fail.
+        None => None,
+    }
+}
+
+/// ENDED has been set, and `st` is the word since: the rest of the end. The
+/// answer is the parent if that is next.
+///
+/// # Safety
+/// The caller set ENDED, and the job is still linked.
+unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
     if st.has(state::HOLD) {
         // Somebody reads our parent under our lock.
         drop(h.lock());
     }
     // One that was published since, and is nobody's any more.
     crate::cancel::hook::run_end_hooks(h);
-    if let (Some(error), false) = (&unheard, st.has(state::HANDLE)) {
-        tree.report_failure(error);
+    if let Some(error) = unheard
+        && !st.has(state::HANDLE)
+    {
+        tree.report_failure(&error);
         drop(h.if_cold(|cold, _| cold.reporter.take()));
     }
     let waiter = if st.has(state::WAITER) {
-        // SAFETY: H4, the slot is the ender's.
-        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+        // SAFETY: H4, the slot is the ender's. Still linked.
+        unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
     } else {
-        None
+        Taken::Nobody
     };
-    if st.has(state::OUTPUT) && !st.has(state::HANDLE) {
+    if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
         let _none = context::leave();
         // SAFETY: C2, no handle: the output is the ender's.
         unsafe { cell::drop_output(h) };
     }
-    let joiners = take_joiners(h, st.has(state::HAS_JOINERS));
+    let joiners = if st.has(state::HAS_JOINERS) {
+        take_joiners(h)
+    } else {
+        Vec::new()
+    };
     if st.has(state::ENTRY) {
         tree.sweeper.forget(tree, h);
     }
 
     // 3. Counted and told while the tree is certainly there.
-    let (count, to) = if failed {
+    let (count, to) = if st.has(state::FAILED) {
         (Count::Failed, JobState::Failed)
     } else if st.has(state::STOPPED) {
         (Count::Cancelled, JobState::Cancelled)
@@ -327,16 +387,27 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
         (Count::Completed, JobState::Completed)
     };
     tree.counters.add(count);
-    for _ in waiter.iter().chain(&joiners) {
+    for _ in 0..joiners.len() + usize::from(st.has(state::WAITER)) {
         tree.counters.add(Count::WaiterWoken);
         tree.emit(h.id, EventKind::WaitWake);
     }
     tree.emit(h.id, EventKind::State { to });
     tree.emit(h.id, EventKind::Finalize);
 
+    // A claimed waiter is pushed here: while we are linked the tree is there,
+    // so the host needs no holding. It may run at once; it finds the outcome.
+    let waiter = match waiter {
+        Taken::Claimed(task) => {
+            // SAFETY: claimed by us.
+            unsafe { run::push_claimed_below(tree, &*task) };
+            Taken::Nobody
+        }
+        waiter => waiter,
+    };
+
     // 4. Out of the tree.
     let mut next = None;
-    let mut poller = None;
+    let mut poller = Taken::Nobody;
     let mut stop = None;
     match parent {
         Some(parent) => {
@@ -344,7 +415,7 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
             // SAFETY: linked, and we hold the parent's lock.
             unsafe { unlink(parent, h) };
             note_cut_short(parent, h, st);
-            let counted = h.state.load().has(state::COUNTED);
+            let counted = h.state.peek().has(state::COUNTED);
             match release_count_locked(parent, counted) {
                 Left::Open => {}
                 Left::Loose => stop = Some(JobRef::from_header(parent)),
@@ -353,8 +424,10 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
                     // poller, if it has one, cannot leave meanwhile.
                     let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
                     if inline && !parent.state.load().has(state::BODY_DONE) {
-                        // SAFETY: H1, under the parent's lock.
-                        poller = cell::slot(parent).and_then(|slot| unsafe { slot.take() });
+                        // SAFETY: H1, under the parent's lock, in which its
+                        // poller cannot end it.
+                        poller =
+                            unsafe { Taken::new(cell::slot(parent).and_then(|slot| slot.take())) };
                     } else {
                         next = Some(std::ptr::from_ref(parent));
                     }
@@ -364,7 +437,8 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
         None => {
             // The root: the tree may go with its last handle.
             let retired = tree.retire();
-            wake_all(waiter, joiners, None);
+            waiter.wake();
+            wake_all(joiners);
             // SAFETY: the tree's reference, given back once.
             unsafe { Header::release(h) };
             drop(retired);
@@ -373,28 +447,32 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     }
     // SAFETY: the tree's reference, given back once (H6).
     unsafe { Header::release(h) };
-    wake_all(waiter, joiners, poller);
+    waiter.wake();
+    if !joiners.is_empty() {
+        wake_all(joiners);
+    }
+    poller.wake();
     if let Some(parent) = stop {
         stop_loose(&parent);
     }
     next
 }
 
-fn wake_all(waiter: Option<Waker>, joiners: Vec<Waker>, poller: Option<Waker>) {
-    for waker in waiter.into_iter().chain(joiners).chain(poller) {
+#[cold]
+fn wake_all(joiners: Vec<Waker>) {
+    for waker in joiners {
         contained(move || waker.wake());
     }
 }
 
-fn take_joiners(h: &Header, any: bool) -> Vec<Waker> {
+#[cold]
+fn take_joiners(h: &Header) -> Vec<Waker> {
     let mut all = Vec::new();
-    if any {
-        h.if_cold(|cold, _| {
-            while let Some(joiner) = cold.joiners.pop() {
-                all.push(joiner.waker);
-            }
-        });
-    }
+    h.if_cold(|cold, _| {
+        while let Some(joiner) = cold.joiners.pop() {
+            all.push(joiner.waker);
+        }
+    });
     all
 }
 
@@ -411,10 +489,13 @@ fn child_failed(parent: &Header, child: &Header, error: &Error) {
     walk::cancel(parent, why);
 }
 
-/// What has failed, taken out to be looked at without the lock.
-pub(crate) fn take_failures(h: &Header) -> Failures {
+/// What has failed, taken out to be looked at without the lock; none if
+/// nothing has. For the ender: whatever failed was recorded before it came.
+pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
+    if !h.has_cold() {
+        return None;
+    }
     h.if_cold(|cold, _| std::mem::take(&mut cold.failures))
-        .unwrap_or_default()
 }
 
 /// Under the parent's lock: did a cancellation that the child did not bring

@@ -300,24 +300,28 @@ impl fmt::Debug for Join {
 
 /// Who waits: asked anew whenever another job polls the wait.
 #[derive(Default)]
-pub(crate) struct Asker {
+struct Asker {
     /// The job that polled last; its address is compared, never used.
     last: Option<usize>,
 }
 
 impl Asker {
-    /// Starts a lazy target. An error if the waiter could wait for ever,
-    /// because the target is itself or an ancestor.
-    pub(crate) fn ask(&mut self, target: &Header, site: Site) -> Option<Error> {
+    fn ask(&mut self, target: &Header, site: Site) -> Option<Error> {
         let now = context::with(|cx| cx.job.get().addr());
         if self.last.replace(now) == Some(now) {
             return None;
         }
-        if target.state.peek().has(state::LAZY) {
-            super::spawn::start_lazy(target);
-        }
-        waits_for_itself(target, site)
+        ask(target, site)
     }
+}
+
+/// Starts a lazy target. An error if the waiter could wait for ever, because
+/// the target is itself or an ancestor.
+pub(crate) fn ask(target: &Header, site: Site) -> Option<Error> {
+    if target.state.peek().has(state::LAZY) {
+        super::spawn::start_lazy(target);
+    }
+    waits_for_itself(target, site)
 }
 
 /// A job that waits for itself or for an ancestor waits for ever: say so.
@@ -328,16 +332,19 @@ fn waits_for_itself(target: &Header, site: Site) -> Option<Error> {
             // SAFETY: inside a job that has not ended (H3).
             at = unsafe { at.parent() }?;
         }
-        std::ptr::eq(at, target).then(|| {
-            let place = site.location();
-            Error::msg(format!(
-                "{} waits for {} at {}:{}, which cannot end before it: \
-                 wait for it from outside, or cancel it instead",
-                cx.current().map(names::name_of).unwrap_or_default(),
-                names::name_of(target),
-                place.file(),
-                place.line(),
-            ))
-        })
+        std::ptr::eq(at, target).then(|| circular(cx.current(), target, site))
     })
+}
+
+#[cold]
+fn circular(waiter: Option<&Header>, target: &Header, site: Site) -> Error {
+    let place = site.location();
+    Error::msg(format!(
+        "{} waits for {} at {}:{}, which cannot end before it: \
+         wait for it from outside, or cancel it instead",
+        waiter.map(names::name_of).unwrap_or_default(),
+        names::name_of(target),
+        place.file(),
+        place.line(),
+    ))
 }

@@ -71,8 +71,9 @@ pub(crate) struct Header {
     /// The job where the mark entered, an ancestor. Written by whoever marks,
     /// before the mark; null if never marked from above.
     pub(crate) origin: AtomicPtr<Header>,
-    /// \[lock\] Null until first needed.
-    cold: Plain<*mut Cold>,
+    /// Null until first needed, then never changed; written under the lock.
+    /// What it points to: \[lock\].
+    cold: AtomicPtr<Cold>,
     site: Site,
     /// Since when it is idle, in milliseconds since the tree began; see
     /// [`Header::begin_poll`].
@@ -141,6 +142,7 @@ impl Birth<'_> {
 }
 
 impl Header {
+    #[inline]
     pub(crate) fn new(birth: Birth<'_>) -> Header {
         let depth = birth.parent.map_or(0, |p| p.depth + 1);
         Header {
@@ -163,7 +165,7 @@ impl Header {
             vtable: birth.vtable,
             run: Plain::new(ptr::null()),
             origin: AtomicPtr::new(ptr::null_mut()),
-            cold: Plain::new(ptr::null_mut()),
+            cold: AtomicPtr::new(ptr::null_mut()),
             site: Site::of(birth.site),
             turned: AtomicU32::new(0),
             id: birth.tree.map_or_else(JobId::of_refused, Shared::next_id),
@@ -175,14 +177,17 @@ impl Header {
         }
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.lock.lock()
     }
 
+    #[inline]
     pub(crate) fn kind(&self) -> JobKind {
         JobKind::from_bits((self.place >> 12) as u8 & 0b111)
     }
 
+    #[inline]
     pub(crate) fn lane(&self) -> Lane {
         if self.place & MAIN == 0 {
             Lane::Pool
@@ -191,6 +196,7 @@ impl Header {
         }
     }
 
+    #[inline]
     pub(crate) fn is_task(&self) -> bool {
         self.kind() == JobKind::Task
     }
@@ -203,6 +209,7 @@ impl Header {
     ///
     /// # Safety
     /// The job has not ended, or the caller is its ender and has not let go.
+    #[inline]
     pub(crate) unsafe fn tree(&self) -> &Shared {
         // SAFETY: a living job keeps its root alive (H3), and the root its tree.
         unsafe { Shared::at(self.place & 0xfff) }
@@ -213,6 +220,11 @@ impl Header {
     pub(crate) unsafe fn parent(&self) -> Option<&Header> {
         // SAFETY: by H3 the parent outlives the link.
         unsafe { self.parent.as_ref() }
+    }
+
+    /// True if `other` is the parent it was made with.
+    pub(crate) fn is_child_of(&self, other: &Header) -> bool {
+        ptr::eq(self.parent, other)
     }
 
     /// The parent, from anywhere; none for the root and for an ended job. The
@@ -263,8 +275,7 @@ impl Header {
         let mut spare: Option<Box<Cold>> = None;
         loop {
             let locked = self.lock();
-            // SAFETY: H1, we hold the lock.
-            let cold = unsafe { self.cold.get() };
+            let cold = self.cold.load(Ordering::Relaxed);
             if !cold.is_null() {
                 // SAFETY: H1; the box lives as long as the header.
                 let answer = f(unsafe { &mut *cold }, self.state.load());
@@ -272,8 +283,7 @@ impl Header {
                 return answer;
             }
             match spare.take() {
-                // SAFETY: H1, we hold the lock.
-                Some(made) => unsafe { self.cold.set(Box::into_raw(made)) },
+                Some(made) => self.cold.store(Box::into_raw(made), Ordering::Relaxed),
                 None => {
                     drop(locked);
                     spare = Some(Box::default());
@@ -282,8 +292,17 @@ impl Header {
         }
     }
 
+    /// True if there is a cold part, as far as this thread can know: one that
+    /// was made before the caller got here is seen.
+    pub(crate) fn has_cold(&self) -> bool {
+        !self.cold.load(Ordering::Relaxed).is_null()
+    }
+
     /// Runs `f` on the cold part if there is one.
     pub(crate) fn if_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> Option<R> {
+        if !self.has_cold() {
+            return None;
+        }
         let _locked = self.lock();
         self.cold_under_lock()
             .map(|cold| f(cold, self.state.load()))
@@ -293,16 +312,27 @@ impl Header {
     #[expect(clippy::mut_from_ref, reason = "guarded by the byte lock, H1")]
     pub(crate) fn cold_under_lock(&self) -> Option<&mut Cold> {
         // SAFETY: H1, the caller holds the lock.
-        unsafe { self.cold.get().as_mut() }
+        unsafe { self.cold.load(Ordering::Relaxed).as_mut() }
     }
 
     /// Frees what the header owns beyond itself.
     ///
     /// # Safety
     /// Nobody else has the header any more.
+    #[inline]
     pub(crate) unsafe fn free_parts(&self) {
-        // SAFETY: exclusive by the caller's promise.
-        let cold = unsafe { self.cold.get() };
+        let kept = self.origin.load(Ordering::Relaxed).addr() & KEPT != 0;
+        if self.has_cold() || kept {
+            // SAFETY: passed on.
+            unsafe { self.free_listed_parts() };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Header::free_parts`].
+    #[cold]
+    unsafe fn free_listed_parts(&self) {
+        let cold = self.cold.load(Ordering::Relaxed);
         if !cold.is_null() {
             // SAFETY: made by Box::into_raw in `with_cold`.
             let cold = unsafe { Box::from_raw(cold) };
@@ -322,12 +352,24 @@ impl Header {
     ///
     /// # Safety
     /// The caller is the ender, and the job is still linked.
+    #[inline]
     pub(crate) unsafe fn keep_reason(&self) -> bool {
         let st = self.state.load();
         if !st.has(state::CANCELLED) {
             return false;
         }
+        // SAFETY: passed on.
+        unsafe { self.keep_reason_of_mark(st) }
+    }
+
+    /// # Safety
+    /// As for [`Header::keep_reason`].
+    unsafe fn keep_reason_of_mark(&self, st: Snapshot) -> bool {
         if st.has(state::ENTRY) || self.refs.load(Ordering::Relaxed) == 1 {
+            return true;
+        }
+        if self.origin.load(Ordering::Relaxed).addr() & KEPT != 0 {
+            // By an end in one step that came too late.
             return true;
         }
         // SAFETY: linked by the caller's promise.
@@ -406,10 +448,22 @@ impl Header {
     pub(crate) unsafe fn release(this: *const Header) {
         // SAFETY: alive while we own a reference.
         let h = unsafe { &*this };
-        if h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: H6, the last reference is gone.
-            unsafe { crate::task::cell::free(this) };
+        if h.is_last_reference() {
+            if QUARANTINE {
+                h.refs.store(0, Ordering::Relaxed);
+            }
+        } else if h.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
         }
+        // SAFETY: H6, the last reference is gone.
+        unsafe { crate::task::cell::free(this) };
+    }
+
+    /// For the owner of a reference: true if it is the only one. Then nobody
+    /// can make another: that takes one, or the link of a job that has not
+    /// ended, which is counted (H6). Pairs with the decrements of the others.
+    pub(crate) fn is_last_reference(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 1
     }
 
     /// How often a point here said Cancelled.

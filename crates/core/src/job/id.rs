@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The identity of a job. Unique among all jobs of the process.
 ///
-/// It prints as `#7`: the seventh job of its tree.
+/// It prints as `#7`: the job of that number in its tree. A tree on one thread
+/// numbers its jobs in the order in which they are made; each further thread
+/// takes its numbers in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(u64);
 

@@ -213,7 +213,8 @@ impl<O: Open> Future for Inline<O> {
         // For whoever cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
         let slot = cell::slot(h).expect("a scope has a slot");
-        cell::keep_waker(h, slot, cx.waker());
+        // SAFETY: being polled, so linked.
+        cell::keep_waker(h, slot, cx.waker(), unsafe { h.parent() });
         let alarm = check_clock(tree, h);
         if matches!(*this.stage, Stage::Body { .. })
             && let Some(got) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
@@ -222,7 +223,7 @@ impl<O: Open> Future for Inline<O> {
             this.stage.set(Stage::Waiting { got });
         }
         let waiting = matches!(*this.stage, Stage::Waiting { .. });
-        if waiting && end::nothing_left(h) {
+        if waiting && end::leave_if_nothing_left(h) {
             let StageOwn::Waiting { got } = this.stage.as_mut().project_replace(Stage::Done) else {
                 unreachable!("looked at just above");
             };

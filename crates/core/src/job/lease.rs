@@ -11,7 +11,7 @@ use super::scope::Scope;
 use super::state;
 use super::task::Task;
 use crate::task::cell;
-use crate::unwind::contained;
+use crate::task::waker::Taken;
 
 /// Keeps a scope open: its end waits until every lease is dropped.
 ///
@@ -125,11 +125,11 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
         let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root)
             && !h.state.load().has(state::BODY_DONE);
         if inline && left == Left::Nothing {
-            // SAFETY: H1, under the lock.
-            let poller = cell::slot(h).and_then(|slot| unsafe { slot.take() });
+            // SAFETY: H1, under the lock, in which its poller cannot end it.
+            let poller = unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) };
             (Left::Open, poller)
         } else {
-            (left, None)
+            (left, Taken::Nobody)
         }
     };
     match left {
@@ -140,9 +140,7 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
             unsafe { end::end_later(h) };
         }
     }
-    if let Some(waker) = poller {
-        contained(move || waker.wake());
-    }
+    poller.wake();
 }
 
 impl fmt::Debug for Lease {

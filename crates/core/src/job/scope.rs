@@ -9,9 +9,10 @@ use super::handle::{self, Job};
 use super::header::{Header, JobRef};
 use super::inline::{Budget, Inline, Just, Setup, WithScope};
 use super::kind::JobKind;
+use super::lane::Pool;
 use super::lease::Lease;
 use super::outcome::{IntoOutcome, Outcome};
-use super::spawn::{SpawnError, Spawner};
+use super::spawn::{Place, SpawnError, Spawner};
 use super::state;
 use super::task::Task;
 use crate::cancel::hook::{self, HookGuard};
@@ -335,7 +336,8 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        Spawner::new(self.clone()).spawn(future)
+        let place = Place::below(&self.0);
+        place.spawn_as::<Pool, F>(future, state::COUNTED, Location::caller())
     }
 
     /// Spawns a child task that nobody owns; see [`Spawner::launch`].
@@ -344,7 +346,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        Spawner::new(self.clone()).launch(future)
+        Place::below(&self.0).launch::<Pool, F>(future, Location::caller())
     }
 
     /// Spawns, or gives the future back; see [`Spawner::try_spawn`].

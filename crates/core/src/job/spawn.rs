@@ -94,6 +94,14 @@ pub struct Spawner<L = Pool> {
     lane: PhantomData<L>,
 }
 
+/// Where a task is spawned, with the options of its spawner.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    parent: &'a Header,
+    name: Option<&'a Cow<'static, str>>,
+    patience: Option<Patience>,
+}
+
 /// What is made of the future.
 struct Plan {
     spawned: bool,
@@ -146,7 +154,8 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.spawn_as(future, state::COUNTED, Location::caller())
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::COUNTED, Location::caller())
     }
 
     /// Spawns a child task that nobody owns: it runs on whatever happens to
@@ -157,28 +166,7 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let plan = Plan {
-            spawned: false,
-            bits: state::COUNTED,
-            site: Location::caller(),
-        };
-        let job = match self.put_checked(future, &plan) {
-            Ok(job) => {
-                start(&job);
-                job
-            }
-            Err(refused) => {
-                let job = refused_job(&self.scope, refused.refusal, plan.site);
-                drop(refused.future);
-                if is_failure(refused.refusal)
-                    && let Some(tree) = walk::pin(self.scope.header())
-                {
-                    tree.report_failure(&Error::msg(words(refused.refusal)));
-                }
-                job
-            }
-        };
-        Job::new(job)
+        self.place().launch::<L, F>(future, Location::caller())
     }
 
     /// As [`spawn`](Spawner::spawn), but a refusal gives the future back.
@@ -196,7 +184,7 @@ impl<L> Spawner<L> {
             bits: state::COUNTED,
             site: Location::caller(),
         };
-        let job = self.put_checked(future, &plan)?;
+        let job = self.place().put_checked::<L, F>(future, &plan)?;
         start(&job);
         // SAFETY: made of F, with HANDLE set.
         Ok(unsafe { Task::new(job) })
@@ -216,12 +204,13 @@ impl<L> Spawner<L> {
             bits: state::COUNTED,
             site: Location::caller(),
         };
-        let job = match self.put_checked(future, &plan) {
+        let place = self.place();
+        let job = match place.put_checked::<L, F>(future, &plan) {
             Ok(job) => {
                 run_now(&job);
                 job
             }
-            Err(refused) => self.refuse(refused, plan.site),
+            Err(refused) => place.refuse(refused, plan.site),
         };
         // SAFETY: made of F, with HANDLE set; a refused one has no value.
         unsafe { Task::new(job) }
@@ -235,7 +224,8 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.spawn_as(future, state::COUNTED | state::ATOMIC, Location::caller())
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::COUNTED | state::ATOMIC, Location::caller())
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
@@ -247,7 +237,8 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.spawn_as(future, state::LAZY, Location::caller())
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::LAZY, Location::caller())
     }
 
     /// Spawns a service: a task that works for its siblings. No cancel from
@@ -259,10 +250,44 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.spawn_as(future, state::SERVICE, Location::caller())
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::SERVICE, Location::caller())
     }
 
+    /// With bits of its own, for timers.
     pub(crate) fn spawn_as<F>(
+        self,
+        future: F,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place().spawn_as::<L, F>(future, bits, site)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            parent: self.scope.header(),
+            name: self.name.as_ref(),
+            patience: self.patience,
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Without options.
+    pub(crate) fn below(parent: &'a Header) -> Place<'a> {
+        Place {
+            parent,
+            name: None,
+            patience: None,
+        }
+    }
+
+    pub(crate) fn spawn_as<L, F>(
         self,
         future: F,
         bits: u64,
@@ -277,7 +302,7 @@ impl<L> Spawner<L> {
             bits,
             site,
         };
-        let job = match self.put_checked(future, &plan) {
+        let job = match self.put_checked::<L, F>(future, &plan) {
             Ok(job) => {
                 if bits & state::LAZY == 0 {
                     start(&job);
@@ -290,14 +315,44 @@ impl<L> Spawner<L> {
         unsafe { Task::new(job) }
     }
 
+    pub(crate) fn launch<L, F>(self, future: F, site: &'static Location<'static>) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: false,
+            bits: state::COUNTED,
+            site,
+        };
+        let job = match self.put_checked::<L, F>(future, &plan) {
+            Ok(job) => {
+                start(&job);
+                job
+            }
+            Err(refused) => {
+                let refusal = refused.refusal;
+                let job = self.refuse(refused, site);
+                if is_failure(refusal)
+                    && let Some(tree) = walk::pin(self.parent)
+                {
+                    tree.report_failure(&Error::msg(words(refusal)));
+                }
+                job
+            }
+        };
+        Job::new(job)
+    }
+
+    #[cold]
     fn refuse<F>(self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
-        let job = refused_job(&self.scope, refused.refusal, site);
+        let job = refused_job(self.parent, refused.refusal, site);
         drop(refused.future);
         job
     }
 
     /// Makes the cell and links it; not started yet.
-    fn put_checked<F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    fn put_checked<L, F>(self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -306,9 +361,7 @@ impl<L> Spawner<L> {
         // stays here.
         unsafe { self.put(future, plan, L::LANE, L::STAYS) }
     }
-}
 
-impl<L> Spawner<L> {
     /// Makes the cell and links it; not started yet.
     ///
     /// # Safety
@@ -316,7 +369,7 @@ impl<L> Spawner<L> {
     /// `lane`; if it `stays`, only to the main thread, and only if this is it.
     /// What it borrows outlives the job.
     unsafe fn put<F>(
-        &self,
+        self,
         future: F,
         plan: &Plan,
         lane: Lane,
@@ -325,7 +378,7 @@ impl<L> Spawner<L> {
     where
         F: Future<Output: IntoOutcome>,
     {
-        let parent = self.scope.header();
+        let parent = self.parent;
         let Some(tree) = walk::pin(parent) else {
             walk::count_refused(parent);
             return Err(SpawnError {
@@ -335,7 +388,7 @@ impl<L> Spawner<L> {
         };
         let misplaced = if lane == Lane::Pool {
             None
-        } else if !tree.host.has_main_lane() {
+        } else if !tree.has_main_lane {
             Some(Refusal::NoMain)
         } else if stays && !tree.is_main_thread() {
             Some(Refusal::NotHere)
@@ -350,7 +403,7 @@ impl<L> Spawner<L> {
         if plan.spawned {
             bits |= state::HANDLE;
         }
-        if tree.host.lends() {
+        if tree.lends {
             bits |= state::LENT;
             if plan.bits & state::LAZY == 0 {
                 bits |= state::PUSHED;
@@ -373,7 +426,7 @@ impl<L> Spawner<L> {
         // SAFETY: fresh; two references are ours.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
         if self.name.is_some() || self.patience.is_some() {
-            let name = self.name.clone();
+            let name = self.name.cloned();
             if let Some(patience) = self.patience {
                 tree.sweeper.heed(patience);
             }
@@ -422,8 +475,7 @@ fn is_failure(refusal: Refusal) -> bool {
 
 /// The handle of a task that was refused: an ended job that was never in the
 /// tree.
-fn refused_job(scope: &Scope, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
-    let parent = scope.header();
+fn refused_job(parent: &Header, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
     let failed = is_failure(refusal);
     let how = if failed {
         state::FAILED
@@ -516,12 +568,12 @@ impl<L: Sealed> Spawner<L> {
             site: Location::caller(),
         };
         // SAFETY: passed on.
-        let job = match unsafe { self.put(future, &plan, L::LANE, L::STAYS) } {
+        let job = match unsafe { self.place().put(future, &plan, L::LANE, L::STAYS) } {
             Ok(job) => {
                 start(&job);
                 job
             }
-            Err(refused) => self.refuse(refused, plan.site),
+            Err(refused) => self.place().refuse(refused, plan.site),
         };
         // SAFETY: made of F, with HANDLE set; a refused one has no value.
         unsafe { Task::new(job) }
@@ -563,7 +615,7 @@ fn run_now(job: &JobRef) {
     // SAFETY: as in `start`.
     let tree = unsafe { job.tree() };
     let same_lane = tree.inside() && context::lane() == job.lane();
-    if tree.host.lends() || !same_lane || depth >= DEEPEST_NOW {
+    if tree.lends || !same_lane || depth >= DEEPEST_NOW {
         return start(job);
     }
     context::with(|cx| cx.nested.set(depth + 1));
@@ -617,7 +669,11 @@ pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where
     F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    Scope::here("spawn").spawn(future)
+    let site = Location::caller();
+    context::with(|cx| match cx.current() {
+        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, state::COUNTED, site),
+        None => Scope::here("spawn").spawn(future),
+    })
 }
 
 /// Launches a child of the current job; see [`Spawner::launch`].
@@ -629,7 +685,11 @@ pub fn launch<F>(future: F) -> Job
 where
     F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    Scope::here("launch").launch(future)
+    let site = Location::caller();
+    context::with(|cx| match cx.current() {
+        Some(job) => Place::below(job).launch::<Pool, F>(future, site),
+        None => Scope::here("launch").launch(future),
+    })
 }
 
 /// Launches a job below the root: never waited for by the current job, never

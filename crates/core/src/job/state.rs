@@ -106,6 +106,11 @@ impl Snapshot {
         self.0 & (CANCELLED | GUARD) == CANCELLED
     }
 
+    /// Never had a child, a lease, a hook or a foreign leaf, and holds no guard.
+    pub(crate) fn is_alone(self) -> bool {
+        !self.has(HAS_KIDS | HAS_NODES | GUARD)
+    }
+
     pub(crate) fn ended(self) -> bool {
         self.has(ENDED)
     }
@@ -191,6 +196,7 @@ impl State {
 
     /// The one compare-and-exchange loop: `f` gives the next word and an
     /// answer, or only an answer.
+    #[inline]
     fn update<R>(&self, mut f: impl FnMut(Snapshot) -> (Option<u64>, R)) -> R {
         let mut now = self.0.load(Acquire);
         loop {
@@ -342,6 +348,21 @@ impl State {
                 0
             };
             let next = st.0 | ENDED | BUSY | BODY_DONE | how | extra;
+            (Some(next), Some(Snapshot(next)))
+        })
+    }
+
+    /// The same for a body that is over and has never had a child, a lease, a
+    /// hook or a foreign leaf, and holds no guard: one step, without the lock.
+    /// None if it has, or as for [`State::end`].
+    pub(crate) fn end_alone(&self, bits: u64, reason_kept: bool) -> Option<Snapshot> {
+        self.update(|st| {
+            debug_assert!(!st.ended(), "a job ended twice: {st:?}");
+            if !st.is_alone() || !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
+                return (None, None);
+            }
+            let how = if st.has(CANCELLED) { STOPPED } else { 0 };
+            let next = st.0 | ENDED | BUSY | BODY_DONE | how | bits;
             (Some(next), Some(Snapshot(next)))
         })
     }

@@ -22,7 +22,7 @@ use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::observe::{Count, EventKind, JobState};
-use crate::task::cell;
+use crate::task::{cell, waker};
 use crate::unwind::contained;
 
 /// The owning handle of a spawned task: await it for its value.
@@ -57,7 +57,6 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
-    asked: handle::Asker,
 }
 
 /// What a poll of the untyped part found.
@@ -79,7 +78,6 @@ impl<T> Task<T> {
                 wait: Wait::new(),
                 site,
                 registered: false,
-                asked: handle::Asker::default(),
             }),
             value: PhantomData,
         }
@@ -151,11 +149,13 @@ impl<T> Task<T> {
         Job::new(job)
     }
 
-    fn take(&mut self) -> Outcome<T> {
-        let waiting = self
+    /// The outcome, and whose it was.
+    fn take(&mut self) -> (Outcome<T>, JobRef) {
+        let mut waiting = self
             .waiting
             .take()
             .expect("a Task was polled after it had given its outcome");
+        waiting.wait.over();
         let h: &Header = &waiting.job;
         let st = h.state.load();
         // SAFETY: C2; ended with our HANDLE bit set, and taken once.
@@ -163,21 +163,34 @@ impl<T> Task<T> {
             .has(state::OUTPUT)
             .then(|| unsafe { cell::take_output::<T>(h) });
         end::outcome_taken(h);
-        h.state.remove(state::HANDLE | state::OUTPUT);
-        match end::decided(h) {
-            (JobState::Failed, error, _) => {
-                contained(|| drop(value));
-                Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
-            }
-            (JobState::Cancelled, _, reason) => Outcome::Cancelled {
-                reason: reason.unwrap_or_else(|| {
-                    unreachable!("cancelled without a reason: {:?}", h.state.load())
-                }),
-                late: value,
-            },
-            _ => Outcome::Completed(
+        if !h.is_last_reference() {
+            // Others may still look.
+            h.state.remove(state::HANDLE | state::OUTPUT);
+        }
+        let outcome = if !st.has(state::FAILED | state::STOPPED) {
+            Outcome::Completed(
                 value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")),
-            ),
+            )
+        } else {
+            not_completed(h, value)
+        };
+        (outcome, waiting.job)
+    }
+}
+
+/// The outcome of a task that failed or was cancelled.
+#[cold]
+fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
+    match end::decided(h) {
+        (JobState::Cancelled, _, reason) => Outcome::Cancelled {
+            reason: reason.unwrap_or_else(|| {
+                unreachable!("cancelled without a reason: {:?}", h.state.load())
+            }),
+            late: value,
+        },
+        (_, error, _) => {
+            contained(|| drop(value));
+            Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
         }
     }
 }
@@ -190,7 +203,10 @@ impl Waiting {
             self.wait.over();
             return Poll::Ready(Found::Ended);
         }
-        if let Some(error) = self.asked.ask(h, self.site) {
+        // Asked once by each job that waits: the one that counts it has.
+        if !self.wait.is_counted_here()
+            && let Some(error) = handle::ask(h, self.site)
+        {
             self.wait.over();
             return Poll::Ready(Found::Circular(error));
         }
@@ -209,20 +225,25 @@ impl Waiting {
     /// The waiter is cancelled: so is the target. One that is not below the
     /// waiter is left to its own family.
     fn waiter_cancelled(&self) -> Option<Cancelled> {
-        let waiter = context::current()?;
-        if !waiter.state.peek().effective() {
+        if !point::is_cancelled() {
             return None;
         }
+        let waiter = context::current()?;
+        self.cancel_with(&waiter)
+    }
+
+    #[cold]
+    fn cancel_with(&self, waiter: &Header) -> Option<Cancelled> {
         let site = self.site.location();
         let mut why = Why::new(ReasonKind::HandleDropped, site);
         why.text = Some("whoever awaited it was cancelled".into());
         walk::cancel(&self.job, why);
         // It may have ended meanwhile, and nobody can tell whose it was: then
         // its value is the result.
-        if is_below(&self.job, &waiter) || self.job.state.load().ended() {
+        if is_below(&self.job, waiter) || self.job.state.load().ended() {
             None
         } else {
-            Some(point::tell(&waiter))
+            Some(point::tell(waiter))
         }
     }
 
@@ -242,15 +263,23 @@ impl Waiting {
                 return false;
             }
         }
-        // SAFETY: WAITER is clear, so the slot is the handle's: ours.
-        let old = unsafe {
-            slot.with_mut(|kept| match kept {
-                Some(kept) if kept.will_wake(cx.waker()) => None,
-                _ => kept.replace(cx.waker().clone()),
-            })
-        };
-        drop(old);
-        cell::set_waiting_job(h, context::current_id());
+        context::with(|here| {
+            let current = here.current();
+            // SAFETY: WAITER is clear, so the slot is the handle's: ours.
+            let old = unsafe {
+                slot.with_mut(|kept| match kept {
+                    Some(kept) if waker::is_kept(kept, cx.waker()) => None,
+                    _ => {
+                        let bare = current
+                            .filter(|current| h.is_child_of(current))
+                            .and_then(|parent| waker::bare(cx.waker(), parent));
+                        kept.replace(bare.unwrap_or_else(|| cx.waker().clone()))
+                    }
+                })
+            };
+            drop(old);
+            cell::set_waiting_job(h, current.map(|current| current.id));
+        });
         if h.state.add(state::WAITER).ended() {
             if self.registered {
                 // It ended while the slot was ours: nobody woke this wait.
@@ -314,21 +343,20 @@ impl<T> Future for Task<T> {
         match std::task::ready!(waiting.poll(cx)) {
             Found::Told(told) => Poll::Ready(Err(told.into())),
             Found::Circular(error) => Poll::Ready(Err(error)),
-            Found::Ended => Poll::Ready({
-                let job = waiting.job.clone();
-                let victim = || names::victim_alone(&job);
-                match self.take() {
-                    Outcome::Completed(value) => Ok(value),
-                    Outcome::Failed(error) => Err(error),
+            Found::Ended => Poll::Ready(match self.take() {
+                (Outcome::Completed(value), _) => Ok(value),
+                (Outcome::Failed(error), _) => Err(error),
+                (
                     Outcome::Cancelled {
                         late: Some(value), ..
-                    } if cancelled => Ok(value),
-                    Outcome::Cancelled { reason, .. } => match context::current() {
-                        // The waiter is cancelled too: it is told so.
-                        Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
-                        _ => Err(Error::stopped(reason).at(victim(), None)),
                     },
-                }
+                    _,
+                ) if cancelled => Ok(value),
+                (Outcome::Cancelled { reason, .. }, job) => match context::current() {
+                    // The waiter is cancelled too: it is told so.
+                    Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+                    _ => Err(Error::stopped(reason).at(names::victim_alone(&job), None)),
+                },
             }),
         }
     }
@@ -379,7 +407,7 @@ impl<T> Future for TaskOutcome<T> {
         match std::task::ready!(waiting.poll(cx)) {
             Found::Told(told) => Poll::Ready(Err(told)),
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
-            Found::Ended => Poll::Ready(Ok(self.0.take())),
+            Found::Ended => Poll::Ready(Ok(self.0.take().0)),
         }
     }
 }

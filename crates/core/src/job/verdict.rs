@@ -42,7 +42,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         .as_ref()
         .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
     // Every child is gone and the body is over: nothing is added any more.
-    let failures = end::take_failures(h);
+    let failures = end::take_failures(h).unwrap_or_default();
     // Failures too late for TimedOut to give way to them, but not for Cancelled.
     let late_failures = deadline && !failures.dominates() && !failures.is_empty();
     // Whoever polls the scope is told, and only if it is cancelled itself: a

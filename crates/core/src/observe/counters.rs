@@ -1,9 +1,15 @@
 //! Counts of what happened in one tree, each raised exactly once per event.
 //! At rest they balance: created = completed + failed + cancelled.
+//!
+//! A thread that comes here first owns a shard from then on, and raises its
+//! counts with a load and a store; numbers of new jobs it takes in blocks. One
+//! that finds its shard taken shares the last one with others, atomically. A
+//! reading is the sum of all.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::context;
 use crate::job::kind::JobKind;
 
 macro_rules! counters {
@@ -26,13 +32,16 @@ macro_rules! counters {
         impl Counters {
             /// Reads every counter.
             pub fn read(&self) -> CountersSnapshot {
-                CountersSnapshot {
-                    $($name: self.values[Count::$variant as usize].load(Relaxed),)*
-                    created_by_kind: JobKind::ALL
-                        .iter()
-                        .map(|kind| (*kind, self.kinds[*kind as usize].load(Relaxed)))
-                        .collect(),
-                }
+                let created_by_kind: Vec<_> = JobKind::ALL
+                    .iter()
+                    .map(|kind| (*kind, self.sum(COUNTERS + *kind as usize)))
+                    .collect();
+                let mut read = CountersSnapshot {
+                    $($name: self.sum(Count::$variant as usize),)*
+                    created_by_kind,
+                };
+                read.jobs_created = read.created_by_kind.iter().map(|(_, count)| count).sum();
+                read
             }
         }
 
@@ -74,21 +83,105 @@ counters! {
     TimerCancelled timers_cancelled,
 }
 
+/// How many threads may have a shard of their own.
+const SHARDS: usize = 16;
+
+/// How many numbers a thread takes at once. A tree that stays on one thread
+/// numbers its jobs without a gap.
+const BLOCK: u64 = 64;
+
+const VALUES: usize = COUNTERS + JobKind::ALL.len();
+
+/// The counts of one thread; a cache line begins with it.
+#[derive(Default)]
+#[repr(align(64))]
+struct Shard {
+    /// The number of the thread whose it is; 0 if nobody's yet.
+    owner: AtomicU64,
+    /// What is left of its block of numbers.
+    next: AtomicU64,
+    end: AtomicU64,
+    values: [AtomicU64; VALUES],
+}
+
 /// The counters of one tree.
 #[derive(Default)]
 pub struct Counters {
-    values: [AtomicU64; COUNTERS],
-    kinds: [AtomicU64; JobKind::ALL.len()],
+    shards: [Shard; SHARDS],
+    /// For threads without a shard.
+    rest: Shard,
+    /// Where the next block begins.
+    numbers: AtomicU64,
 }
 
 impl Counters {
-    pub(crate) fn add(&self, what: Count) {
-        self.values[what as usize].fetch_add(1, Relaxed);
+    /// The shard of this thread, if it has one.
+    #[inline]
+    fn own(&self) -> Option<&Shard> {
+        let me = context::thread();
+        let shard = &self.shards[me as usize % SHARDS];
+        // Relaxed: only a thread itself makes it equal to its own number.
+        if shard.owner.load(Relaxed) == me {
+            return Some(shard);
+        }
+        Self::claim(shard, me)
     }
 
+    #[cold]
+    fn claim(shard: &Shard, me: u64) -> Option<&Shard> {
+        let mine = shard.owner.load(Relaxed) == 0
+            && shard
+                .owner
+                .compare_exchange(0, me, Relaxed, Relaxed)
+                .is_ok();
+        mine.then_some(shard)
+    }
+
+    #[inline]
+    fn raise(&self, at: usize) {
+        match self.own() {
+            // Written by this thread only.
+            Some(own) => {
+                let value = &own.values[at];
+                value.store(value.load(Relaxed) + 1, Relaxed);
+            }
+            None => {
+                self.rest.values[at].fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn sum(&self, at: usize) -> u64 {
+        let shards = self.shards.iter().chain([&self.rest]);
+        shards.map(|shard| shard.values[at].load(Relaxed)).sum()
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, what: Count) {
+        self.raise(what as usize);
+    }
+
+    /// A job was created. How many there are in all is the sum over the kinds.
+    #[inline]
     pub(crate) fn created(&self, kind: JobKind) {
-        self.add(Count::Created);
-        self.kinds[kind as usize].fetch_add(1, Relaxed);
+        self.raise(COUNTERS + kind as usize);
+    }
+
+    /// The number of a new job.
+    #[inline]
+    pub(crate) fn next_number(&self) -> u64 {
+        match self.own() {
+            Some(own) => {
+                let mut next = own.next.load(Relaxed);
+                if next == own.end.load(Relaxed) {
+                    next = self.numbers.fetch_add(BLOCK, Relaxed);
+                    own.end.store(next + BLOCK, Relaxed);
+                }
+                own.next.store(next + 1, Relaxed);
+                next
+            }
+            None => self.numbers.fetch_add(1, Relaxed),
+        }
     }
 }
 
@@ -116,5 +209,49 @@ impl CountersSnapshot {
     pub fn waiters_pending(&self) -> u64 {
         self.waiters_registered
             .saturating_sub(self.waiters_woken + self.waiters_removed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// More threads than there are shards: nothing is lost, no number is given
+    /// twice.
+    #[test]
+    fn counts_and_numbers_are_exact_with_any_number_of_threads() {
+        let counters = Counters::default();
+        let numbers: Vec<u64> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..3 * SHARDS)
+                .map(|_| {
+                    s.spawn(|| {
+                        let of_one = || {
+                            counters.add(Count::Completed);
+                            counters.created(JobKind::Task);
+                            counters.next_number()
+                        };
+                        (0..500).map(|_| of_one()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let each = threads.into_iter().map(|thread| thread.join());
+            each.flat_map(|numbers| numbers.expect("no panic"))
+                .collect()
+        });
+        let all = 3 * SHARDS * 500;
+        let read = counters.read();
+        assert_eq!(read.jobs_completed, all as u64);
+        assert_eq!(read.jobs_created, all as u64);
+        assert_eq!(read.living(), 0);
+        assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), all);
+    }
+
+    #[test]
+    fn one_thread_numbers_without_a_gap() {
+        let (one, other) = (Counters::default(), Counters::default());
+        for n in 0..3 * BLOCK {
+            assert_eq!((one.next_number(), other.next_number()), (n, n));
+        }
     }
 }

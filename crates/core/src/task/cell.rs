@@ -19,7 +19,7 @@
 //!   freed when the body ends or the output is taken. So a waker, an observer
 //!   or an error keeps at most the header, the slots and 512 bytes alive.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,6 +31,7 @@ use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
 use crate::sync::{Plain, QUARANTINE};
+use crate::task::{pool, waker};
 use crate::unwind::{caught, contained};
 
 /// The largest future or output that is kept inside the cell.
@@ -46,6 +47,8 @@ pub(crate) struct Vtable {
     has_slot: bool,
     stage: usize,
     boxed_output: bool,
+    /// Dropping the output runs code.
+    output_drops: bool,
     pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>) -> Poll<Result<(), Error>>,
     pub(crate) drop_future: unsafe fn(*const Header),
     drop_output: unsafe fn(*const Header),
@@ -71,6 +74,7 @@ pub(crate) static NODE: Vtable = Vtable {
     has_slot: true,
     stage: 0,
     boxed_output: false,
+    output_drops: false,
     poll: no_poll,
     drop_future: nothing,
     drop_output: nothing,
@@ -115,6 +119,7 @@ where
             has_slot,
             stage,
             boxed_output: Self::BOXED_OUTPUT,
+            output_drops: Self::BOXED_OUTPUT || std::mem::needs_drop::<Value<F>>(),
             poll: Self::poll,
             drop_future: Self::drop_future,
             drop_output: Self::drop_output,
@@ -211,11 +216,7 @@ unsafe fn allocate(birth: Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
     let lent = birth.state & state::LENT != 0;
     let layout = layout_of(vtable, lent);
-    // SAFETY: the size is at least that of a header.
-    let at = unsafe { alloc(layout) };
-    if at.is_null() {
-        handle_alloc_error(layout);
-    }
+    let at = pool::allocate(layout);
     let h = at.cast::<Header>();
     // SAFETY: fresh memory of that layout.
     unsafe {
@@ -340,22 +341,27 @@ pub(crate) fn lent(h: &Header) -> &Slot {
     }
 }
 
-/// Keeps `waker` in one of a job's slots that stand under its lock. The waker
-/// is cloned and the old one dropped outside it (H1).
-pub(crate) fn keep_waker(h: &Header, slot: &Slot, waker: &Waker) {
-    let same = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        unsafe { slot.with_mut(|kept| kept.as_ref().is_some_and(|w| w.will_wake(waker))) }
-    };
-    if !same {
-        let new = waker.clone();
-        let old = {
+/// Keeps `waker` in one of a job's slots that stand under its lock: bare, if it
+/// is that of the task `above` the job, else a clone. It is cloned, and the old
+/// one dropped, outside the lock (H1).
+pub(crate) fn keep_waker(h: &Header, slot: &Slot, waker: &Waker, above: Option<&Header>) {
+    let mut new = above.and_then(|above| waker::bare(waker, above));
+    loop {
+        let kept = {
             let _locked = h.lock();
             // SAFETY: H1, under the lock.
-            unsafe { slot.with_mut(|kept| kept.replace(new)) }
+            unsafe {
+                slot.with_mut(|kept| match kept {
+                    Some(kept) if waker::is_kept(kept, waker) => Some(None),
+                    _ => new.take().map(|new| kept.replace(new)),
+                })
+            }
         };
-        drop(old);
+        if let Some(old) = kept {
+            drop(old);
+            return;
+        }
+        new = Some(waker.clone());
     }
 }
 
@@ -373,6 +379,11 @@ pub(crate) unsafe fn take_output<T>(h: &Header) -> T {
             at.cast::<T>().read()
         }
     }
+}
+
+/// True if dropping the output does anything.
+pub(crate) fn output_needs_drop(h: &Header) -> bool {
+    h.vtable.output_drops
 }
 
 /// Drops the output; a panic in its destructor is contained.
@@ -396,13 +407,15 @@ pub(crate) unsafe fn free(this: *const Header) {
         let is_lent = h.state.peek().has(state::LENT);
         let last_slot = slot(h).and_then(|slot| slot.take());
         let last_lent = if is_lent { lent(h).take() } else { None };
-        // Wakers are somebody else's code.
-        contained(move || drop((last_slot, last_lent)));
+        if last_slot.is_some() || last_lent.is_some() {
+            // Wakers are somebody else's code.
+            contained(move || drop((last_slot, last_lent)));
+        }
         h.free_parts();
         if QUARANTINE {
             return;
         }
         this.cast_mut().drop_in_place();
-        dealloc(this.cast_mut().cast(), layout_of(vtable, is_lent));
+        pool::release(this.cast_mut().cast(), layout_of(vtable, is_lent));
     }
 }

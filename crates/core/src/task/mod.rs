@@ -1,5 +1,6 @@
 //! The life of a task's future: the cell it lives in, its turns, its waker.
 
 pub(crate) mod cell;
+mod pool;
 pub(crate) mod run;
 pub(crate) mod waker;

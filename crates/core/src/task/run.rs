@@ -317,7 +317,7 @@ impl Future for Body {
             ClaimLent::Pushed => {}
         }
         // For whoever cancels or wakes the task.
-        cell::keep_waker(h, cell::lent(h), cx.waker());
+        cell::keep_waker(h, cell::lent(h), cx.waker(), None);
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
@@ -396,11 +396,22 @@ impl Woken {
 /// # Safety
 /// The caller owns the task's next push (H5). It does not touch it after.
 pub(crate) unsafe fn push_claimed(h: &Header) {
-    let mut ready = Ready::new();
     // SAFETY: passed on; claimed, so it has not ended.
     unsafe {
         let tree = h.tree();
         let _held = tree.held();
+        push_claimed_below(tree, h);
+    }
+}
+
+/// The same for a caller that keeps the tree itself.
+///
+/// # Safety
+/// As for [`push_claimed`]; `tree` is the task's, and stays until this returns.
+pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
+    let mut ready = Ready::new();
+    // SAFETY: passed on.
+    unsafe {
         ready.push(h);
         hand_over(tree, ready);
     }
@@ -433,7 +444,7 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
             next = unsafe { h.run.get() };
         }
     }
-    if !tree.host.lends() {
+    if !tree.lends {
         tree.host.schedule(ready);
         return;
     }
@@ -480,7 +491,7 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if st.has(state::NOTIFIED) {
         st = h.state.remove(state::NOTIFIED);
     }
-    let millis = tree.millis_at(tree.host.coarse_now());
+    let millis = tree.millis_of_turn();
     let entered = context::begin_turn(h, own, millis);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {

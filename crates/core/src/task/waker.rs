@@ -6,8 +6,13 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use crate::job::header::Header;
 use crate::job::state::Claim;
 use crate::task::run;
+use crate::unwind::contained;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
+
+/// As [`VTABLE`], without a reference: for the slots of jobs below the task,
+/// whose links keep it alive (H3). Nobody else gets to see one.
+static BARE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_ref, wake_by_ref, nothing);
 
 /// The task's waker without a reference of its own.
 pub(crate) fn borrowed(h: &Header) -> ManuallyDrop<Waker> {
@@ -43,4 +48,81 @@ unsafe fn wake_by_ref(data: *const ()) {
 unsafe fn drop(data: *const ()) {
     // SAFETY: this waker owned a reference.
     unsafe { Header::release(data.cast()) };
+}
+
+unsafe fn nothing(_: *const ()) {}
+
+/// The bare task, if `waker` is that of the task of `above`, inside which the
+/// caller polls: to be kept in the slot of a job directly below `above`.
+pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
+    let task = if above.is_task() {
+        above
+    } else {
+        // SAFETY: being polled, so it is linked (H3). To climb further through
+        // scopes in scopes would cost more than a clone.
+        unsafe { above.parent() }.filter(|parent| parent.is_task())?
+    };
+    let data = std::ptr::from_ref(task).cast();
+    if waker.data() != data || !std::ptr::eq(waker.vtable(), &raw const VTABLE) {
+        return None;
+    }
+    // SAFETY: as in `borrowed`; `BARE` owns no reference.
+    Some(unsafe { Waker::from_raw(RawWaker::new(data, &BARE)) })
+}
+
+/// True if waking `kept`, a clone or [`bare`], does what waking `waker` does.
+pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
+    let bare = std::ptr::eq(kept.vtable(), &raw const BARE)
+        && std::ptr::eq(waker.vtable(), &raw const VTABLE);
+    kept.data() == waker.data() && (bare || std::ptr::eq(kept.vtable(), waker.vtable()))
+}
+
+/// A waker that was taken out of a slot, and is safe to use whatever ends
+/// meanwhile: a bare task is claimed.
+#[must_use = "a waker that is taken out must be woken"]
+#[derive(Default)]
+pub(crate) enum Taken {
+    #[default]
+    Nobody,
+    Claimed(*const Header),
+    Owned(Waker),
+}
+
+impl Taken {
+    /// # Safety
+    /// The job of the slot is linked, or its parent's lock, in which it was
+    /// unlinked, is still held: so a bare task is alive (H3).
+    pub(crate) unsafe fn new(kept: Option<Waker>) -> Taken {
+        match kept {
+            None => Taken::Nobody,
+            Some(waker) if std::ptr::eq(waker.vtable(), &raw const BARE) => {
+                let h = waker.data().cast::<Header>();
+                // SAFETY: alive by the caller's promise.
+                match unsafe { &*h }.state.claim() {
+                    Claim::Push => Taken::Claimed(h),
+                    Claim::Leave => Taken::Nobody,
+                }
+            }
+            Some(waker) => Taken::Owned(waker),
+        }
+    }
+
+    /// Wakes it. Not under a lock.
+    #[inline]
+    pub(crate) fn wake(self) {
+        if !matches!(self, Taken::Nobody) {
+            self.wake_somebody();
+        }
+    }
+
+    fn wake_somebody(self) {
+        match self {
+            Taken::Nobody => {}
+            // SAFETY: claimed by us, so it has not ended (H5).
+            Taken::Claimed(h) => unsafe { run::push_claimed(&*h) },
+            Taken::Owned(waker) => {
+                contained(move || waker.wake());
+            }
+        }
+    }
 }

@@ -41,6 +41,28 @@ fn last_child_vs_body_end() {
     });
 }
 
+/// A task awaits its own child, which ends on another thread: the waiter in the
+/// slot has no reference of its own, and is there when it is woken.
+#[test]
+fn own_child_vs_await() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let parent = tree
+            .root_scope()
+            .spawn(async { kinfolk_core::spawn(async { 7 }).await });
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        queue.run_all();
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
 /// A scope waits for its child, which ends on another thread: its poller is
 /// woken, the scope ends once.
 #[test]
