@@ -335,7 +335,15 @@ fn shutdown_1_a_paused_clock_does_not_hold_it_up() {
                 .on_forced(Box::new(|_| {}))
                 .build()
                 .unwrap();
-            rt.scope().launch(async { Gate::new().wait().await });
+            let begun = Arc::new(AtomicBool::new(false));
+            let inner = begun.clone();
+            rt.scope().launch(async move {
+                inner.store(true, SeqCst);
+                Gate::new().wait().await;
+            });
+            while !begun.load(SeqCst) {
+                rt.pump(Budget::Turns(1)).unwrap();
+            }
             clock.pause();
             let report = rt.shutdown(Duration::from_millis(10)).unwrap();
             assert_eq!(report.dropped.len(), 1, "{report}");
