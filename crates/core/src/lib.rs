@@ -13,6 +13,7 @@
 //! | `context` | the thread-local: which job is polled here |
 //! | `observe` | events, counters, sinks |
 //! | `error` | `Cancelled` and `Error` |
+//! | `own` | errors of the user's own type, and `anyhow` |
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
 //! | `task` | cells, turns, wakers |
@@ -27,6 +28,7 @@ mod error;
 pub mod host;
 mod job;
 mod observe;
+mod own;
 mod shutdown;
 mod sync;
 mod task;
@@ -44,18 +46,19 @@ pub use cancel::reason::{Reason, ReasonKind};
 pub use cancel::wait::WaitKind;
 pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use job::id::JobId;
-pub use job::inline::{Inline, Just, Open, WithScope};
+pub use job::inline::{Inline, Just, Open, WithScope, WithScopeAs};
 pub use job::kind::JobKind;
 pub use job::outcome::{IntoOutcome, Outcome, Success};
 pub use job::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,
-    shield, shield_for, timeout, timeout_at, try_shield,
+    scope_as, shield, shield_for, timeout, timeout_at, try_shield,
 };
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
     Job, Join, Lease, NodeSnapshot, Scope, SpawnError, Spawner, Task, TaskOutcome, TreeSnapshot,
 };
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, JobState, RingSink, Sink};
+pub use own::OwnError;
 pub use shutdown::{FORCE, Shutdown, ShutdownReport};
 pub use time::clock::{Clock, SystemClock};
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};

@@ -9,6 +9,8 @@
 //!   `#[kinfolk::main]`;
 //! - with the feature `testkit`, which belongs among the dev-dependencies:
 //!   virtual time and seeded schedules, and what `#[kinfolk::test]` runs on;
+//! - with the feature `anyhow`: `anyhow::Error` is recognised by its type, so that
+//!   what is inside it can be downcast;
 //! - for those who write hosts: [`host`].
 
 pub use kinfolk_core::*;
