@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::cancel::reason::Reason;
 use crate::job::id::JobId;
+use crate::own;
 use crate::unwind::{self, Payload};
 
 /// The result of everything that can fail here.
@@ -183,13 +184,18 @@ impl Error {
             Ok(told) => return Error::from(*told),
             Err(other) => other,
         };
-        let cancelled = find_cancelled(&*boxed);
+        Error::carrying(Arc::from(boxed))
+    }
+
+    /// An error that is not one of ours, to be seen through us.
+    pub(crate) fn carrying(error: Arc<dyn StdError + Send + Sync>) -> Error {
+        let cancelled = find_cancelled(&*error);
         let kind = if cancelled.is_some() {
             ErrorKind::Cancelled
         } else {
             ErrorKind::Failed
         };
-        Error::make(kind, What::Failed(Arc::from(boxed))).with(|inner| inner.cancelled = cancelled)
+        Error::make(kind, What::Failed(error)).with(|inner| inner.cancelled = cancelled)
     }
 
     pub(crate) fn stopped(reason: Reason) -> Error {
@@ -272,21 +278,21 @@ impl Error {
     }
 
     /// The error a body returned, if it is an `E`, or has one among its
-    /// sources.
-    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+    /// sources. Of an `anyhow::Error` the contexts count as well.
+    pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
         let What::Failed(source) = &self.0.what else {
             return None;
         };
         let mut next: Option<&(dyn StdError + 'static)> = Some(&**source);
         while let Some(error) = next {
-            if let Some(found) = error.downcast_ref::<E>() {
+            if let Some(found) = as_a::<E>(error) {
                 return Some(found);
             }
             // One of ours shows the error it carries in its own place.
-            if let Some(ours) = error.downcast_ref::<Error>() {
+            if let Some(ours) = as_a::<Error>(error) {
                 return ours.downcast_ref();
             }
-            next = inner_of_io(error).or_else(|| error.source());
+            next = next_in(error);
         }
         None
     }
@@ -357,6 +363,11 @@ impl Error {
         self.0.serial
     }
 
+    /// True if there is no clone of it.
+    pub(crate) fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// The numbers of this failure, of those among its sources and of those
     /// beside it. Runs `source` of other people's errors.
     pub(crate) fn serials(&self) -> Vec<u64> {
@@ -377,10 +388,10 @@ impl Error {
         };
         let mut next = Some(&**source as &(dyn StdError + 'static));
         while let Some(error) = next {
-            if let Some(ours) = error.downcast_ref::<Error>() {
+            if let Some(ours) = as_a::<Error>(error) {
                 return Some(ours);
             }
-            next = inner_of_io(error).or_else(|| error.source());
+            next = next_in(error);
         }
         None
     }
@@ -425,6 +436,21 @@ impl Error {
 /// How many later failures an error carries along.
 pub(crate) const MOST_SUPPRESSED: usize = 32;
 
+/// `error` as a `T`, if it is one.
+fn as_a<'a, T>(error: &'a (dyn StdError + 'static)) -> Option<&'a T>
+where
+    T: StdError + Send + Sync + 'static,
+{
+    error.downcast_ref().or_else(|| own::beside(error))
+}
+
+/// What comes after `error` on a walk over sources.
+fn next_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    inner_of_io(error)
+        .or_else(|| own::beneath(error))
+        .or_else(|| error.source())
+}
+
 /// `io::Error::source` skips the error it wraps; this does not.
 fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     let io = error.downcast_ref::<std::io::Error>()?;
@@ -436,13 +462,13 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
 pub(crate) fn find_cancelled(error: &(dyn StdError + 'static)) -> Option<Cancelled> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(told) = error.downcast_ref::<Cancelled>() {
+        if let Some(told) = as_a::<Cancelled>(error) {
             return Some(told.clone());
         }
-        if let Some(ours) = error.downcast_ref::<Error>() {
+        if let Some(ours) = as_a::<Error>(error) {
             return ours.cancelled().cloned();
         }
-        next = inner_of_io(error).or_else(|| error.source());
+        next = next_in(error);
     }
     None
 }
@@ -575,8 +601,8 @@ pub trait OrFail<T> {
     fn or_fail(self) -> Result<T>;
 }
 
-impl<T, E: Into<BoxError>> OrFail<T> for std::result::Result<T, E> {
+impl<T, E: Into<BoxError> + 'static> OrFail<T> for std::result::Result<T, E> {
     fn or_fail(self) -> Result<T> {
-        self.map_err(|e| Error::from_boxed(e.into()))
+        self.map_err(own::from_any)
     }
 }

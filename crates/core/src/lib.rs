@@ -13,6 +13,7 @@
 //! | `context` | the thread-local: which job is polled here |
 //! | `observe` | events, counters, gauges, sinks |
 //! | `error` | `Cancelled` and `Error` |
+//! | `own` | errors of the user's own type, and `anyhow` |
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
 //! | `task` | cells, turns, wakers |
@@ -32,6 +33,7 @@ mod frame;
 pub mod host;
 mod job;
 mod observe;
+mod own;
 mod report;
 mod shutdown;
 mod sync;
@@ -53,13 +55,13 @@ pub use cancel::wait::WaitKind;
 pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use frame::{Budget, NextPump, Pumped, next_pump};
 pub use job::id::JobId;
-pub use job::inline::{Inline, Just, Open, WithScope};
+pub use job::inline::{Inline, Just, Open, WithScope, WithScopeAs};
 pub use job::kind::JobKind;
 pub use job::lane::{Lane, LaneFor, Main, OnMain, Pool, on};
 pub use job::outcome::{IntoOutcome, Outcome, Success};
 pub use job::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,
-    shield, shield_for, timeout, timeout_at, try_shield,
+    scope_as, shield, shield_for, timeout, timeout_at, try_shield,
 };
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
@@ -67,6 +69,7 @@ pub use job::{
     TreeSnapshot, Waiter,
 };
 pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState, RingSink, Sink};
+pub use own::OwnError;
 pub use report::ShutdownReport;
 pub use shutdown::{FORCE, GRACE, Shutdown};
 pub use time::clock::{Clock, SystemClock};

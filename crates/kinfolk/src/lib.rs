@@ -36,8 +36,9 @@
 //! - [`testkit`]: virtual time, seeded schedules, the conformance suite.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
-//! tokio runtime; `stream`, the [`Ticker`] as a `Stream`; `testkit`, which belongs among the dev-dependencies. None is
-//! on by default.
+//! tokio runtime; `stream`, the [`Ticker`] as a `Stream`; `anyhow`, whose errors are
+//! recognised by type, so that what is inside can be downcast; `testkit`, which
+//! belongs among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;
 

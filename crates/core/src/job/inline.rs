@@ -30,6 +30,7 @@ use crate::cancel::{guard, hook};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::observe::{EventKind, JobState};
+use crate::own::{self, Kept, OwnError};
 use crate::task::{cell, run};
 use crate::time::sleep::Moment;
 use crate::tree::{ForcedDrop, Shared};
@@ -38,11 +39,22 @@ use crate::unwind::{caught, contained};
 /// Makes the body once the scope is there.
 pub trait Open {
     /// The body.
-    type Body: Future<Output: IntoOutcome>;
+    type Body: Future;
+
+    /// What the call yields.
+    type Value;
+
+    /// What it fails with.
+    type Error: OwnError;
 
     #[doc(hidden)]
     fn open(self, scope: Scope) -> Self::Body;
+
+    #[doc(hidden)]
+    fn result(output: Output<Self>) -> Result<Self::Value, Self::Error>;
 }
+
+type Output<O> = <<O as Open>::Body as Future>::Output;
 
 /// A closure that takes the scope.
 pub struct WithScope<F>(pub(crate) F);
@@ -53,9 +65,38 @@ where
     B: Future<Output: IntoOutcome>,
 {
     type Body = B;
+    type Value = <B::Output as IntoOutcome>::Value;
+    type Error = Error;
 
     fn open(self, scope: Scope) -> B {
         (self.0)(scope)
+    }
+
+    fn result(output: B::Output) -> Result<Self::Value> {
+        output.into_result()
+    }
+}
+
+/// A closure that takes the scope and fails with an error of its author's own
+/// type.
+pub struct WithScopeAs<F>(pub(crate) F);
+
+impl<F, B, T, E> Open for WithScopeAs<F>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output = Result<T, E>>,
+    E: OwnError,
+{
+    type Body = B;
+    type Value = T;
+    type Error = E;
+
+    fn open(self, scope: Scope) -> B {
+        (self.0)(scope)
+    }
+
+    fn result(output: Result<T, E>) -> Result<T, E> {
+        output
     }
 }
 
@@ -64,9 +105,15 @@ pub struct Just<B>(pub(crate) B);
 
 impl<B: Future<Output: IntoOutcome>> Open for Just<B> {
     type Body = B;
+    type Value = <B::Output as IntoOutcome>::Value;
+    type Error = Error;
 
     fn open(self, _: Scope) -> B {
         self.0
+    }
+
+    fn result(output: B::Output) -> Result<Self::Value> {
+        output.into_result()
     }
 }
 
@@ -113,7 +160,8 @@ impl Setup {
     }
 }
 
-type Value<O> = <<<O as Open>::Body as Future>::Output as IntoOutcome>::Value;
+/// The body's own error, to be given back if it alone is the answer.
+type Own<O> = Option<Kept<<O as Open>::Error>>;
 
 pin_project! {
     #[project = StageProj]
@@ -121,7 +169,7 @@ pin_project! {
     enum Stage<O: Open> {
         Start { open: O, setup: Setup },
         Body { #[pin] body: O::Body },
-        Waiting { got: Got<Value<O>> },
+        Waiting { got: Got<O::Value>, own: Own<O> },
         Done,
     }
 }
@@ -175,7 +223,7 @@ impl<O: Open> fmt::Debug for Inline<O> {
 }
 
 impl<O: Open> Future for Inline<O> {
-    type Output = Result<Value<O>>;
+    type Output = Result<O::Value, O::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -186,7 +234,7 @@ impl<O: Open> Future for Inline<O> {
             };
             let node = match open_node(setup) {
                 Ok(node) => node,
-                Err(outside) => return Poll::Ready(Err(outside)),
+                Err(outside) => return Poll::Ready(Err(outside.into())),
             };
             let opened = {
                 let _entered = context::enter(&node, cx.waker());
@@ -199,7 +247,7 @@ impl<O: Open> Future for Inline<O> {
                 Err(payload) => {
                     let got = body_failed(&node, &Error::panicked(payload));
                     leave_body(&node);
-                    this.stage.set(Stage::Waiting { got });
+                    this.stage.set(Stage::Waiting { got, own: None });
                 }
             }
         }
@@ -217,21 +265,22 @@ impl<O: Open> Future for Inline<O> {
         cell::keep_waker(h, slot, cx.waker(), unsafe { h.parent() });
         let alarm = check_clock(tree, h);
         if matches!(*this.stage, Stage::Body { .. })
-            && let Some(got) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
+            && let Some((got, own)) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
         {
             leave_body(h);
-            this.stage.set(Stage::Waiting { got });
+            this.stage.set(Stage::Waiting { got, own });
         }
         let waiting = matches!(*this.stage, Stage::Waiting { .. });
         if waiting && end::leave_if_nothing_left(h) {
-            let StageOwn::Waiting { got } = this.stage.as_mut().project_replace(Stage::Done) else {
+            let StageOwn::Waiting { got, own } = this.stage.as_mut().project_replace(Stage::Done)
+            else {
                 unreachable!("looked at just above");
             };
             this.wait.over();
             let answer = close(&node, got);
             // Only now: were it to panic, the drop would end the node.
             *this.node = None;
-            return Poll::Ready(answer);
+            return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
         }
         set_alarm(tree, h, alarm, cx.waker());
         let kind = if waiting {
@@ -338,21 +387,22 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     Ok(node)
 }
 
-/// Polls the body once; what it came to, if it is over. The body is dropped
-/// under its own job.
+/// Polls the body once; what it came to, if it is over, and the error it
+/// returned, if that is a failure. The body is dropped under its own job.
 fn poll_body<O: Open>(
     mut stage: Pin<&mut Stage<O>>,
     tree: &Shared,
     h: &Header,
     cx: &mut Context<'_>,
-) -> Option<Got<Value<O>>> {
+) -> Option<(Got<O::Value>, Own<O>)> {
     h.begin_poll(h.state.load(), tree.millis());
     let _entered = context::enter(h, cx.waker());
     let polled = caught(|| {
         let StageProj::Body { body } = stage.as_mut().project() else {
             unreachable!("only called with a body");
         };
-        body.poll(cx).map(IntoOutcome::into_result)
+        body.poll(cx)
+            .map(|output| O::result(output).map_err(own::take_in))
     });
     if let Ok(Poll::Pending) = polled
         && !drop_idle(tree, h)
@@ -365,17 +415,20 @@ fn poll_body<O: Open>(
             if let Err(second) = second {
                 crate::unwind::discard(second);
             }
-            Err(Error::panicked(payload))
+            Err((Error::panicked(payload), None))
         }
-        (Ok(_), Err(payload)) => Err(Error::panicked(payload)),
+        (Ok(_), Err(payload)) => Err((Error::panicked(payload), None)),
         (Ok(Poll::Ready(result)), Ok(())) => result,
-        (Ok(Poll::Pending), Ok(())) => return Some(Got::Cancelled),
+        (Ok(Poll::Pending), Ok(())) => return Some((Got::Cancelled, None)),
     };
     Some(match result {
-        Ok(value) => Got::Value(value),
+        Ok(value) => (Got::Value(value), None),
         // SAFETY: linked.
-        Err(error) if unsafe { end::reached(h, &error) } => Got::Cancelled,
-        Err(error) => body_failed(h, &error),
+        Err((error, own)) if unsafe { end::reached(h, &error) } => {
+            contained(move || drop((error, own)));
+            (Got::Cancelled, None)
+        }
+        Err((error, own)) => (body_failed(h, &error), own),
     })
 }
 

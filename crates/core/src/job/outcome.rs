@@ -2,6 +2,7 @@
 
 use crate::cancel::reason::Reason;
 use crate::error::{BoxError, Error, Result};
+use crate::own;
 
 /// How a job ended.
 #[derive(Debug, Clone)]
@@ -91,11 +92,11 @@ impl<T: Success> IntoOutcome for T {
     }
 }
 
-impl<T, E: Into<BoxError>> IntoOutcome for std::result::Result<T, E> {
+impl<T, E: Into<BoxError> + 'static> IntoOutcome for std::result::Result<T, E> {
     type Value = T;
 
     fn into_result(self) -> Result<T> {
-        self.map_err(|e| Error::from_boxed(e.into()))
+        self.map_err(own::from_any)
     }
 }
 

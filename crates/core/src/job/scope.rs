@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::{self, Job};
 use super::header::{Header, JobRef};
-use super::inline::{Budget, Inline, Just, Setup, WithScope};
+use super::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use super::kind::JobKind;
 use super::lane::Pool;
 use super::lease::Lease;
@@ -21,6 +21,7 @@ use crate::cancel::reason::Reason;
 use crate::cancel::walk;
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
+use crate::own::OwnError;
 use crate::time::sleep::Moment;
 
 /// A scope, as its body and its friends hold it: spawn into it, cancel it,
@@ -56,6 +57,76 @@ where
 {
     Inline::new(
         WithScope(body),
+        Setup::new(JobKind::Scope, Location::caller()),
+    )
+}
+
+/// As [`scope`], for a body that fails with an error type of your own: so does
+/// the call.
+///
+/// If the body's error is all that went wrong, the caller gets it exactly as it
+/// was returned. Anything else (a child's failure, a deadline, a cancellation,
+/// a panic, or several failures together) comes as `E::from(error)`, and what
+/// the body returned can be [downcast](Error::downcast_ref) from that error.
+///
+/// An own error that has ours as its `source` is recognised by it: one around
+/// a [`Cancelled`] means cancelled, one around a child's failure takes the
+/// place of that failure. A wrapper that shows itself as ours, source and all
+/// (`transparent`), still shows a `Cancelled`, but not a failure: that is then
+/// listed beside it.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// #[derive(Debug)]
+/// enum PageError {
+///     Missing,
+///     Lost(kinfolk::Error),
+/// }
+///
+/// impl From<kinfolk::Error> for PageError {
+///     fn from(error: kinfolk::Error) -> Self {
+///         PageError::Lost(error)
+///     }
+/// }
+/// # impl std::fmt::Display for PageError {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// #         f.write_str("no page")
+/// #     }
+/// # }
+/// # impl std::error::Error for PageError {
+/// #     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+/// #         match self {
+/// #             PageError::Lost(error) => Some(error),
+/// #             PageError::Missing => None,
+/// #         }
+/// #     }
+/// # }
+///
+/// # async fn demo() -> Result<(), PageError> {
+/// let page = kinfolk::scope_as::<PageError, _>(async |s| {
+///     let page = s.spawn(async { None::<String> });
+///     page.await?.ok_or(PageError::Missing)
+/// })
+/// .await;
+/// assert!(matches!(page, Err(PageError::Missing)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The type is named in the call, as here, or in the closure
+/// (`async |s| -> Result<String, PageError> {…}`), or not at all where the
+/// result of the call decides it.
+///
+/// # Cancellation
+/// As [`scope`].
+#[track_caller]
+pub fn scope_as<E: OwnError, F>(body: F) -> Inline<WithScopeAs<F>>
+where
+    F: FnOnce(Scope) -> <WithScopeAs<F> as Open>::Body,
+    WithScopeAs<F>: Open<Error = E>,
+{
+    Inline::new(
+        WithScopeAs(body),
         Setup::new(JobKind::Scope, Location::caller()),
     )
 }
@@ -228,6 +299,19 @@ impl ScopeBuilder {
         B: Future<Output = Result<T>>,
     {
         Inline::new(WithScope(body), self.0)
+    }
+
+    /// As [`run`](ScopeBuilder::run), with an error type of your own; see
+    /// [`scope_as`].
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run_as<E: OwnError, F>(self, body: F) -> Inline<WithScopeAs<F>>
+    where
+        F: FnOnce(Scope) -> <WithScopeAs<F> as Open>::Body,
+        WithScopeAs<F>: Open<Error = E>,
+    {
+        Inline::new(WithScopeAs(body), self.0)
     }
 
     /// Runs `future` as the body.

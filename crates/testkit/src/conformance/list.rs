@@ -358,6 +358,17 @@ macro_rules! for_each_case {
                 outcome_9_descendants_see_parent_and_the_root_cause,
                 outcome_9_each_cause_has_its_kind,
             ;
+            own_errors:
+                outcome_1_an_own_error_comes_back_as_it_was,
+                outcome_1_the_own_type_is_named_or_inferred,
+                outcome_1_what_is_not_the_bodys_comes_through_from,
+                outcome_1_an_own_error_among_others_is_downcast,
+                outcome_1_an_own_error_around_a_childs_takes_its_place,
+                outcome_1_an_own_error_around_cancelled_is_recognised,
+                outcome_1_a_panic_in_from_is_the_callers,
+                outcome_1_an_own_error_given_up_may_panic_when_dropped,
+                outcome_1_an_own_error_that_waits_is_dropped_with_the_scope,
+            ;
             reasons:
                 case_r01_an_explicit_cancel,
                 case_r02_a_deadline,

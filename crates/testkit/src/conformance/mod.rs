@@ -26,6 +26,7 @@ pub mod handles;
 pub mod hooks;
 pub mod nesting;
 pub mod outcomes;
+pub mod own_errors;
 pub mod reasons;
 pub mod seeing;
 pub mod semantics;

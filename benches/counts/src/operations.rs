@@ -1,0 +1,261 @@
+//! What is counted, as async functions over the model's verbs: none of them
+//! knows the host it runs on.
+//!
+//! An operation is done `times` times, and its base is what stands around it:
+//! the loop, the yields, the children that are there to be cancelled. The count
+//! is the difference.
+
+use std::future::{pending, poll_fn, ready};
+use std::hint::black_box;
+use std::pin::{Pin, pin};
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use kinfolk_core::{
+    Error, Result, Scope, checkpoint, current_job, is_cancelled, park, scope, sleep, yield_now,
+};
+
+/// A body that can be run on any host.
+pub type Body = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// One operation.
+pub struct Operation {
+    pub name: &'static str,
+    /// How often it is done in the shorter of the two runs that are compared.
+    pub times: usize,
+    pub body: fn(usize) -> Body,
+    pub base: fn(usize) -> Body,
+}
+
+macro_rules! operations {
+    ($($name:ident $times:literal over $base:ident),* $(,)?) => {
+        /// Every operation.
+        pub const ALL: &[Operation] = &[$(Operation {
+            name: stringify!($name),
+            times: $times,
+            body: |times| Box::pin($name(times)),
+            base: |times| Box::pin($base(times)),
+        }),*];
+    };
+}
+
+operations! {
+    cancel_requested 10_000 over nothing,
+    is_cancelled_alone 10_000 over nothing,
+    is_cancelled_with_children 10_000 over nothing_with_children,
+    ready_point 10_000 over ready_await,
+    yielding 2_000 over nothing,
+    waking 2_000 over yielding,
+    timer_set_and_cleared 2_000 over yielding,
+    spawning 2_000 over nothing_and_exit,
+    spawn_run_join 2_000 over nothing,
+    scope_of_100_per_child 2_000 over nothing,
+    cancel_per_node 2_000 over tree_of_nodes,
+}
+
+fn here() -> Scope {
+    Scope::of_job(&current_job().expect("inside a job"))
+}
+
+async fn nothing(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(n);
+    }
+    Ok(())
+}
+
+async fn cancel_requested(times: usize) -> Result<()> {
+    let scope = here();
+    for n in 0..times {
+        black_box(n);
+        black_box(scope.cancel_requested());
+    }
+    Ok(())
+}
+
+async fn is_cancelled_alone(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(n);
+        black_box(is_cancelled());
+    }
+    Ok(())
+}
+
+/// Children that are parked when it returns.
+async fn parked_children(s: &Scope, children: usize) -> Result<()> {
+    let parked = Arc::new(AtomicUsize::new(0));
+    for _ in 0..children {
+        let parked = parked.clone();
+        s.launch(async move {
+            parked.fetch_add(1, Relaxed);
+            park().await.map(|_| ())
+        });
+    }
+    while parked.load(Relaxed) < children {
+        yield_now().await?;
+    }
+    Ok(())
+}
+
+async fn nothing_with_children(times: usize) -> Result<()> {
+    scope(async |s| {
+        parked_children(&s, 1000).await?;
+        nothing(times).await?;
+        s.cancel("done");
+        Ok(())
+    })
+    .await
+}
+
+async fn is_cancelled_with_children(times: usize) -> Result<()> {
+    scope(async |s| {
+        parked_children(&s, 1000).await?;
+        is_cancelled_alone(times).await?;
+        s.cancel("done");
+        Ok(())
+    })
+    .await
+}
+
+async fn ready_await(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(ready(black_box(n)).await);
+    }
+    Ok(())
+}
+
+async fn ready_point(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(ready(black_box(n)).await);
+        checkpoint().await?;
+    }
+    Ok(())
+}
+
+async fn yielding(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(n);
+        yield_now().await?;
+    }
+    Ok(())
+}
+
+/// Wakes a parked child `times` times; each time it takes a turn.
+async fn waking(times: usize) -> Result<()> {
+    let (slot, over) = (
+        Arc::new(Mutex::new(None::<Waker>)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (its_slot, its_over) = (slot.clone(), over.clone());
+    let child = here().launch(poll_fn(move |cx| {
+        let mut slot = its_slot.lock().expect("not poisoned");
+        slot.get_or_insert_with(|| cx.waker().clone());
+        if its_over.load(Relaxed) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }));
+    yield_now().await?;
+    let waker = slot.lock().expect("not poisoned").take();
+    let waker = waker.expect("the child has run");
+    for n in 0..times {
+        black_box(n);
+        waker.wake_by_ref();
+        yield_now().await?;
+    }
+    over.store(true, Relaxed);
+    waker.wake();
+    assert!(child.join().await?.is_completed());
+    Ok(())
+}
+
+async fn timer_set_and_cleared(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(n);
+        poll_fn(|cx| {
+            let sleeping = pin!(sleep(Duration::from_secs(1)));
+            assert!(sleeping.poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        // A turn has only so many points in it, and a sleep is one.
+        yield_now().await?;
+    }
+    Ok(())
+}
+
+async fn nothing_and_exit(times: usize) -> Result<()> {
+    nothing(times).await?;
+    exit(0)
+}
+
+/// Made, and never run: the program ends before.
+async fn spawning(times: usize) -> Result<()> {
+    let scope = here();
+    for n in 0..times {
+        black_box(n);
+        scope.launch(pending::<()>());
+    }
+    exit(0)
+}
+
+async fn spawn_run_join(times: usize) -> Result<()> {
+    let scope = here();
+    for n in 0..times {
+        assert_eq!(scope.spawn(async move { black_box(n) }).await?, n);
+    }
+    Ok(())
+}
+
+async fn scope_of_100_per_child(times: usize) -> Result<()> {
+    for _ in 0..times / 100 {
+        scope(async |s| {
+            for n in 0..100_usize {
+                s.launch(async move { black_box(n) });
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A tree of `nodes` parked tasks, a tenth of them parents of nine each.
+async fn grow(s: &Scope, nodes: usize) -> Result<()> {
+    let parked = Arc::new(AtomicUsize::new(0));
+    for _ in 0..nodes / 10 {
+        let parked = parked.clone();
+        s.launch(async move {
+            parked_children(&here(), 9).await?;
+            parked.fetch_add(10, Relaxed);
+            park().await?;
+            Ok::<_, Error>(())
+        });
+    }
+    while parked.load(Relaxed) < nodes {
+        yield_now().await?;
+    }
+    Ok(())
+}
+
+async fn tree_of_nodes(times: usize) -> Result<()> {
+    scope(async |s| {
+        grow(&s, times).await?;
+        exit(0)
+    })
+    .await
+}
+
+/// The call of `cancel` alone: every node is marked and woken, none has run.
+async fn cancel_per_node(times: usize) -> Result<()> {
+    scope(async |s| {
+        grow(&s, times).await?;
+        s.cancel("counted");
+        exit(0)
+    })
+    .await
+}
