@@ -1000,3 +1000,45 @@ impl Turnstile {
         })
     }
 }
+
+/// How often the threads of this process have gone to sleep and been preempted.
+fn switches() -> u64 {
+    let mut sum = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if !name.starts_with("kinfolk") {
+            continue;
+        }
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        sum += status
+            .lines()
+            .filter(|line| line.contains("ctxt_switches"))
+            .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    sum
+}
+
+/// `scripts/idle` runs it, alone: it takes five seconds.
+#[test]
+#[ignore = "takes five seconds of real time"]
+fn lane_6_an_idle_runtime_does_not_stir() {
+    let rt = rt(2);
+    let _later = rt.scope().spawn(sleep(Duration::from_secs(3600)));
+    // Some work first, so that everybody has been awake.
+    rt.block_on(on_pool(async {
+        for _ in 0..100 {
+            spawn(async { yield_now().await }).await?;
+        }
+        Ok::<_, Error>(())
+    }))
+    .unwrap();
+    thread::park_timeout(Duration::from_millis(200));
+    let before = switches();
+    thread::park_timeout(Duration::from_secs(5));
+    assert_eq!(
+        switches() - before,
+        0,
+        "context switches in five idle seconds"
+    );
+}

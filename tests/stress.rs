@@ -161,7 +161,10 @@ fn case_m04_three_failures_at_once() {
             })
             .await
             .unwrap_err();
-            let mut words = vec![failed.to_string()];
+            // The primary says how many more there are.
+            let primary = failed.to_string();
+            assert!(primary.ends_with(" (and 2 more)"), "{primary}");
+            let mut words = vec![primary.replace(" (and 2 more)", "")];
             words.extend(failed.suppressed().iter().map(ToString::to_string));
             words.sort();
             assert_eq!(words, ["child 0", "child 1", "child 2"]);

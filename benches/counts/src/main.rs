@@ -40,5 +40,7 @@ fn main() {
         .workers(0)
         .build()
         .expect("the runtime starts");
-    runtime.block_on(body(times)).expect("the operation succeeds");
+    runtime
+        .block_on(body(times))
+        .expect("the operation succeeds");
 }
