@@ -113,7 +113,7 @@ impl Own {
     fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
-        if ticks % LOOK == 0 {
+        if ticks.is_multiple_of(LOOK) {
             self.collect(machine);
         }
         if self.streak.get() < STREAK
@@ -132,7 +132,7 @@ impl Own {
     }
 
     fn take_row(&self, ticks: u32) -> Option<Turn> {
-        let (first, second) = match ticks % 2 == 0 {
+        let (first, second) = match ticks.is_multiple_of(2) {
             true => (&self.main, &self.pool),
             false => (&self.pool, &self.main),
         };

@@ -336,7 +336,7 @@ impl Runtime {
                 return output;
             }
             turns = turns.wrapping_add(1);
-            if machine.workers.is_empty() && turns % 16 == 0 {
+            if machine.workers.is_empty() && turns.is_multiple_of(16) {
                 machine.fire_due();
             }
             if self.turn_once() {

@@ -91,20 +91,20 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             0
         }
     };
-    let alone = h.state.load().is_alone();
-    // SAFETY: still linked. Nobody hands the origin on any more: there is no
-    // child, and a cancelled job whose body is over gets none.
-    if alone
-        && let kept = unsafe { h.keep_reason() }
-        && let Some(st) = h.state.end_alone(bits, kept)
-    {
-        // Nothing has failed: no child, and not the body.
-        // SAFETY: we ended it, and it is still linked.
-        if let Some(next) = unsafe { ended(h, st, None) } {
-            // SAFETY: it was the last of its parent.
-            end_chain(unsafe { &*next });
+    if h.state.load().is_alone() {
+        // Nobody hands the origin on any more: there is no child, and a
+        // cancelled job whose body is over gets none.
+        // SAFETY: still linked.
+        let kept = unsafe { h.keep_reason() };
+        if let Some(st) = h.state.end_alone(bits, kept) {
+            // Nothing has failed: no child, and not the body.
+            // SAFETY: we ended it, and it is still linked.
+            if let Some(next) = unsafe { ended(h, st, None) } {
+                // SAFETY: it was the last of its parent.
+                end_chain(unsafe { &*next });
+            }
+            return;
         }
-        return;
     }
     h.state.add(state::BODY_DONE | bits);
     body_gone_guarded(h);

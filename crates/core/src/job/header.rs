@@ -441,6 +441,16 @@ impl Header {
         );
     }
 
+    /// In models: says so if the cell was freed. Aborts, since wakers are
+    /// called where a panic is contained.
+    #[inline]
+    pub(crate) fn assert_alive(&self) {
+        if QUARANTINE && self.refs.load(Ordering::Relaxed) == 0 {
+            eprintln!("job {} was touched after it was freed", self.id);
+            std::process::abort();
+        }
+    }
+
     /// Gives one reference back; the last frees the cell.
     ///
     /// # Safety

@@ -39,6 +39,7 @@ unsafe fn wake(data: *const ()) {
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: as in `clone`.
     let h = unsafe { &*data.cast::<Header>() };
+    h.assert_alive();
     if h.state.claim() == Claim::Push {
         // SAFETY: claimed, so it has not ended and is ours until the push (H5).
         unsafe { run::push_claimed(h) };
@@ -96,9 +97,10 @@ impl Taken {
         match kept {
             None => Taken::Nobody,
             Some(waker) if std::ptr::eq(waker.vtable(), &raw const BARE) => {
-                let h = waker.data().cast::<Header>();
                 // SAFETY: alive by the caller's promise.
-                match unsafe { &*h }.state.claim() {
+                let h = unsafe { &*waker.data().cast::<Header>() };
+                h.assert_alive();
+                match h.state.claim() {
                     Claim::Push => Taken::Claimed(h),
                     Claim::Leave => Taken::Nobody,
                 }

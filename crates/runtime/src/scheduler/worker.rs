@@ -173,10 +173,10 @@ impl Worker {
     fn find(&self) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
-        if ticks % CLOCK == 0 {
+        if ticks.is_multiple_of(CLOCK) {
             self.machine.fire_due();
         }
-        if ticks % INJECTED == 0
+        if ticks.is_multiple_of(INJECTED)
             && let Some(turn) = self.injected()
         {
             return Some(turn);
