@@ -88,6 +88,7 @@ fn several_runtimes_in_one_process_await_each_other() {
     });
 }
 
+/// Also: C1, C6.
 #[test]
 fn lane_1_each_lane_has_its_thread() {
     guarded("lanes", |_| {
@@ -113,6 +114,7 @@ fn lane_1_each_lane_has_its_thread() {
     });
 }
 
+/// Also: C5.
 #[test]
 fn lane_1_what_is_not_send_stays_on_the_main_thread() {
     guarded("not send", |_| {
@@ -189,6 +191,11 @@ fn case_o01_a_main_job_is_polled_and_dropped_on_the_main_thread() {
                 park().await
             });
             yield_now().await?;
+            let text = kinfolk_core::current_job().map(|_| rt.snapshot().to_string());
+            assert!(
+                text.as_ref().is_some_and(|text| text.contains(", on main")),
+                "{text:?}"
+            );
             let job = stuck.job();
             // Cancelled from a worker.
             spawn(async move { job.cancel("from a worker") }).await?;
@@ -231,10 +238,12 @@ fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
     });
 }
 
+/// Also: C7, C22.
 #[test]
 fn lane_3_the_main_thread_runs_no_pool_work() {
     guarded("lane 3", |_| {
         let rt = rt(1);
+        assert_eq!(rt.workers(), 1);
         let main = here();
         rt.block_on(scope(async |s| {
             let tasks: Vec<_> = (0..200).map(|_| s.spawn(async { here() })).collect();
@@ -283,6 +292,7 @@ fn lane_4_a_flood_starves_nobody() {
     });
 }
 
+/// Also: C4.
 #[test]
 fn lane_4_what_waits_behind_a_long_turn_is_taken_over() {
     guarded("taken over", |_| {
@@ -358,6 +368,7 @@ where
     on(Pool, future).await
 }
 
+/// Also: C2, C3.
 #[test]
 fn lane_2_a_long_chain_of_awaits_does_not_grow_the_stack() {
     fn chain(left: u32) -> std::pin::Pin<Box<dyn Future<Output = Result<u32>> + Send>> {

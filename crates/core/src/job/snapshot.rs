@@ -13,6 +13,7 @@ use super::handle;
 use super::header::{Header, JobRef, Site};
 use super::id::JobId;
 use super::kind::JobKind;
+use super::lane::Lane;
 use super::names;
 use super::state;
 use crate::cancel::point::SWALLOWS;
@@ -71,6 +72,8 @@ pub struct NodeSnapshot {
     pub reason: Option<String>,
     /// True if a shield or a guard holds a cancel back here.
     pub shielded: bool,
+    /// Where it is polled.
+    pub lane: Lane,
     /// True if its body has swallowed a thousand Cancelleds.
     pub swallows_cancellation: bool,
 }
@@ -237,8 +240,8 @@ impl NodeSnapshot {
         }
         let _ = write!(
             out,
-            ",\"running\":{},\"shielded\":{}}}",
-            self.running, self.shielded
+            ",\"running\":{},\"shielded\":{},\"lane\":\"{}\"}}",
+            self.running, self.shielded, self.lane
         );
     }
 }
@@ -290,6 +293,9 @@ impl fmt::Display for NodeSnapshot {
         write!(f, "{} \"{}\" {:?}", self.kind, self.name, self.state)?;
         if self.running && self.polls > 0 {
             f.write_str(", running")?;
+        }
+        if self.lane == Lane::Main {
+            f.write_str(", on main")?;
         }
         if self.shielded {
             f.write_str(", shielded")?;
@@ -484,6 +490,7 @@ fn look_at(
             .as_ref()
             .map(|reason| now.saturating_duration_since(reason.data().at)),
         reason: reason.map(|reason| reason.to_string()),
+        lane: h.lane(),
         shielded: st.has(state::HELD) && !st.has(state::CANCELLED)
             || st.has(state::CANCELLED) && st.has(state::GUARD),
         swallows_cancellation: h.times_told() >= SWALLOWS,

@@ -231,9 +231,9 @@ mod models {
     #[test]
     fn sleep_vs_own_push() {
         loom::model(|| {
-            let idle = Arc::new(Idle::new(3));
-            // All sleep for good; then two are woken for something.
-            for n in 0..3 {
+            let idle = Arc::new(Idle::new(2));
+            // Both sleep for good; then both are woken for something.
+            for n in 0..2 {
                 let _ = idle.lie_down(n);
             }
             let _ = idle.looked(0);
