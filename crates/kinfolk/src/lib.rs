@@ -23,7 +23,7 @@
 //! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
 //!   or later.
 //! - [`on_cancel`]: a callback for who cannot await.
-//! - [`Runtime`](runtime::Runtime): the native runtime by hand;
+//! - [`Runtime`]: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
 //!
 //! **Authors of libraries and hosts.**
