@@ -209,6 +209,44 @@ fn case_o01_a_main_job_is_polled_and_dropped_on_the_main_thread() {
 }
 
 #[test]
+fn lane_1_a_main_job_is_not_ended_on_another_runtimes_main_thread() {
+    guarded("two main threads", |_| {
+        let a = rt(0);
+        let (give, take) = mpsc::channel();
+        let (done, wait) = mpsc::channel::<()>();
+        let dropped = Arc::new(Mutex::new(None));
+        let other = {
+            let dropped = dropped.clone();
+            thread::spawn(move || {
+                let b = rt(0);
+                let value = DropsAt(dropped.clone());
+                b.scope().on(b.on_main()).launch(async move {
+                    // A scope that outlives its body: whoever drops it ends us.
+                    let mut open = Box::pin(shield(std::future::pending::<()>()));
+                    std::future::poll_fn(|cx| {
+                        assert!(open.as_mut().poll(cx).is_pending());
+                        std::task::Poll::Ready(())
+                    })
+                    .await;
+                    give.send(open).unwrap();
+                    value
+                });
+                while b.pump(Budget::Turns(10)).unwrap().more {}
+                wait.recv().unwrap();
+                while b.counters().living() > 1 {
+                    b.pump(Budget::Turns(10)).unwrap();
+                }
+                assert_eq!(*dropped.lock().unwrap(), Some(here()));
+            })
+        };
+        let open = take.recv().unwrap();
+        a.block_on(async move { drop(open) }).unwrap();
+        done.send(()).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
 fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
     guarded("output on its lane", |_| {
         let rt = rt(2);

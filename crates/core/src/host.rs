@@ -13,6 +13,7 @@ pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
+pub use crate::unwind::contained;
 
 /// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub trait Host: Send + Sync + 'static {
         false
     }
 
-    /// True if it has a main lane: a thread that takes turns of
+    /// True if it queues and has a main lane: a thread that takes turns of
     /// [`Lane::Main`], and that made the tree. Turns say which
     /// [lane](Turn::lane) they are for.
     fn has_main_lane(&self) -> bool {

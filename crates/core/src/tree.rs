@@ -278,7 +278,8 @@ impl Tree {
             index: 0,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed) & 0xff_ffff,
             lends: host.lends(),
-            has_main_lane: host.has_main_lane(),
+            // A body that is lent may be polled anywhere.
+            has_main_lane: host.has_main_lane() && !host.lends(),
             host,
             start,
             counters: Counters::default(),

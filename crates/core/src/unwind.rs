@@ -16,7 +16,7 @@ pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Payload> {
 /// Runs code whose panic has nowhere to go (a waker, a sink, a destructor of
 /// something already decided). The panic hook has printed it; the work of the
 /// caller goes on. True if it panicked.
-pub(crate) fn contained(f: impl FnOnce()) -> bool {
+pub fn contained(f: impl FnOnce()) -> bool {
     match caught(f) {
         Ok(()) => false,
         Err(payload) => {

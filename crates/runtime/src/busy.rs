@@ -40,12 +40,12 @@ impl Busy {
 
     /// Runs `jump` while nothing is busy and it moves something.
     pub(crate) fn when_idle(&self, mut jump: impl FnMut() -> bool) {
-        if JUMPING.get() {
+        if std::ptr::eq(JUMPING.get(), self) {
             // Called by somebody whom the jump lets go: the loop below, further
             // down our stack, looks again.
             return;
         }
-        let _jumping = Jumping::begin();
+        let _jumping = Jumping(JUMPING.replace(self));
         let _one = self
             .jump
             .lock()
@@ -55,20 +55,15 @@ impl Busy {
 }
 
 std::thread_local! {
-    static JUMPING: Cell<bool> = const { Cell::new(false) };
+    /// Whose clock this thread lets jump.
+    static JUMPING: Cell<*const Busy> = const { Cell::new(std::ptr::null()) };
 }
 
-struct Jumping;
-
-impl Jumping {
-    fn begin() -> Jumping {
-        JUMPING.set(true);
-        Jumping
-    }
-}
+/// Puts back whose it was before.
+struct Jumping(*const Busy);
 
 impl Drop for Jumping {
     fn drop(&mut self) {
-        JUMPING.set(false);
+        JUMPING.set(self.0);
     }
 }

@@ -8,7 +8,7 @@ use std::task::Wake;
 use std::thread::Thread;
 use std::time::Duration;
 
-use kinfolk_core::host::{Lane, Ready, Turn};
+use kinfolk_core::host::{Lane, Ready, Turn, contained};
 
 use crate::machine::Machine;
 use crate::scheduler::injector::Injector;
@@ -204,7 +204,7 @@ impl MainThread {
         if self.state.load(Ordering::SeqCst) == OUTSIDE {
             // It looks at its queues when it begins to turn.
             if let Some(hook) = &self.hook {
-                hook(cause);
+                contained(|| hook(cause));
             }
             return;
         }
@@ -222,7 +222,7 @@ impl MainThread {
             Err(_) => {
                 machine.rested();
                 if let Some(hook) = &self.hook {
-                    hook(cause);
+                    contained(|| hook(cause));
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::host::{TimerKey, TimerQueue};
+use kinfolk_core::host::{TimerKey, TimerQueue, contained};
 
 /// Who is to be told that a timer was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,9 @@ impl Timers {
         loop {
             let due = self.kept().queue.pop_due(now);
             match due {
-                Some(waker) => waker.wake(),
+                Some(waker) => {
+                    contained(move || waker.wake());
+                }
                 None => return fired,
             }
             fired += 1;

@@ -12,6 +12,7 @@ use super::attach::unlink;
 use super::failures::{Failure, Failures};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
+use super::lane::Lane;
 use super::names;
 use super::state;
 use crate::cancel::reason::{Reason, ReasonKind};
@@ -91,11 +92,13 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             0
         }
     };
-    if h.state.load().is_alone() {
-        // Nobody hands the origin on any more: there is no child, and a
-        // cancelled job whose body is over gets none.
+    let st = h.state.load();
+    if st.is_alone() {
+        // Alone and cancelled in one look at the word: whoever attaches after
+        // it is refused, so nobody hands the origin on any more. A mark that
+        // comes after the look is not kept here, and `end_alone` refuses.
         // SAFETY: still linked.
-        let kept = unsafe { h.keep_reason() };
+        let kept = st.has(state::CANCELLED) && unsafe { h.keep_reason_of_mark(st) };
         if let Some(st) = h.state.end_alone(bits, kept) {
             // Nothing has failed: no child, and not the body.
             // SAFETY: we ended it, and it is still linked.
@@ -239,7 +242,11 @@ pub(crate) fn end_chain(h: &Header) {
     while let Some(h) = next {
         // SAFETY: ours to end, so it is linked.
         let job = unsafe { &*h };
-        if job.lane() != here && job.kind() != JobKind::Root {
+        // A main lane is here only on the thread of its own tree.
+        // SAFETY: not ended.
+        let elsewhere =
+            job.lane() != here || (here == Lane::Main && !unsafe { job.tree() }.is_main_thread());
+        if elsewhere && job.kind() != JobKind::Root {
             // SAFETY: its end is ours.
             return unsafe { end_later(job) };
         }

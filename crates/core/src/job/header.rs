@@ -32,6 +32,7 @@ use super::kind::JobKind;
 use super::lane::Lane;
 use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
+use crate::cancel::wait::WaitKind;
 use crate::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain, QUARANTINE,
 };
@@ -254,8 +255,14 @@ impl Header {
         } else if st.has(state::ENTRY) {
             Some(self)
         } else {
+            let origin = self.origin.load(Ordering::Relaxed);
+            debug_assert!(
+                origin.addr() & KEPT == 0,
+                "job {} keeps its reason",
+                self.id
+            );
             // SAFETY: an ancestor, alive by H3.
-            unsafe { self.origin.load(Ordering::Relaxed).as_ref() }
+            unsafe { origin.as_ref() }
         }
     }
 
@@ -265,7 +272,13 @@ impl Header {
         if self.state.load().has(state::ENTRY) {
             ptr::from_ref(self).cast_mut()
         } else {
-            self.origin.load(Ordering::Relaxed)
+            let origin = self.origin.load(Ordering::Relaxed);
+            debug_assert!(
+                origin.addr() & KEPT == 0,
+                "job {} keeps its reason",
+                self.id
+            );
+            origin
         }
     }
 
@@ -364,7 +377,7 @@ impl Header {
 
     /// # Safety
     /// As for [`Header::keep_reason`].
-    unsafe fn keep_reason_of_mark(&self, st: Snapshot) -> bool {
+    pub(crate) unsafe fn keep_reason_of_mark(&self, st: Snapshot) -> bool {
         if st.has(state::ENTRY) || self.refs.load(Ordering::Relaxed) == 1 {
             return true;
         }
@@ -505,6 +518,15 @@ impl Header {
         self.polls
             .store(polls.wrapping_add(1).max(1), Ordering::Relaxed);
         self.waits.store(0, Ordering::Relaxed);
+    }
+
+    /// The body of a scope is over: what it waits for now is its children. For
+    /// the poller.
+    pub(crate) fn wait_for_children(&self) {
+        self.wait_kind
+            .store(WaitKind::Children as u8, Ordering::Relaxed);
+        self.wait_site.store(self.site.0, Ordering::Relaxed);
+        self.waits.store(1, Ordering::Relaxed);
     }
 
     /// True if it has been polled since its mark took effect.

@@ -484,6 +484,9 @@ unsafe fn marked_by_deadline_of_this_task(h: &Header) -> bool {
 /// The body is over: its guards lapse, its share of the count goes.
 fn leave_body(h: &Header) {
     guard::lapse(h);
+    // From here on it waits for its children, if there are any, and nothing
+    // polls its body that would say otherwise.
+    h.wait_for_children();
     let left = {
         let _locked = h.lock();
         end::release_count_locked(h, true)

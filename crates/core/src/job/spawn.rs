@@ -614,7 +614,9 @@ fn run_now(job: &JobRef) {
     let depth = context::with(|cx| cx.nested.get());
     // SAFETY: as in `start`.
     let tree = unsafe { job.tree() };
-    let same_lane = tree.inside() && context::lane() == job.lane();
+    let lane = job.lane();
+    let same_lane =
+        tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
     if tree.lends || !same_lane || depth >= DEEPEST_NOW {
         return start(job);
     }

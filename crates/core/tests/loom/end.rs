@@ -367,3 +367,35 @@ fn wake_with_a_relaxed_flag() {
         finish(tree, &queue);
     });
 }
+
+/// A body ends in one step while somebody attaches a child and cancels from
+/// above: the child is told by a living origin, or was refused.
+#[test]
+fn body_end_vs_attach_then_cancel_from_above() {
+    // Three preemptions do not reach it.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(5);
+    model.check(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(park());
+        queue.run_one();
+        // Its first turn ends its body.
+        let task = Scope::of_job(&parent.job()).spawn(async {});
+        let inside = Scope::of_job(&task.job());
+        let parent_job = parent.job();
+        let other = thread::spawn(move || {
+            let child = inside.spawn(park());
+            parent_job.cancel("from above");
+            child
+        });
+        queue.run_one();
+        let child = other.join().unwrap();
+        queue.run_all();
+        assert!(child.is_ended() && task.is_ended() && parent.is_ended());
+        if let Some(Ok(outcome)) = now_or_never(child.outcome()) {
+            assert!(outcome.is_cancelled());
+        }
+        drop((task, parent));
+        finish(tree, &queue);
+    });
+}
