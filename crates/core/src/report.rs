@@ -43,6 +43,10 @@ impl ShutdownReport {
         let stragglers = once_per_task(stragglers);
         let mut known = tasks(&stragglers);
         let mut dropped = once_per_task(dropped);
+        if dropped.iter().any(is_held_up_itself) {
+            // The others waited for these, and were dropped along with them.
+            dropped.retain(is_held_up_itself);
+        }
         dropped.retain(|node| !known.contains(&task(node)));
         known.extend(tasks(&dropped));
         let mut late = once_per_task(late);
