@@ -667,7 +667,7 @@ fn handle_8_a_blocking_scope_waits_for_all_whatever_happens() {
                 let _held = held;
                 park().await
             });
-            std::mem::forget(waits);
+            let _ = waits.into_job();
             let fails = s.spawn(async { Err::<(), _>(Error::msg("first")) });
             let _ = fails.into_job();
         });
