@@ -79,6 +79,21 @@ fn block_on_inside_a_job_is_an_error() {
 }
 
 #[test]
+fn workers_have_the_name_they_were_given() {
+    guarded("names", |_| {
+        let rt = Runtime::builder()
+            .workers(1)
+            .name("digger")
+            .build()
+            .unwrap();
+        let name = rt.block_on(on_pool(async {
+            thread::current().name().map(String::from)
+        }));
+        assert_eq!(name.unwrap().as_deref(), Some("digger-0"));
+    });
+}
+
+#[test]
 fn several_runtimes_in_one_process_await_each_other() {
     guarded("several runtimes", |_| {
         let a = rt(1);

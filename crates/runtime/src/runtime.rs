@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, Gauges,
-    IntoOutcome, Job, OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope,
+    IntoOutcome, OnMain, OrCancel, Outcome, Patience, Pool, Pumped, ReasonKind, Result, Scope,
     ShutdownReport, Sink, SystemClock, Task, Tree, TreeOptions, TreeSnapshot,
 };
 
@@ -573,11 +573,6 @@ impl<'scope> BlockingScope<'scope, '_> {
     pub fn wait<T>(&self, task: Task<T>) -> Result<T> {
         self.rt.wait_for(task)?
     }
-
-    /// The scope, for children that borrow nothing.
-    pub fn scope(&self) -> &Scope {
-        &self.scope
-    }
 }
 
 impl fmt::Debug for BlockingScope<'_, '_> {
@@ -691,11 +686,6 @@ impl Handle {
     /// The counters.
     pub fn counters(&self) -> CountersSnapshot {
         self.tree.counters()
-    }
-
-    /// The root job.
-    pub fn root(&self) -> Job {
-        self.tree.root_job()
     }
 
     /// How many workers there are.

@@ -172,18 +172,6 @@ impl Ready {
         unsafe { self.push(&*turn.take()) };
     }
 
-    /// Puts a turn at the front.
-    pub fn push_front(&mut self, turn: Turn) {
-        let h = turn.take();
-        // SAFETY: a turn owns its task, which is alive (H5).
-        unsafe { (*h).run.set(self.head) };
-        if self.head.is_null() {
-            self.tail = h;
-        }
-        self.head = h;
-        self.len += 1;
-    }
-
     /// Puts all of `other` at the end, in one step.
     pub fn append(&mut self, mut other: Ready) {
         let (head, tail, len) = (other.head, other.tail, other.len);
