@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use kinfolk::runtime::{HostClock, Runtime};
-use kinfolk::{Budget, Main, Pool, Result, next_pump, on, scope, sleep, with_world};
+use kinfolk::{Budget, Main, Pool, Result, next_pump, on, park, scope, with_world};
 
 const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 const FRAMES: usize = 120;
@@ -37,13 +37,9 @@ fn find_path(id: usize) -> f32 {
     (0..2_000).fold(id as f32, |x, n| (x + n as f32).sin())
 }
 
-/// Fires every 100 ms of the game's time, which is not the wall's: while the
-/// game is paused it does not.
-async fn turret() -> Result<()> {
-    loop {
-        sleep(Duration::from_millis(100)).await?;
-        with_world(|world: &mut World| world.shots += 1)?;
-    }
+/// A shot, on the main thread.
+async fn shoot() -> Result<()> {
+    with_world(|world: &mut World| world.shots += 1)
 }
 
 fn main() -> Result<()> {
@@ -62,7 +58,11 @@ fn main() -> Result<()> {
         for id in 0..8 {
             s.on(Main).named(format!("enemy {id}")).launch(enemy(id));
         }
-        s.on(Main).named("turret").launch(turret());
+        // Every 100 ms of the game's time, which is not the wall's: while the
+        // game is paused it does not shoot.
+        let turret = s.timer("turret").on(Main);
+        turret.interval(Duration::from_millis(100), shoot)?.keep();
+        park().await?; // until the level is over
         Ok(())
     }));
 

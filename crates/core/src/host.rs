@@ -79,6 +79,11 @@ pub trait Host: Send + Sync + 'static {
     /// or over.
     fn rested(&self) {}
 
+    /// The last turn of a factory timer, or of a job below one, has been taken
+    /// and none is queued: [`Tree::timers_rest`](crate::Tree::timers_rest) was
+    /// true for a moment. Called on a host with a main lane.
+    fn timers_rest(&self) {}
+
     /// What it has to do now. A host that cannot say leaves the default.
     fn gauges(&self) -> HostGauges {
         HostGauges::default()

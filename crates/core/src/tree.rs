@@ -3,7 +3,7 @@
 
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,7 @@ pub(crate) struct Shared {
     forced_hook: Option<ForcedHook>,
     root: AtomicPtr<Header>,
     pub(crate) frames: Frames,
+    timed: AtomicUsize,
     /// The thread that made the tree, and turns its main lane.
     main_thread: u64,
 }
@@ -147,6 +148,19 @@ impl Shared {
         // SAFETY: set in `Tree::new` before anybody has the tree; the tree
         // owns a reference to it.
         unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// So many turns of timers and of what is below them go to their queues.
+    pub(crate) fn timed_turns(&self, more: usize) {
+        self.timed.fetch_add(more, Ordering::SeqCst);
+    }
+
+    /// One of them has been taken. Of what it woke each is counted already, so
+    /// at zero all of it is parked or over.
+    pub(crate) fn timed_turn_over(&self) {
+        if self.timed.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.host.timers_rest();
+        }
     }
 
     /// True on the thread that made the tree.
@@ -293,6 +307,7 @@ impl Tree {
             forced_hook: options.forced_hook,
             root: AtomicPtr::new(ptr::null_mut()),
             frames: Frames::default(),
+            timed: AtomicUsize::new(0),
             main_thread: context::thread(),
         });
         let free = (0..MOST_TREES as u16).find(|index| {
@@ -312,6 +327,7 @@ impl Tree {
             tree: Some(&shared),
             kind: JobKind::Root,
             lane: Lane::Pool,
+            timer: false,
             parent: None,
             vtable: &cell::NODE,
             state: state::SUPERVISOR | state::HAS_KIDS,
@@ -397,6 +413,13 @@ impl Tree {
     /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
     pub fn begin_frame(&self) {
         self.0.begin_frame();
+    }
+
+    /// True if neither a factory timer nor a job below one is queued for a turn
+    /// or being polled. On a host with a main lane; see
+    /// [`Host::timers_rest`].
+    pub fn timers_rest(&self) -> bool {
+        self.0.timed.load(Ordering::SeqCst) == 0
     }
 
     /// Lends `world` to tasks of the main lane while `pump` runs on this

@@ -6,6 +6,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | `runtime` | the owner on its main thread, and handles for the others |
+//! | `builder` | its options |
+//! | `host_loop` | for hosts that own the main loop: `pump`, `run_expired` |
+//! | `scope_blocking` | children that borrow |
 //! | `machine` | what all threads share; the host that the model sees |
 //! | `main_lane` | the main thread's queues, and how it is woken |
 //! | `scheduler` | workers, their rings, the injector, who sleeps |
@@ -19,21 +22,26 @@
 //! | `sync` | the one switch between std and loom |
 
 mod blocking;
+mod builder;
 mod busy;
 mod clock;
 mod coarse;
 mod entry;
 mod here;
+mod host_loop;
 mod linux;
 mod machine;
 mod main_lane;
 mod runtime;
 mod scheduler;
+mod scope_blocking;
 mod signals;
 mod sync;
 mod timers;
 
+pub use builder::Builder;
 pub use clock::HostClock;
 pub use entry::{run_main, run_main_without_signals};
 pub use main_lane::{Cause, WakeHook};
-pub use runtime::{BlockingScope, Builder, Handle, Runtime};
+pub use runtime::{Handle, Runtime};
+pub use scope_blocking::BlockingScope;

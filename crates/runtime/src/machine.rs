@@ -1,7 +1,7 @@
 //! What all threads of a runtime share, and the host that the model sees.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -32,6 +32,10 @@ pub(crate) struct Machine {
     pub(crate) timers: Timers,
     pub(crate) busy: Busy,
     pub(crate) blocking: Arc<Blocking>,
+    /// How many threads fire timers just now.
+    firing: AtomicUsize,
+    /// The main thread waits until no run of a factory timer goes on.
+    pub(crate) awaits_timers: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -51,6 +55,8 @@ impl Machine {
             timers: Timers::default(),
             busy: Busy::new(clock.is_virtual()),
             blocking: Arc::new(blocking),
+            firing: AtomicUsize::new(0),
+            awaits_timers: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             clock,
         }
@@ -101,7 +107,7 @@ impl Machine {
     pub(crate) fn when_idle(&self) {
         self.busy.when_idle(|| {
             let moved = self.clock.idle(self.timers.next_at());
-            self.timers.fire(self.clock.now());
+            self.fire(self.clock.now());
             moved
         });
     }
@@ -125,9 +131,33 @@ impl Machine {
         match self.timers.next_at() {
             Some(at) => {
                 let now = self.clock.now();
-                if at <= now { self.timers.fire(now) } else { 0 }
+                if at <= now { self.fire(now) } else { 0 }
             }
             None => 0,
+        }
+    }
+
+    /// Wakes whoever's time has come by `now`; how many.
+    pub(crate) fn fire(&self, now: Instant) -> usize {
+        self.firing.fetch_add(1, Ordering::SeqCst);
+        let fired = self.timers.fire(now);
+        if self.firing.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.timers_may_rest();
+        }
+        fired
+    }
+
+    /// Nobody is between taking a timer out and waking whose it is. Asked
+    /// before whether the woken rest.
+    pub(crate) fn nobody_fires(&self) -> bool {
+        self.firing.load(Ordering::SeqCst) == 0
+    }
+
+    /// The main thread says that it waits, then looks at the counts; whoever
+    /// takes one to zero looks here after. One of them sees the other.
+    fn timers_may_rest(&self) {
+        if self.awaits_timers.load(Ordering::SeqCst) {
+            self.main.tell(self, Cause::Timer);
         }
     }
 
@@ -244,6 +274,10 @@ impl Host for Native {
     fn run_blocking(&self, call: BlockingCall) {
         let flight = InFlight::new(self.0.clone());
         self.0.blocking.run(call, flight);
+    }
+
+    fn timers_rest(&self) {
+        self.0.timers_may_rest();
     }
 
     fn gauges(&self) -> HostGauges {

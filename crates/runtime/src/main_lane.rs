@@ -151,6 +151,14 @@ impl Own {
         }
     }
 
+    /// True if no turn of the main lane is queued here.
+    pub(crate) fn main_is_empty(&self) -> bool {
+        let next = self.next.take();
+        let main_next = next.as_ref().is_some_and(|turn| turn.lane() == Lane::Main);
+        self.next.set(next);
+        !main_next && self.main.borrow().is_empty()
+    }
+
     /// True if nothing is queued here.
     pub(crate) fn is_empty(&self) -> bool {
         self.load.read().0 == 0

@@ -65,6 +65,11 @@ impl Clock for VirtualClock {
         true
     }
 
+    fn advance_to(&self, at: Instant) -> bool {
+        self.move_to(at.saturating_duration_since(self.start));
+        true
+    }
+
     fn idle(&self, next: Option<Instant>) -> bool {
         if self.idle.everything_is_blocked() {
             return true;

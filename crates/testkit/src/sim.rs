@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, FORCE, IntoOutcome, Outcome, Patience, ReasonKind, Scope,
-    ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
+    Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, Outcome, Patience, Pumped,
+    ReasonKind, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
 };
 
 use crate::clock::VirtualClock;
@@ -267,43 +267,147 @@ impl Sim {
     /// Gives one ready task a turn, or makes a blocking call; false if there is
     /// neither.
     pub fn step(&mut self) -> bool {
+        let (turns, calls) = {
+            let core = self.world.core();
+            (core.ready.len(), core.calls.len())
+        };
+        if turns + calls == 0 {
+            return false;
+        }
+        let at = self.rng.below(turns + calls);
+        if at < turns {
+            self.take_turn(at);
+        } else {
+            self.turns += 1;
+            let call = self.world.core().calls.swap_remove(at - turns);
+            call.run();
+        }
+        true
+    }
+
+    /// Gives the task at `at` among the ready its turn.
+    fn take_turn(&mut self, at: usize) {
+        self.turns += 1;
         let turn = {
             let mut core = self.world.core();
-            let (turns, calls) = (core.ready.len(), core.calls.len());
-            if turns + calls == 0 {
-                return false;
-            }
-            let at = self.rng.below(turns + calls);
-            if at < turns {
-                core.polling = true;
-                Ok(core.ready.swap_remove(at))
-            } else {
-                Err(core.calls.swap_remove(at - turns))
-            }
+            core.polling = true;
+            core.ready.swap_remove(at)
         };
-        self.turns += 1;
-        let again = match turn {
-            Ok(turn) => turn.run(),
-            Err(call) => {
-                call.run();
-                None
-            }
-        };
+        let again = turn.run();
         let mut core = self.world.core();
         core.polling = false;
         core.ready.extend(again);
-        drop(core);
+    }
+
+    /// Gives one ready task of a lane a turn; false if there is none.
+    fn step_on(&mut self, lane: Lane) -> bool {
+        let ready: Vec<usize> = {
+            let core = self.world.core();
+            let all = core.ready.iter().enumerate();
+            all.filter(|(_, turn)| turn.lane() == lane)
+                .map(|(at, _)| at)
+                .collect()
+        };
+        if ready.is_empty() {
+            return false;
+        }
+        let at = ready[self.rng.below(ready.len())];
+        self.take_turn(at);
         true
+    }
+
+    /// What the workers do meanwhile: some turns of the pool, or none.
+    fn workers_go_on(&mut self) {
+        while self.rng.below(2) == 0 && self.step_on(Lane::Pool) {}
+    }
+
+    /// One frame of a host that owns the main loop: fires due timers and takes
+    /// turns of the main lane, within `budget`. The seed says how far the pool
+    /// gets meanwhile. The clock stands still, so a budget of time is spent by
+    /// an empty lane only; a budget of no time gives one turn.
+    pub fn pump(&mut self, budget: Budget) -> Pumped {
+        self.tree.begin_frame();
+        let fired = self.fire_due();
+        let mut ran = 0;
+        loop {
+            self.workers_go_on();
+            let spent = match budget {
+                Budget::Turns(most) => ran >= most,
+                Budget::Time(limit) => ran > 0 && limit.is_zero(),
+                _ => true,
+            };
+            if spent || !self.step_on(Lane::Main) {
+                break;
+            }
+            ran += 1;
+            self.assert_not_endless("the main lane is never empty");
+        }
+        self.pumped(ran, fired)
+    }
+
+    /// As [`pump`](Sim::pump), and lends `world` to the tasks of the main lane
+    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
+    pub fn pump_with<W: 'static>(&mut self, world: &mut W, budget: Budget) -> Pumped {
+        let tree = self.tree.clone();
+        tree.lend(world, || self.pump(budget))
+    }
+
+    /// Moves the clock on to `now`, fires what is due and takes turns until the
+    /// main lane is empty and no run of a factory timer, nor what a run has
+    /// started, is ready. The seed says how far the rest of the pool gets.
+    pub fn run_expired(&mut self, now: Instant) -> Pumped {
+        self.world
+            .clock
+            .move_to(now.saturating_duration_since(self.start()));
+        self.tree.begin_frame();
+        let fired = self.fire_due();
+        let mut ran = 0;
+        while !self.tree.timers_rest() || self.has_ready(Lane::Main) {
+            self.workers_go_on();
+            if self.step_on(Lane::Main) {
+                ran += 1;
+            } else {
+                self.step_on(Lane::Pool);
+            }
+            self.assert_not_endless("the main lane is never empty, or a run never waits");
+        }
+        self.pumped(ran, fired)
+    }
+
+    /// As [`run_expired`](Sim::run_expired), and lends `world` to the tasks of
+    /// the main lane meanwhile.
+    pub fn run_expired_with<W: 'static>(&mut self, world: &mut W, now: Instant) -> Pumped {
+        let tree = self.tree.clone();
+        tree.lend(world, || self.run_expired(now))
+    }
+
+    /// When the next timer is due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.world.core().timers.next_at()
+    }
+
+    fn has_ready(&self, lane: Lane) -> bool {
+        let core = self.world.core();
+        core.ready.iter().any(|turn| turn.lane() == lane)
+    }
+
+    fn pumped(&self, ran: usize, fired: usize) -> Pumped {
+        let more = self.has_ready(Lane::Main);
+        Pumped::new(ran, fired, self.next_deadline(), more)
+    }
+
+    fn assert_not_endless(&self, what: &str) {
+        assert!(
+            self.turns < MOST_TURNS,
+            "{}",
+            self.report(Stuck::Endless, what)
+        );
     }
 
     /// Runs until every task is blocked. Time stands still.
     pub fn settle(&mut self) {
         while self.step() {
-            assert!(
-                self.turns < MOST_TURNS,
-                "{}",
-                self.report(Stuck::Endless, "it never settles")
-            );
+            self.assert_not_endless("it never settles");
         }
     }
 
@@ -342,13 +446,20 @@ impl Sim {
 
     fn fire_at(&mut self, at: u64) {
         self.world.clock.move_to(Duration::from_nanos(at));
+        self.fire_due();
+    }
+
+    /// Wakes whoever's time has come; how many.
+    fn fire_due(&mut self) -> usize {
         let now = self.world.clock.now();
+        let mut fired = 0;
         loop {
             let due = self.world.core().timers.pop_due(now);
             match due {
                 Some(waker) => waker.wake(),
-                None => break,
+                None => return fired,
             }
+            fired += 1;
         }
     }
 

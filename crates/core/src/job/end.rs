@@ -21,7 +21,7 @@ use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
-use crate::task::run::{self, Turn};
+use crate::task::run;
 use crate::task::waker::Taken;
 use crate::unwind::contained;
 
@@ -266,7 +266,7 @@ pub(crate) unsafe fn end_later(h: &Header) {
     unsafe {
         let tree = h.tree();
         let _held = tree.held();
-        tree.host.start(Turn::new(h));
+        run::start_turn(tree, h);
     }
 }
 

@@ -328,7 +328,7 @@ pub(crate) fn ask(target: &Header, site: Site) -> Option<Error> {
 fn waits_for_itself(target: &Header, site: Site) -> Option<Error> {
     context::with(|cx| {
         let mut at = cx.current()?;
-        while at.depth > target.depth {
+        while at.depth() > target.depth() {
             // SAFETY: inside a job that has not ended (H3).
             at = unsafe { at.parent() }?;
         }

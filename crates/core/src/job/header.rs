@@ -54,8 +54,8 @@ pub(crate) struct Header {
     place: u16,
     /// \[lock\] Children that hold this job open, leases, and 1 for the body.
     pub(crate) kids: Plain<u32>,
-    /// Steps from the root.
-    pub(crate) depth: u32,
+    /// Steps from the root, and [`TIMED`].
+    depth: u32,
     /// Set before attaching, never changed; valid by H3.
     parent: *const Header,
     /// \[parent's lock\]
@@ -113,12 +113,18 @@ unsafe impl Sync for Header {}
 /// In `place`: the main lane.
 const MAIN: u16 = 1 << 15;
 
+/// In `depth`: a factory timer, or a job below one. Counting on from the
+/// parent's depth, children inherit it.
+const TIMED: u32 = 1 << 31;
+
 /// What a new header is made of.
 pub(crate) struct Birth<'a> {
     /// None for the handle of a refused task, which is in no tree.
     pub(crate) tree: Option<&'a Shared>,
     pub(crate) kind: JobKind,
     pub(crate) lane: Lane,
+    /// It is a factory timer.
+    pub(crate) timer: bool,
     pub(crate) parent: Option<&'a Header>,
     pub(crate) vtable: &'static Vtable,
     pub(crate) state: u64,
@@ -133,6 +139,7 @@ impl Birth<'_> {
             tree: None,
             kind: JobKind::Task,
             lane: Lane::Pool,
+            timer: false,
             parent: None,
             vtable: &crate::task::cell::NODE,
             state,
@@ -157,7 +164,7 @@ impl Header {
             } | (birth.kind as u16) << 12
                 | birth.tree.map_or(0xfff, Shared::index),
             kids: Plain::new(1),
-            depth,
+            depth: if birth.timer { depth | TIMED } else { depth },
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
             prev: Plain::new(ptr::null()),
             next: Plain::new(ptr::null()),
@@ -195,6 +202,19 @@ impl Header {
         } else {
             Lane::Main
         }
+    }
+
+    /// Steps from the root.
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth & !TIMED
+    }
+
+    /// True for a factory timer and what is below one: its turns are counted,
+    /// see [`Shared::timed_turns`].
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.depth & TIMED != 0
     }
 
     #[inline]

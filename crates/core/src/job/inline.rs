@@ -316,6 +316,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
         tree: Some(tree),
         kind: setup.kind,
         lane: parent.lane(),
+        timer: false,
         parent: Some(&parent),
         vtable: &cell::NODE,
         state: bits,

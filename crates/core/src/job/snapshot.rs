@@ -385,7 +385,7 @@ pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
     // It is looked at from inside its last turn: that it runs says nothing.
     let task = task.map(|(task, _)| (task, false));
     let parent = parent.map(|parent| parent.id);
-    look_at(tree, h, parent, h.depth as usize, task.as_ref())
+    look_at(tree, h, parent, h.depth() as usize, task.as_ref())
 }
 
 /// The innermost scope that is open in the body of `h`, the newest where there

@@ -105,6 +105,8 @@ pub(crate) struct Place<'a> {
 /// What is made of the future.
 struct Plan {
     spawned: bool,
+    /// It is a factory timer.
+    timer: bool,
     bits: u64,
     site: &'static Location<'static>,
 }
@@ -123,6 +125,11 @@ impl Spawner {
 impl<L> Spawner<L> {
     /// Chooses the lane; the pool by default.
     pub fn on<M>(self, _lane: M) -> Spawner<M> {
+        self.on_lane()
+    }
+
+    /// The same, the type alone.
+    pub(crate) fn on_lane<M>(self) -> Spawner<M> {
         Spawner {
             scope: self.scope,
             name: self.name,
@@ -181,6 +188,7 @@ impl<L> Spawner<L> {
     {
         let plan = Plan {
             spawned: true,
+            timer: false,
             bits: state::COUNTED,
             site: Location::caller(),
         };
@@ -201,6 +209,7 @@ impl<L> Spawner<L> {
     {
         let plan = Plan {
             spawned: true,
+            timer: false,
             bits: state::COUNTED,
             site: Location::caller(),
         };
@@ -254,18 +263,24 @@ impl<L> Spawner<L> {
         place.spawn_as::<L, F>(future, state::SERVICE, Location::caller())
     }
 
-    /// With bits of its own, for timers.
-    pub(crate) fn spawn_as<F>(
+    /// Launches the driver of a factory timer, with bits of its own.
+    pub(crate) fn launch_timer<F>(
         self,
         future: F,
         bits: u64,
         site: &'static Location<'static>,
-    ) -> Task<<F::Output as IntoOutcome>::Value>
+    ) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.place().spawn_as::<L, F>(future, bits, site)
+        let plan = Plan {
+            spawned: false,
+            timer: true,
+            bits,
+            site,
+        };
+        self.place().launch_planned::<L, F>(future, &plan)
     }
 
     fn place(&self) -> Place<'_> {
@@ -299,6 +314,7 @@ impl<'a> Place<'a> {
     {
         let plan = Plan {
             spawned: true,
+            timer: false,
             bits,
             site,
         };
@@ -322,17 +338,26 @@ impl<'a> Place<'a> {
     {
         let plan = Plan {
             spawned: false,
+            timer: false,
             bits: state::COUNTED,
             site,
         };
-        let job = match self.put_checked::<L, F>(future, &plan) {
+        self.launch_planned::<L, F>(future, &plan)
+    }
+
+    fn launch_planned<L, F>(self, future: F, plan: &Plan) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = match self.put_checked::<L, F>(future, plan) {
             Ok(job) => {
                 start(&job);
                 job
             }
             Err(refused) => {
                 let refusal = refused.refusal;
-                let job = self.refuse(refused, site);
+                let job = self.refuse(refused, plan.site);
                 if is_failure(refusal)
                     && let Some(tree) = walk::pin(self.parent)
                 {
@@ -414,6 +439,7 @@ impl<'a> Place<'a> {
                 tree: Some(&tree),
                 kind: JobKind::Task,
                 lane,
+                timer: plan.timer && tree.has_main_lane,
                 parent: Some(parent),
                 vtable: cell::vtable_for::<F>(plan.spawned),
                 state: bits,
@@ -564,6 +590,7 @@ impl<L: Sealed> Spawner<L> {
     {
         let plan = Plan {
             spawned: true,
+            timer: false,
             bits: state::COUNTED,
             site: Location::caller(),
         };
@@ -605,7 +632,7 @@ fn start(job: &JobRef) {
         if tree.turns {
             tree.emit(job.id, EventKind::Scheduled);
         }
-        tree.host.start(Turn::new(job.as_ptr()));
+        run::start_turn(tree, job);
     }
 }
 
@@ -619,6 +646,9 @@ fn run_now(job: &JobRef) {
         tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
     if tree.lends || !same_lane || depth >= DEEPEST_NOW {
         return start(job);
+    }
+    if job.is_timed() {
+        tree.timed_turns(1);
     }
     context::with(|cx| cx.nested.set(depth + 1));
     // SAFETY: as in `start`.

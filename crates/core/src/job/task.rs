@@ -322,7 +322,7 @@ impl Waiting {
 /// True if `h` is below `above`, or it.
 fn is_below(h: &Header, above: &Header) -> bool {
     let mut at = JobRef::from_header(h);
-    while at.depth > above.depth {
+    while at.depth() > above.depth() {
         match at.parent_from_outside() {
             Some(parent) => at = parent,
             None => return false,

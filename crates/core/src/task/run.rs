@@ -60,8 +60,13 @@ impl Turn {
         let h = unsafe { &*h };
         let _lane = context::on_lane(h.lane());
         let own = waker::borrowed(h);
+        // SAFETY: as above. It is asked before the turn, in which it may end.
+        let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
         // SAFETY: as above.
         if unsafe { take_turn(h, &own) } != Poll::Ready(Park::Again) {
+            if let Some(tree) = timed {
+                tree.shared().timed_turn_over();
+            }
             return None;
         }
         // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
@@ -118,7 +123,14 @@ impl Drop for Turn {
         }
         let _lane = context::on_lane(self.lane());
         // SAFETY: a turn owns its task.
-        unsafe { abandon(&*self.0) };
+        let h = unsafe { &*self.0 };
+        // SAFETY: as above. It is asked before it ends.
+        let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
+        // SAFETY: as above.
+        unsafe { abandon(h) };
+        if let Some(tree) = timed {
+            tree.shared().timed_turn_over();
+        }
     }
 }
 
@@ -136,6 +148,8 @@ pub struct Ready {
     /// Valid while there is a head.
     tail: *const Header,
     len: usize,
+    /// How many are [timed](Header::is_timed), until they are handed over.
+    timed: usize,
 }
 
 // SAFETY: as for Turn.
@@ -148,6 +162,7 @@ impl Ready {
             head: ptr::null(),
             tail: ptr::null(),
             len: 0,
+            timed: 0,
         }
     }
 
@@ -164,6 +179,7 @@ impl Ready {
         }
         self.tail = h;
         self.len += 1;
+        self.timed += usize::from(h.is_timed());
     }
 
     /// Puts a turn at the end.
@@ -405,6 +421,19 @@ pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
     }
 }
 
+/// Hands one turn to the host by itself: the first, or one that only ends the
+/// job.
+///
+/// # Safety
+/// As for [`push_claimed_below`].
+pub(crate) unsafe fn start_turn(tree: &Shared, h: &Header) {
+    if h.is_timed() {
+        tree.timed_turns(1);
+    }
+    // SAFETY: the turn is the caller's.
+    tree.host.start(unsafe { Turn::new(h) });
+}
+
 /// Hands claimed tasks of one tree to their host.
 ///
 /// # Safety
@@ -433,6 +462,9 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
         }
     }
     if !tree.lends {
+        if ready.timed > 0 {
+            tree.timed_turns(ready.timed);
+        }
         tree.host.schedule(ready);
         return;
     }

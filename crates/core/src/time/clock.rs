@@ -30,6 +30,13 @@ pub trait Clock: Send + Sync + 'static {
         drop(listener);
     }
 
+    /// Moves it on to `at`, never backwards; false if it is not for its host to
+    /// set.
+    fn advance_to(&self, at: Instant) -> bool {
+        let _ = at;
+        false
+    }
+
     /// The host shuts down: from here on the clock runs as the system's does,
     /// so that the grace is what it says.
     fn let_run(&self) {}

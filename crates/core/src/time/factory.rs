@@ -8,11 +8,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
 
 use super::grid::{Grid, MissedTicks};
 use super::sleep::{Moment, Sleep, now};
@@ -20,16 +23,19 @@ use super::token::{Driver, Next, Signal, TimerToken};
 use crate::cancel::walk;
 use crate::error::{Cancelled, Result};
 use crate::job::kind::JobKind;
+use crate::job::lane::{LaneFor, Main, OnMain, Pool};
 use crate::job::outcome::IntoOutcome;
+use crate::job::spawn::Place;
 use crate::job::{Job, Scope, Spawner, state};
 
-/// A factory timer with options: a name, what happens to missed ticks. Made by
-/// [`Scope::timer`]; ends with one of its verbs.
+/// A factory timer with options: a name, a lane, what happens to missed ticks.
+/// Made by [`Scope::timer`]; ends with one of its verbs.
 #[must_use = "no timer is set until `delay`, `at` or `interval` is called"]
-pub struct Timer {
+pub struct Timer<L = Pool> {
     scope: Scope,
     name: Option<Cow<'static, str>>,
     missed: MissedTicks,
+    lane: PhantomData<L>,
 }
 
 /// When the runs are due.
@@ -46,95 +52,58 @@ impl Timer {
             scope,
             name: None,
             missed: MissedTicks::default(),
+            lane: PhantomData,
         }
     }
+}
 
+impl<L> Timer<L> {
     /// What an interval does about ticks that were missed. A run never begins
     /// before the one before it has ended, whatever is chosen here.
-    pub fn missed(mut self, missed: MissedTicks) -> Timer {
+    pub fn missed(mut self, missed: MissedTicks) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Runs once, `wait` from now; see [`Scope::delay`].
-    #[track_caller]
-    pub fn delay<F, R>(self, wait: Duration, factory: F) -> TimerToken
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        let due = self.now().checked_add(wait);
-        self.set_once(due, factory, Location::caller())
+    /// Chooses the lane of the runs; the pool by default. On the main lane a
+    /// run happens when the main thread next turns, however late that is.
+    pub fn on<M>(self, _lane: M) -> Timer<M> {
+        Timer {
+            scope: self.scope,
+            name: self.name,
+            missed: self.missed,
+            lane: PhantomData,
+        }
     }
 
-    /// Runs once, at `at`; see [`Scope::at`].
-    #[track_caller]
-    pub fn at<F, R>(self, at: Instant, factory: F) -> TimerToken
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        self.set_once(Some(at), factory, Location::caller())
-    }
-
-    /// Runs at once and then every `period`; see [`Scope::interval`].
-    #[track_caller]
-    pub fn interval<F, R>(self, period: Duration, factory: F) -> Result<TimerToken>
-    where
-        F: FnMut() -> R + Send + 'static,
-        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        Grid::check(period)?;
-        let plan = Plan {
-            grid: Grid::new(Some(self.now()), period, self.missed),
-            once: false,
-            site: Location::caller(),
-        };
-        Ok(self.set("interval", plan, factory))
-    }
-
-    fn set_once<F, R>(
-        self,
-        due: Option<Instant>,
-        factory: F,
-        site: &'static Location<'static>,
-    ) -> TimerToken
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        let plan = Plan {
+    fn once(&self, due: Option<Instant>, site: &'static Location<'static>) -> Plan {
+        Plan {
             grid: Grid::new(due, Duration::MAX, self.missed),
             once: true,
             site,
-        };
-        let mut factory = Some(factory);
-        self.set("delay", plan, move || {
-            let factory = factory.take();
-            factory.unwrap_or_else(|| unreachable!("a delay ran twice"))()
+        }
+    }
+
+    fn often(&self, period: Duration, site: &'static Location<'static>) -> Result<Plan> {
+        Grid::check(period)?;
+        Ok(Plan {
+            grid: Grid::new(Some(self.now()), period, self.missed),
+            once: false,
+            site,
         })
     }
 
-    fn set<F, R>(self, kind: &'static str, plan: Plan, factory: F) -> TimerToken
-    where
-        F: FnMut() -> R + Send + 'static,
-        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        let site = plan.site;
-        let signal = Arc::new(Signal::new());
-        let driver = Driver(signal.clone());
-        let factory = Arc::new(Mutex::new(factory));
+    /// The spawner of the driver, and what it is to its scope.
+    fn spawner(self, kind: &'static str) -> (Spawner<L>, u64) {
         // What hangs from the root is cancelled at once at shutdown; a service
         // would wait there for every other job.
         let sort = match self.scope.header().kind() {
             JobKind::Root => state::COUNTED,
             _ => state::SERVICE,
         };
-        let job = Spawner::new(self.scope)
-            .named(self.name.unwrap_or(Cow::Borrowed(kind)))
-            .spawn_as(drive(driver, plan, factory), sort | state::SUPERVISOR, site)
-            .into_job();
-        TimerToken::new(signal, job)
+        let name = self.name.unwrap_or(Cow::Borrowed(kind));
+        let spawner = Spawner::new(self.scope).named(name).on_lane();
+        (spawner, sort | state::SUPERVISOR)
     }
 
     /// The time by the clock of the scope's host.
@@ -143,7 +112,73 @@ impl Timer {
     }
 }
 
-impl fmt::Debug for Timer {
+/// The verbs, with the bounds of each lane.
+macro_rules! verbs {
+    ($lane:ty, $($send:ident)?) => {
+        impl Timer<$lane> {
+            /// Runs once, `wait` from now; see [`Scope::delay`].
+            #[track_caller]
+            pub fn delay<F, R>(self, wait: Duration, factory: F) -> TimerToken
+            where
+                F: FnOnce() -> R $(+ $send)? + 'static,
+                R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
+            {
+                let plan = self.once(self.now().checked_add(wait), Location::caller());
+                self.set("delay", plan, only_once(factory))
+            }
+
+            /// Runs once, at `at`; see [`Scope::at`].
+            #[track_caller]
+            pub fn at<F, R>(self, at: Instant, factory: F) -> TimerToken
+            where
+                F: FnOnce() -> R $(+ $send)? + 'static,
+                R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
+            {
+                let plan = self.once(Some(at), Location::caller());
+                self.set("delay", plan, only_once(factory))
+            }
+
+            /// Runs at once and then every `period`; see [`Scope::interval`].
+            #[track_caller]
+            pub fn interval<F, R>(self, period: Duration, factory: F) -> Result<TimerToken>
+            where
+                F: FnMut() -> R $(+ $send)? + 'static,
+                R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
+            {
+                let plan = self.often(period, Location::caller())?;
+                Ok(self.set("interval", plan, factory))
+            }
+
+            fn set<F, R>(self, kind: &'static str, plan: Plan, factory: F) -> TimerToken
+            where
+                F: FnMut() -> R $(+ $send)? + 'static,
+                R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
+            {
+                let site = plan.site;
+                let signal = Arc::new(Signal::new());
+                let driver = Driver(signal.clone());
+                let (spawner, sort) = self.spawner(kind);
+                let drive = drive::<$lane, F, R>(driver, plan, factory);
+                TimerToken::new(signal, spawner.launch_timer(drive, sort, site))
+            }
+        }
+    };
+}
+
+verbs!(Pool, Send);
+verbs!(Main, Send);
+verbs!(OnMain,);
+
+/// A factory that is called once, as one that may be called often.
+fn only_once<F: FnOnce() -> R, R>(factory: F) -> impl FnMut() -> R {
+    let mut factory = Some(factory);
+    move || {
+        let factory = factory.take();
+        factory.unwrap_or_else(|| unreachable!("a delay ran twice"))()
+    }
+}
+
+impl<L> fmt::Debug for Timer<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timer")
             .field("scope", &self.scope)
@@ -153,12 +188,16 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// The body of a driver.
-async fn drive<F, R>(driver: Driver, plan: Plan, factory: Arc<Mutex<F>>) -> Result<(), Cancelled>
+/// The body of a driver. It is on the lane of its runs: a main thread that
+/// turns late finds the tick due, makes up for it once and goes back to the
+/// grid.
+async fn drive<L, F, R>(driver: Driver, plan: Plan, factory: F) -> Result<(), Cancelled>
 where
-    F: FnMut() -> R + Send + 'static,
-    R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    L: LaneFor<Run<F, R>>,
+    F: FnMut() -> R,
+    R: Future<Output: IntoOutcome>,
 {
+    let factory = Arc::new(Mutex::new(factory));
     let signal = &*driver.0;
     let here = Scope::here("a timer");
     let Plan {
@@ -177,8 +216,12 @@ where
         }
         grid.take(now());
         signal.set_skipped(grid.skipped());
+        let run = Run {
+            factory: Some(factory.clone()),
+            made: None,
+        };
         // How it ended is the failure hook's business.
-        let _ = start(&here, factory.clone(), site).join().await?;
+        let _ = start::<L, _>(&here, run, site).join().await?;
         grid.pass(now());
         signal.set_skipped(grid.skipped());
         if signal.ended() == Next::Stop {
@@ -188,17 +231,42 @@ where
 }
 
 /// Starts one run as a child of the driver.
-fn start<F, R>(here: &Scope, factory: Arc<Mutex<F>>, site: &'static Location<'static>) -> Job
+fn start<L, R>(here: &Scope, run: R, site: &'static Location<'static>) -> Job
 where
-    F: FnMut() -> R + Send + 'static,
-    R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    L: LaneFor<R>,
+    R: Future<Output: IntoOutcome>,
 {
-    // The factory is called inside the run, so that its panic is the run's and
-    // what it spawns hangs from the run.
-    let run = async move { make(factory).await };
-    Spawner::new(here.clone())
-        .spawn_as(run, state::COUNTED, site)
+    Place::below(here.header())
+        .spawn_as::<L, R>(run, state::COUNTED, site)
         .into_job()
+}
+
+pin_project! {
+    /// One run. The factory is called inside it, so that its panic is the
+    /// run's and what it spawns hangs from the run.
+    struct Run<F, R> {
+        factory: Option<Arc<Mutex<F>>>,
+        #[pin]
+        made: Option<R>,
+    }
+}
+
+impl<F, R> Future for Run<F, R>
+where
+    F: FnMut() -> R,
+    R: Future,
+{
+    type Output = R::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+        let mut this = self.project();
+        if let Some(factory) = this.factory.take() {
+            this.made.set(Some(make(factory)));
+        }
+        let made = this.made.as_pin_mut();
+        made.expect("a run whose factory panicked is not polled again")
+            .poll(cx)
+    }
 }
 
 /// Calls the factory and lets go of it. The lock is never waited for: there is

@@ -1,0 +1,145 @@
+//! [`Builder`]: the options of a runtime.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinfolk_core::{
+    Clock, Error, FailureHook, ForcedHook, GRACE, Patience, Result, Sink, SystemClock, Tree,
+    TreeOptions,
+};
+
+use crate::blocking::Blocking;
+use crate::machine::{Machine, Native};
+use crate::main_lane::Cause;
+use crate::runtime::Runtime;
+
+/// How many threads may be in blocking calls.
+const BLOCKING: usize = 64;
+
+/// A runtime with options; see [`Runtime::builder`].
+#[must_use = "call `build`"]
+pub struct Builder {
+    options: TreeOptions,
+    clock: Arc<dyn Clock>,
+    workers: usize,
+    name: String,
+    grace: Duration,
+    hook: Option<crate::WakeHook>,
+    blocking: usize,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Builder {
+            options: TreeOptions::default(),
+            clock: Arc::new(SystemClock),
+            workers: processors.saturating_sub(1).max(1),
+            name: "kinfolk".into(),
+            grace: GRACE,
+            hook: None,
+            blocking: BLOCKING,
+        }
+    }
+
+    /// How many worker threads. Zero is fine: the main thread then turns the
+    /// pool too. By default one less than there are processors, one at least.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// What worker threads are called; a number follows.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many threads may be in blocking calls at a time; more calls wait.
+    /// 64 by default, one at least.
+    pub fn blocking_threads(mut self, most: usize) -> Self {
+        self.blocking = most.max(1);
+        self
+    }
+
+    /// How long the drop of the runtime waits before it forces; ten seconds by
+    /// default.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The clock; the system's by default.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where events go.
+    pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.options.sink = Some(sink);
+        self
+    }
+
+    /// Gets every failure that nobody takes.
+    pub fn on_failure(mut self, hook: FailureHook) -> Self {
+        self.options.failure_hook = Some(hook);
+        self
+    }
+
+    /// Gets every job whose future is dropped before it is done.
+    pub fn on_forced(mut self, hook: ForcedHook) -> Self {
+        self.options.forced_hook = Some(hook);
+        self
+    }
+
+    /// How long a cancelled job may stay idle.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// Told that the main thread has something to do while it is not turning:
+    /// for host loops, which then call [`Runtime::pump`]. Called on any
+    /// thread; it only passes the word on.
+    pub fn on_wake(mut self, hook: impl Fn(Cause) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// The runtime. This thread is its main thread.
+    ///
+    /// # Errors
+    /// If the system starts no more threads.
+    #[track_caller]
+    pub fn build(self) -> Result<Runtime> {
+        let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
+        let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
+        let seen = Arc::downgrade(&machine);
+        machine.clock.on_change(Box::new(move || {
+            if let Some(machine) = seen.upgrade() {
+                machine.clock_changed();
+            }
+        }));
+        let tree = Tree::new(Box::new(Native(machine.clone())), self.options);
+        let mut runtime = Runtime::unmanned(tree, machine, self.grace);
+        for n in 0..self.workers {
+            runtime.start_worker(n, &self.name).map_err(|error| {
+                Error::msg(format!(
+                    "worker {n} of {} could not be started: {error}: ask for fewer workers",
+                    self.workers
+                ))
+            })?;
+        }
+        Ok(runtime)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}
