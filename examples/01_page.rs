@@ -6,7 +6,13 @@ use std::time::Duration;
 #[rustfmt::skip]
 #[kinfolk::main]
 async fn main() -> kinfolk::Result<()> {
-    let page = Scope::named("page")
+    println!("{}", page().await?);
+    Ok(())
+}
+
+#[rustfmt::skip]
+async fn page() -> kinfolk::Result<String> {
+    Scope::named("page")
         .timeout(Duration::from_secs(2))
         .run(async |s| {
             let user = s.spawn(load_user(7));            // Task<User>: dropping it would cancel it
@@ -14,9 +20,7 @@ async fn main() -> kinfolk::Result<()> {
             s.launch(warm_cache());                      // waited for, like everything else
             Ok(render(user.await?, feed.await?))
         })
-        .await?;                                          // nothing started in here is still running
-    println!("{page}");
-    Ok(())
+        .await                                            // nothing started in here is still running
 }
 
 #[rustfmt::skip]
@@ -73,4 +77,11 @@ async fn warm_cache() -> kinfolk::Result<()> {
 
 fn render(user: User, feed: Vec<String>) -> String {
     format!("{}: {}", user.name, feed.join(", "))
+}
+
+/// Stopped at each of its points in turn, it leaves nothing behind.
+#[test]
+fn a_page_can_be_stopped_anywhere() {
+    let went = kinfolk::testkit::cancel_everywhere(page);
+    assert_eq!(went.forced, 0, "every wait hears it");
 }

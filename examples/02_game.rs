@@ -21,6 +21,15 @@ struct World {
     shots: u32,
 }
 
+impl World {
+    fn new() -> World {
+        World {
+            enemies: vec![0.0; 8],
+            ..World::default()
+        }
+    }
+}
+
 /// An enemy: thinks on the pool, moves on the main thread, once in each frame.
 async fn enemy(id: usize) -> Result<()> {
     loop {
@@ -42,19 +51,9 @@ async fn shoot() -> Result<()> {
     with_world(|world: &mut World| world.shots += 1)
 }
 
-fn main() -> Result<()> {
-    let clock = HostClock::new();
-    let rt = Runtime::builder()
-        .workers(1)
-        .clock(clock.shared())
-        .build()?;
-    let mut world = World {
-        enemies: vec![0.0; 8],
-        ..World::default()
-    };
-
-    // One family: the level. Cancelling it ends everything in it.
-    let level = rt.scope().task("level").on(Main).spawn(scope(async |s| {
+/// One family: the level. Cancelling it ends everything in it.
+async fn level() -> Result<()> {
+    scope(async |s| {
         for id in 0..8 {
             s.on(Main).named(format!("enemy {id}")).launch(enemy(id));
         }
@@ -64,7 +63,19 @@ fn main() -> Result<()> {
         turret.interval(Duration::from_millis(100), shoot)?.keep();
         park().await?; // until the level is over
         Ok(())
-    }));
+    })
+    .await
+}
+
+fn main() -> Result<()> {
+    let clock = HostClock::new();
+    let rt = Runtime::builder()
+        .workers(1)
+        .clock(clock.shared())
+        .build()?;
+    let mut world = World::new();
+
+    let level = rt.scope().task("level").on(Main).spawn(level());
 
     let mut histogram = [0_usize; 6];
     let mut next = Instant::now();
@@ -120,4 +131,29 @@ fn main() -> Result<()> {
     let report = rt.shutdown(Duration::from_secs(1))?;
     println!("{report}");
     Ok(())
+}
+
+/// The level is over in its first frame, in its second and so on, each time on
+/// another schedule: nothing of it is left in the frame after.
+#[test]
+fn a_level_can_end_in_any_frame() {
+    use kinfolk::testkit::Sim;
+
+    for last in 0..40 {
+        let (mut sim, mut world) = (Sim::seeded(last), World::new());
+        let level = sim.root().task("level").on(Main).spawn(level());
+        for frame in 0..last as u32 {
+            sim.run_expired_with(&mut world, sim.start() + frame * FRAME);
+            assert!(!level.is_ended());
+            let shots = 1 + (frame * FRAME).as_millis() / 100;
+            assert_eq!(u128::from(world.shots), shots);
+        }
+        level.cancel("the level is over");
+        while !level.is_ended() {
+            sim.pump_with(&mut world, Budget::Time(FRAME));
+        }
+        drop(level);
+        sim.assert_nothing_left();
+        sim.finish();
+    }
 }

@@ -29,18 +29,8 @@ fn wait(events: &mut UnixStream, until: Option<Instant>) -> std::io::Result<Opti
     }
 }
 
-fn main() -> Result<()> {
-    let (mut events, wakes) = UnixStream::pair()?;
-    let rt = Runtime::builder()
-        .workers(0)
-        .on_wake(move |cause| {
-            let byte = if cause == Cause::Timer { b't' } else { b'w' };
-            // A full pipe is no loss: the loop is about to read it.
-            let _ = (&wakes).write(&[byte]);
-        })
-        .build()?;
-
-    let work = rt.scope().task("work").on(Main).spawn(scope(async |s| {
+async fn work() -> Result<usize> {
+    scope(async |s| {
         s.task("timer").launch(async {
             for n in 1..=3 {
                 sleep(Duration::from_millis(30)).await?;
@@ -52,7 +42,22 @@ fn main() -> Result<()> {
         let read = blocking(|_| std::fs::read_to_string("/proc/self/comm")).await??;
         println!("this is {}", read.trim());
         Ok(read.len())
-    }));
+    })
+    .await
+}
+
+fn main() -> Result<()> {
+    let (mut events, wakes) = UnixStream::pair()?;
+    let rt = Runtime::builder()
+        .workers(0)
+        .on_wake(move |cause| {
+            let byte = if cause == Cause::Timer { b't' } else { b'w' };
+            // A full pipe is no loss: the loop is about to read it.
+            let _ = (&wakes).write(&[byte]);
+        })
+        .build()?;
+
+    let work = rt.scope().task("work").on(Main).spawn(work());
 
     let mut turns = 0;
     let mut more = false;
@@ -82,4 +87,9 @@ fn main() -> Result<()> {
         rt.wait_for(work)??
     );
     Ok(())
+}
+
+#[test]
+fn the_work_can_be_stopped_anywhere() {
+    kinfolk::testkit::cancel_everywhere(work);
 }

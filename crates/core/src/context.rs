@@ -157,12 +157,12 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
 
 /// As [`enter`], for the beginning of a turn.
 #[inline]
-pub(crate) fn begin_turn(job: &Header, waker: &Waker, millis: u32) -> Entered {
+pub(crate) fn begin_turn(job: &Header, waker: &Waker, millis: u32, budget: u32) -> Entered {
     with(|cx| Entered {
         job: cx.job.replace(job),
         data: cx.data.replace(waker.data()),
         vtable: cx.vtable.replace(waker.vtable()),
-        turn: Some((cx.budget.replace(BUDGET), cx.millis.replace(millis))),
+        turn: Some((cx.budget.replace(budget), cx.millis.replace(millis))),
     })
 }
 

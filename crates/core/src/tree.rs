@@ -40,6 +40,19 @@ pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 /// Gets every job whose future is dropped before it is done.
 pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
+/// Asked at every poll of a point that would go on; see
+/// [`TreeOptions::point_hook`].
+pub type PointHook = Box<dyn Fn(JobId) -> PointHeld + Send + Sync>;
+
+/// Whether a point is held back for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointHeld {
+    /// It goes on.
+    No,
+    /// It yields, and asks again.
+    Yes,
+}
+
 pub(crate) struct Shared {
     index: u16,
     serial: u64,
@@ -54,6 +67,9 @@ pub(crate) struct Shared {
     failure_hook: Option<FailureHook>,
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
+    /// How many points a turn may pass; none if each is to be asked for.
+    pub(crate) budget: u32,
+    point_hook: Option<PointHook>,
     pub(crate) sweeper: Sweeper,
     /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
@@ -137,6 +153,11 @@ impl Shared {
     pub(crate) fn millis_of_turn(&self) -> u32 {
         let now = self.host.coarse_now();
         context::millis_of(now, self.serial, || self.millis_at(now))
+    }
+
+    /// What the hook says of a point that `job` polls; none without a hook.
+    pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
+        self.point_hook.as_ref().map(|hook| hook(job))
     }
 
     /// The instant of a count of milliseconds.
@@ -246,6 +267,10 @@ pub struct TreeOptions {
     pub patience: Patience,
     /// How many children one job may have at a time.
     pub most_children: u32,
+    /// Asked at every poll of a point that would go on, with the job that
+    /// polls it, on its thread: for tools that test programs. It takes the
+    /// place of the turn's budget.
+    pub point_hook: Option<PointHook>,
 }
 
 impl Default for TreeOptions {
@@ -270,6 +295,7 @@ impl Default for TreeOptions {
             patience: Patience::default(),
             // The limit of the source design; see the contract's appendix.
             most_children: (1 << 29) - 1,
+            point_hook: None,
         }
     }
 }
@@ -302,6 +328,8 @@ impl Tree {
             failure_hook: options.failure_hook,
             patience: options.patience,
             most_children: options.most_children,
+            budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
+            point_hook: options.point_hook,
             sweeper: Sweeper::new(options.patience),
             forced: Mutex::new(Vec::new()),
             forced_hook: options.forced_hook,

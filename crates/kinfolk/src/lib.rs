@@ -33,7 +33,8 @@
 //! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
 //! - [`IntoOutcome`]: what a body may return.
 //! - [`Sink`], [`Counters`], [`Gauges`]: seeing.
-//! - [`testkit`]: virtual time, seeded schedules, the conformance suite.
+//! - [`testkit`]: virtual time, seeded schedules, a cancel at every point, the
+//!   conformance suite.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
 //! tokio runtime; `stream`, the [`Ticker`] as a `Stream`; `anyhow`, whose errors are
@@ -75,3 +76,8 @@ pub mod __main {
 #[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
+
+/// And so is the code in the guide to testing.
+#[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../docs/testing.md")]
+mod testing {}

@@ -5,6 +5,7 @@
 mod clock;
 pub mod conformance;
 mod counted;
+mod everywhere;
 mod gate;
 mod guard;
 mod lab;
@@ -16,6 +17,7 @@ mod sim;
 
 pub use clock::VirtualClock;
 pub use counted::{Counted, DropTally, Tally};
+pub use everywhere::{Everywhere, cancel_everywhere, cancel_everywhere_then};
 pub use gate::{Gate, GateWait};
 pub use guard::{Watched, guarded};
 pub use lab::{IdleWaiters, Lab, Settle};

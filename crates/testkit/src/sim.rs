@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, Outcome, Patience, Pumped,
-    ReasonKind, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
+    Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, JobId, Outcome, Patience,
+    PointHeld, Pumped, ReasonKind, Scope, ShutdownReport, Sink, Task, Tree, TreeOptions,
+    TreeSnapshot,
 };
 
 use crate::clock::VirtualClock;
@@ -124,6 +125,16 @@ impl SimBuilder {
     /// How long a cancelled job may stay idle.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
+        self
+    }
+
+    /// Asked at every poll of a point that would go on, with the job that
+    /// polls it: whether it is held back.
+    pub(crate) fn on_point(
+        mut self,
+        hook: impl Fn(JobId) -> PointHeld + Send + Sync + 'static,
+    ) -> Self {
+        self.options.point_hook = Some(Box::new(hook));
         self
     }
 
@@ -463,20 +474,40 @@ impl Sim {
         }
     }
 
-    /// Runs until `done`, jumping the clock when everything is idle.
-    fn drive(&mut self, done: impl Fn() -> bool) -> Result<(), Stuck> {
-        while !done() {
-            if self.turns >= MOST_TURNS {
-                return Err(Stuck::Endless);
-            }
+    /// How many turns were taken.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// Runs until `done`, jumping the clock when everything is idle. `done` is
+    /// asked between two turns.
+    ///
+    /// # Panics
+    /// If nothing can go on any more, or it goes on for ever: the message has
+    /// `what`, the seed and the tree.
+    #[track_caller]
+    pub(crate) fn drive_until(&mut self, what: &str, mut done: impl FnMut(&mut Sim) -> bool) {
+        while !done(self) {
+            self.assert_not_endless(what);
             if !self.step() && !self.world.clock.idle_waiters().everything_is_blocked() {
-                let Some(next) = self.next_timer_nanos() else {
-                    return Err(Stuck::Deadlock);
-                };
-                self.fire_at(next);
+                match self.next_timer_nanos() {
+                    Some(next) => self.fire_at(next),
+                    None => panic!("{}", self.report(Stuck::Deadlock, what)),
+                }
             }
         }
-        Ok(())
+    }
+
+    /// The outcome of a task that has ended.
+    pub(crate) fn outcome_of<T>(&self, task: Task<T>) -> Outcome<T> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match Pin::new(&mut task.outcome()).poll(&mut cx) {
+            Poll::Ready(Ok(outcome)) => outcome,
+            other => unreachable!(
+                "an ended task did not give its outcome: {}",
+                other.is_ready()
+            ),
+        }
     }
 
     /// Runs `body` as a task below the root until it has ended, jumping the
@@ -489,19 +520,10 @@ impl Sim {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        let mut task = self.root().task("main").spawn(body).outcome();
+        let task = self.root().task("main").spawn(body);
         let job = task.job();
-        if let Err(stuck) = self.drive(|| job.is_ended()) {
-            panic!("{}", self.report(stuck, "main has not ended"));
-        }
-        let mut cx = Context::from_waker(Waker::noop());
-        match Pin::new(&mut task).poll(&mut cx) {
-            Poll::Ready(Ok(outcome)) => outcome,
-            other => unreachable!(
-                "an ended task did not give its outcome: {}",
-                other.is_ready()
-            ),
-        }
+        self.drive_until("main has not ended", |_| job.is_ended());
+        self.outcome_of(task)
     }
 
     /// As [`outcome`](Sim::outcome), as a result. A panic in the body goes on

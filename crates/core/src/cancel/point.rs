@@ -13,6 +13,7 @@ use crate::context;
 use crate::error::Cancelled;
 use crate::job::header::{Header, Site};
 use crate::job::state;
+use crate::tree::PointHeld;
 
 /// Whether this point has yielded before failing once more. From the second
 /// Cancelled of a job on a point yields once, so that a loop that swallows it
@@ -37,16 +38,27 @@ pub(crate) fn poll_point(
             return told(h, cx, yielded);
         }
         match here.budget.get() {
-            0 => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
+            0 => spent(h, cx),
             left => {
                 here.budget.set(left - 1);
                 Poll::Ready(Ok(()))
             }
         }
     })
+}
+
+/// The budget of the turn is spent. A tree whose points are watched has none:
+/// there the hook says whether to go on.
+#[cold]
+fn spent(h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+    // SAFETY: being polled, so not ended.
+    match unsafe { h.tree() }.watched_point(h.id) {
+        Some(PointHeld::No) => Poll::Ready(Ok(())),
+        Some(PointHeld::Yes) | None => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
 }
 
 #[cold]

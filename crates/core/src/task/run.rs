@@ -512,7 +512,7 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
         st = h.state.remove(state::NOTIFIED);
     }
     let millis = tree.millis_of_turn();
-    let entered = context::begin_turn(h, own, millis);
+    let entered = context::begin_turn(h, own, millis, tree.budget);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
         let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
