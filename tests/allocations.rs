@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Error, Patience, ReasonKind, Scope, Tree, TreeOptions, checkpoint, park, scope, shield, sleep,
-    timeout,
+    Budget, Clock, Error, Main, Patience, ReasonKind, Scope, Tree, TreeOptions, checkpoint,
+    next_pump, park, scope, shield, sleep, timeout,
 };
+use kinfolk_runtime::Runtime;
 
 struct Counting;
 
@@ -221,6 +222,65 @@ fn the_walk_allocates_nothing() {
     assert!(many <= 4, "a cancel takes {many} allocations");
 }
 
+/// A clock that its test moves on.
+#[derive(Clone)]
+struct ByHand(Arc<Mutex<Instant>>);
+
+impl Clock for ByHand {
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}
+
+/// A frame in which nothing is spawned: tasks of the main lane that await the
+/// next frame, and one whose timer fires in it.
+fn a_frame_allocates_nothing() {
+    const FRAME: Duration = Duration::from_millis(16);
+    let clock = ByHand(Arc::new(Mutex::new(Instant::now())));
+    let rt = Runtime::builder()
+        .workers(0)
+        .clock(Arc::new(clock.clone()))
+        .build()
+        .expect("a runtime");
+    for _ in 0..10 {
+        rt.scope().on(Main).launch(async {
+            loop {
+                next_pump().await?;
+            }
+            #[allow(unreachable_code)]
+            Ok::<_, Error>(())
+        });
+    }
+    let slept = rt.scope().on(Main).spawn(async {
+        let mut slept = 0;
+        while slept < 60 {
+            sleep(FRAME).await?;
+            slept += 1;
+        }
+        Ok::<_, Error>(slept)
+    });
+    let frame = |budget| {
+        *clock.0.lock().unwrap() += FRAME;
+        rt.pump(budget).expect("outside every job")
+    };
+    // The tables grow to what they need.
+    frame(Budget::Turns(100));
+    frame(Budget::Turns(100));
+    for n in 0..50 {
+        let budget = match n % 2 {
+            0 => Budget::Turns(100),
+            _ => Budget::Time(FRAME),
+        };
+        let (pumped, calls) = calls(|| frame(budget));
+        assert_eq!(pumped.fired, 1, "frame {n}");
+        assert_eq!(pumped.ran, 11, "frame {n}");
+        assert_eq!(calls, 0, "frame {n} allocates");
+    }
+    assert!(!slept.is_ended());
+    drop(slept);
+    rt.shutdown(Duration::ZERO).expect("outside every job");
+}
+
 /// Nesting adds, it does not multiply.
 fn futures_are_small() {
     let nested = size_of_val(&timeout(Duration::ZERO, shield(sleep(Duration::ZERO))));
@@ -240,5 +300,6 @@ fn allocations_header_size_and_pinning() {
     a_ready_point_allocates_nothing();
     parking_and_being_told_allocates_nothing();
     the_walk_allocates_nothing();
+    a_frame_allocates_nothing();
     futures_are_small();
 }

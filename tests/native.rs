@@ -223,6 +223,101 @@ fn case_o01_a_main_job_is_polled_and_dropped_on_the_main_thread() {
     });
 }
 
+/// Where a hop from the main thread to a worker is when it is cancelled.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Leg {
+    /// Queued; the worker is busy.
+    Out,
+    /// In its turn on the worker, which it ends with a value.
+    There,
+    /// In its turn on the worker, which it ends at a point.
+    AtAPoint,
+    /// Ended; the main thread has not gone on yet.
+    Back,
+}
+
+/// Also: handle-2.
+#[test]
+fn case_o02_a_cancel_in_the_middle_of_a_hop_is_heard_back_on_main() {
+    for leg in [Leg::Out, Leg::There, Leg::AtAPoint, Leg::Back] {
+        guarded("o02", move |_| {
+            let rt = rt(1);
+            let main = here();
+            let flag = || Arc::new(AtomicBool::new(false));
+            let (busy, free, begun, go) = (flag(), flag(), flag(), flag());
+            let wait = |flag: &AtomicBool| {
+                while !flag.load(SeqCst) {
+                    thread::yield_now();
+                }
+            };
+            if leg == Leg::Out {
+                let (holds, free) = (busy.clone(), free.clone());
+                rt.scope().launch(async move {
+                    holds.store(true, SeqCst);
+                    wait(&free);
+                });
+                wait(&busy);
+            }
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let hopping = Arc::new(Mutex::new(None));
+            let task = {
+                let (log, hopping) = (log.clone(), hopping.clone());
+                let (begun, go) = (begun.clone(), go.clone());
+                rt.scope().on(Main).spawn(async move {
+                    let hop = on(Pool, async move {
+                        begun.store(true, SeqCst);
+                        assert_ne!(here(), main);
+                        wait(&go);
+                        if leg == Leg::AtAPoint {
+                            checkpoint().await?;
+                        }
+                        Ok::<_, Error>(7)
+                    });
+                    *hopping.lock().unwrap() = Some(hop.job());
+                    let came = hop.await;
+                    log.lock().unwrap().push(("came", here(), came.ok()));
+                    let told = checkpoint().await;
+                    log.lock()
+                        .unwrap()
+                        .push(("told", here(), told.as_ref().ok().map(|()| 0)));
+                    told
+                })
+            };
+            rt.pump(Budget::Turns(10)).unwrap();
+            let hop = hopping.lock().unwrap().clone().expect("the hop has begun");
+            match leg {
+                Leg::Out => {
+                    assert!(task.cancel("on its way out"));
+                    free.store(true, SeqCst);
+                }
+                Leg::There | Leg::AtAPoint => {
+                    wait(&begun);
+                    assert!(task.cancel("while it is there"));
+                    go.store(true, SeqCst);
+                }
+                Leg::Back => {
+                    go.store(true, SeqCst);
+                    while !hop.is_ended() {
+                        thread::yield_now();
+                    }
+                    assert!(task.cancel("on its way back"));
+                }
+            }
+            let outcome = rt.wait_for(task.outcome()).unwrap().unwrap();
+            assert!(outcome.is_cancelled(), "{leg:?}: {outcome:?}");
+            // A hop that gave a value gives it all the same; the point after
+            // it fails. Both on the main thread, both once.
+            let value = matches!(leg, Leg::There | Leg::Back).then_some(7);
+            assert_eq!(
+                *log.lock().unwrap(),
+                [("came", main, value), ("told", main, None)],
+                "{leg:?}"
+            );
+            assert_eq!(begun.load(SeqCst), leg != Leg::Out, "{leg:?}");
+        });
+    }
+}
+
 #[test]
 fn lane_1_a_main_job_is_not_ended_on_another_runtimes_main_thread() {
     guarded("two main threads", |_| {

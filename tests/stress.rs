@@ -25,9 +25,17 @@ fn on_two_workers<F>(name: &'static str, body: impl FnOnce() -> F + Send + 'stat
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
+    on_workers(2, name, body);
+}
+
+/// The same with as many workers as there are racers: each of them holds one.
+fn on_workers<F>(workers: usize, name: &'static str, body: impl FnOnce() -> F + Send + 'static)
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
     guarded(name, move |watched| {
         let rt = Runtime::builder()
-            .workers(2)
+            .workers(workers)
             .on_failure(Box::new(|_| {}))
             .build()
             .unwrap();
@@ -44,12 +52,24 @@ where
     });
 }
 
-/// Two tasks meet before they go on, on two workers.
-async fn meet(here: &AtomicUsize, of: usize) {
+/// The racers meet before they go on. Each holds its worker until all have
+/// come, so no worker plays two of them, and all go on at once.
+fn meet(here: &AtomicUsize, of: usize) {
     here.fetch_add(1, SeqCst);
-    while here.load(SeqCst) < of {
-        let _ = yield_now().await;
-        std::hint::spin_loop();
+    hold(|| here.load(SeqCst) >= of);
+}
+
+/// Holds the worker until `come`. A neighbour takes over what lies behind this
+/// turn.
+fn hold(come: impl Fn() -> bool) {
+    let mut looks = 0_u32;
+    while !come() {
+        looks += 1;
+        match looks.is_multiple_of(256) {
+            // There may be fewer processors than racers.
+            true => std::thread::yield_now(),
+            false => std::hint::spin_loop(),
+        }
     }
 }
 
@@ -70,7 +90,7 @@ fn case_m01_attach_against_cancel() {
                     let other = {
                         let (here, polled) = (here.clone(), polled.clone());
                         s.spawn(async move {
-                            meet(&here, 2).await;
+                            meet(&here, 2);
                             let child = inner.spawn(async move {
                                 polled.store(true, SeqCst);
                                 Err::<(), _>(Error::msg("child"))
@@ -78,7 +98,7 @@ fn case_m01_attach_against_cancel() {
                             drop(child.into_job());
                         })
                     };
-                    meet(&here, 2).await;
+                    meet(&here, 2);
                     parent.cancel("now");
                     other.await?;
                     let job = parent.job();
@@ -123,11 +143,11 @@ fn case_m03_start_against_cancel() {
             let other = {
                 let here = here.clone();
                 spawn(async move {
-                    meet(&here, 2).await;
+                    meet(&here, 2);
                     job.cancel("now")
                 })
             };
-            meet(&here, 2).await;
+            meet(&here, 2);
             lazy.start();
             let moved = other.await?;
             match lazy.outcome().await? {
@@ -146,14 +166,14 @@ fn case_m03_start_against_cancel() {
 /// Three children fail at once: one primary, two suppressed, all different.
 #[test]
 fn case_m04_three_failures_at_once() {
-    on_two_workers("m04", || async {
+    on_workers(3, "m04", || async {
         for _ in 0..rounds() {
             let here = Arc::new(AtomicUsize::new(0));
             let failed = scope(async |s| {
                 for n in 0..3 {
                     let here = here.clone();
                     s.launch(async move {
-                        meet(&here, 3).await;
+                        meet(&here, 3);
                         Err::<(), _>(Error::msg(format!("child {n}")))
                     });
                 }
@@ -193,11 +213,11 @@ fn case_m06_waiting_for_all_against_cancel_of_one() {
             let other = {
                 let here = here.clone();
                 spawn(async move {
-                    meet(&here, 2).await;
+                    meet(&here, 2);
                     victim.cancel("one of them")
                 })
             };
-            meet(&here, 2).await;
+            meet(&here, 2);
             let mut stopped = 0;
             for task in tasks {
                 match task.await {
@@ -225,12 +245,17 @@ fn case_m07_cancelled_joiners_leave_nothing() {
         let before = Scope::current().unwrap().job();
         for _ in 0..rounds() {
             let job = job.clone();
-            let joiner = spawn(async move {
-                let heavy = vec![1_u8; 100_000];
-                let _ = job.join().await?;
-                Ok::<_, Error>(heavy.len())
-            });
-            yield_now().await?;
+            let here = Arc::new(AtomicUsize::new(0));
+            let joiner = {
+                let here = here.clone();
+                spawn(async move {
+                    let heavy = vec![1_u8; 100_000];
+                    meet(&here, 2);
+                    let _ = job.join().await?;
+                    Ok::<_, Error>(heavy.len())
+                })
+            };
+            meet(&here, 2);
             joiner.cancel("enough");
             assert!(joiner.outcome().await?.is_cancelled());
         }
@@ -293,18 +318,21 @@ fn case_m12_timer_against_cancel() {
     on_two_workers("m12", || async {
         for round in 0..rounds() {
             let resumed = Arc::new(AtomicUsize::new(0));
+            let here = Arc::new(AtomicUsize::new(0));
             let sleeper = {
-                let resumed = resumed.clone();
+                let (here, resumed) = (here.clone(), resumed.clone());
                 spawn(async move {
+                    meet(&here, 2);
                     let slept = sleep(Duration::from_micros(20)).await;
                     resumed.fetch_add(1, SeqCst);
                     slept
                 })
             };
-            for _ in 0..round % 50 {
-                std::hint::spin_loop();
-            }
-            yield_now().await?;
+            meet(&here, 2);
+            // We hold our worker: the other one sets the timer, keeps it and
+            // fires it, some time about now.
+            let at = Instant::now() + Duration::from_micros(round as u64 % 200);
+            hold(|| Instant::now() >= at);
             let moved = sleeper.cancel("about now");
             let outcome = sleeper.outcome().await?;
             match outcome {

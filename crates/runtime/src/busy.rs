@@ -3,8 +3,8 @@
 //! nothing and costs one look at a flag.
 
 use std::cell::Cell;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::sync::{AtomicUsize, Mutex, Ordering, local, lock};
 
 pub(crate) struct Busy {
     counts: bool,
@@ -40,30 +40,110 @@ impl Busy {
 
     /// Runs `jump` while nothing is busy and it moves something.
     pub(crate) fn when_idle(&self, mut jump: impl FnMut() -> bool) {
-        if std::ptr::eq(JUMPING.get(), self) {
+        if JUMPING.with(|whose| std::ptr::eq(whose.get(), self)) {
             // Called by somebody whom the jump lets go: the loop below, further
             // down our stack, looks again.
             return;
         }
-        let _jumping = Jumping(JUMPING.replace(self));
-        let _one = self
-            .jump
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _jumping = Jumping(JUMPING.with(|whose| whose.replace(self)));
+        let _one = lock(&self.jump);
         while self.count.load(Ordering::SeqCst) == 0 && jump() {}
     }
 }
 
-std::thread_local! {
-    /// Whose clock this thread lets jump.
-    static JUMPING: Cell<*const Busy> = const { Cell::new(std::ptr::null()) };
-}
+// Whose clock this thread lets jump.
+local!(static JUMPING: Cell<*const Busy> = Cell::new(std::ptr::null()));
 
 /// Puts back whose it was before.
 struct Jumping(*const Busy);
 
 impl Drop for Jumping {
     fn drop(&mut self) {
-        JUMPING.set(self.0);
+        JUMPING.with(|whose| whose.set(self.0));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// What the model knows of itself, beside the count.
+    struct World {
+        busy: Busy,
+        /// Turns that are queued or taken.
+        going: AtomicUsize,
+        /// A turn that the first jump let go, for whoever looks first.
+        queue: AtomicUsize,
+        jumping: AtomicUsize,
+        jumps: AtomicUsize,
+    }
+
+    impl World {
+        /// Counted before anybody can see it.
+        fn let_go(&self) {
+            self.busy.add(1);
+            self.going.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn rested(&self) {
+            if self.busy.done() {
+                self.busy.when_idle(|| self.jump());
+            }
+        }
+
+        fn jump(&self) -> bool {
+            assert_eq!(self.jumping.swap(1, Ordering::SeqCst), 0, "two jumps");
+            let going = self.going.load(Ordering::SeqCst);
+            assert_eq!(going, 0, "the clock jumped over a turn");
+            let first = self.jumps.fetch_add(1, Ordering::SeqCst) == 0;
+            if first {
+                self.let_go();
+                // Loom would let a later exchange overlook a plain store.
+                self.queue.swap(1, Ordering::SeqCst);
+                // A tell inside the jump, which rests at once.
+                self.busy.add(1);
+                self.rested();
+            }
+            self.jumping.store(0, Ordering::SeqCst);
+            first
+        }
+
+        /// The end of a turn; then the one that the jump let go, if it is ours.
+        fn turn(&self) {
+            self.going.fetch_sub(1, Ordering::SeqCst);
+            self.rested();
+            if self.queue.swap(0, Ordering::SeqCst) == 1 {
+                self.turn();
+            }
+        }
+    }
+
+    /// Two turns end while a jump lets a third go: the clock jumps when nothing
+    /// is on its way, one jump at a time, and always once more at the end.
+    #[test]
+    fn jump_vs_turns() {
+        loom::model(|| {
+            let world = Arc::new(World {
+                busy: Busy::new(true),
+                going: AtomicUsize::new(0),
+                queue: AtomicUsize::new(0),
+                jumping: AtomicUsize::new(0),
+                jumps: AtomicUsize::new(0),
+            });
+            world.let_go();
+            // Our turn hands one over.
+            world.let_go();
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || world.turn())
+            };
+            world.turn();
+            other.join().expect("the other turn");
+            assert_eq!(world.going.load(Ordering::SeqCst), 0);
+            let jumps = world.jumps.load(Ordering::SeqCst);
+            assert!(jumps >= 2, "nobody let the clock jump at the end");
+        });
     }
 }

@@ -308,3 +308,26 @@ impl Host for Native {
         self.0.clock.is_virtual()
     }
 }
+
+/// A machine for models, with this clock and no threads.
+#[cfg(all(test, loom))]
+pub(crate) fn with_clock(
+    workers: usize,
+    clock: Arc<dyn Clock>,
+    hook: Option<WakeHook>,
+) -> Arc<Machine> {
+    let blocking = Blocking::new(1, String::new());
+    Arc::new(Machine::new(workers, clock, hook, blocking))
+}
+
+/// The same; its time stands still.
+#[cfg(all(test, loom))]
+pub(crate) fn still(workers: usize, hook: Option<WakeHook>) -> Arc<Machine> {
+    struct Still(Instant);
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            self.0
+        }
+    }
+    with_clock(workers, Arc::new(Still(Instant::now())), hook)
+}

@@ -2,16 +2,16 @@
 //! no workers it turns the pool too.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
-use std::thread::Thread;
 use std::time::Duration;
 
 use kinfolk_core::host::{Lane, Ready, Turn, contained};
 
 use crate::machine::Machine;
 use crate::scheduler::injector::Injector;
+use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
@@ -201,7 +201,7 @@ impl MainThread {
         MainThread {
             inbox: Injector::default(),
             load: Arc::default(),
-            thread: std::thread::current(),
+            thread: sync::current(),
             state: AtomicU32::new(OUTSIDE),
             hook,
         }
@@ -209,6 +209,9 @@ impl MainThread {
 
     /// There is something for it to do.
     pub(crate) fn tell(&self, machine: &Machine, cause: Cause) {
+        // Our push, then our look at the state. Pairs with `begin` and `leave`:
+        // its state, then its look at the queues.
+        fence(Ordering::SeqCst);
         if self.state.load(Ordering::SeqCst) == OUTSIDE {
             // It looks at its queues when it begins to turn.
             if let Some(hook) = &self.hook {
@@ -240,11 +243,15 @@ impl MainThread {
     pub(crate) fn begin(&self, machine: &Machine) {
         machine.busy.add(1);
         self.state.store(TURNING, Ordering::SeqCst);
+        // Pairs with `tell`.
+        fence(Ordering::SeqCst);
     }
 
     /// The main thread goes back to its host loop.
     pub(crate) fn leave(&self, machine: &Machine) {
         self.state.store(OUTSIDE, Ordering::SeqCst);
+        // Pairs with `tell`.
+        fence(Ordering::SeqCst);
         machine.rested();
     }
 
@@ -268,14 +275,18 @@ impl MainThread {
         while self.state.load(Ordering::SeqCst) == PARKED && empty() {
             let until = machine.main_keeps();
             match until.and_then(|until| machine.clock.real_time_until(until)) {
-                None => std::thread::park(),
+                None => sync::park(),
                 Some(Duration::ZERO) => break,
-                Some(wait) => std::thread::park_timeout(wait),
+                Some(wait) => sync::park_timeout(wait),
             }
         }
         machine.timers.unkeep(crate::machine::MAIN);
-        if self.state.swap(TURNING, Ordering::SeqCst) == PARKED {
-            machine.busy.add(1);
+        // Counted before it shows that we turn: from then on whoever tells us
+        // does not count us any more.
+        machine.busy.add(1);
+        if self.state.swap(TURNING, Ordering::SeqCst) == TOLD {
+            // Whoever told us counted us too.
+            machine.rested();
         }
     }
 }
@@ -314,5 +325,156 @@ impl Wake for MainWaker {
         if let Some(machine) = self.machine.upgrade() {
             machine.main.tell(&machine, Cause::Task);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::machine::still;
+    use crate::sync::AtomicUsize;
+    use kinfolk_core::Clock;
+    use loom::thread;
+    use std::time::Instant;
+
+    /// The main thread turns until it is woken, as in `Runtime::drive`.
+    fn drive(machine: &Machine, woken: &MainWaker) {
+        while !woken.take() {
+            machine.main.park(machine, || !woken.is_woken());
+        }
+    }
+
+    /// Nothing to do yet, unlike what [`MainWaker::new`] gives.
+    fn waker(machine: &Arc<Machine>) -> Arc<MainWaker> {
+        let waker = MainWaker::new(machine);
+        assert!(waker.take());
+        waker
+    }
+
+    /// The main thread goes to sleep while somebody wakes it: it wakes, or
+    /// loom finds that it sleeps for ever.
+    #[test]
+    fn park_vs_tell() {
+        loom::model(|| {
+            let machine = still(0, None);
+            let woken = waker(&machine);
+            machine.main.begin(&machine);
+            let teller = {
+                let woken = woken.clone();
+                thread::spawn(move || woken.wake_by_ref())
+            };
+            drive(&machine, &woken);
+            teller.join().expect("the teller");
+            machine.main.leave(&machine);
+        });
+    }
+
+    /// The main thread comes from its host loop and goes to sleep, while
+    /// somebody wakes it.
+    #[test]
+    fn begin_vs_tell() {
+        loom::model(|| {
+            let machine = still(0, None);
+            let woken = waker(&machine);
+            let teller = {
+                let woken = woken.clone();
+                thread::spawn(move || woken.wake_by_ref())
+            };
+            machine.main.begin(&machine);
+            drive(&machine, &woken);
+            teller.join().expect("the teller");
+        });
+    }
+
+    /// A pump ends while somebody pushes: the pump's last look finds it, or
+    /// the host is asked to pump again.
+    #[test]
+    fn leave_vs_tell() {
+        loom::model(|| {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let hook: WakeHook = {
+                let asked = asked.clone();
+                Box::new(move |_| asked.store(1, Ordering::Relaxed))
+            };
+            let machine = still(0, Some(hook));
+            let woken = waker(&machine);
+            machine.main.begin(&machine);
+            let teller = {
+                let woken = woken.clone();
+                thread::spawn(move || woken.wake_by_ref())
+            };
+            machine.main.leave(&machine);
+            let more = woken.is_woken();
+            teller.join().expect("the teller");
+            assert!(
+                more || asked.load(Ordering::Relaxed) != 0,
+                "the host sleeps and nobody asks it to pump"
+            );
+        });
+    }
+
+    /// A virtual clock that knows who is at work.
+    struct Watching {
+        now: Instant,
+        in_flight: AtomicUsize,
+        woken: AtomicUsize,
+        jumps: AtomicUsize,
+    }
+
+    struct Shared(Arc<Watching>);
+
+    impl Clock for Shared {
+        fn now(&self) -> Instant {
+            self.0.now
+        }
+
+        fn is_virtual(&self) -> bool {
+            true
+        }
+
+        fn idle(&self, _next: Option<Instant>) -> bool {
+            let busy = self.0.in_flight.load(Ordering::SeqCst);
+            assert_eq!(busy, 0, "the clock jumped while somebody told");
+            let woken = self.0.woken.load(Ordering::SeqCst);
+            assert_eq!(woken, 0, "the clock jumped over who was told");
+            self.0.jumps.fetch_add(1, Ordering::SeqCst);
+            false
+        }
+    }
+
+    /// With virtual time: a blocking call tells the main thread, which goes to
+    /// sleep, and returns. The clock does not jump before that is dealt with.
+    #[test]
+    fn tell_vs_jump() {
+        loom::model(|| {
+            let seen = Arc::new(Watching {
+                now: Instant::now(),
+                in_flight: AtomicUsize::new(1),
+                woken: AtomicUsize::new(0),
+                jumps: AtomicUsize::new(0),
+            });
+            let machine = crate::machine::with_clock(0, Arc::new(Shared(seen.clone())), None);
+            machine.main.begin(&machine);
+            machine.busy.add(1);
+            let teller = {
+                let (machine, seen) = (machine.clone(), seen.clone());
+                thread::spawn(move || {
+                    seen.woken.store(1, Ordering::SeqCst);
+                    machine.main.tell(&machine, Cause::Task);
+                    seen.in_flight.store(0, Ordering::SeqCst);
+                    machine.rested();
+                })
+            };
+            while seen.woken.load(Ordering::SeqCst) == 0 {
+                machine
+                    .main
+                    .park(&machine, || seen.woken.load(Ordering::SeqCst) == 0);
+            }
+            seen.woken.store(0, Ordering::SeqCst);
+            machine.main.leave(&machine);
+            teller.join().expect("the teller");
+            let jumps = seen.jumps.load(Ordering::SeqCst);
+            assert_ne!(jumps, 0, "nothing is busy and the clock stands");
+        });
     }
 }

@@ -1,24 +1,69 @@
-//! The one switch between the real machine and the model checker, for what the
-//! scheduler's protocols are made of. No other file here knows that loom
-//! exists, but for the models themselves.
+//! The one switch between the real machine, the model checker and
+//! ThreadSanitizer, for what the scheduler's protocols are made of. No other
+//! file here knows that they exist, but for the models themselves.
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+    pub(crate) use std::thread::{Thread, current, park, park_timeout};
+
+    #[cfg(not(kinfolk_tsan))]
+    pub(crate) use std::sync::atomic::fence;
+
+    /// ThreadSanitizer does not see fences. Two steps on one word order what is
+    /// around them as well, and it sees those.
+    #[cfg(kinfolk_tsan)]
+    pub(crate) fn fence(order: Ordering) {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        WORD.fetch_add(1, order);
+    }
+
+    /// How many turns a ring holds.
+    pub(crate) const RING: usize = 256;
+
+    /// How often a worker looks round before it sleeps.
+    pub(crate) const SPINS: u32 = 200;
+}
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence},
-};
-#[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence},
-};
+mod model {
+    pub(crate) use loom::sync::atomic::{
+        AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+    pub(crate) use loom::thread::{Thread, current, park};
 
-/// How many turns a ring holds: few under the model checker.
-#[cfg(not(loom))]
-pub(crate) const RING: usize = 256;
-/// As above.
+    /// Time stands still in a model: whoever sleeps is woken by somebody, or
+    /// loom says that nobody does.
+    pub(crate) fn park_timeout(_wait: std::time::Duration) {
+        park();
+    }
+
+    // Few, so that a model is small.
+    pub(crate) const RING: usize = 4;
+    pub(crate) const SPINS: u32 = 1;
+}
+
 #[cfg(loom)]
-pub(crate) const RING: usize = 4;
+pub(crate) use model::*;
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+/// A thread-local that needs no destructor: `local!(static NAME: Type = value)`.
+#[cfg(not(loom))]
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        std::thread_local! { static $name: $type = const { $value } }
+    };
+}
+#[cfg(loom)]
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        loom::thread_local! { static $name: $type = $value }
+    };
+}
+pub(crate) use local;
 
 /// A lock that does not mind a panic: nothing of the user's runs under it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,11 +5,12 @@
 //! nothing, once. Threads that are awake look now and then, and before they
 //! sleep.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::host::{TimerKey, TimerQueue, contained};
+
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Who is to be told that a timer was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ pub(crate) struct Timers(Mutex<Kept>);
 
 impl Timers {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn set(&self, at: Instant, waker: Waker) -> (TimerKey, Tell) {
@@ -138,5 +139,199 @@ mod tests {
         timers.unkeep(0);
         assert_eq!(timers.keeper(), Some(1));
         assert_eq!(timers.fire(soon), 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::machine::{MAIN, Machine, Native, still};
+    use crate::scheduler::worker::Worker;
+    use crate::sync::{AtomicUsize, Ordering::SeqCst};
+    use kinfolk_core::host::Host;
+    use loom::thread;
+    use std::sync::Arc;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    /// How often a timer has fired.
+    #[derive(Default)]
+    struct Fired(AtomicUsize);
+
+    impl Wake for Fired {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    impl Fired {
+        fn times(&self) -> usize {
+            self.0.load(SeqCst)
+        }
+    }
+
+    fn hour() -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    /// Somebody elsewhere sets a timer that is due.
+    fn sets(machine: &Arc<Machine>, fired: &Arc<Fired>) -> thread::JoinHandle<()> {
+        let (machine, fired) = (machine.clone(), fired.clone());
+        thread::spawn(move || {
+            let now = machine.clock.now();
+            Native(machine).set_timer(now, fired.into());
+        })
+    }
+
+    /// One worker goes to sleep, as it does in life, while somebody sets a
+    /// timer: it fires, or loom finds that the worker sleeps for ever.
+    fn worker_vs_set(kept: bool) {
+        loom::model(move || {
+            let machine = still(1, None);
+            if kept {
+                let late = machine.clock.now() + hour();
+                let _ = machine.timers.set(late, Waker::noop().clone());
+            }
+            let fired = Arc::new(Fired::default());
+            let worker = Worker::new(machine.clone(), 0);
+            worker.settle_in();
+            let setter = sets(&machine, &fired);
+            while fired.times() == 0 {
+                worker.sleep();
+            }
+            setter.join().expect("the setter");
+            assert_eq!(fired.times(), 1);
+            assert_eq!(
+                machine.timers.keeper(),
+                None,
+                "whoever is awake keeps nothing"
+            );
+        });
+    }
+
+    /// It would sleep for good.
+    #[test]
+    fn set_vs_sleep() {
+        worker_vs_set(false);
+    }
+
+    /// It keeps the timers, and would sleep for an hour.
+    #[test]
+    fn set_vs_keeper() {
+        worker_vs_set(true);
+    }
+
+    /// The same for the main thread without workers, as in `Runtime::drive`.
+    #[test]
+    fn set_vs_main_keeper() {
+        loom::model(|| {
+            let machine = still(0, None);
+            let late = machine.clock.now() + hour();
+            let _ = machine.timers.set(late, Waker::noop().clone());
+            let fired = Arc::new(Fired::default());
+            machine.main.begin(&machine);
+            let setter = sets(&machine, &fired);
+            while fired.times() == 0 {
+                if machine.fire_due() == 0 {
+                    machine.main.park(&machine, || true);
+                }
+            }
+            setter.join().expect("the setter");
+            machine.main.leave(&machine);
+            assert_ne!(machine.timers.keeper(), Some(MAIN));
+        });
+    }
+
+    /// Two go to sleep while somebody sets a timer: one of them wakes early
+    /// enough, or somebody is told.
+    #[test]
+    fn set_vs_two_keepers() {
+        loom::model(|| {
+            let timers = Arc::new(Timers::default());
+            let soon = Instant::now();
+            let _ = timers.set(soon + hour(), Waker::noop().clone());
+            let sleepers: Vec<_> = (0..2)
+                .map(|n| {
+                    let timers = timers.clone();
+                    thread::spawn(move || timers.keep(n))
+                })
+                .collect();
+            let (_, tell) = timers.set(soon, Waker::noop().clone());
+            let until: Vec<_> = sleepers
+                .into_iter()
+                .map(|sleeper| sleeper.join().expect("a sleeper"))
+                .collect();
+            match tell {
+                Tell::Keeper(n) => assert!(until[n].is_some_and(|at| at > soon)),
+                Tell::Nobody => assert!(until.contains(&Some(soon))),
+                // Nobody was entered: one who lay down before is woken, and the
+                // first to lie down since keeps it.
+                Tell::Anybody => {}
+            }
+            // Whoever is told looks again; then one wakes in time.
+            let told = match tell {
+                Tell::Keeper(n) => timers.keep(n),
+                _ => None,
+            };
+            assert!(
+                until.contains(&Some(soon)) || told == Some(soon),
+                "{tell:?}, asleep until {until:?}, told until {told:?}"
+            );
+        });
+    }
+
+    /// The keeper goes to sleep while the timer it sleeps for is given up
+    /// elsewhere and a later one is set: somebody wakes for that one in time,
+    /// and the keeper wakes for nothing at most once.
+    #[test]
+    fn clear_vs_keeper() {
+        loom::model(|| {
+            let timers = Arc::new(Timers::default());
+            let first = Instant::now();
+            let second = first + hour();
+            let (key, _) = timers.set(first, Waker::noop().clone());
+            let keeper = {
+                let timers = timers.clone();
+                thread::spawn(move || timers.keep(0))
+            };
+            assert!(timers.clear(key).is_some(), "it has not fired");
+            let (_, tell) = timers.set(second, Waker::noop().clone());
+            let until = keeper.join().expect("the keeper");
+            match tell {
+                // It sleeps, and wakes at the first or at the second.
+                Tell::Nobody => assert!(until.is_some_and(|at| at <= second)),
+                Tell::Keeper(n) => assert_eq!((n, until), (0, None), "it wakes in time"),
+                // It had not looked yet, or had seen none.
+                Tell::Anybody => assert!(until.is_none_or(|at| at == second)),
+            }
+            // It wakes for nothing, looks, and sleeps until the second.
+            timers.unkeep(0);
+            assert_eq!(timers.fire(first), 0);
+            assert_eq!(timers.keep(0), Some(second));
+        });
+    }
+
+    /// A timer fires while it is given up elsewhere: one of the two has it.
+    #[test]
+    fn fire_vs_clear() {
+        loom::model(|| {
+            let timers = Arc::new(Timers::default());
+            let fired = Arc::new(Fired::default());
+            let now = Instant::now();
+            let (key, _) = timers.set(now, fired.clone().into());
+            // Another one, to be found in its place later.
+            let (_, _) = timers.set(now + hour(), Waker::noop().clone());
+            let clearer = {
+                let timers = timers.clone();
+                thread::spawn(move || timers.clear(key).is_some())
+            };
+            let fires = timers.fire(now);
+            // It may take the place of the first: the old key does not name it.
+            let (_, _) = timers.set(now + hour(), Waker::noop().clone());
+            let cleared = clearer.join().expect("the clearer");
+            assert_eq!(fires, fired.times());
+            assert_eq!(fires + usize::from(cleared), 1, "one of the two");
+            assert_eq!(timers.load().1, 2, "nobody else's was given up");
+        });
     }
 }

@@ -30,6 +30,11 @@ impl Alarm {
         Alarm { key, data, vtable }
     }
 
+    /// When it is due.
+    pub(crate) fn at(&self) -> Instant {
+        self.key.at
+    }
+
     /// True if it will wake this waker at that time.
     pub(crate) fn serves(&self, at: Instant, waker: &Waker) -> bool {
         self.key.at == at && identity(waker) == (self.data, self.vtable)

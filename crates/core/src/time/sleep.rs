@@ -66,35 +66,66 @@ pub fn sleep_until(at: Instant) -> Sleep {
 /// The future of [`sleep`] and [`sleep_until`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
-    until: Moment,
-    armed: Option<Box<Armed>>,
+    due: Due,
     wait: Wait,
     site: Site,
     yielded: Yielded,
 }
 
-struct Armed {
-    tree: Tree,
-    alarm: Option<Alarm>,
+enum Due {
+    /// No timer is set.
+    Unset(Moment),
+    /// One is. It lies in place, so that sleeping allocates nothing.
+    Set(Timer),
 }
 
-impl Armed {
-    fn clear(&mut self) {
-        if let Some(alarm) = self.alarm.take() {
-            alarm.clear(self.tree.shared());
+impl Due {
+    fn moment(&self) -> Moment {
+        match self {
+            Due::Unset(until) => *until,
+            Due::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
         }
     }
 
-    fn set(&mut self, at: Instant, waker: &Waker) {
+    /// Gives the timer up, if one is set.
+    fn unset(&mut self) {
+        *self = Due::Unset(self.moment());
+    }
+}
+
+struct Timer {
+    tree: Tree,
+    /// There until the drop.
+    alarm: Option<Alarm>,
+}
+
+impl Timer {
+    fn set(tree: Tree, at: Instant, waker: &Waker) -> Timer {
+        let alarm = Some(Alarm::set(tree.shared(), at, waker));
+        Timer { tree, alarm }
+    }
+
+    fn at(&self) -> Option<Instant> {
+        self.alarm.as_ref().map(Alarm::at)
+    }
+
+    /// Makes sure that it will wake this waker.
+    fn serve(&mut self, at: Instant, waker: &Waker) {
         if self.alarm.as_ref().is_some_and(|a| a.serves(at, waker)) {
             return;
         }
         self.clear();
         self.alarm = Some(Alarm::set(self.tree.shared(), at, waker));
     }
+
+    fn clear(&mut self) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.clear(self.tree.shared());
+        }
+    }
 }
 
-impl Drop for Armed {
+impl Drop for Timer {
     fn drop(&mut self) {
         self.clear();
     }
@@ -103,8 +134,7 @@ impl Drop for Armed {
 impl Sleep {
     pub(crate) fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
         Sleep {
-            until,
-            armed: None,
+            due: Due::Unset(until),
             wait: Wait::new(),
             site: Site::of(site),
             yielded: Yielded::default(),
@@ -121,31 +151,25 @@ impl Future for Sleep {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();
-                this.armed = None;
+                this.due.unset();
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}
         }
-        let now = match &this.armed {
-            Some(armed) => armed.tree.host().now(),
-            None => now_here(this.site),
+        let now = match &this.due {
+            Due::Set(timer) => timer.tree.host().now(),
+            Due::Unset(_) => now_here(this.site),
         };
-        let at = this.until.fix(now);
+        let at = this.due.moment().fix(now);
         if at.is_some_and(|at| at <= now) {
             this.wait.over();
-            this.armed = None;
+            this.due.unset();
             return Poll::Ready(Ok(()));
         }
-        match at {
-            None => this.until = Moment::Never,
-            Some(at) => {
-                this.until = Moment::At(at);
-                let armed = this.armed.get_or_insert_with(|| {
-                    let tree = tree_here(this.site);
-                    Box::new(Armed { tree, alarm: None })
-                });
-                armed.set(at, cx.waker());
-            }
+        match (at, &mut this.due) {
+            (None, due) => *due = Due::Unset(Moment::Never),
+            (Some(at), Due::Set(timer)) => timer.serve(at, cx.waker()),
+            (Some(at), due) => *due = Due::Set(Timer::set(tree_here(this.site), at, cx.waker())),
         }
         this.wait.pending(cx.waker(), WaitKind::Sleep, this.site);
         Poll::Pending
@@ -154,7 +178,9 @@ impl Future for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("until", &self.until).finish()
+        f.debug_struct("Sleep")
+            .field("until", &self.due.moment())
+            .finish()
     }
 }
 

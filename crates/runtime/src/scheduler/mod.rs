@@ -3,4 +3,5 @@
 pub(crate) mod idle;
 pub(crate) mod injector;
 pub(crate) mod ring;
+pub(crate) mod slot;
 pub(crate) mod worker;

@@ -1,19 +1,18 @@
 //! A worker: find, run, look after the clock, sleep.
 
 use std::cell::{Cell, RefCell};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn};
 
 use super::idle::Sleep;
 use super::ring::{Item, Ring};
+use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
 use crate::machine::Machine;
-use crate::sync::RING;
+use crate::sync::{self, RING, SPINS, Thread};
 
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
@@ -30,9 +29,6 @@ const STALE: Duration = Duration::from_micros(50);
 /// How soon the sentinel looks again.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// How often a worker looks round before it sleeps.
-const SPINS: u32 = 200;
-
 /// Woken together up to this many go into the ring; more go to everybody.
 const FEW: usize = 32;
 
@@ -41,7 +37,7 @@ pub(crate) struct Neighbour {
     ring: Ring,
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over. Others may take it if the turn lasts.
-    next: AtomicPtr<()>,
+    next: Slot,
     /// Turns begun. Written by the worker only.
     turns: AtomicU32,
     in_turn: AtomicBool,
@@ -52,7 +48,7 @@ impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
             ring: Ring::new(),
-            next: AtomicPtr::new(ptr::null_mut()),
+            next: Slot::new(),
             turns: AtomicU32::new(0),
             in_turn: AtomicBool::new(false),
             thread: std::sync::OnceLock::new(),
@@ -68,7 +64,7 @@ impl Neighbour {
     /// How many are queued here, and whether a turn is taken.
     pub(crate) fn load(&self) -> (usize, bool) {
         let (head, tail) = self.ring.span();
-        let next = usize::from(!self.next.load(Ordering::Relaxed).is_null());
+        let next = usize::from(!self.next.look().is_none());
         (
             (tail - head) as usize + next,
             self.in_turn.load(Ordering::Relaxed),
@@ -76,10 +72,7 @@ impl Neighbour {
     }
 
     fn take_next(&self) -> Option<Turn> {
-        if self.next.load(Ordering::Relaxed).is_null() {
-            return None;
-        }
-        NonNull::new(self.next.swap(ptr::null_mut(), Ordering::AcqRel)).map(turn)
+        self.next.take().map(turn)
     }
 }
 
@@ -103,7 +96,7 @@ fn turn(item: Item) -> Turn {
 struct Seen {
     at: Instant,
     tail: u64,
-    next: usize,
+    next: SeenItem,
     turns: u32,
 }
 
@@ -136,8 +129,7 @@ impl Worker {
     pub(crate) fn run(self) {
         // SAFETY: `self` and the machine live until the end of this function.
         let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
-        // Before it can sleep, so whoever wakes it finds it.
-        let _ = self.own().thread.set(std::thread::current());
+        self.settle_in();
         crate::linux::precise_timers();
         let mut slept = false;
         while !self.machine.is_stopping() {
@@ -155,6 +147,11 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Before it can sleep, so that whoever wakes it finds it.
+    pub(crate) fn settle_in(&self) {
+        let _ = self.own().thread.set(sync::current());
     }
 
     fn take(&self, turn: Turn) {
@@ -220,11 +217,7 @@ impl Worker {
 
     /// Woken or new: it goes next.
     pub(crate) fn put(&self, new: Turn) {
-        let before = self
-            .own()
-            .next
-            .swap(new.into_raw().as_ptr(), Ordering::AcqRel);
-        match NonNull::new(before) {
+        match self.own().next.put(new.into_raw()) {
             Some(before) => self.put_back(turn(before)),
             None => self.want_sentinel(),
         }
@@ -275,23 +268,23 @@ impl Worker {
             }
             let neighbour = &self.machine.workers[n];
             let (head, tail) = neighbour.ring.span();
-            let next = neighbour.next.load(Ordering::Relaxed);
+            let next = neighbour.next.look();
             let turns = neighbour.turns.load(Ordering::Relaxed);
             let fresh = Seen {
                 at: now,
                 tail,
-                next: next.addr(),
+                next,
                 turns,
             };
             let mut seen = self.seen.borrow_mut();
             let Some(before) = seen[n] else {
-                seen[n] = (head != tail || !next.is_null()).then_some(fresh);
+                seen[n] = (head != tail || !next.is_none()).then_some(fresh);
                 continue;
             };
             let waits = head < before.tail;
-            let held = !next.is_null() && next.addr() == before.next && turns == before.turns;
+            let held = !next.is_none() && next == before.next && turns == before.turns;
             if !waits && !held {
-                seen[n] = (head != tail || !next.is_null()).then_some(fresh);
+                seen[n] = (head != tail || !next.is_none()).then_some(fresh);
                 continue;
             }
             if now - before.at < STALE {
@@ -304,18 +297,8 @@ impl Worker {
                     .ring
                     .steal(before.tail, |item| self.steal_one(item, &mut found));
             }
-            if held
-                && let Ok(item) = neighbour.next.compare_exchange(
-                    next,
-                    ptr::null_mut(),
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-            {
-                // Whatever it is now: it is ours.
-                if let Some(item) = NonNull::new(item) {
-                    self.steal_one(item, &mut found);
-                }
+            if held && let Some(item) = neighbour.next.steal(next) {
+                self.steal_one(item, &mut found);
             }
             if found {
                 return true;
@@ -333,7 +316,7 @@ impl Worker {
     }
 
     /// Nothing to do: looks round for a moment, then sleeps until there is.
-    fn sleep(&self) {
+    pub(crate) fn sleep(&self) {
         for _ in 0..SPINS {
             if self.machine.injector.len() > 0 || self.machine.is_stopping() {
                 return;
@@ -361,9 +344,9 @@ impl Worker {
             };
             let due = keeps.and_then(|until| self.machine.clock.real_time_until(until));
             match (wait, due) {
-                (None, None) => std::thread::park(),
-                (Some(wait), None) | (None, Some(wait)) => std::thread::park_timeout(wait),
-                (Some(wait), Some(due)) => std::thread::park_timeout(wait.min(due)),
+                (None, None) => sync::park(),
+                (Some(wait), None) | (None, Some(wait)) => sync::park_timeout(wait),
+                (Some(wait), Some(due)) => sync::park_timeout(wait.min(due)),
             }
             if keeps.is_some() {
                 self.machine.timers.unkeep(self.n);
