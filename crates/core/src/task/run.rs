@@ -130,13 +130,23 @@ impl fmt::Debug for Turn {
 
 /// Turns in a row, linked through the tasks themselves: what was woken
 /// together, and what a host makes its queues of. Nothing here allocates.
+///
+/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
+/// first of the next 64 through `walk`, which is free, since these tasks are
+/// marked. So a queue that many threads take from can give a part away without
+/// a walk along links that are in nobody's cache.
 #[must_use = "a task that is not run never ends"]
 pub struct Ready {
+    /// Valid while it is not empty.
     head: *const Header,
-    /// Valid while there is a head.
+    /// Valid while it is not empty; null if nobody has looked for it.
     tail: *const Header,
     len: usize,
+    in_parts: bool,
 }
+
+/// How many tasks are in a part.
+const PART: usize = 64;
 
 // SAFETY: as for Turn.
 unsafe impl Send for Ready {}
@@ -148,6 +158,7 @@ impl Ready {
             head: ptr::null(),
             tail: ptr::null(),
             len: 0,
+            in_parts: false,
         }
     }
 
@@ -156,14 +167,27 @@ impl Ready {
     pub(crate) unsafe fn push(&mut self, h: &Header) {
         // SAFETY: H5, the links of all of them are ours until the push.
         unsafe {
-            h.run.set(ptr::null());
-            match self.head.is_null() {
-                true => self.head = h,
-                false => (*self.tail).run.set(h),
+            match self.len {
+                0 => self.head = h,
+                _ => (*self.last_task()).run.set(h),
             }
         }
         self.tail = h;
         self.len += 1;
+        self.in_parts = false;
+    }
+
+    /// The last of a row that is not empty.
+    fn last_task(&self) -> *const Header {
+        if !self.tail.is_null() {
+            return self.tail;
+        }
+        let mut last = self.head;
+        for _ in 1..self.len {
+            // SAFETY: H5, ours until the push.
+            last = unsafe { (*last).run.get() };
+        }
+        last
     }
 
     /// Puts a turn at the end.
@@ -174,25 +198,32 @@ impl Ready {
 
     /// Puts all of `other` at the end, in one step.
     pub fn append(&mut self, mut other: Ready) {
-        let (head, tail, len) = (other.head, other.tail, other.len);
-        other.head = ptr::null();
-        other.len = 0;
-        if head.is_null() {
+        if other.is_empty() {
             return;
         }
-        match self.head.is_null() {
-            true => self.head = head,
-            // SAFETY: H5, ours until the push.
-            false => unsafe { (*self.tail).run.set(head) },
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
         }
-        self.tail = tail;
-        self.len += len;
+        // SAFETY: H5, ours until the push.
+        unsafe { (*self.last_task()).run.set(other.head) };
+        self.tail = other.last_task();
+        self.len += std::mem::take(&mut other.len);
+        self.in_parts = false;
     }
 
-    /// Takes the first `most` out.
+    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
+    /// Takes the first `most` out, or the first part of a row that is in parts.
     pub fn split_front(&mut self, most: usize) -> Ready {
         if most >= self.len {
             return std::mem::take(self);
+        }
+        if self.in_parts {
+            return self.split_part();
         }
         let mut front = Ready::new();
         for _ in 0..most {
@@ -204,6 +235,22 @@ impl Ready {
         front
     }
 
+    fn split_part(&mut self) -> Ready {
+        if self.len <= PART {
+            return std::mem::take(self);
+        }
+        let front = Ready {
+            head: self.head,
+            tail: ptr::null(),
+            len: PART,
+            in_parts: false,
+        };
+        // SAFETY: H5; marked, so `walk` is of whoever has the row.
+        self.head = unsafe { (*self.head).walk.get() };
+        self.len -= PART;
+        front
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.len
@@ -211,8 +258,11 @@ impl Ready {
 
     /// The lane of the first.
     pub fn lane(&self) -> Lane {
+        if self.is_empty() {
+            return Lane::Pool;
+        }
         // SAFETY: H5, the first is ours until the push.
-        unsafe { self.head.as_ref() }.map_or(Lane::Pool, Header::lane)
+        unsafe { &*self.head }.lane()
     }
 
     /// True if there are none.
@@ -221,13 +271,16 @@ impl Ready {
     }
 
     fn pop(&mut self) -> Option<*const Header> {
-        let h = self.head;
-        if h.is_null() {
+        if self.len == 0 {
             return None;
         }
-        // SAFETY: H5, ours until the push.
-        self.head = unsafe { (*h).run.get() };
+        let h = self.head;
         self.len -= 1;
+        self.in_parts = false;
+        if self.len > 0 {
+            // SAFETY: H5, ours until the push.
+            self.head = unsafe { (*h).run.get() };
+        }
         Some(h)
     }
 }
@@ -359,23 +412,43 @@ impl fmt::Debug for Body {
     }
 }
 
-/// Tasks that were woken together, by lane.
-#[derive(Default)]
-pub(crate) struct Woken {
+/// Tasks that were marked together, by lane. Those of the pool, which several
+/// threads may share, are in parts.
+pub(crate) struct Marked {
     pool: Ready,
     main: Ready,
+    /// The first of the last part.
+    part: *const Header,
 }
 
-impl Woken {
+impl Marked {
+    pub(crate) const fn new() -> Marked {
+        Marked {
+            pool: Ready::new(),
+            main: Ready::new(),
+            part: ptr::null(),
+        }
+    }
+
     /// # Safety
-    /// As for [`Ready::push`].
+    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
+    /// the caller's.
     pub(crate) unsafe fn push(&mut self, h: &Header) {
-        let row = match h.lane() {
-            Lane::Pool => &mut self.pool,
-            Lane::Main => &mut self.main,
-        };
+        if h.lane() == Lane::Main {
+            // SAFETY: passed on.
+            return unsafe { self.main.push(h) };
+        }
+        if self.pool.len.is_multiple_of(PART) {
+            // SAFETY: H5, we have marked both.
+            if let Some(part) = unsafe { self.part.as_ref() } {
+                // SAFETY: as above.
+                unsafe { part.walk.set(h) };
+            }
+            self.part = h;
+        }
         // SAFETY: passed on.
-        unsafe { row.push(h) };
+        unsafe { self.pool.push(h) };
+        self.pool.in_parts = true;
     }
 }
 
@@ -409,9 +482,9 @@ pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`], for each of them.
-pub(crate) unsafe fn dispatch(tree: &Shared, woken: Woken) {
+pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
     let _held = tree.held();
-    for ready in [woken.pool, woken.main] {
+    for ready in [marked.pool, marked.main] {
         if !ready.is_empty() {
             // SAFETY: passed on.
             unsafe { hand_over(tree, ready) };
@@ -424,12 +497,14 @@ pub(crate) unsafe fn dispatch(tree: &Shared, woken: Woken) {
 unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
     if tree.turns {
         let mut next = ready.head;
-        while !next.is_null() {
+        for n in 0..ready.len {
             // SAFETY: H5, ours until the push.
             let h = unsafe { &*next };
             tree.emit(h.id, EventKind::Scheduled);
-            // SAFETY: as above.
-            next = unsafe { h.run.get() };
+            if n + 1 < ready.len {
+                // SAFETY: as above.
+                next = unsafe { h.run.get() };
+            }
         }
     }
     if !tree.lends {
@@ -578,4 +653,113 @@ unsafe fn abandon(h: &Header) {
         }
     };
     end::body_over(h, over);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::host::{BlockingCall, Host, TimerKey, TimerQueue};
+    use crate::tree::{Tree, TreeOptions};
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    /// Keeps the rows as it gets them.
+    #[derive(Clone, Default)]
+    struct Rows(Arc<Mutex<Vec<Ready>>>);
+
+    impl Rows {
+        fn take(&self) -> Vec<Ready> {
+            std::mem::take(&mut self.0.lock().expect("not poisoned"))
+        }
+
+        fn run(&self) {
+            loop {
+                let rows = self.take();
+                if rows.is_empty() {
+                    return;
+                }
+                for turn in rows.into_iter().flatten() {
+                    assert!(turn.run().is_none());
+                }
+            }
+        }
+    }
+
+    impl Host for Rows {
+        fn start(&self, turn: Turn) {
+            let mut row = Ready::new();
+            row.push_back(turn);
+            self.schedule(row);
+        }
+
+        fn schedule(&self, ready: Ready) {
+            self.0.lock().expect("not poisoned").push(ready);
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    /// A tree of parked tasks, cancelled: the row that the cancel woke.
+    fn cancelled(tasks: usize) -> (Tree, Rows, Ready) {
+        let host = Rows::default();
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        for _ in 0..tasks {
+            tree.root_scope().launch(async { crate::park().await });
+        }
+        host.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        let mut rows = host.take();
+        assert_eq!(rows.len(), 1);
+        (tree, host, rows.remove(0))
+    }
+
+    fn run_and_end(tree: Tree, host: &Rows, rows: impl IntoIterator<Item = Ready>) {
+        host.0.lock().expect("not poisoned").extend(rows);
+        host.run();
+        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+    }
+
+    #[test]
+    fn what_one_cancel_woke_comes_out_in_parts() {
+        let (tree, host, mut row) = cancelled(2 * PART + 22);
+        assert!(row.is_in_parts());
+        let parts = [1, 10, 10].map(|most| row.split_front(most));
+        assert_eq!(parts.each_ref().map(Ready::len), [PART, PART, 22]);
+        assert!(row.is_empty());
+        // A part has forgotten where it ends; it can still grow.
+        let [mut first, second, third] = parts;
+        assert!(!first.is_in_parts());
+        first.append(second);
+        assert_eq!(first.len(), 2 * PART);
+        run_and_end(tree, &host, [first, third]);
+    }
+
+    #[test]
+    fn a_row_that_was_changed_is_not_in_parts() {
+        let (tree, host, mut row) = cancelled(3 * PART);
+        let part = row.split_front(1);
+        assert!(row.is_in_parts(), "the rest still is");
+        let one = row.next().expect("one");
+        assert!(!row.is_in_parts());
+        let ten = row.split_front(10);
+        assert_eq!((ten.len(), row.len()), (10, 2 * PART - 11));
+        row.push_back(one);
+        row.append(part);
+        assert_eq!(row.len(), 3 * PART - 10);
+        run_and_end(tree, &host, [ten, row]);
+    }
 }
