@@ -143,6 +143,7 @@ pub struct Checkpoint {
 impl Future for Checkpoint {
     type Output = Result<(), Cancelled>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         poll_point(cx, &mut self.yielded)
     }
@@ -260,6 +261,7 @@ pin_project! {
 impl<F: Future> Future for OrCancelFuture<F> {
     type Output = Result<F::Output, Cancelled>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         match poll_point(cx, this.yielded) {
