@@ -292,6 +292,7 @@ impl Runtime {
         };
         self.turning.set(true);
         self.machine().main.begin(self.machine());
+        self.own.look_again();
         Ok(Turning {
             rt: self,
             tells: true,
@@ -348,6 +349,7 @@ impl Runtime {
             machine
                 .main
                 .park(machine, || !woken.is_woken() && !self.has_more());
+            self.own.look_again();
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn poll_point(
         }
         match here.budget.get() {
             0 => {
-                cx.waker().wake_by_ref();
+                context::go_round(cx.waker());
                 Poll::Pending
             }
             left => {
@@ -53,7 +53,7 @@ pub(crate) fn poll_point(
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
     if h.times_told() > 0 && !yielded.0 {
         yielded.0 = true;
-        cx.waker().wake_by_ref();
+        context::go_round(cx.waker());
         return Poll::Pending;
     }
     Poll::Ready(Err(tell(h)))
@@ -64,7 +64,7 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
     h.count_told();
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
-    let now = tree.millis();
+    let now = tree.millis_now();
     // Up through the inline scopes to the task, and no further: a parent task
     // has not been told because its child has.
     let mut at = Some(h);
@@ -172,13 +172,14 @@ pub struct YieldNow {
 impl Future for YieldNow {
     type Output = Result<(), Cancelled>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(poll_point(cx, &mut self.yielded))?;
         if self.done {
             return Poll::Ready(Ok(()));
         }
         self.done = true;
-        cx.waker().wake_by_ref();
+        context::go_round(cx.waker());
         Poll::Pending
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
@@ -16,7 +16,8 @@ use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::job::state::{self, ClaimLent, Park};
 use crate::observe::EventKind;
-use crate::task::{cell, waker};
+use crate::task::cell::{self, Polled};
+use crate::task::waker;
 use crate::tree::{ForcedDrop, Shared};
 use crate::unwind::{caught, contained};
 
@@ -59,9 +60,8 @@ impl Turn {
         // SAFETY: a turn owns its task: BUSY, linked, alive.
         let h = unsafe { &*h };
         let _lane = context::on_lane(h.lane());
-        let own = waker::borrowed(h);
         // SAFETY: as above.
-        if unsafe { take_turn(h, &own) } != Poll::Ready(Park::Again) {
+        if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
             return None;
         }
         // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
@@ -362,7 +362,7 @@ impl Future for Body {
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
-        match unsafe { take_turn(h, &waker::borrowed(h)) } {
+        match unsafe { take_turn(h) } {
             Poll::Ready(Park::Parked) => {
                 if let Some(tree) = &counted {
                     tree.host().rested();
@@ -542,7 +542,7 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
 ///
 /// # Safety
 /// The caller owns this turn (H5).
-unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
+unsafe fn take_turn(h: &Header) -> Poll<Park> {
     // SAFETY: a task with a turn has not ended.
     let tree = unsafe { h.tree() };
     let mut st = h.state.load();
@@ -554,8 +554,8 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if st.has(state::NOTIFIED) {
         st = h.state.remove(state::NOTIFIED);
     }
-    let millis = tree.millis_of_turn();
-    let entered = context::begin_turn(h, own, millis);
+    let millis = tree.millis_of_poll(st);
+    let entered = context::begin_turn(h, millis);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
         let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
@@ -577,17 +577,22 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if tree.turns {
         tree.emit(h.id, EventKind::PollBegin);
     }
-    let mut cx = Context::from_waker(own);
+    let own = waker::borrowed(h);
+    let mut cx = Context::from_waker(&own);
+    let mut error = None;
     // SAFETY: C1, this turn is ours.
-    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx) });
+    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx, &mut error) });
     if tree.turns {
         tree.emit(h.id, EventKind::PollEnd);
     }
     let over = match polled {
-        Ok(Poll::Pending) => {
+        Ok(Polled::Pending) => {
             if !drop_if_idle(tree, h) {
+                let again = context::goes_round();
                 drop(entered);
-                return Poll::Ready(h.state.park());
+                // BUSY stays: the next turn is its own already.
+                let park = if again { Park::Again } else { h.state.park() };
+                return Poll::Ready(park);
             }
             let seen = ForcedDrop::look_at(tree, h);
             // SAFETY: C1, this turn is ours.
@@ -599,8 +604,10 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
                 Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
             }
         }
-        Ok(Poll::Ready(Ok(()))) => BodyEnd::Value,
-        Ok(Poll::Ready(Err(error))) => BodyEnd::Failed(error),
+        Ok(Polled::Value) => BodyEnd::Value,
+        Ok(Polled::Failed) => BodyEnd::Failed(
+            error.unwrap_or_else(|| unreachable!("job {} failed without an error", h.id)),
+        ),
         Err(payload) => {
             // SAFETY: C1; a future that panicked is dropped, never polled again.
             contained(|| unsafe { (h.vtable.drop_future)(h) });
@@ -661,6 +668,7 @@ mod tests {
     use crate::host::{BlockingCall, Host, TimerKey, TimerQueue};
     use crate::tree::{Tree, TreeOptions};
     use std::sync::{Arc, Mutex};
+    use std::task::Waker;
     use std::time::Instant;
 
     /// Keeps the rows as it gets them.
