@@ -15,7 +15,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Result, Scope, checkpoint, current_job, is_cancelled, park, scope, sleep, yield_now,
+    Error, OrCancel, Result, Scope, checkpoint, current_job, is_cancelled, park, scope, sleep,
+    yield_now,
 };
 
 /// A body that can be run on any host.
@@ -47,6 +48,7 @@ operations! {
     is_cancelled_alone 10_000 over nothing,
     is_cancelled_with_children 10_000 over nothing_with_children,
     ready_point 10_000 over ready_await,
+    ready_or_cancel 10_000 over ready_await,
     yielding 2_000 over nothing,
     waking 2_000 over yielding,
     timer_set_and_cleared 2_000 over yielding,
@@ -54,6 +56,7 @@ operations! {
     spawn_run_join 2_000 over nothing,
     scope_of_100_per_child 2_000 over nothing,
     cancel_per_node 2_000 over tree_of_nodes,
+    cancel_to_the_end_per_node 2_000 over cancel_per_node,
 }
 
 fn here() -> Scope {
@@ -131,6 +134,13 @@ async fn ready_point(times: usize) -> Result<()> {
     for n in 0..times {
         black_box(ready(black_box(n)).await);
         checkpoint().await?;
+    }
+    Ok(())
+}
+
+async fn ready_or_cancel(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(ready(black_box(n)).or_cancel().await?);
     }
     Ok(())
 }
@@ -258,4 +268,16 @@ async fn cancel_per_node(times: usize) -> Result<()> {
         exit(0)
     })
     .await
+}
+
+/// What follows the call: every node hears of it and ends, and the scope after
+/// them.
+async fn cancel_to_the_end_per_node(times: usize) -> Result<()> {
+    let cancelled = scope(async |s| {
+        grow(&s, times).await?;
+        s.cancel("counted");
+        Ok(())
+    });
+    assert!(cancelled.await.is_err());
+    exit(0)
 }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
-use std::time::Instant;
 
 use crate::job::header::Header;
 use crate::job::id::JobId;
@@ -28,8 +27,11 @@ pub(crate) struct Context {
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
     thread: Cell<u64>,
-    /// The coarse clock as last turned into milliseconds, and of which tree.
-    clock: Cell<Option<(Instant, u64, u32)>>,
+    /// The milliseconds that were read last, at which look, in which tree.
+    clock: Cell<(u64, u64, u32)>,
+    /// The task whose turn is taken here, and whether it wants another one.
+    turn: Cell<*const Header>,
+    again: Cell<bool>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -41,7 +43,9 @@ local!(static CONTEXT: Context = Context {
     nested: Cell::new(0),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
-    clock: Cell::new(None),
+    clock: Cell::new((0, 0, 0)),
+    turn: Cell::new(ptr::null()),
+    again: Cell::new(false),
 });
 
 #[inline]
@@ -121,18 +125,44 @@ pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
     })
 }
 
-/// `turn`, which gives the milliseconds of `now` in the tree, called only if
-/// the coarse clock has moved since the last turn here.
+/// `read`, which gives the milliseconds of the tree, called only if the look is
+/// another one than at the last turn here. Serials begin with 1.
 #[inline]
-pub(crate) fn millis_of(now: Instant, serial: u64, turn: impl FnOnce() -> u32) -> u32 {
-    with(|cx| match cx.clock.get() {
-        Some((at, of, millis)) if at == now && of == serial => millis,
-        _ => {
-            let millis = turn();
-            cx.clock.set(Some((now, serial, millis)));
-            millis
+pub(crate) fn millis_of(look: u64, serial: u64, read: impl FnOnce() -> u32) -> u32 {
+    with(|cx| {
+        let (at, of, millis) = cx.clock.get();
+        if at == look && of == serial {
+            return millis;
         }
+        let millis = read();
+        cx.clock.set((look, serial, millis));
+        millis
     })
+}
+
+/// Wakes whoever is polled with `waker`. If that is the task whose turn is
+/// taken here, it gets another one for it without a step on its word.
+#[inline]
+pub(crate) fn go_round(waker: &Waker) {
+    let own = with(|cx| {
+        let turn = cx.turn.get();
+        let own = !turn.is_null()
+            && waker.data() == turn.cast()
+            && ptr::eq(waker.vtable(), crate::task::waker::vtable());
+        if own {
+            cx.again.set(true);
+        }
+        own
+    });
+    if !own {
+        waker.wake_by_ref();
+    }
+}
+
+/// True if the turn that is taken here has asked for another one.
+#[inline]
+pub(crate) fn goes_round() -> bool {
+    with(|cx| cx.again.get())
 }
 
 /// Puts back what was there before.
@@ -140,8 +170,15 @@ pub(crate) struct Entered {
     job: *const Header,
     data: *const (),
     vtable: *const RawWakerVTable,
-    /// Budget and clock of the turn that this one interrupts.
-    turn: Option<(u32, u32)>,
+    /// What belongs to the turn that this one interrupts.
+    turn: Option<Interrupted>,
+}
+
+struct Interrupted {
+    task: *const Header,
+    budget: u32,
+    millis: u32,
+    again: bool,
 }
 
 /// From here to the drop of the answer, `job` is the current one.
@@ -155,14 +192,19 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
     })
 }
 
-/// As [`enter`], for the beginning of a turn.
+/// As [`enter`], for the beginning of a turn of a task under its own waker.
 #[inline]
-pub(crate) fn begin_turn(job: &Header, waker: &Waker, millis: u32, budget: u32) -> Entered {
+pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> Entered {
     with(|cx| Entered {
         job: cx.job.replace(job),
-        data: cx.data.replace(waker.data()),
-        vtable: cx.vtable.replace(waker.vtable()),
-        turn: Some((cx.budget.replace(budget), cx.millis.replace(millis))),
+        data: cx.data.replace(ptr::from_ref(job).cast()),
+        vtable: cx.vtable.replace(crate::task::waker::vtable()),
+        turn: Some(Interrupted {
+            task: cx.turn.replace(job),
+            budget: cx.budget.replace(budget),
+            millis: cx.millis.replace(millis),
+            again: cx.again.replace(false),
+        }),
     })
 }
 
@@ -183,9 +225,11 @@ impl Drop for Entered {
             cx.job.set(self.job);
             cx.data.set(self.data);
             cx.vtable.set(self.vtable);
-            if let Some((budget, millis)) = self.turn {
-                cx.budget.set(budget);
-                cx.millis.set(millis);
+            if let Some(turn) = &self.turn {
+                cx.turn.set(turn.task);
+                cx.budget.set(turn.budget);
+                cx.millis.set(turn.millis);
+                cx.again.set(turn.again);
             }
         });
     }

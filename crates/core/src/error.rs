@@ -131,16 +131,30 @@ struct Inner {
 ///
 /// Cheap to clone: clones share one failure.
 #[derive(Clone)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    /// What `?` makes of a point's Cancelled, and nothing more: the most
+    /// frequent error there is, and it allocates nothing.
+    Told(Cancelled),
+    Full(Arc<Inner>),
+}
+
+/// What an error says, whichever way it is kept.
+enum Says<'a> {
+    Told(&'a Cancelled),
+    Other(&'a What),
+}
 
 fn serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl Error {
-    fn make(kind: ErrorKind, what: What) -> Error {
-        Error(Arc::new(Inner {
+impl Inner {
+    fn new(kind: ErrorKind, what: What) -> Inner {
+        Inner {
             serial: serial(),
             kind,
             what,
@@ -149,23 +163,48 @@ impl Error {
             victim: None,
             suppressed: Vec::new(),
             more: 0,
-        }))
+        }
+    }
+}
+
+impl Error {
+    fn make(kind: ErrorKind, what: What) -> Error {
+        Error(Repr::Full(Arc::new(Inner::new(kind, what))))
+    }
+
+    fn full(&self) -> Option<&Inner> {
+        match &self.0 {
+            Repr::Told(_) => None,
+            Repr::Full(inner) => Some(inner),
+        }
+    }
+
+    fn says(&self) -> Says<'_> {
+        match &self.0 {
+            Repr::Told(told) => Says::Told(told),
+            Repr::Full(inner) => match &inner.what {
+                What::Cancelled(told) => Says::Told(told),
+                what => Says::Other(what),
+            },
+        }
     }
 
     fn with(&self, change: impl FnOnce(&mut Inner)) -> Error {
-        let old = &*self.0;
-        let mut inner = Inner {
-            serial: old.serial,
-            kind: old.kind,
-            what: old.what.clone(),
-            cancelled: old.cancelled.clone(),
-            during: old.during.clone(),
-            victim: old.victim.clone(),
-            suppressed: old.suppressed.clone(),
-            more: old.more,
+        let mut inner = match &self.0 {
+            Repr::Told(told) => Inner::new(ErrorKind::Cancelled, What::Cancelled(told.clone())),
+            Repr::Full(old) => Inner {
+                serial: old.serial,
+                kind: old.kind,
+                what: old.what.clone(),
+                cancelled: old.cancelled.clone(),
+                during: old.during.clone(),
+                victim: old.victim.clone(),
+                suppressed: old.suppressed.clone(),
+                more: old.more,
+            },
         };
         change(&mut inner);
-        Error(Arc::new(inner))
+        Error(Repr::Full(Arc::new(inner)))
     }
 
     /// An error with nothing but words.
@@ -226,7 +265,7 @@ impl Error {
 
     /// What sort of error this is.
     pub fn kind(&self) -> ErrorKind {
-        self.0.kind
+        self.full().map_or(ErrorKind::Cancelled, |inner| inner.kind)
     }
 
     /// True if *you* are being cancelled.
@@ -237,50 +276,53 @@ impl Error {
     /// The reason of the cancellation this error speaks of, for the kinds
     /// `Cancelled`, `Stopped` and `TimedOut`.
     pub fn reason(&self) -> Option<&Reason> {
-        match &self.0.what {
-            What::Cancelled(told) => Some(told.reason()),
-            What::Stopped(reason) | What::TimedOut { reason, .. } => Some(reason),
-            What::Failed(_) => self.0.cancelled.as_ref().map(Cancelled::reason),
-            What::Panicked { .. } => None,
+        match self.says() {
+            Says::Other(What::Stopped(reason) | What::TimedOut { reason, .. }) => Some(reason),
+            _ => self.cancelled().map(Cancelled::reason),
         }
     }
 
     /// Later failures, in order, without this one. At most 32 are kept; see
     /// [`suppressed_count`](Error::suppressed_count).
     pub fn suppressed(&self) -> &[Error] {
-        &self.0.suppressed
+        self.full().map_or(&[], |inner| &inner.suppressed)
     }
 
     /// How many later failures there were, kept or not.
     pub fn suppressed_count(&self) -> usize {
-        self.0.suppressed.len() + self.0.more
+        self.full()
+            .map_or(0, |inner| inner.suppressed.len() + inner.more)
     }
 
     /// The cancellation during which this failure happened.
     pub fn during(&self) -> Option<&Reason> {
-        self.0.during.as_ref()
+        self.full()?.during.as_ref()
+    }
+
+    fn victim(&self) -> Option<&Victim> {
+        self.full()?.victim.as_ref()
     }
 
     /// The job it happened to.
     pub fn job(&self) -> Option<JobId> {
-        self.0.victim.as_ref().map(|v| v.id)
+        self.victim().map(|v| v.id)
     }
 
     /// The name of the job it happened to.
     pub fn job_name(&self) -> Option<&str> {
-        self.0.victim.as_ref().map(|v| v.name.as_str())
+        self.victim().map(|v| v.name.as_str())
     }
 
     /// The names of the jobs from the root to the one it happened to. Of a
     /// very deep tree, the last 64.
     pub fn path(&self) -> &[String] {
-        self.0.victim.as_ref().map_or(&[], |v| &v.path)
+        self.victim().map_or(&[], |v| &v.path)
     }
 
     /// The error a body returned, if it is an `E`, or has one among its
     /// sources. Of an `anyhow::Error` the contexts count as well.
     pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
-        let What::Failed(source) = &self.0.what else {
+        let Says::Other(What::Failed(source)) = self.says() else {
             return None;
         };
         let mut next: Option<&(dyn StdError + 'static)> = Some(&**source);
@@ -299,8 +341,8 @@ impl Error {
 
     /// What the panic carried, if it was one and nobody has taken it yet.
     pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
-        match &self.0.what {
-            What::Panicked { payload, .. } => payload
+        match self.says() {
+            Says::Other(What::Panicked { payload, .. }) => payload
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
                 .take(),
@@ -311,8 +353,8 @@ impl Error {
     /// Goes on with the panic this error stands for; an error of another kind
     /// is given back.
     pub fn resume(self) -> Error {
-        match &self.0.what {
-            What::Panicked { words, .. } => {
+        match self.says() {
+            Says::Other(What::Panicked { words, .. }) => {
                 let payload = self
                     .take_panic()
                     .unwrap_or_else(|| Box::new(words.to_string()));
@@ -322,23 +364,28 @@ impl Error {
         }
     }
 
-    /// True if both are the same failure, perhaps with other company.
+    /// True if both are the same failure, perhaps with other company. What a
+    /// point said is the same if it is of the same cancel.
     pub fn same(&self, other: &Error) -> bool {
-        self.0.serial == other.0.serial
+        match (&self.0, &other.0) {
+            (Repr::Full(one), Repr::Full(other)) => one.serial == other.serial,
+            (Repr::Told(one), Repr::Told(other)) => one.reason().same(other.reason()),
+            _ => false,
+        }
     }
 
     /// The Cancelled this error is, or has among its sources.
     pub(crate) fn cancelled(&self) -> Option<&Cancelled> {
-        match &self.0.what {
-            What::Cancelled(told) => Some(told),
-            _ => self.0.cancelled.as_ref(),
+        match self.says() {
+            Says::Told(told) => Some(told),
+            Says::Other(_) => self.full()?.cancelled.as_ref(),
         }
     }
 
     /// A stale or foreign Cancelled is a failure like any other.
     pub(crate) fn as_failure(&self) -> Error {
-        match &self.0.what {
-            What::Cancelled(told) => {
+        match self.says() {
+            Says::Told(told) => {
                 Error::make(ErrorKind::Failed, What::Failed(Arc::new(told.clone())))
             }
             _ => self.with(|inner| {
@@ -349,7 +396,7 @@ impl Error {
     }
 
     pub(crate) fn has_victim(&self) -> bool {
-        self.0.victim.is_some()
+        self.victim().is_some()
     }
 
     pub(crate) fn at(&self, victim: Victim, during: Option<Reason>) -> Error {
@@ -359,13 +406,18 @@ impl Error {
         })
     }
 
+    /// The number of this failure; 0 for a Cancelled and nothing more, which
+    /// is none.
     pub(crate) fn serial(&self) -> u64 {
-        self.0.serial
+        self.full().map_or(0, |inner| inner.serial)
     }
 
     /// True if there is no clone of it.
     pub(crate) fn is_unshared(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        match &self.0 {
+            Repr::Told(_) => false,
+            Repr::Full(inner) => Arc::strong_count(inner) == 1,
+        }
     }
 
     /// The numbers of this failure, of those among its sources and of those
@@ -374,8 +426,8 @@ impl Error {
         let mut found = Vec::new();
         let mut todo = vec![self];
         while let Some(error) = todo.pop() {
-            found.push(error.0.serial);
-            todo.extend(&error.0.suppressed);
+            found.extend(Some(error.serial()).filter(|serial| *serial != 0));
+            todo.extend(error.suppressed());
             todo.extend(error.next_of_ours());
         }
         found
@@ -383,7 +435,7 @@ impl Error {
 
     /// The first error of ours among the sources.
     fn next_of_ours(&self) -> Option<&Error> {
-        let What::Failed(source) = &self.0.what else {
+        let Says::Other(What::Failed(source)) = self.says() else {
             return None;
         };
         let mut next = Some(&**source as &(dyn StdError + 'static));
@@ -407,7 +459,7 @@ impl Error {
                     continue;
                 }
                 let listed = |e: &Error| {
-                    e.0.serial == inner.serial
+                    e.serial() == inner.serial
                         || inner.suppressed.iter().any(|known| known.lists(e))
                 };
                 let other = if other.suppressed().iter().any(listed) {
@@ -429,7 +481,16 @@ impl Error {
 
     /// True if `other` is this failure, stands among its sources, or beside it.
     fn lists(&self, other: &Error) -> bool {
-        self.serials().contains(&other.0.serial)
+        self.serials().contains(&other.serial())
+    }
+}
+
+impl Error {
+    fn fmt_company(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.suppressed_count() {
+            0 => Ok(()),
+            n => write!(f, " (and {n} more)"),
+        }
     }
 }
 
@@ -475,7 +536,11 @@ pub(crate) fn find_cancelled(error: &(dyn StdError + 'static)) -> Option<Cancell
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.what {
+        let what = match self.says() {
+            Says::Told(told) => return told.fmt(f).and_then(|()| self.fmt_company(f)),
+            Says::Other(what) => what,
+        };
+        match what {
             What::Cancelled(told) => told.fmt(f),
             What::Stopped(reason) => {
                 match self.job_name() {
@@ -511,10 +576,7 @@ impl fmt::Display for Error {
                 Ok(())
             }
         }?;
-        match self.suppressed_count() {
-            0 => Ok(()),
-            n => write!(f, " (and {n} more)"),
-        }
+        self.fmt_company(f)
     }
 }
 
@@ -522,12 +584,12 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Error");
         out.field("kind", &self.kind());
-        match &self.0.what {
-            What::Failed(source) => out.field("error", source),
-            What::Panicked { words, .. } => out.field("words", words),
+        match self.says() {
+            Says::Other(What::Failed(source)) => out.field("error", source),
+            Says::Other(What::Panicked { words, .. }) => out.field("words", words),
             _ => out.field("reason", &self.reason()),
         };
-        if let Some(victim) = &self.0.victim {
+        if let Some(victim) = self.victim() {
             out.field("job", &format_args!("{} {}", victim.name, victim.id));
         }
         if let Some(during) = self.during() {
@@ -542,10 +604,10 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.0.what {
-            What::Cancelled(told) => Some(told),
+        match self.says() {
+            Says::Told(told) => Some(told),
             // Shown in our place by Display, so what comes next is its source.
-            What::Failed(source) => match &self.0.cancelled {
+            Says::Other(What::Failed(source)) => match self.cancelled() {
                 Some(told) => Some(told),
                 None => source.source(),
             },
@@ -556,7 +618,7 @@ impl StdError for Error {
 
 impl From<Cancelled> for Error {
     fn from(told: Cancelled) -> Self {
-        Error::make(ErrorKind::Cancelled, What::Cancelled(told))
+        Error(Repr::Told(told))
     }
 }
 

@@ -58,6 +58,14 @@ pub trait Host: Send + Sync + 'static {
         self.now()
     }
 
+    /// On a thread that takes turns: a number that changes every few turns and
+    /// whenever the thread has slept. While it stays, ages of jobs that are
+    /// not cancelled are counted from when it changed. None: the clock is read
+    /// at each turn.
+    fn look(&self) -> Option<u64> {
+        None
+    }
+
     /// Wakes `waker` at `at` or after it. Equal instants in order of the call.
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey;
 

@@ -149,10 +149,22 @@ impl Shared {
         u32::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// The same for a turn that begins, by the coarse clock.
-    pub(crate) fn millis_of_turn(&self) -> u32 {
-        let now = self.host.coarse_now();
-        context::millis_of(now, self.serial, || self.millis_at(now))
+    /// The same by the coarse clock, whatever the turn's says.
+    pub(crate) fn millis_now(&self) -> u32 {
+        self.millis_at(self.host.coarse_now())
+    }
+
+    /// The same for a poll of a job that begins. Only what is cancelled is
+    /// judged by it; others may be a few turns behind.
+    #[inline]
+    pub(crate) fn millis_of_poll(&self, st: state::Snapshot) -> u32 {
+        if st.effective() {
+            return self.millis_now();
+        }
+        match self.host.look() {
+            Some(look) => context::millis_of(look, self.serial, || self.millis_now()),
+            None => self.millis_now(),
+        }
     }
 
     /// What the hook says of a point that `job` polls; none without a hook.
@@ -209,7 +221,7 @@ impl Shared {
     fn emit_to(&self, sink: &dyn Sink, job: JobId, kind: EventKind) {
         let event = Event {
             job,
-            at: self.millis(),
+            at: self.millis_now(),
             kind,
         };
         unwind::contained(|| sink.event(&event));

@@ -259,6 +259,15 @@ impl Host for Native {
         }
     }
 
+    fn look(&self) -> Option<u64> {
+        self.0.coarse.as_ref()?;
+        match here::local(&self.0) {
+            Local::Main(own) => Some(own.looks.get()),
+            Local::Worker(worker) => Some(worker.looks.get()),
+            Local::Elsewhere => None,
+        }
+    }
+
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
         let (key, tell) = self.0.timers.set(at, waker);
         if !self.0.busy.counts() {

@@ -16,6 +16,9 @@ use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
 
+/// How many turns until the clock is looked at for ages.
+const CLOCK: u32 = 16;
+
 /// How many turns until the inbox is looked at although there is other work.
 const LOOK: u32 = 32;
 
@@ -26,6 +29,8 @@ pub(crate) struct Own {
     next: Cell<Option<Turn>>,
     streak: Cell<u32>,
     ticks: Cell<u32>,
+    /// How often the thread has looked at the clock, slept, or begun to turn.
+    pub(crate) looks: Cell<u64>,
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
@@ -69,10 +74,16 @@ impl Own {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
+            looks: Cell::new(0),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
         }
+    }
+
+    /// The clock may have moved.
+    pub(crate) fn look_again(&self) {
+        self.looks.set(self.looks.get() + 1);
     }
 
     fn row(&self, lane: Lane) -> &RefCell<Ready> {
@@ -113,6 +124,9 @@ impl Own {
     fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
+        if ticks.is_multiple_of(CLOCK) {
+            self.look_again();
+        }
         if ticks.is_multiple_of(LOOK) {
             self.collect(machine);
         }

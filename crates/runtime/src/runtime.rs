@@ -171,6 +171,7 @@ impl Runtime {
         };
         self.turning.set(true);
         self.machine().main.begin(self.machine());
+        self.own.look_again();
         Ok(Turning {
             rt: self,
             tells: true,
@@ -227,6 +228,7 @@ impl Runtime {
             machine
                 .main
                 .park(machine, || !woken.is_woken() && !self.has_more());
+            self.own.look_again();
         }
     }
 

@@ -55,7 +55,7 @@ fn spent(h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
     match unsafe { h.tree() }.watched_point(h.id) {
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
-            cx.waker().wake_by_ref();
+            context::go_round(cx.waker());
             Poll::Pending
         }
     }
@@ -65,7 +65,7 @@ fn spent(h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
     if h.times_told() > 0 && !yielded.0 {
         yielded.0 = true;
-        cx.waker().wake_by_ref();
+        context::go_round(cx.waker());
         return Poll::Pending;
     }
     Poll::Ready(Err(tell(h)))
@@ -76,7 +76,7 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
     h.count_told();
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
-    let now = tree.millis();
+    let now = tree.millis_now();
     // Up through the inline scopes to the task, and no further: a parent task
     // has not been told because its child has.
     let mut at = Some(h);
@@ -155,6 +155,7 @@ pub struct Checkpoint {
 impl Future for Checkpoint {
     type Output = Result<(), Cancelled>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         poll_point(cx, &mut self.yielded)
     }
@@ -183,13 +184,14 @@ pub struct YieldNow {
 impl Future for YieldNow {
     type Output = Result<(), Cancelled>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(poll_point(cx, &mut self.yielded))?;
         if self.done {
             return Poll::Ready(Ok(()));
         }
         self.done = true;
-        cx.waker().wake_by_ref();
+        context::go_round(cx.waker());
         Poll::Pending
     }
 }
@@ -272,6 +274,7 @@ pin_project! {
 impl<F: Future> Future for OrCancelFuture<F> {
     type Output = Result<F::Output, Cancelled>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         match poll_point(cx, this.yielded) {

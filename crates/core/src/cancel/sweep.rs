@@ -308,5 +308,5 @@ pub(crate) fn force_all(root: &Header) {
 /// For how long a job has been in what it waits on, for observers.
 pub(crate) fn since_turn(tree: &Shared, h: &Header) -> Duration {
     let turned = h.turned.load(Relaxed);
-    Duration::from_millis(u64::from(tree.millis().saturating_sub(turned)))
+    Duration::from_millis(u64::from(tree.millis_now().saturating_sub(turned)))
 }

@@ -4,6 +4,7 @@
 //! inside `join!` and `FuturesUnordered` are told.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
@@ -79,11 +80,16 @@ pub(crate) struct Wait {
     /// The job that counts it and the poll in which it did. Compared, and used
     /// only if it is the current job.
     counted: *const Header,
+    /// Taken out by the drop: there is nothing left to drop then.
+    leaf: ManuallyDrop<Option<Box<Leaf>>>,
     poll: u32,
-    /// It has woken itself because its job was cancelled; once is enough.
-    noticed: bool,
-    leaf: Option<Box<Leaf>>,
+    /// It has woken itself because its job was cancelled; once is enough. As
+    /// wide as `poll`: with padding behind it, making a wait would write the
+    /// fields above in pieces that a look at them must then put together.
+    noticed: u32,
 }
+
+const _: () = assert!(size_of::<Wait>() == 2 * size_of::<usize>() + 8);
 
 struct Leaf {
     job: JobRef,
@@ -99,9 +105,9 @@ impl Wait {
     pub(crate) const fn new() -> Wait {
         Wait {
             counted: ptr::null(),
+            leaf: ManuallyDrop::new(None),
             poll: 0,
-            noticed: false,
-            leaf: None,
+            noticed: 0,
         }
     }
 
@@ -142,7 +148,7 @@ impl Wait {
             .as_ref()
             .is_some_and(|leaf| !ptr::eq(leaf.job.as_ptr(), job.as_ptr()));
         if moved {
-            self.noticed = false;
+            self.noticed = 0;
             self.unlist();
         }
         let mut new = Some(waker.clone());
@@ -165,13 +171,13 @@ impl Wait {
         // A cancel after this sees the bit and wakes the leaf; one before it
         // shows here, and the leaf wakes itself. Once: a wait that is no point
         // goes on waiting in a cancelled job.
-        if job.state.add(state::HAS_NODES).effective() && !self.noticed {
-            self.noticed = true;
+        if job.state.add(state::HAS_NODES).effective() && self.noticed == 0 {
+            self.noticed = 1;
             waker.wake_by_ref();
         }
-        match &mut self.leaf {
+        match &mut *self.leaf {
             Some(leaf) => leaf.key = key,
-            None => self.leaf = Some(Box::new(Leaf { job, key })),
+            None => *self.leaf = Some(Box::new(Leaf { job, key })),
         }
     }
 
@@ -193,6 +199,14 @@ impl Wait {
     /// The wait is done or given up.
     #[inline]
     pub(crate) fn over(&mut self) {
+        if self.leaf.is_some() || !self.counted.is_null() {
+            self.was_pending();
+        }
+    }
+
+    /// Apart, so that a wait that was never pending is over in two looks.
+    #[inline(never)]
+    fn was_pending(&mut self) {
         self.unlist();
         if !self.counted.is_null() {
             self.uncount();

@@ -19,7 +19,7 @@ use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
-use crate::task::run::{self, Woken};
+use crate::task::run;
 use crate::task::waker::Taken;
 use crate::tree::{Shared, Tree};
 
@@ -185,7 +185,7 @@ impl Todo {
 /// The caller keeps `start` alive if it was not claimed.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
-    let mut ready = Woken::default();
+    let mut ready = run::Marked::new();
     let tag = match marked {
         Marked::Claimed => CLAIMED,
         Marked::Noted => {
@@ -204,7 +204,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     unsafe { run::dispatch(tree, ready) };
 }
 
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut Woken) {
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run::Marked) {
     if tag != HELD {
         tree.emit(
             h.id,
@@ -244,7 +244,7 @@ pub(crate) fn wake_poller(h: &Header) {
     waker.wake();
 }
 
-fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut Woken) {
+fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Marked) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };

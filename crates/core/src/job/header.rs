@@ -16,7 +16,8 @@
 //!   WAITER, and the output if it did not see HANDLE.
 //! - **H5** A parked task does nothing until somebody pushes it. Whoever sets
 //!   BUSY on it owns it, and its `run` link, until the push: no reference is
-//!   needed. `walk` belongs to whoever set the mark, or passed the shield.
+//!   needed. `walk` belongs to whoever set the mark, or passed the shield; of a
+//!   task that the mark claimed it goes over to whoever has the row it is in.
 //! - **H6** A cell is freed when its count of references is zero. The tree
 //!   (from creation to unlinking), the handle, each observer, lease, waker,
 //!   listed leaf and hook, a scope's future, a walker and the sweeper hold one

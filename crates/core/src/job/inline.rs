@@ -253,9 +253,9 @@ impl<O: Open> Future for Inline<O> {
         }
         let node = this
             .node
-            .clone()
+            .as_ref()
             .expect("a scope was polled after it was over");
-        let h: &Header = &node;
+        let h: &Header = node;
         // SAFETY: being polled, so it has not ended.
         let tree = unsafe { h.tree() };
         // For whoever cancels the scope or ends its last child; before we look
@@ -277,7 +277,7 @@ impl<O: Open> Future for Inline<O> {
                 unreachable!("looked at just above");
             };
             this.wait.over();
-            let answer = close(&node, got);
+            let answer = close(node, got);
             // Only now: were it to panic, the drop would end the node.
             *this.node = None;
             return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
@@ -396,7 +396,8 @@ fn poll_body<O: Open>(
     h: &Header,
     cx: &mut Context<'_>,
 ) -> Option<(Got<O::Value>, Own<O>)> {
-    h.begin_poll(h.state.load(), tree.millis());
+    let st = h.state.load();
+    h.begin_poll(st, tree.millis_of_poll(st));
     let _entered = context::enter(h, cx.waker());
     let polled = caught(|| {
         let StageProj::Body { body } = stage.as_mut().project() else {

@@ -430,7 +430,7 @@ fn task_of(tree: &Shared, h: &Header) -> Option<(PartOf, bool)> {
 }
 
 fn since(tree: &Shared, at: u32) -> Duration {
-    Duration::from_millis(u64::from(tree.millis().saturating_sub(at)))
+    Duration::from_millis(u64::from(tree.millis_now().saturating_sub(at)))
 }
 
 fn look_at(

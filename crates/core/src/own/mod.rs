@@ -14,15 +14,20 @@ mod with_anyhow;
 mod without_anyhow;
 
 #[cfg(feature = "anyhow")]
-pub(crate) use with_anyhow::{beneath, beside, from_any};
+pub(crate) use with_anyhow::{beneath, beside};
 #[cfg(not(feature = "anyhow"))]
-pub(crate) use without_anyhow::{beneath, beside, from_any};
+pub(crate) use without_anyhow::{beneath, beside};
 
 use std::any::Any;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use crate::error::Error;
+#[cfg(feature = "anyhow")]
+use with_anyhow::from_other;
+#[cfg(not(feature = "anyhow"))]
+use without_anyhow::from_other;
+
+use crate::error::{BoxError, Cancelled, Error};
 
 /// An error type of your own that a scope can return; see
 /// [`scope_as`](crate::scope_as).
@@ -46,6 +51,17 @@ pub trait OwnError: From<Error> + 'static {
     /// The inverse, if there is one.
     #[doc(hidden)]
     fn unshare(shared: Self::Shared) -> Result<Self, Self::Shared>;
+}
+
+/// Any error as ours. One of ours, or a Cancelled, is not boxed for it.
+pub(crate) fn from_any<E: Into<BoxError> + 'static>(error: E) -> Error {
+    match cast::<E, Error>(error) {
+        Ok(ours) => ours,
+        Err(error) => match cast::<E, Cancelled>(error) {
+            Ok(told) => Error::from(told),
+            Err(error) => from_other(error),
+        },
+    }
 }
 
 /// Our second hand on a body's error.

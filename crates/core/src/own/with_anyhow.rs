@@ -51,8 +51,8 @@ where
     }
 }
 
-/// Any error as ours.
-pub(crate) fn from_any<E: Into<BoxError> + 'static>(error: E) -> Error {
+/// An error that is not one of ours as ours.
+pub(crate) fn from_other<E: Into<BoxError> + 'static>(error: E) -> Error {
     match cast::<E, anyhow::Error>(error) {
         Ok(anyhow) => Error::from(anyhow),
         Err(error) => Error::from_boxed(error.into()),

@@ -20,8 +20,8 @@ where
     }
 }
 
-/// Any error as ours.
-pub(crate) fn from_any<E: Into<BoxError> + 'static>(error: E) -> Error {
+/// An error that is not one of ours as ours.
+pub(crate) fn from_other<E: Into<BoxError> + 'static>(error: E) -> Error {
     Error::from_boxed(error.into())
 }
 

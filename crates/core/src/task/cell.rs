@@ -40,6 +40,18 @@ pub(crate) const INLINE: usize = 512;
 /// A place for a waker beside the header.
 pub(crate) type Slot = Plain<Option<Waker>>;
 
+/// What a poll of a task came to. Told apart from the error, which is written
+/// to a place of the caller's: a result of two words would be written and read
+/// in pieces of different size at every turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Pending,
+    /// The value is in the cell.
+    Value,
+    /// The error is where the caller said.
+    Failed,
+}
+
 /// What differs from one type of task to another.
 pub(crate) struct Vtable {
     /// Size and alignment without `lent`.
@@ -49,7 +61,7 @@ pub(crate) struct Vtable {
     boxed_output: bool,
     /// Dropping the output runs code.
     output_drops: bool,
-    pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>) -> Poll<Result<(), Error>>,
+    pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>, &mut Option<Error>) -> Polled,
     pub(crate) drop_future: unsafe fn(*const Header),
     drop_output: unsafe fn(*const Header),
 }
@@ -58,7 +70,7 @@ const SLOT_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>());
 const WHOSE_AT: usize = (SLOT_AT + size_of::<Slot>()).next_multiple_of(align_of::<AtomicU64>());
 const SLOT_END: usize = WHOSE_AT + size_of::<AtomicU64>();
 
-unsafe fn no_poll(h: *const Header, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+unsafe fn no_poll(h: *const Header, _: &mut Context<'_>, _: &mut Option<Error>) -> Polled {
     // SAFETY: the caller has a living header.
     unreachable!("job {} has no future of its own", unsafe { &*h }.id)
 }
@@ -154,29 +166,36 @@ where
         }
     }
 
-    unsafe fn poll(h: *const Header, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    unsafe fn poll(h: *const Header, cx: &mut Context<'_>, error: &mut Option<Error>) -> Polled {
         // SAFETY: C1.
         let Poll::Ready(output) = (unsafe { Self::future(h) }).poll(cx) else {
-            return Poll::Pending;
+            return Polled::Pending;
         };
         let result = output.into_result();
         // The future goes before its outcome is visible to anybody.
         // SAFETY: C1; it is done and not polled again.
         if let Err(payload) = caught(|| unsafe { Self::drop_future(h) }) {
             contained(|| drop(result));
-            return Poll::Ready(Err(Error::panicked(payload)));
+            *error = Some(Error::panicked(payload));
+            return Polled::Failed;
         }
-        Poll::Ready(result.map(|value| {
-            // SAFETY: C2; the future's memory is free.
-            unsafe {
-                let at = stage(h);
-                if Self::BOXED_OUTPUT {
-                    at.cast::<Box<Value<F>>>().write(Box::new(value));
-                } else {
-                    at.cast::<Value<F>>().write(value);
-                }
+        let value = match result {
+            Ok(value) => value,
+            Err(failed) => {
+                *error = Some(failed);
+                return Polled::Failed;
             }
-        }))
+        };
+        // SAFETY: C2; the future's memory is free.
+        unsafe {
+            let at = stage(h);
+            if Self::BOXED_OUTPUT {
+                at.cast::<Box<Value<F>>>().write(Box::new(value));
+            } else {
+                at.cast::<Value<F>>().write(value);
+            }
+        }
+        Polled::Value
     }
 
     unsafe fn drop_output(h: *const Header) {

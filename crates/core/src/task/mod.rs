@@ -3,4 +3,5 @@
 pub(crate) mod cell;
 mod pool;
 pub(crate) mod run;
+mod slab_word;
 pub(crate) mod waker;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
@@ -16,7 +16,8 @@ use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::job::state::{self, ClaimLent, Park};
 use crate::observe::EventKind;
-use crate::task::{cell, waker};
+use crate::task::cell::{self, Polled};
+use crate::task::waker;
 use crate::tree::{ForcedDrop, Shared};
 use crate::unwind::{caught, contained};
 
@@ -59,11 +60,10 @@ impl Turn {
         // SAFETY: a turn owns its task: BUSY, linked, alive.
         let h = unsafe { &*h };
         let _lane = context::on_lane(h.lane());
-        let own = waker::borrowed(h);
         // SAFETY: as above. It is asked before the turn, in which it may end.
         let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
         // SAFETY: as above.
-        if unsafe { take_turn(h, &own) } != Poll::Ready(Park::Again) {
+        if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
             if let Some(tree) = timed {
                 tree.shared().timed_turn_over();
             }
@@ -142,15 +142,25 @@ impl fmt::Debug for Turn {
 
 /// Turns in a row, linked through the tasks themselves: what was woken
 /// together, and what a host makes its queues of. Nothing here allocates.
+///
+/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
+/// first of the next 64 through `walk`, which is free, since these tasks are
+/// marked. So a queue that many threads take from can give a part away without
+/// a walk along links that are in nobody's cache.
 #[must_use = "a task that is not run never ends"]
 pub struct Ready {
+    /// Valid while it is not empty.
     head: *const Header,
-    /// Valid while there is a head.
+    /// Valid while it is not empty; null if nobody has looked for it.
     tail: *const Header,
     len: usize,
     /// How many are [timed](Header::is_timed), until they are handed over.
     timed: usize,
+    in_parts: bool,
 }
+
+/// How many tasks are in a part.
+const PART: usize = 64;
 
 // SAFETY: as for Turn.
 unsafe impl Send for Ready {}
@@ -163,6 +173,7 @@ impl Ready {
             tail: ptr::null(),
             len: 0,
             timed: 0,
+            in_parts: false,
         }
     }
 
@@ -171,15 +182,28 @@ impl Ready {
     pub(crate) unsafe fn push(&mut self, h: &Header) {
         // SAFETY: H5, the links of all of them are ours until the push.
         unsafe {
-            h.run.set(ptr::null());
-            match self.head.is_null() {
-                true => self.head = h,
-                false => (*self.tail).run.set(h),
+            match self.len {
+                0 => self.head = h,
+                _ => (*self.last_task()).run.set(h),
             }
         }
         self.tail = h;
         self.len += 1;
         self.timed += usize::from(h.is_timed());
+        self.in_parts = false;
+    }
+
+    /// The last of a row that is not empty.
+    fn last_task(&self) -> *const Header {
+        if !self.tail.is_null() {
+            return self.tail;
+        }
+        let mut last = self.head;
+        for _ in 1..self.len {
+            // SAFETY: H5, ours until the push.
+            last = unsafe { (*last).run.get() };
+        }
+        last
     }
 
     /// Puts a turn at the end.
@@ -190,25 +214,32 @@ impl Ready {
 
     /// Puts all of `other` at the end, in one step.
     pub fn append(&mut self, mut other: Ready) {
-        let (head, tail, len) = (other.head, other.tail, other.len);
-        other.head = ptr::null();
-        other.len = 0;
-        if head.is_null() {
+        if other.is_empty() {
             return;
         }
-        match self.head.is_null() {
-            true => self.head = head,
-            // SAFETY: H5, ours until the push.
-            false => unsafe { (*self.tail).run.set(head) },
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
         }
-        self.tail = tail;
-        self.len += len;
+        // SAFETY: H5, ours until the push.
+        unsafe { (*self.last_task()).run.set(other.head) };
+        self.tail = other.last_task();
+        self.len += std::mem::take(&mut other.len);
+        self.in_parts = false;
     }
 
-    /// Takes the first `most` out.
+    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
+    /// Takes the first `most` out, or the first part of a row that is in parts.
     pub fn split_front(&mut self, most: usize) -> Ready {
         if most >= self.len {
             return std::mem::take(self);
+        }
+        if self.in_parts {
+            return self.split_part();
         }
         let mut front = Ready::new();
         for _ in 0..most {
@@ -220,6 +251,23 @@ impl Ready {
         front
     }
 
+    fn split_part(&mut self) -> Ready {
+        if self.len <= PART {
+            return std::mem::take(self);
+        }
+        let front = Ready {
+            head: self.head,
+            tail: ptr::null(),
+            len: PART,
+            timed: 0,
+            in_parts: false,
+        };
+        // SAFETY: H5; marked, so `walk` is of whoever has the row.
+        self.head = unsafe { (*self.head).walk.get() };
+        self.len -= PART;
+        front
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.len
@@ -227,8 +275,11 @@ impl Ready {
 
     /// The lane of the first.
     pub fn lane(&self) -> Lane {
+        if self.is_empty() {
+            return Lane::Pool;
+        }
         // SAFETY: H5, the first is ours until the push.
-        unsafe { self.head.as_ref() }.map_or(Lane::Pool, Header::lane)
+        unsafe { &*self.head }.lane()
     }
 
     /// True if there are none.
@@ -237,13 +288,16 @@ impl Ready {
     }
 
     fn pop(&mut self) -> Option<*const Header> {
-        let h = self.head;
-        if h.is_null() {
+        if self.len == 0 {
             return None;
         }
-        // SAFETY: H5, ours until the push.
-        self.head = unsafe { (*h).run.get() };
+        let h = self.head;
         self.len -= 1;
+        self.in_parts = false;
+        if self.len > 0 {
+            // SAFETY: H5, ours until the push.
+            self.head = unsafe { (*h).run.get() };
+        }
         Some(h)
     }
 }
@@ -325,7 +379,7 @@ impl Future for Body {
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
-        match unsafe { take_turn(h, &waker::borrowed(h)) } {
+        match unsafe { take_turn(h) } {
             Poll::Ready(Park::Parked) => {
                 if let Some(tree) = &counted {
                     tree.host().rested();
@@ -375,23 +429,43 @@ impl fmt::Debug for Body {
     }
 }
 
-/// Tasks that were woken together, by lane.
-#[derive(Default)]
-pub(crate) struct Woken {
+/// Tasks that were marked together, by lane. Those of the pool, which several
+/// threads may share, are in parts.
+pub(crate) struct Marked {
     pool: Ready,
     main: Ready,
+    /// The first of the last part.
+    part: *const Header,
 }
 
-impl Woken {
+impl Marked {
+    pub(crate) const fn new() -> Marked {
+        Marked {
+            pool: Ready::new(),
+            main: Ready::new(),
+            part: ptr::null(),
+        }
+    }
+
     /// # Safety
-    /// As for [`Ready::push`].
+    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
+    /// the caller's.
     pub(crate) unsafe fn push(&mut self, h: &Header) {
-        let row = match h.lane() {
-            Lane::Pool => &mut self.pool,
-            Lane::Main => &mut self.main,
-        };
+        if h.lane() == Lane::Main {
+            // SAFETY: passed on.
+            return unsafe { self.main.push(h) };
+        }
+        if self.pool.len.is_multiple_of(PART) {
+            // SAFETY: H5, we have marked both.
+            if let Some(part) = unsafe { self.part.as_ref() } {
+                // SAFETY: as above.
+                unsafe { part.walk.set(h) };
+            }
+            self.part = h;
+        }
         // SAFETY: passed on.
-        unsafe { row.push(h) };
+        unsafe { self.pool.push(h) };
+        self.pool.in_parts = true;
     }
 }
 
@@ -438,9 +512,9 @@ pub(crate) unsafe fn start_turn(tree: &Shared, h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`], for each of them.
-pub(crate) unsafe fn dispatch(tree: &Shared, woken: Woken) {
+pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
     let _held = tree.held();
-    for ready in [woken.pool, woken.main] {
+    for ready in [marked.pool, marked.main] {
         if !ready.is_empty() {
             // SAFETY: passed on.
             unsafe { hand_over(tree, ready) };
@@ -453,12 +527,14 @@ pub(crate) unsafe fn dispatch(tree: &Shared, woken: Woken) {
 unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
     if tree.turns {
         let mut next = ready.head;
-        while !next.is_null() {
+        for n in 0..ready.len {
             // SAFETY: H5, ours until the push.
             let h = unsafe { &*next };
             tree.emit(h.id, EventKind::Scheduled);
-            // SAFETY: as above.
-            next = unsafe { h.run.get() };
+            if n + 1 < ready.len {
+                // SAFETY: as above.
+                next = unsafe { h.run.get() };
+            }
         }
     }
     if !tree.lends {
@@ -499,7 +575,7 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
 ///
 /// # Safety
 /// The caller owns this turn (H5).
-unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
+unsafe fn take_turn(h: &Header) -> Poll<Park> {
     // SAFETY: a task with a turn has not ended.
     let tree = unsafe { h.tree() };
     let mut st = h.state.load();
@@ -511,8 +587,8 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if st.has(state::NOTIFIED) {
         st = h.state.remove(state::NOTIFIED);
     }
-    let millis = tree.millis_of_turn();
-    let entered = context::begin_turn(h, own, millis, tree.budget);
+    let millis = tree.millis_of_poll(st);
+    let entered = context::begin_turn(h, millis, tree.budget);
     let polls = h.polls.load(Relaxed);
     if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
         let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
@@ -534,17 +610,22 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
     if tree.turns {
         tree.emit(h.id, EventKind::PollBegin);
     }
-    let mut cx = Context::from_waker(own);
+    let own = waker::borrowed(h);
+    let mut cx = Context::from_waker(&own);
+    let mut error = None;
     // SAFETY: C1, this turn is ours.
-    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx) });
+    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx, &mut error) });
     if tree.turns {
         tree.emit(h.id, EventKind::PollEnd);
     }
     let over = match polled {
-        Ok(Poll::Pending) => {
+        Ok(Polled::Pending) => {
             if !drop_if_idle(tree, h) {
+                let again = context::goes_round();
                 drop(entered);
-                return Poll::Ready(h.state.park());
+                // BUSY stays: the next turn is its own already.
+                let park = if again { Park::Again } else { h.state.park() };
+                return Poll::Ready(park);
             }
             let seen = ForcedDrop::look_at(tree, h);
             // SAFETY: C1, this turn is ours.
@@ -556,8 +637,10 @@ unsafe fn take_turn(h: &Header, own: &Waker) -> Poll<Park> {
                 Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
             }
         }
-        Ok(Poll::Ready(Ok(()))) => BodyEnd::Value,
-        Ok(Poll::Ready(Err(error))) => BodyEnd::Failed(error),
+        Ok(Polled::Value) => BodyEnd::Value,
+        Ok(Polled::Failed) => BodyEnd::Failed(
+            error.unwrap_or_else(|| unreachable!("job {} failed without an error", h.id)),
+        ),
         Err(payload) => {
             // SAFETY: C1; a future that panicked is dropped, never polled again.
             contained(|| unsafe { (h.vtable.drop_future)(h) });
@@ -610,4 +693,114 @@ unsafe fn abandon(h: &Header) {
         }
     };
     end::body_over(h, over);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::host::{BlockingCall, Host, TimerKey, TimerQueue};
+    use crate::tree::{Tree, TreeOptions};
+    use std::sync::{Arc, Mutex};
+    use std::task::Waker;
+    use std::time::Instant;
+
+    /// Keeps the rows as it gets them.
+    #[derive(Clone, Default)]
+    struct Rows(Arc<Mutex<Vec<Ready>>>);
+
+    impl Rows {
+        fn take(&self) -> Vec<Ready> {
+            std::mem::take(&mut self.0.lock().expect("not poisoned"))
+        }
+
+        fn run(&self) {
+            loop {
+                let rows = self.take();
+                if rows.is_empty() {
+                    return;
+                }
+                for turn in rows.into_iter().flatten() {
+                    assert!(turn.run().is_none());
+                }
+            }
+        }
+    }
+
+    impl Host for Rows {
+        fn start(&self, turn: Turn) {
+            let mut row = Ready::new();
+            row.push_back(turn);
+            self.schedule(row);
+        }
+
+        fn schedule(&self, ready: Ready) {
+            self.0.lock().expect("not poisoned").push(ready);
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    /// A tree of parked tasks, cancelled: the row that the cancel woke.
+    fn cancelled(tasks: usize) -> (Tree, Rows, Ready) {
+        let host = Rows::default();
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        for _ in 0..tasks {
+            tree.root_scope().launch(async { crate::park().await });
+        }
+        host.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        let mut rows = host.take();
+        assert_eq!(rows.len(), 1);
+        (tree, host, rows.remove(0))
+    }
+
+    fn run_and_end(tree: Tree, host: &Rows, rows: impl IntoIterator<Item = Ready>) {
+        host.0.lock().expect("not poisoned").extend(rows);
+        host.run();
+        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+    }
+
+    #[test]
+    fn what_one_cancel_woke_comes_out_in_parts() {
+        let (tree, host, mut row) = cancelled(2 * PART + 22);
+        assert!(row.is_in_parts());
+        let parts = [1, 10, 10].map(|most| row.split_front(most));
+        assert_eq!(parts.each_ref().map(Ready::len), [PART, PART, 22]);
+        assert!(row.is_empty());
+        // A part has forgotten where it ends; it can still grow.
+        let [mut first, second, third] = parts;
+        assert!(!first.is_in_parts());
+        first.append(second);
+        assert_eq!(first.len(), 2 * PART);
+        run_and_end(tree, &host, [first, third]);
+    }
+
+    #[test]
+    fn a_row_that_was_changed_is_not_in_parts() {
+        let (tree, host, mut row) = cancelled(3 * PART);
+        let part = row.split_front(1);
+        assert!(row.is_in_parts(), "the rest still is");
+        let one = row.next().expect("one");
+        assert!(!row.is_in_parts());
+        let ten = row.split_front(10);
+        assert_eq!((ten.len(), row.len()), (10, 2 * PART - 11));
+        row.push_back(one);
+        row.append(part);
+        assert_eq!(row.len(), 3 * PART - 10);
+        run_and_end(tree, &host, [ten, row]);
+    }
 }

@@ -71,6 +71,11 @@ pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
     Some(unsafe { Waker::from_raw(RawWaker::new(data, &BARE)) })
 }
 
+/// What the waker of every task has.
+pub(crate) fn vtable() -> &'static RawWakerVTable {
+    &VTABLE
+}
+
 /// True if waking `kept`, a clone or [`bare`], does what waking `waker` does.
 pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
     let bare = std::ptr::eq(kept.vtable(), &raw const BARE)

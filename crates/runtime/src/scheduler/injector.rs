@@ -1,42 +1,54 @@
 //! The queue that everybody may push to: for what comes from outside, and for
 //! what a full ring cannot hold.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinfolk_core::host::Ready;
 
-/// A row of turns under a lock. Linked through the tasks: pushing allocates
-/// nothing, and whole rows go in in one step.
+/// Rows of turns under a lock. Linked through the tasks, so pushing a turn
+/// allocates nothing, and whole rows go in in one step. A row that is in parts
+/// stays by itself, so that its parts come out in one step each.
 #[derive(Default)]
 pub(crate) struct Injector {
-    row: Mutex<Ready>,
-    /// As many as there are in the row, to be looked at without the lock.
+    rows: Mutex<VecDeque<Ready>>,
+    /// As many as there are in the rows, to be looked at without the lock.
     len: AtomicUsize,
 }
 
 impl Injector {
-    fn row(&self) -> MutexGuard<'_, Ready> {
-        self.row.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rows(&self) -> MutexGuard<'_, VecDeque<Ready>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a row at the end. True if there was nothing before.
     pub(crate) fn push(&self, ready: Ready) -> bool {
-        let mut row = self.row();
-        let was_empty = row.is_empty();
-        row.append(ready);
-        self.len.store(row.len(), Ordering::SeqCst);
-        was_empty
+        let mut rows = self.rows();
+        let before = self.len.load(Ordering::Relaxed);
+        self.len.store(before + ready.len(), Ordering::SeqCst);
+        match rows.back_mut() {
+            Some(last) if !last.is_in_parts() && !ready.is_in_parts() => last.append(ready),
+            _ => rows.push_back(ready),
+        }
+        before == 0
     }
 
-    /// Takes up to `most` out.
+    /// Takes up to `most` out, or a part.
     pub(crate) fn take(&self, most: usize) -> Ready {
         if self.len() == 0 {
             return Ready::new();
         }
-        let mut row = self.row();
-        let taken = row.split_front(most);
-        self.len.store(row.len(), Ordering::SeqCst);
+        let mut rows = self.rows();
+        let Some(first) = rows.front_mut() else {
+            return Ready::new();
+        };
+        let taken = first.split_front(most);
+        if first.is_empty() {
+            rows.pop_front();
+        }
+        let before = self.len.load(Ordering::Relaxed);
+        self.len.store(before - taken.len(), Ordering::SeqCst);
         taken
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Worker {
     machine: Arc<Machine>,
     n: usize,
     ticks: Cell<u32>,
+    /// How often it has looked at the clock, or slept.
+    pub(crate) looks: Cell<u64>,
     streak: Cell<u32>,
     seen: RefCell<Vec<Option<Seen>>>,
 }
@@ -116,6 +118,7 @@ impl Worker {
             machine,
             n,
             ticks: Cell::new(0),
+            looks: Cell::new(0),
             streak: Cell::new(0),
             seen: RefCell::new(vec![None; workers]),
         }
@@ -143,6 +146,7 @@ impl Worker {
                 }
                 None => {
                     self.sleep();
+                    self.looks.set(self.looks.get() + 1);
                     slept = true;
                 }
             }
@@ -171,6 +175,7 @@ impl Worker {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(CLOCK) {
+            self.looks.set(self.looks.get() + 1);
             self.machine.fire_due();
         }
         if ticks.is_multiple_of(INJECTED)
