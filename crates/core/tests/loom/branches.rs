@@ -71,7 +71,7 @@ fn set_next_vs_end() {
         let parent = tree.root_scope().spawn(async {
             let mut set = TaskSet::new();
             set.spawn(async { 7 }).await?;
-            assert_eq!(set.next().await?.unwrap()?, 7);
+            assert_eq!(set.next().await?.unwrap().unwrap(), 7);
             assert!(set.next().await?.is_none());
             Ok::<_, Error>(())
         });
@@ -83,6 +83,7 @@ fn set_next_vs_end() {
         runner.join().unwrap();
         queue.run_all();
         assert!(parent.is_ended(), "{}", tree.snapshot());
+        assert_eq!(tree.counters().jobs_failed, 0);
         drop(parent);
         finish(tree, &queue);
     });

@@ -105,7 +105,7 @@ pub async fn handle_7_all_gives_the_values_in_order(lab: Lab) {
 /// handle-7: branches are polled in the calling task, one at a time: they borrow
 /// from it, and from each other by turns. Each is a scope of its own.
 pub async fn handle_7_branches_borrow(lab: Lab) {
-    let words = vec![String::from("one"), String::from("three")];
+    let words = [String::from("one"), String::from("three")];
     let lengths = all(words.iter().map(|word| async move {
         sleep(MS).await?;
         Ok::<_, Error>(word.len())
