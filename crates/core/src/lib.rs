@@ -17,6 +17,7 @@
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
 //! | `task` | cells, turns, wakers |
+//! | `combine` | several futures at once: branches and sets of tasks |
 //! | `time` | sleeping, tickers and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
@@ -27,6 +28,7 @@
 
 mod blocking;
 mod cancel;
+mod combine;
 mod context;
 mod error;
 mod frame;
@@ -52,6 +54,18 @@ pub use cancel::point::{
 };
 pub use cancel::reason::{Reason, ReasonKind};
 pub use cancel::wait::WaitKind;
+pub use combine::all::{all, all_settled};
+pub use combine::any::any;
+pub use combine::branches::{Alike, Branches};
+pub use combine::each::{ForEach, Items, for_each_concurrent};
+pub use combine::race::race;
+#[doc(hidden)]
+pub use combine::select::__select;
+#[cfg(feature = "stream")]
+pub use combine::stream::{OrCancelItems, OrCancelStream};
+pub use combine::task_set::{NextInSet, SpawnInSet, TaskSet};
+pub use combine::together::Together;
+pub use combine::tuple::Arm;
 pub use error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use frame::{Budget, NextPump, Pumped, next_pump};
 pub use job::id::JobId;

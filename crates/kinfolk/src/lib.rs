@@ -14,6 +14,8 @@
 //!
 //! **Sometimes.**
 //!
+//! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`],
+//!   [`for_each_concurrent`]: several at once in one task; [`TaskSet`]: in many.
 //! - [`shield`], [`ignore_cancellation`]: what must not be told yet.
 //! - [`or_cancel`](OrCancel::or_cancel): a point of any future.
 //! - [`blocking`]: code that must block a thread.
@@ -37,8 +39,8 @@
 //!   conformance suite.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
-//! tokio runtime; `stream`, the [`Ticker`] as a `Stream`; `anyhow`, whose errors are
-//! recognised by type, so that what is inside can be downcast; `testkit`, which
+//! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
+//! are recognised by type, so that what is inside can be downcast; `testkit`, which
 //! belongs among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;

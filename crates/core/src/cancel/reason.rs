@@ -27,6 +27,8 @@ pub enum ReasonKind {
     ScopeDropped,
     /// The scope had ended, was closed, or had only services left.
     ScopeEnded,
+    /// Another branch decided what `race`, `any`, `select!` or `all` comes to.
+    RaceLost,
     /// The runtime is being shut down.
     Shutdown,
     /// The host went away with the job still on it.
@@ -41,7 +43,7 @@ pub(crate) struct ReasonData {
     pub(crate) text: Option<Cow<'static, str>>,
     /// The job at which the cancel entered.
     pub(crate) origin: JobId,
-    /// The job that failed, for the two failure kinds.
+    /// The job that failed, where a failure is the cause.
     pub(crate) culprit: Option<(JobId, String)>,
     pub(crate) site: &'static Location<'static>,
     pub(crate) at: Instant,
@@ -88,8 +90,9 @@ impl Reason {
         self.data.origin
     }
 
-    /// For [`ReasonKind::ChildFailed`] and [`ReasonKind::BodyFailed`]: the job
-    /// that failed, and its name.
+    /// For [`ReasonKind::ChildFailed`] and [`ReasonKind::BodyFailed`], and for
+    /// [`ReasonKind::RaceLost`] if a branch failed: the job that failed, and its
+    /// name.
     pub fn culprit(&self) -> Option<(JobId, &str)> {
         self.data
             .culprit
@@ -122,6 +125,7 @@ impl fmt::Display for ReasonKind {
             ReasonKind::HandleDropped => "its handle was dropped",
             ReasonKind::ScopeDropped => "its scope was dropped",
             ReasonKind::ScopeEnded => "its scope has ended",
+            ReasonKind::RaceLost => "it lost to another branch",
             ReasonKind::Shutdown => "the runtime is shutting down",
             ReasonKind::HostGone => "its host is gone",
             ReasonKind::Parent => "an ancestor was cancelled",

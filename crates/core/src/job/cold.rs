@@ -72,4 +72,12 @@ impl Cold {
             .as_ref()
             .is_some_and(|reason| reason.kind == ReasonKind::Deadline)
     }
+
+    /// True if nobody has patience with a body of the same task that cannot
+    /// hear of the cancel that entered here: a timeout fired, or a branch lost.
+    pub(crate) fn entered_without_patience(&self) -> bool {
+        self.reason.as_ref().is_some_and(|reason| {
+            matches!(reason.kind, ReasonKind::Deadline | ReasonKind::RaceLost)
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! Inline scopes: jobs whose body is polled inside the task that opened them.
-//! One future serves scopes, timeouts and shields: what to open, then the
-//! body, then waiting for the children, in one enum.
+//! One future serves scopes, timeouts, shields and branches: what to open, then
+//! the body, then waiting for the children, in one enum.
 //!
 //! What the call returns is decided by [`verdict`].
 
@@ -210,6 +210,11 @@ impl<O: Open> Inline<O> {
             node: None,
             wait: Wait::new(),
         }
+    }
+
+    /// Its job, from the first poll on; none before, and when it is over.
+    pub(crate) fn job(&self) -> Option<&Header> {
+        self.node.as_deref()
     }
 }
 
@@ -441,15 +446,15 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
 }
 
 /// The body is pending: is it to be dropped here? Patience with it may have
-/// run out; or a deadline of this task fired, and nothing in here can hear: the
-/// patience of a timeout is zero.
+/// run out; or a deadline of this task fired, or a branch of it lost, and
+/// nothing in here can hear: the patience of those two is zero.
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
     if !st.effective() || !h.no_wait_of_ours() {
         return run::drop_if_idle(tree, h);
     }
     // SAFETY: being polled, so linked.
-    if !st.has(state::TOLD) && unsafe { marked_by_deadline_of_this_task(h) } {
+    if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
         return true;
     }
     let forced = run::drop_if_idle(tree, h);
@@ -460,12 +465,12 @@ fn drop_idle(tree: &Shared, h: &Header) -> bool {
     forced
 }
 
-/// True if the mark of `h` entered at a deadline, here or further out in the
-/// same task.
+/// True if the mark of `h` entered at a deadline or at a branch that lost, here
+/// or further out in the same task.
 ///
 /// # Safety
 /// `h` is linked.
-unsafe fn marked_by_deadline_of_this_task(h: &Header) -> bool {
+unsafe fn marked_without_patience(h: &Header) -> bool {
     // SAFETY: linked (H3).
     let Some(origin) = (unsafe { h.origin() }) else {
         return false;
@@ -479,7 +484,7 @@ unsafe fn marked_by_deadline_of_this_task(h: &Header) -> bool {
         }
     }
     origin
-        .if_cold(|cold, _| cold.entered_by_deadline())
+        .if_cold(|cold, _| cold.entered_without_patience())
         .unwrap_or(false)
 }
 

@@ -17,6 +17,9 @@ pub enum JobKind {
     Timeout = 3,
     /// A scope that holds cancellation back.
     Shield = 4,
+    /// A scope that is one branch of `all`, `any`, `race`, `select!` or
+    /// `for_each_concurrent`.
+    Branch = 5,
 }
 
 impl JobKind {
@@ -27,17 +30,19 @@ impl JobKind {
             2 => JobKind::Scope,
             3 => JobKind::Timeout,
             4 => JobKind::Shield,
+            5 => JobKind::Branch,
             other => unreachable!("no job kind {other}"),
         }
     }
 
     /// All kinds, in the order of their numbers.
-    pub(crate) const ALL: [JobKind; 5] = [
+    pub(crate) const ALL: [JobKind; 6] = [
         JobKind::Root,
         JobKind::Task,
         JobKind::Scope,
         JobKind::Timeout,
         JobKind::Shield,
+        JobKind::Branch,
     ];
 }
 
@@ -49,6 +54,7 @@ impl fmt::Display for JobKind {
             JobKind::Scope => "scope",
             JobKind::Timeout => "timeout",
             JobKind::Shield => "shield",
+            JobKind::Branch => "branch",
         })
     }
 }

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use super::header::Header;
 use super::kind::JobKind;
+use crate::context;
 use crate::error::Victim;
 
 /// The longest path an error carries.
@@ -33,6 +34,12 @@ pub(crate) fn victim_alone(h: &Header) -> Victim {
         path: vec![name.clone()],
         name,
     }
+}
+
+/// Who is being polled here, for an error; nobody outside every job.
+pub(crate) fn victim_here() -> Option<Victim> {
+    // SAFETY: being polled, so it is linked.
+    context::with(|cx| cx.current().map(|h| unsafe { victim(h) }))
 }
 
 /// Who `h` is, for an error.

@@ -6,6 +6,7 @@
 
 #![cfg(loom)]
 
+mod branches;
 mod cancel;
 mod end;
 mod host;

@@ -16,6 +16,7 @@ mod list;
 
 pub mod aggregation;
 pub mod blocking;
+pub mod branches;
 pub mod cancel;
 pub mod completion;
 pub mod delivery;
@@ -33,6 +34,7 @@ pub mod semantics;
 pub mod shield_rules;
 pub mod shields;
 pub mod supervisor;
+pub mod task_sets;
 pub mod tickers;
 pub mod time;
 pub mod timeouts;

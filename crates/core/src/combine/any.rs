@@ -1,0 +1,110 @@
+//! `any`: the first success.
+
+use std::panic::Location;
+
+use super::branch::Lost;
+use super::branches::Alike;
+use super::together::{Policy, Together};
+use crate::error::{Error, Result};
+use crate::job::failures::{Failure, Failures};
+use crate::job::names;
+
+/// Runs all branches side by side, inside the calling task, and gives the first
+/// value. The others are cancelled with `RaceLost`, told, and waited for.
+///
+/// A branch that fails is passed over. If all fail, the error is that of the
+/// first in time, and the others are [suppressed](Error::suppressed). No branch
+/// at all is an error.
+///
+/// Branches begin in the order given; one that has not begun when it is decided
+/// is dropped unpolled. A loser that cannot hear is dropped there. One that
+/// returns a value all the same is waited for, and its value is dropped, unless
+/// [`late`](Together::late) takes it. A loser's failure is passed over like any
+/// other.
+///
+/// ```
+/// # async fn fetch(mirror: &str) -> kinfolk_core::Result<String> { Ok(mirror.into()) }
+/// # async fn demo() -> kinfolk_core::Result<()> {
+/// let page = kinfolk_core::any(["eu", "us", "asia"].map(fetch)).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; it
+/// returns when all have ended: a value if there is one, else `Cancelled`.
+#[track_caller]
+pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item, B::Value>> {
+    let site = Location::caller();
+    let (crew, _) = branches.open(site);
+    let any: Any<B::Item, B::Value> = Any {
+        value: B::value,
+        won: None,
+        failures: Failures::default(),
+        cancelled: None,
+        late: drop,
+    };
+    Together::new(crew, any, site)
+}
+
+/// The policy of [`any`].
+pub struct Any<I, V, L = fn(V)> {
+    value: fn(I) -> V,
+    won: Option<V>,
+    failures: Failures,
+    cancelled: Option<Error>,
+    late: L,
+}
+
+impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
+    type Output = Result<V>;
+
+    fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
+        match how {
+            Ok(item) if self.won.is_some() => (self.late)((self.value)(item)),
+            Err(_) if self.won.is_some() => {}
+            Ok(item) => {
+                self.won = Some((self.value)(item));
+                return Some(Lost::to_success());
+            }
+            Err(error) if error.is_cancelled() => self.cancelled = Some(error),
+            Err(error) => self.failures.record(Failure::new(error), false),
+        }
+        None
+    }
+
+    fn finish(self) -> Result<V> {
+        match self.won {
+            Some(value) => Ok(value),
+            None => Err((self.cancelled)
+                .or_else(|| self.failures.decide())
+                .unwrap_or_else(|| no_branches("any"))),
+        }
+    }
+}
+
+impl<C, I, V, L> Together<C, Any<I, V, L>> {
+    /// Takes the values of losers that return one all the same, before the call
+    /// returns.
+    pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
+        self.decided_by(|any| Any {
+            value: any.value,
+            won: any.won,
+            failures: any.failures,
+            cancelled: any.cancelled,
+            late,
+        })
+    }
+}
+
+/// There was nothing to choose from.
+pub(crate) fn no_branches(verb: &str) -> Error {
+    let error = Error::msg(format!(
+        "{verb} of no branches: there is nothing to wait for. Give it at least one, or ask first \
+         whether there is one"
+    ));
+    match names::victim_here() {
+        Some(here) => error.at(here, None),
+        None => error,
+    }
+}

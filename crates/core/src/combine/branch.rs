@@ -1,0 +1,177 @@
+//! One branch: a scope that can lose. And what a crew of branches does with all
+//! of its own in one turn.
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::walk::{self, Why};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::id::JobId;
+use crate::job::inline::{Inline, Just, Setup};
+use crate::job::kind::JobKind;
+use crate::job::outcome::IntoOutcome;
+
+/// What the future of a branch yields.
+pub(crate) type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
+
+/// A branch that is not opened yet.
+pub(crate) fn branch<F>(future: F, site: &'static Location<'static>) -> Inline<Just<F>>
+where
+    F: Future<Output: IntoOutcome>,
+{
+    Inline::new(Just(future), Setup::new(JobKind::Branch, site))
+}
+
+/// It is decided, and the others have lost.
+pub struct Lost {
+    /// The job that failed, if a failure decided.
+    culprit: Option<(JobId, String)>,
+}
+
+impl Lost {
+    pub(crate) fn to_success() -> Lost {
+        Lost { culprit: None }
+    }
+
+    pub(crate) fn to_failure(error: &Error) -> Lost {
+        let name = error.job_name().map(ToString::to_string);
+        Lost {
+            culprit: error.job().zip(name),
+        }
+    }
+}
+
+/// Tells a branch that it has lost. False if it has not begun: then nobody is
+/// there to be told, and it is dropped.
+pub(crate) fn lose<F>(
+    branch: &Inline<Just<F>>,
+    lost: &Lost,
+    site: &'static Location<'static>,
+) -> bool
+where
+    F: Future<Output: IntoOutcome>,
+{
+    let Some(job) = branch.job() else {
+        return false;
+    };
+    let mut why = Why::new(ReasonKind::RaceLost, site);
+    why.culprit = lost.culprit.clone();
+    walk::cancel(job, why);
+    true
+}
+
+/// True if a branch that has lost ended with nothing but that.
+pub(crate) fn has_lost(error: &Error) -> bool {
+    error.kind() == ErrorKind::Stopped
+        && error
+            .reason()
+            .is_some_and(|reason| reason.kind() == ReasonKind::RaceLost)
+}
+
+/// How the branches stand after a turn.
+#[must_use]
+pub enum Stand {
+    /// One of them decided: the others are to be told.
+    Decided(Lost),
+    /// Some still run.
+    Running,
+    /// All have ended.
+    Over,
+}
+
+/// One turn of a crew: takes in what has ended.
+pub struct Round<'a, T> {
+    /// What to make of the end of a branch.
+    ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>,
+    decided: Option<Lost>,
+    running: bool,
+}
+
+impl<'a, T> Round<'a, T> {
+    pub(crate) fn new(ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>) -> Self {
+        Round {
+            ended,
+            decided: None,
+            running: false,
+        }
+    }
+
+    /// No further branch is polled before the others have been told.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decided.is_some()
+    }
+
+    pub(crate) fn one_runs(&mut self) {
+        self.running = true;
+    }
+
+    pub(crate) fn one_ended(&mut self, index: usize, how: Result<T>) {
+        self.decided = (self.ended)(index, how);
+    }
+
+    pub(crate) fn stand(self) -> Stand {
+        match self.decided {
+            Some(lost) => Stand::Decided(lost),
+            None if self.running => Stand::Running,
+            None => Stand::Over,
+        }
+    }
+}
+
+/// Some branches, run by [`Together`](super::together::Together).
+pub trait Crew {
+    /// What one branch yields.
+    type Item;
+
+    /// Polls those that may go on.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Self::Item>);
+
+    /// Tells those that run that they have lost, and drops those that have not
+    /// begun.
+    fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>);
+}
+
+/// A branch that is kept in place; none when it is over.
+pub(crate) type InPlace<F> = Option<Inline<Just<F>>>;
+
+/// Polls a branch that is kept in place.
+pub(crate) fn poll_in_place<F, T>(
+    mut place: Pin<&mut InPlace<F>>,
+    index: usize,
+    arm: fn(Value<F>) -> T,
+    cx: &mut Context<'_>,
+    round: &mut Round<'_, T>,
+) where
+    F: Future<Output: IntoOutcome>,
+{
+    if round.is_decided() {
+        return;
+    }
+    let Some(branch) = place.as_mut().as_pin_mut() else {
+        return;
+    };
+    match branch.poll(cx) {
+        Poll::Pending => round.one_runs(),
+        Poll::Ready(how) => {
+            place.set(None);
+            round.one_ended(index, how.map(arm));
+        }
+    }
+}
+
+/// Tells a branch that is kept in place.
+pub(crate) fn lose_in_place<F>(
+    mut place: Pin<&mut InPlace<F>>,
+    lost: &Lost,
+    site: &'static Location<'static>,
+) where
+    F: Future<Output: IntoOutcome>,
+{
+    if let Some(branch) = place.as_ref().get_ref()
+        && !lose(branch, lost, site)
+    {
+        crate::unwind::contained(|| place.set(None));
+    }
+}

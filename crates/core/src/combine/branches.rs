@@ -1,0 +1,126 @@
+//! What can be given to `all`, `any`, `race`: an array, a `Vec`, any iterator of
+//! futures, or a tuple of futures.
+
+use std::panic::Location;
+
+use super::branch::{Crew, Value};
+use super::many::Many;
+use crate::error::Result;
+use crate::job::outcome::IntoOutcome;
+
+/// Futures to run side by side: an array, a `Vec` or any other iterator of them,
+/// or a tuple of two to eight. There is nothing to implement.
+///
+/// `Shape` tells iterators from tuples; it is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is nothing to run side by side",
+    note = "give an array, a `Vec`, an iterator of futures, or a tuple of two to eight futures",
+    note = "each future must return an outcome: a `Result`, `()`, a plain std value or an `Option`"
+)]
+pub trait Branches<Shape> {
+    /// What one branch yields: a value, or an [`Arm`](crate::Arm) of the tuple.
+    type Item;
+
+    #[doc(hidden)]
+    type Crew: Crew<Item = Self::Item>;
+
+    #[doc(hidden)]
+    type Places: Places<Item = Self::Item>;
+
+    #[doc(hidden)]
+    fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places);
+}
+
+/// [`Branches`] that all yield the same type.
+#[diagnostic::on_unimplemented(
+    message = "the branches of `{Self}` do not all yield the same type",
+    note = "for branches of different types use `select!`"
+)]
+pub trait Alike<Shape>: Branches<Shape> {
+    /// That type.
+    type Value;
+
+    #[doc(hidden)]
+    fn value(item: Self::Item) -> Self::Value;
+}
+
+/// A place for how each branch ended.
+pub trait Places {
+    /// What one branch yields.
+    type Item;
+    /// All the values.
+    type Values;
+    /// All the ends.
+    type Ends;
+
+    fn put(&mut self, index: usize, how: Result<Self::Item>);
+
+    /// Every branch has put its end.
+    fn ends(self) -> Self::Ends;
+
+    /// Every branch has put a value.
+    fn values(self) -> Self::Values;
+}
+
+/// The shape of iterators.
+pub enum Iterators {}
+
+impl<I> Branches<Iterators> for I
+where
+    I: IntoIterator<Item: Future<Output: IntoOutcome>>,
+{
+    type Item = Value<I::Item>;
+    type Crew = Many<I::Item>;
+    type Places = Vec<Option<Result<Value<I::Item>>>>;
+
+    fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places) {
+        let mut crew = Many::new(site);
+        for future in self {
+            crew.push(future);
+        }
+        let places = std::iter::repeat_with(|| None).take(crew.running());
+        (crew, places.collect())
+    }
+}
+
+impl<I> Alike<Iterators> for I
+where
+    I: IntoIterator<Item: Future<Output: IntoOutcome>>,
+{
+    type Value = Value<I::Item>;
+
+    fn value(item: Self::Item) -> Self::Value {
+        item
+    }
+}
+
+impl<T> Places for Vec<Option<Result<T>>> {
+    type Item = T;
+    type Values = Vec<T>;
+    type Ends = Vec<Result<T>>;
+
+    fn put(&mut self, index: usize, how: Result<T>) {
+        self[index] = Some(how);
+    }
+
+    fn ends(self) -> Vec<Result<T>> {
+        self.into_iter().map(end_of).collect()
+    }
+
+    fn values(self) -> Vec<T> {
+        self.into_iter().map(value_of).collect()
+    }
+}
+
+/// How a branch ended, once all have.
+pub(crate) fn end_of<T>(place: Option<Result<T>>) -> Result<T> {
+    place.unwrap_or_else(|| unreachable!("every branch has ended"))
+}
+
+/// The value of a branch, once none has failed.
+pub(crate) fn value_of<T>(place: Option<Result<T>>) -> T {
+    match place {
+        Some(Ok(value)) => value,
+        _ => unreachable!("every branch has ended with a value"),
+    }
+}

@@ -1,0 +1,132 @@
+//! Branches from an iterator, any number of them. Each is polled under a waker of
+//! its own, so that a turn polls those that were woken and no others: ten thousand
+//! branches cost what they do, not ten thousand polls a turn.
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::branch::{self, Crew, Lost, Round, Value};
+use super::ready::Ready;
+use crate::context;
+use crate::job::header::Header;
+use crate::job::inline::{Inline, Just};
+use crate::job::outcome::IntoOutcome;
+use crate::unwind::contained;
+
+type Boxed<F> = Pin<Box<Inline<Just<F>>>>;
+
+/// Branches of one type, any number of them.
+pub struct Many<F: Future<Output: IntoOutcome>> {
+    /// By index; none where one is over.
+    branches: Vec<Option<Boxed<F>>>,
+    free: Vec<usize>,
+    running: usize,
+    ready: Ready,
+    /// Kept from turn to turn for its memory; empty between them.
+    todo: Vec<usize>,
+    site: &'static Location<'static>,
+}
+
+impl<F: Future<Output: IntoOutcome>> Many<F> {
+    pub(crate) fn new(site: &'static Location<'static>) -> Many<F> {
+        Many {
+            branches: Vec::new(),
+            free: Vec::new(),
+            running: 0,
+            ready: Ready::new(),
+            todo: Vec::new(),
+            site,
+        }
+    }
+
+    /// Those that are not over.
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// One more, to be opened by the next poll.
+    pub(crate) fn push(&mut self, future: F) {
+        let branch = Some(Box::pin(branch::branch(future, self.site)));
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.branches[index] = branch;
+                index
+            }
+            None => {
+                self.branches.push(branch);
+                self.branches.len() - 1
+            }
+        };
+        self.running += 1;
+        self.ready.add(index);
+    }
+
+    fn gone(&mut self, index: usize) {
+        self.free.push(index);
+        self.running -= 1;
+    }
+
+    fn poll_one(&mut self, index: usize, here: Option<&Header>, round: &mut Round<'_, Value<F>>) {
+        let Some(branch) = &mut self.branches[index] else {
+            return;
+        };
+        let waker = self.ready.waker(index);
+        let polled = {
+            // To the job around it the branch's waker is not foreign: a cancel
+            // goes through the branch's own node, and the wait of the job is
+            // counted by whoever polls us.
+            let _entered = here.map(|here| context::enter(here, waker));
+            branch.as_mut().poll(&mut Context::from_waker(waker))
+        };
+        if let Poll::Ready(how) = polled {
+            self.branches[index] = None;
+            self.gone(index);
+            round.one_ended(index, how);
+        }
+    }
+}
+
+/// True if no point passes any more in this turn: to poll on would only make
+/// each branch ask for another.
+fn turn_is_spent() -> bool {
+    context::with(|cx| cx.budget.get() == 0)
+}
+
+impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
+    type Item = Value<F>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Value<F>>) {
+        let this = self.get_mut();
+        let mut todo = std::mem::take(&mut this.todo);
+        this.ready.take(&mut todo);
+        let here = context::current();
+        let mut polled = 0;
+        while polled < todo.len() && !round.is_decided() && (polled == 0 || !turn_is_spent()) {
+            this.poll_one(todo[polled], here.as_deref(), round);
+            polled += 1;
+        }
+        this.ready.put_back(&todo[polled..]);
+        todo.clear();
+        this.todo = todo;
+        if this.running > 0 {
+            round.one_runs();
+            if !round.is_decided() {
+                this.ready.park(cx.waker());
+            }
+        }
+    }
+
+    fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>) {
+        let this = self.get_mut();
+        for index in 0..this.branches.len() {
+            // Telling one wakes it, which lists it: it is polled once more.
+            if let Some(begun) = &this.branches[index]
+                && !branch::lose(begun, lost, site)
+            {
+                contained(|| this.branches[index] = None);
+                this.gone(index);
+            }
+        }
+    }
+}

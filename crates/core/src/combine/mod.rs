@@ -1,0 +1,23 @@
+//! Several futures at once, in one task or in many: `all`, `all_settled`, `any`,
+//! `race`, `select!`, `for_each_concurrent` and `TaskSet`.
+//!
+//! A *branch* is a scope ([`branch`]), polled inside the task that opened it, so
+//! it may borrow. Branches come as a tuple ([`tuple`]), all polled at every turn,
+//! or from an iterator ([`many`]), each with a waker of its own. [`together`] runs
+//! them; what they come to is decided by the file of each verb. The scopes
+//! themselves are those of [`inline`](crate::job::inline).
+
+pub(crate) mod all;
+pub(crate) mod any;
+pub(crate) mod branch;
+pub(crate) mod branches;
+pub(crate) mod each;
+pub(crate) mod many;
+pub(crate) mod race;
+pub(crate) mod ready;
+pub(crate) mod select;
+#[cfg(feature = "stream")]
+pub(crate) mod stream;
+pub(crate) mod task_set;
+pub(crate) mod together;
+pub(crate) mod tuple;

@@ -1,0 +1,139 @@
+//! `race`: the first to end, of any sort. `select!` is a race too.
+
+use std::panic::Location;
+
+use super::any::no_branches;
+use super::branch::{Lost, has_lost};
+use super::branches::Alike;
+use super::together::{Policy, Together};
+use crate::cancel::walk;
+use crate::context;
+use crate::error::{Error, Result};
+use crate::job::failures::{Failure, Failures};
+
+/// Runs all branches side by side, inside the calling task, and gives how the
+/// first of them ended, a value or a failure. The others are cancelled with
+/// `RaceLost`, told, and waited for. No branch at all is an error.
+///
+/// Branches begin in the order given; one that has not begun when it is decided
+/// is dropped unpolled. A loser that cannot hear is dropped there. One that
+/// returns a value all the same is waited for, and its value is dropped, unless
+/// [`late`](Together::late) takes it. A loser that fails: beside a failed winner
+/// its error is [suppressed](Error::suppressed), else the failure hook gets it.
+///
+/// A loser that awaits a [`Task`](crate::Task) from outside the race cancels it,
+/// as any waiter does that is cancelled; race its `join()` to leave it alone.
+///
+/// ```
+/// # use std::time::Duration;
+/// # async fn demo() -> kinfolk_core::Result<()> {
+/// let quick = async { Ok::<_, kinfolk_core::Error>("quick") };
+/// let slow = async {
+///     kinfolk_core::sleep(Duration::from_secs(1)).await?;
+///     Ok::<_, kinfolk_core::Error>("slow")
+/// };
+/// assert_eq!(kinfolk_core::race((slow, quick)).await?, "quick");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// *Not a point.* If the enclosing job is cancelled, so is every branch, and that
+/// is nobody's win: it returns when all have ended, how the first ended that had
+/// something else to say, or `Cancelled`.
+#[track_caller]
+pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::Item, B::Value>> {
+    let site = Location::caller();
+    let (crew, _) = branches.open(site);
+    Together::new(crew, Race::new(B::value), site)
+}
+
+/// The policy of [`race`].
+pub struct Race<I, V, L = fn(V)> {
+    value: fn(I) -> V,
+    won: Option<V>,
+    /// The winner's, and those of the losers after it.
+    failures: Failures,
+    cancelled: Option<Error>,
+    late: L,
+}
+
+impl<I, V> Race<I, V> {
+    pub(crate) fn new(value: fn(I) -> V) -> Race<I, V> {
+        Race {
+            value,
+            won: None,
+            failures: Failures::default(),
+            cancelled: None,
+            late: drop,
+        }
+    }
+}
+
+impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
+    type Output = Result<V>;
+
+    fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
+        let open = self.won.is_none() && self.failures.is_empty();
+        match how {
+            Err(error) if error.is_cancelled() => self.cancelled = Some(error),
+            Err(error) if !open && has_lost(&error) => {}
+            Ok(item) if open => {
+                self.won = Some((self.value)(item));
+                return Some(Lost::to_success());
+            }
+            Ok(item) => (self.late)((self.value)(item)),
+            Err(error) if self.won.is_some() => report(&error),
+            Err(error) => {
+                let lost = open.then(|| Lost::to_failure(&error));
+                self.failures.record(Failure::new(error), false);
+                return lost;
+            }
+        }
+        None
+    }
+
+    fn finish(self) -> Result<V> {
+        match self.won {
+            Some(value) => Ok(value),
+            None => Err((self.failures.decide())
+                .or(self.cancelled)
+                .unwrap_or_else(|| no_branches("race"))),
+        }
+    }
+}
+
+impl<C, I, V, L> Together<C, Race<I, V, L>> {
+    /// Takes the values of losers that return one all the same, before the call
+    /// returns.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # async fn receive() -> kinfolk_core::Result<u32> { Ok(1) }
+    /// # async fn demo() -> kinfolk_core::Result<()> {
+    /// let mut kept = Vec::new();
+    /// let first = kinfolk_core::race((receive(), receive()))
+    ///     .late(|item| kept.push(item))
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Race<I, V, M>> {
+        self.decided_by(|race| Race {
+            value: race.value,
+            won: race.won,
+            failures: race.failures,
+            cancelled: race.cancelled,
+            late,
+        })
+    }
+}
+
+/// A loser failed, and there is nobody to tell but the failure hook.
+fn report(error: &Error) {
+    if let Some(here) = context::current()
+        && let Some(tree) = walk::pin(&here)
+    {
+        tree.report_failure(error);
+    }
+}

@@ -1,0 +1,142 @@
+//! Combinators where a conformance case does not reach: outside every job, at
+//! scale, in a shutdown, and what their futures weigh.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use kinfolk_core::{
+    Error, ErrorKind, TaskSet, all, any, checkpoint, cleanup, for_each_concurrent, park, race,
+    select, sleep,
+};
+use kinfolk_testkit::{Gate, Log, Sim, Tally};
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+
+fn poll_here<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Outside every job there is nobody to wait for a branch: an error that says
+/// where.
+#[test]
+fn handle_7_outside_every_job() {
+    let tally = Tally::new();
+    let error = poll_here(all([tally.count(async { 1 })])).unwrap_err();
+    assert!(error.to_string().contains("outside every Kinfolk job"));
+    assert!(error.to_string().contains("branches.rs"), "{error}");
+    for error in [
+        poll_here(any((async { 1 }, async { 2 }))).unwrap_err(),
+        poll_here(race([async { 1 }])).unwrap_err(),
+        poll_here(select!(async { 1 }, park())).unwrap_err(),
+        poll_here(for_each_concurrent([1], 1, |_| async {})).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Failed);
+        assert!(error.to_string().contains("branch at"), "{error}");
+    }
+    assert_eq!(tally.polls(), 0);
+    assert!(poll_here(all(Vec::<std::future::Ready<()>>::new())).is_ok());
+    let made = catch_unwind(AssertUnwindSafe(|| drop(TaskSet::<()>::new())));
+    assert!(made.is_err());
+}
+
+/// Ten thousand branches cost ten thousand branches: twice as many polls for
+/// twice as many, whatever they wait for.
+#[test]
+fn handle_7_all_of_ten_thousand_is_not_quadratic() {
+    let polls = |many: u32| {
+        let mut sim = Sim::seeded(1);
+        let tally = Tally::new();
+        let branch = |n: u32| async move {
+            checkpoint().await?;
+            sleep(n % 100 * MS).await?;
+            checkpoint().await?;
+            Ok::<_, Error>(n)
+        };
+        let counts = tally.clone();
+        let sum = sim.run(async move {
+            let branches = (0..many).map(|n| counts.count(branch(n)));
+            Ok::<_, Error>(all(branches).await?.into_iter().map(u64::from).sum::<u64>())
+        });
+        assert_eq!(sum.unwrap(), u64::from(many) * u64::from(many - 1) / 2);
+        sim.finish();
+        tally.polls()
+    };
+    let (few, many) = (polls(5_000), polls(10_000));
+    assert!(many <= 40_000, "{many} polls");
+    assert!(many * 10 <= few * 22, "{few} and {many} polls");
+}
+
+/// The losers of ten thousand are told, each once.
+#[test]
+fn handle_7_a_race_of_ten_thousand() {
+    let mut sim = Sim::seeded(1);
+    let told = Log::new();
+    let words = told.clone();
+    let won = sim.run(async move {
+        race((0..10_000).map(|n| {
+            let told = &words;
+            async move {
+                if n == 9_999 {
+                    sleep(MS).await?;
+                    return Ok(n);
+                }
+                let Err(cancelled) = park().await;
+                told.say("x");
+                Err::<u32, _>(Error::from(cancelled))
+            }
+        }))
+        .await
+    });
+    assert_eq!((won.unwrap(), told.len()), (9_999, 9_999));
+    assert_eq!(sim.elapsed(), MS);
+    sim.finish();
+}
+
+/// Shutdown in the middle: branches are told and may clean up; one that cannot
+/// hear goes with its patience, and what is in a set with the set.
+#[test]
+fn handle_7_shutdown_in_the_middle() {
+    let mut sim = Sim::builder(1).on_forced(|_| {}).build();
+    let log = Log::new();
+    let words = log.clone();
+    sim.root().launch(async move {
+        let hears = async {
+            let Err(told) = park().await;
+            cleanup(sleep(MS)).await?;
+            words.say("clean");
+            Err::<(), _>(Error::from(told))
+        };
+        let deaf = async {
+            Gate::new().wait().await;
+            Ok::<_, Error>(())
+        };
+        let cut = race((hears, deaf)).await;
+        words.say(format!("{:?}", cut.as_ref().unwrap_err().kind()));
+        cut
+    });
+    sim.root().launch(async {
+        let mut set = TaskSet::new();
+        set.spawn(park()).await?;
+        set.next().await?;
+        Ok::<_, Error>(())
+    });
+    sim.settle();
+    let report = sim.shutdown(5 * SEC);
+    assert_eq!(report.took, SEC, "{report}");
+    assert_eq!(log.text(), "clean Cancelled");
+    assert_eq!(sim.elapsed(), SEC);
+}
+
+/// An arm weighs little more than its future.
+#[test]
+fn handle_7_select_is_small() {
+    let arms = select!(sleep(SEC), sleep(SEC));
+    let size = size_of_val(&arms);
+    assert!(size <= 512, "{size} bytes");
+}
