@@ -15,7 +15,7 @@
 //! | `error` | `Cancelled` and `Error` |
 //! | `own` | errors of the user's own type, and `anyhow` |
 //! | `job` | header, state word, links, ends, handles, scopes |
-//! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
+//! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep, interrupts |
 //! | `task` | cells, turns, wakers |
 //! | `time` | sleeping, tickers and timers |
 //! | `tree` | what the jobs of one root share |

@@ -27,6 +27,8 @@ pub enum ReasonKind {
     ScopeDropped,
     /// The scope had ended, was closed, or had only services left.
     ScopeEnded,
+    /// Somebody called `interrupt`, and it was delivered or left the body.
+    Interrupted,
     /// The runtime is being shut down.
     Shutdown,
     /// The host went away with the job still on it.
@@ -122,6 +124,7 @@ impl fmt::Display for ReasonKind {
             ReasonKind::HandleDropped => "its handle was dropped",
             ReasonKind::ScopeDropped => "its scope was dropped",
             ReasonKind::ScopeEnded => "its scope has ended",
+            ReasonKind::Interrupted => "interrupted",
             ReasonKind::Shutdown => "the runtime is shutting down",
             ReasonKind::HostGone => "its host is gone",
             ReasonKind::Parent => "an ancestor was cancelled",

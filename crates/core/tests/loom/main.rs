@@ -9,5 +9,6 @@
 mod cancel;
 mod end;
 mod host;
+mod request;
 mod timer;
 mod watch;
