@@ -5,6 +5,9 @@
 //! promises does not depend on the schedule: the model predicts, for each
 //! task, how it ends, when, with a late value or not, and which failures it
 //! carries. The simulation runs each program on several seeds.
+//!
+//! Interrupts are asked from outside and taken back; no body here awaits
+//! another, so that passing them on is left to the conformance cases.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -54,6 +57,9 @@ enum Outside {
     Nothing,
     Cancel(u64),
     DropHandle(u64),
+    Interrupt(u64),
+    /// An interrupt, and later its revocation.
+    Revoke(u64, u64),
 }
 
 /// One task of a program. Times are instants, distinct by construction.
@@ -79,7 +85,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         0..8u8,
         0..6u64,
         0..4u8,
-        0..6u8,
+        0..8u8,
         1..20u64,
     );
     prop::collection::vec(one, 1..9).prop_map(|raw| {
@@ -116,6 +122,8 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
                         outside: match outside {
                             0 => Outside::Cancel(at),
                             1 => Outside::DropHandle(at),
+                            2 => Outside::Interrupt(at),
+                            3 => Outside::Revoke(at, at + (work % 4) * UNIT + 4 * UNIT / 10),
                             _ => Outside::Nothing,
                         },
                     }
@@ -148,6 +156,7 @@ enum Why {
     Asked,
     Deadline,
     Failure,
+    Interrupted,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,6 +165,8 @@ enum Body {
     Cleaning,
     Value,
     Cancelled,
+    /// It returned an interrupt.
+    Interrupted,
     Failed,
 }
 
@@ -170,6 +181,10 @@ struct Job {
     dropped: bool,
     /// The job where the mark entered, and why.
     mark: Option<(usize, Why)>,
+    /// Of a task: an interrupt has not been heard.
+    pending: bool,
+    /// What its body was told is an interrupt.
+    heard: bool,
     body: Body,
     kids: usize,
     failures: Vec<usize>,
@@ -187,6 +202,7 @@ enum Event {
     ScopeDrop(usize),
     LeaseDrop(usize),
     Outside(usize),
+    Revoked(usize),
 }
 
 struct Model<'a> {
@@ -223,7 +239,13 @@ impl<'a> Model<'a> {
             model.at(plan.work_until, Event::WorkDone(n));
             match plan.outside {
                 Outside::Nothing => {}
-                Outside::Cancel(at) | Outside::DropHandle(at) => model.at(at, Event::Outside(n)),
+                Outside::Cancel(at) | Outside::DropHandle(at) | Outside::Interrupt(at) => {
+                    model.at(at, Event::Outside(n));
+                }
+                Outside::Revoke(at, back) => {
+                    model.at(at, Event::Outside(n));
+                    model.at(back, Event::Revoked(n));
+                }
             }
             match plan.wrap {
                 Wrap::Timeout(at) => model.at(at, Event::Deadline(n)),
@@ -261,6 +283,8 @@ impl<'a> Model<'a> {
             guarded: false,
             dropped: false,
             mark: None,
+            pending: false,
+            heard: false,
             body: Body::Working,
             kids: 0,
             failures: Vec::new(),
@@ -282,7 +306,11 @@ impl<'a> Model<'a> {
 
     fn step(&mut self, event: Event) {
         match event {
-            Event::Outside(n) => self.cancel(self.of_task[n].0, Why::Asked),
+            Event::Outside(n) => match self.plans[n].outside {
+                Outside::Interrupt(_) | Outside::Revoke(..) => self.interrupt(n),
+                _ => self.cancel(self.of_task[n].0, Why::Asked),
+            },
+            Event::Revoked(n) => self.jobs[self.of_task[n].0].pending = false,
             Event::Deadline(n) => {
                 let inner = self.of_task[n].1;
                 if self.jobs[inner].ended.is_none() {
@@ -320,12 +348,39 @@ impl<'a> Model<'a> {
                     return;
                 }
                 match self.plans[n].when_told {
+                    WhenTold::Cancelled if self.jobs[inner].heard => self.interrupted(inner),
                     WhenTold::Cancelled => self.body_over(inner, Body::Cancelled),
                     WhenTold::Late => self.body_over(inner, Body::Value),
                     WhenTold::Fail => self.body_failed(inner),
                 }
             }
         }
+    }
+
+    /// Asks task `n`: heard if its body waits in a point that nothing protects,
+    /// else kept.
+    fn interrupt(&mut self, n: usize) {
+        let (task, inner) = self.of_task[n];
+        let t = &self.jobs[task];
+        if !matches!(t.body, Body::Working | Body::Cleaning) {
+            return;
+        }
+        let told = t.mark.is_some() && !t.guarded;
+        let held = t.guarded || self.jobs[inner].kind == Kind::Shield;
+        if !told && !held && self.jobs[inner].body == Body::Working {
+            self.jobs[inner].heard = true;
+            self.jobs[inner].body = Body::Cleaning;
+            let at = self.now + self.plans[n].clean_for;
+            self.at(at, Event::CleanDone(n));
+        } else {
+            self.jobs[task].pending = true;
+        }
+    }
+
+    /// The body of `job` returns an interrupt.
+    fn interrupted(&mut self, job: usize) {
+        self.cancel(job, Why::Interrupted);
+        self.body_over(job, Body::Interrupted);
     }
 
     fn cancel(&mut self, job: usize, why: Why) {
@@ -377,6 +432,10 @@ impl<'a> Model<'a> {
     }
 
     fn body_over(&mut self, job: usize, body: Body) {
+        if self.jobs[job].pending && body == Body::Value {
+            // Undelivered when the body returns.
+            self.cancel(job, Why::Interrupted);
+        }
         self.jobs[job].body = body;
         if std::mem::take(&mut self.jobs[job].guarded) && self.jobs[job].mark.is_some() {
             self.effect(job);
@@ -471,20 +530,26 @@ impl<'a> Model<'a> {
             return self.scope_failed(task);
         }
         let own_cut = deadline && (j.cut_own || !j.after_deadline.is_empty());
-        let cut = j.body == Body::Cancelled || j.cut_above || own_cut;
-        if enclosing && cut && !j.after_deadline.is_empty() {
+        let cut = matches!(j.body, Body::Cancelled | Body::Interrupted) || j.cut_above || own_cut;
+        // Not yet heard, and heard here if the scope's own would be the answer.
+        let pending = self.jobs[task].pending;
+        let wins = enclosing || pending || j.body == Body::Interrupted;
+        if wins && cut && !j.after_deadline.is_empty() {
             // Too late for TimedOut to give way to it, but not for Cancelled.
             self.jobs[task].failures.push(j.after_deadline[0]);
             return self.scope_failed(task);
         }
         match j.body {
             Body::Value if enclosing && cut => self.body_over(task, Body::Cancelled),
+            Body::Value if own_cut && pending => self.interrupted(task),
             Body::Value if own_cut => {
                 self.jobs[task].failures.push(timed_out);
                 self.scope_failed(task);
             }
             Body::Value => self.body_over(task, Body::Value),
             _ if enclosing => self.body_over(task, Body::Cancelled),
+            Body::Interrupted => self.interrupted(task),
+            _ if deadline && pending => self.interrupted(task),
             _ if deadline => {
                 self.jobs[task].failures.push(timed_out);
                 self.scope_failed(task);
@@ -639,6 +704,14 @@ fn number(error: &Error, plans: usize) -> usize {
     }
 }
 
+/// Waits for the end of a job, until `at`.
+async fn ends_before(job: &kinfolk_core::Job, start: std::time::Instant, at: u64) -> bool {
+    let until = (start + Duration::from_micros(at)).saturating_duration_since(now());
+    timeout(until, async { Ok::<_, Error>(job.join().await?) })
+        .await
+        .is_ok()
+}
+
 fn for_real(plans: &[Plan], seed: u64) -> (Vec<Ended>, Sim) {
     let mut sim = Sim::builder(seed)
         .on_failure(|_| {})
@@ -669,18 +742,26 @@ fn for_real(plans: &[Plan], seed: u64) -> (Vec<Ended>, Sim) {
                     let job = task.job();
                     let mut kept = Some(task);
                     let at = match plan.outside {
-                        Outside::Cancel(at) | Outside::DropHandle(at) => Some(at),
+                        Outside::Cancel(at)
+                        | Outside::DropHandle(at)
+                        | Outside::Interrupt(at)
+                        | Outside::Revoke(at, _) => Some(at),
                         Outside::Nothing => None,
                     };
                     if let Some(at) = at {
-                        let until =
-                            (start + Duration::from_micros(at)).saturating_duration_since(now());
-                        let early =
-                            timeout(until, async { Ok::<_, Error>(job.join().await?) }).await;
-                        if early.is_err() {
+                        if !ends_before(&job, start, at).await {
                             match plan.outside {
                                 Outside::Cancel(_) => {
                                     job.cancel("outside");
+                                }
+                                Outside::Interrupt(_) => {
+                                    job.interrupt("outside");
+                                }
+                                Outside::Revoke(_, back) => {
+                                    job.interrupt("outside");
+                                    if !ends_before(&job, start, back).await {
+                                        job.uninterrupt();
+                                    }
                                 }
                                 _ => kept = None,
                             }

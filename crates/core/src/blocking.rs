@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::cancel::point::{self, Yielded};
+use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::{Error, Result};
@@ -333,7 +334,7 @@ where
                 )),
             });
         }
-        if point::is_cancelled()
+        if point::is_marked()
             && let Some(job) = context::current()
         {
             shared.cancelled.store(true, Ordering::Release);
@@ -342,6 +343,14 @@ where
                 this.let_go();
                 return Poll::Ready(Err(point::tell(&job).into()));
             }
+        } else if point::is_cancelled()
+            && (this.abandon || shared.call_off())
+            && let Some(told) = context::current().and_then(|job| request::deliver(&job))
+        {
+            // Interrupted, and free to go.
+            this.wait.over();
+            this.let_go();
+            return Poll::Ready(Err(told.into()));
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending

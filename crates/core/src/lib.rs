@@ -15,7 +15,7 @@
 //! | `error` | `Cancelled` and `Error` |
 //! | `own` | errors of the user's own type, and `anyhow` |
 //! | `job` | header, state word, links, ends, handles, scopes |
-//! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep |
+//! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep, interrupts |
 //! | `task` | cells, turns, wakers |
 //! | `combine` | several futures at once: branches and sets of tasks |
 //! | `time` | sleeping, tickers and timers |

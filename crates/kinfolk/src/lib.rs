@@ -25,6 +25,7 @@
 //! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
 //!   or later.
 //! - [`on_cancel`]: a callback for who cannot await.
+//! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
 //! - [`Runtime`]: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
 //!

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::point::{self, Yielded};
-use super::walk;
+use super::{request, walk};
 use crate::context;
 use crate::error::Cancelled;
 use crate::job::header::{Header, JobRef};
@@ -96,6 +96,9 @@ fn leave(h: &Header, all: bool) {
         })
         .unwrap_or(Marked::No);
     walk::go(&tree, h, marked);
+    if marked == Marked::No {
+        request::guard_left(h);
+    }
 }
 
 /// The body of `h` has ended: what it held is held no more.

@@ -6,6 +6,7 @@ pub(crate) mod hook;
 pub(crate) mod patience;
 pub(crate) mod point;
 pub(crate) mod reason;
+pub(crate) mod request;
 pub(crate) mod sweep;
 pub(crate) mod wait;
 pub(crate) mod walk;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::reason::Reason;
+use super::request;
 use super::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::Cancelled;
@@ -34,17 +35,40 @@ pub(crate) fn poll_point(
         let Some(h) = here.current() else {
             return Poll::Ready(Ok(()));
         };
-        if h.state.peek().effective() {
-            return told(h, cx, yielded);
+        if h.state.peek().must_look() {
+            return look(here, h, cx, yielded);
         }
-        match here.budget.get() {
-            0 => spent(h, cx),
-            left => {
-                here.budget.set(left - 1);
-                Poll::Ready(Ok(()))
-            }
-        }
+        spend(here, h, cx)
     })
+}
+
+/// Goes on, or yields if the turn's budget is out.
+#[inline]
+fn spend(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+    match here.budget.get() {
+        0 => spent(h, cx),
+        left => {
+            here.budget.set(left - 1);
+            Poll::Ready(Ok(()))
+        }
+    }
+}
+
+/// There may be something to tell; if there is not, the point goes on.
+#[cold]
+fn look(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    if h.state.load().effective() {
+        return told(h, cx, yielded);
+    }
+    // An interrupt spends the budget: a body that asks for one again and again
+    // starves nobody.
+    std::task::ready!(spend(here, h, cx))?;
+    Poll::Ready(request::take(h).map_or(Ok(()), Err))
 }
 
 /// The budget of the turn is spent. A tree whose points are watched has none:
@@ -113,12 +137,33 @@ pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
     Reason::new(data, !std::ptr::eq(origin, h))
 }
 
-/// What the next point here would say: true if the current job is cancelled
-/// and nothing holds it back. False in a shield, and outside every job.
+/// What the next point here would say: true if the current job is cancelled, or
+/// its task is [interrupted](crate::Job::interrupt), and nothing holds it back.
+/// False in a shield, and outside every job.
 ///
 /// One thread-local access and one load.
 #[inline]
 pub fn is_cancelled() -> bool {
+    context::with(|cx| {
+        cx.current()
+            .is_some_and(|h| h.state.peek().must_look() && would_tell(h))
+    })
+}
+
+#[cold]
+fn would_tell(h: &Header) -> bool {
+    h.state.load().effective() || request::pending(h)
+}
+
+/// True if a point here has something to look into.
+#[inline]
+pub(crate) fn must_look() -> bool {
+    context::with(|cx| cx.current().is_some_and(|h| h.state.peek().must_look()))
+}
+
+/// True if the current job is cancelled and nothing holds it back.
+#[inline]
+pub(crate) fn is_marked() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
 }
 

@@ -29,6 +29,8 @@ pub enum ReasonKind {
     ScopeEnded,
     /// Another branch decided what `race`, `any`, `select!` or `all` comes to.
     RaceLost,
+    /// Somebody called `interrupt`, and it was delivered or left the body.
+    Interrupted,
     /// The runtime is being shut down.
     Shutdown,
     /// The host went away with the job still on it.
@@ -126,6 +128,7 @@ impl fmt::Display for ReasonKind {
             ReasonKind::ScopeDropped => "its scope was dropped",
             ReasonKind::ScopeEnded => "its scope has ended",
             ReasonKind::RaceLost => "it lost to another branch",
+            ReasonKind::Interrupted => "interrupted",
             ReasonKind::Shutdown => "the runtime is shutting down",
             ReasonKind::HostGone => "its host is gone",
             ReasonKind::Parent => "an ancestor was cancelled",

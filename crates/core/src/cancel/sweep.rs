@@ -80,9 +80,9 @@ impl Sweeper {
         let shortest = self.shortest.load(Relaxed);
         if shortest == 0 {
             let patience = patience_of(tree, h);
-            let limit = match h.state.load().told_at() {
-                Some(_) => patience.cleanup,
-                None => patience.unaware,
+            let limit = match h.state.load().has(state::TOLD) {
+                true => patience.cleanup,
+                false => patience.unaware,
             };
             if limit.is_zero() {
                 return true;
@@ -210,7 +210,7 @@ pub(crate) fn patience_of(tree: &Shared, h: &Header) -> Patience {
 }
 
 /// The children of a job, as references.
-fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
+pub(crate) fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
     let _locked = job.lock();
     // SAFETY: H1 and H2, under the lock.
     let mut child = unsafe { job.first.get().as_ref() };
@@ -242,7 +242,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
             continue;
         }
         let turned = job.turned.load(Relaxed);
-        let (since, limit) = match st.told_at() {
+        let (since, limit) = match st.told_at(tree.millis_at(now)) {
             Some(told) => (turned.max(told), patience.cleanup),
             None => (turned, patience.unaware),
         };

@@ -153,7 +153,7 @@ impl Wait {
         }
         let mut new = Some(waker.clone());
         let key = self.leaf.as_ref().map(|leaf| leaf.key);
-        let (key, old) = job.with_cold(|cold, _| {
+        let (key, old, listed) = job.with_cold(|cold, _| {
             if let Some(key) = key
                 && let Some(listed) = cold.leaves.get_mut(key)
             {
@@ -162,17 +162,23 @@ impl Wait {
                 } else {
                     new.take().map(|new| std::mem::replace(listed, new))
                 };
-                return (key, old);
+                return (key, old, false);
             }
             let new = new.take().unwrap_or_else(|| unreachable!("taken once"));
-            (cold.leaves.push(new), None)
+            (cold.leaves.push(new), None, true)
         });
         drop((old, new));
         // A cancel after this sees the bit and wakes the leaf; one before it
         // shows here, and the leaf wakes itself. Once: a wait that is no point
-        // goes on waiting in a cancelled job.
-        if job.state.add(state::HAS_NODES).effective() && self.noticed == 0 {
-            self.noticed = 1;
+        // goes on waiting in a cancelled job. An interrupt takes leaves out of
+        // the list to wake them; so only one that is new has to look for it.
+        let st = job.state.add(state::HAS_NODES);
+        let woken = if st.effective() {
+            std::mem::replace(&mut self.noticed, 1) == 0
+        } else {
+            listed && st.has(state::INTERRUPTED)
+        };
+        if woken {
             waker.wake_by_ref();
         }
         match &mut *self.leaf {

@@ -50,13 +50,12 @@ pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Resul
     if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
         return Err(Refusal::Ended);
     }
-    if st.effective() {
-        if task {
+    if st.must_look() {
+        if st.effective() && task {
             return Err(Refusal::Cancelled);
         }
-        if !born.has(state::SHIELD) {
-            child.origin.store(parent.origin_to_hand_on(), Relaxed);
-            child.state.add(state::CANCELLED);
+        if !task && !born.has(state::SHIELD) {
+            inherit(parent, child, st);
         }
     }
     let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
@@ -79,6 +78,18 @@ pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Resul
         }
     }
     Ok(())
+}
+
+/// A scope is opened in a job that is cancelled or interrupted.
+#[cold]
+fn inherit(parent: &Header, scope: &Header, st: state::Snapshot) {
+    if st.effective() {
+        scope.origin.store(parent.origin_to_hand_on(), Relaxed);
+        scope.state.add(state::CANCELLED);
+    }
+    if st.has(state::INTERRUPTED) {
+        scope.state.add(state::INTERRUPTED);
+    }
 }
 
 /// Takes `child` out of its parent's list.

@@ -12,6 +12,7 @@ use super::list::List;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::{ReasonData, ReasonKind};
+use crate::cancel::request::Requests;
 use crate::cancel::sweep::SweepKey;
 use crate::error::Error;
 use crate::time::alarm::Alarm;
@@ -40,6 +41,8 @@ pub(crate) struct Cold {
     pub(crate) held_since: Option<Instant>,
     /// Why, if the cancel entered here.
     pub(crate) reason: Option<Arc<ReasonData>>,
+    /// Tasks: the interrupts.
+    pub(crate) requests: Requests,
     /// What has failed so far: child tasks and the body.
     pub(crate) failures: Failures,
     /// The decided error of a job that ended failed.

@@ -16,9 +16,10 @@ use super::lane::Lane;
 use super::names;
 use super::state;
 use crate::cancel::reason::{Reason, ReasonKind};
+use crate::cancel::request;
 use crate::cancel::walk::{self, Why};
 use crate::context;
-use crate::error::Error;
+use crate::error::{Cancelled, Error};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run;
@@ -49,15 +50,29 @@ pub(crate) enum Left {
     Nothing,
 }
 
+/// What an error that left a body says of its job.
+pub(crate) enum Reached {
+    /// It is no cancellation, or one of somebody else's: it has failed.
+    No,
+    /// It is the cancellation that has marked the job.
+    Mark,
+    /// It is an interrupt of the task.
+    Interrupt(Cancelled),
+}
+
 /// Is this error the cancellation that has reached `h`? Its origin is the
-/// job's own, or one further up the chain of origins.
+/// job's own, or one further up the chain of origins; or it is an interrupt of
+/// the task.
 ///
 /// # Safety
 /// The caller is inside `h`, or its ender before unlinking.
-pub(crate) unsafe fn reached(h: &Header, error: &Error) -> bool {
+pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
     let Some(told) = error.cancelled() else {
-        return false;
+        return Reached::No;
     };
+    if request::is_of_task(h, told) {
+        return Reached::Interrupt(told.clone());
+    }
     let wanted = told.origin();
     // A shield is not marked, and what it lets through late comes from above.
     // SAFETY: linked by the caller's promise; origins are ancestors (H3).
@@ -67,12 +82,12 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> bool {
     };
     while let Some(origin) = at {
         if origin.id == wanted {
-            return true;
+            return Reached::Mark;
         }
         // SAFETY: as above.
         at = unsafe { origin.parent().and_then(|parent| parent.origin()) };
     }
-    false
+    Reached::No
 }
 
 /// The body of a task is over, and its future is gone.
@@ -82,8 +97,7 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
         BodyEnd::Unpolled => 0,
         BodyEnd::Forced => state::FORCED,
         BodyEnd::Failed(error) => {
-            // SAFETY: linked.
-            if !unsafe { reached(h, &error) } {
+            if !is_cancelled_by(h, &error) {
                 record_own(h, &error);
                 fail_children(h);
                 h.state.add(state::BODY_DONE);
@@ -109,8 +123,24 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
             return;
         }
     }
-    h.state.add(state::BODY_DONE | bits);
+    // One that comes after this step is refused.
+    if h.state.add(state::BODY_DONE | bits).has(state::INTERRUPTED) {
+        request::undelivered(h);
+    }
     body_gone_guarded(h);
+}
+
+/// True if what left the body of a task means that it is cancelled. One that
+/// an interrupt has left is so from here on.
+#[cold]
+fn is_cancelled_by(h: &Header, error: &Error) -> bool {
+    // SAFETY: its body is just over, so it is linked.
+    match unsafe { reached(h, error) } {
+        Reached::No => return false,
+        Reached::Mark => {}
+        Reached::Interrupt(told) => request::cancel_itself(h, &told),
+    }
+    true
 }
 
 fn body_gone_guarded(h: &Header) {

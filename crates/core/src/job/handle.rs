@@ -17,6 +17,7 @@ use super::outcome::Outcome;
 use super::state;
 use crate::cancel::point::{self, Yielded};
 use crate::cancel::reason::{Reason, ReasonKind};
+use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::context;
@@ -93,6 +94,58 @@ impl Job {
     #[track_caller]
     pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
         cancel_asked(&self.0, why.into(), Location::caller())
+    }
+
+    /// Asks the task to stop, once: its next cancellation point that no shield
+    /// and no guard protects returns **one** `Cancelled`, of kind
+    /// [`Interrupted`](ReasonKind::Interrupted). The ones after it go on. False
+    /// if its body is over.
+    ///
+    /// A request, where [`cancel`](Job::cancel) is a fact. It marks nobody: the
+    /// job stays as it is, its children hear nothing, and no hook is called.
+    /// The body may catch the `Cancelled` and go on; if it returns it, the job
+    /// is cancelled at that instant, with its children. [`uninterrupt`](
+    /// Job::uninterrupt) takes a request back that nobody has heard yet.
+    ///
+    /// Each call counts. Requests that come before the first is heard are heard
+    /// as one, with the words of the latest. A task that is asked before its
+    /// first turn never begins; one that returns without having heard ends
+    /// cancelled, with a late value. A task that awaits another passes the
+    /// request on to it. In a cancelled task the cancel is what points say.
+    ///
+    /// Of a scope: asks the task that the scope is part of. The root has none.
+    ///
+    /// ```
+    /// # async fn example() -> kinfolk_core::Result<()> {
+    /// use kinfolk_core::{ReasonKind, Scope, checkpoint, current_job};
+    ///
+    /// let me = current_job().expect("inside a job");
+    /// me.interrupt("look up");
+    /// let told = checkpoint().await.unwrap_err();
+    /// assert_eq!(told.reason().kind(), ReasonKind::Interrupted);
+    /// assert_eq!(told.reason().text(), Some("look up"));
+    /// checkpoint().await?; // it was one, and it is over
+    /// assert_eq!(me.uninterrupt(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interrupt(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        request::interrupt(&self.0, why.into(), Location::caller())
+    }
+
+    /// Takes one [interrupt](Job::interrupt) back, and says how many are left.
+    /// At 0 one that nobody has heard yet is forgotten. Below 0 it does not go,
+    /// and the count of an ended task stays as it is.
+    pub fn uninterrupt(&self) -> usize {
+        request::uninterrupt(&self.0)
+    }
+
+    /// How many [interrupts](Job::interrupt) have not been taken back, heard or
+    /// not. For code that builds its own timeouts: whoever finds more than
+    /// before, after taking back its own, has been asked by somebody else.
+    pub fn interrupts(&self) -> usize {
+        request::interrupts(&self.0)
     }
 
     /// Its parent; none for the root and for a job that has ended.

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 
 use super::attach;
 use super::clock::{check_clock, clear_alarm, set_alarm};
-use super::end::{self, Left};
+use super::end::{self, Left, Reached};
 use super::header::{Birth, CLOSED, Header, JobRef, Site};
 use super::kind::JobKind;
 use super::outcome::IntoOutcome;
@@ -26,7 +26,7 @@ use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
-use crate::cancel::{guard, hook};
+use crate::cancel::{guard, hook, request};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::observe::{EventKind, JobState};
@@ -431,11 +431,18 @@ fn poll_body<O: Open>(
     Some(match result {
         Ok(value) => (Got::Value(value), None),
         // SAFETY: linked.
-        Err((error, own)) if unsafe { end::reached(h, &error) } => {
-            contained(move || drop((error, own)));
-            (Got::Cancelled, None)
-        }
-        Err((error, own)) => (body_failed(h, &error), own),
+        Err((error, own)) => match unsafe { end::reached(h, &error) } {
+            Reached::No => (body_failed(h, &error), own),
+            Reached::Mark => {
+                contained(move || drop((error, own)));
+                (Got::Cancelled, None)
+            }
+            Reached::Interrupt(told) => {
+                request::cancel_itself(h, &told);
+                contained(move || drop((error, own)));
+                (Got::Interrupted(told), None)
+            }
+        },
     })
 }
 

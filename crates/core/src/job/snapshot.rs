@@ -423,7 +423,7 @@ fn task_of(tree: &Shared, h: &Header) -> Option<(PartOf, bool)> {
             id: h.id,
             name: names::name_of(h).into(),
             site: h.site(),
-            told_since: st.told_at().map(|at| since(tree, at)),
+            told_since: st.told_at(tree.millis()).map(|at| since(tree, at)),
         };
         (part_of, running)
     })
@@ -485,7 +485,7 @@ fn look_at(
             .map(|id| Waiter { id, name: None })
             .collect(),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
-        told_since: st.told_at().map(|at| since(tree, at)),
+        told_since: st.told_at(tree.millis()).map(|at| since(tree, at)),
         cancelled_since: reason
             .as_ref()
             .map(|reason| now.saturating_duration_since(reason.data().at)),

@@ -44,8 +44,8 @@ pub(crate) const HAS_KIDS: u64 = 1 << 8;
 pub(crate) const HAS_NODES: u64 = 1 << 9;
 /// Observers registered for the end once.
 pub(crate) const HAS_JOINERS: u64 = 1 << 10;
-/// A point inside this job has returned Cancelled; the upper half of the word
-/// says when.
+/// A point inside this job has said that it is cancelled; bits 32 to 61 say
+/// when.
 pub(crate) const TOLD: u64 = 1 << 11;
 /// The next turn drops the future if it finds it idle.
 pub(crate) const FORCE: u64 = 1 << 12;
@@ -69,8 +69,9 @@ pub(crate) const ATOMIC: u64 = 1 << 20;
 pub(crate) const SUPERVISOR: u64 = 1 << 21;
 /// Failed under a supervisor, and the handle owes the report.
 pub(crate) const UNREPORTED: u64 = 1 << 22;
-/// A shield that holds a cancel back.
-pub(crate) const HELD: u64 = 1 << 23;
+/// A task: an interrupt has not been delivered. An inline scope: its task may
+/// have one, ask it. Clear in a shield and in what is below it.
+pub(crate) const INTERRUPTED: u64 = 1 << 23;
 /// The body is over (tasks) or the poller is gone (scopes dropped half-way).
 pub(crate) const BODY_DONE: u64 = 1 << 24;
 /// `close` was called: no new children.
@@ -89,8 +90,13 @@ pub(crate) const LENT: u64 = 1 << 30;
 /// lock): all but services and unstarted lazy tasks.
 pub(crate) const COUNTED: u64 = 1 << 31;
 
+/// A shield that holds a cancel back.
+pub(crate) const HELD: u64 = 1 << 62;
 /// The next turn drops the future, idle or not: shutdown's last step.
 pub(crate) const MUST: u64 = 1 << 63;
+
+/// What is kept of the time at which a job was told.
+const TOLD_AT: u32 = u32::MAX >> 2;
 
 /// One look at the state word, with questions to ask it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,19 +112,27 @@ impl Snapshot {
         self.0 & (CANCELLED | GUARD) == CANCELLED
     }
 
-    /// Never had a child, a lease, a hook or a foreign leaf, and holds no guard.
+    /// A point here has something to look into: a mark, perhaps held back, or
+    /// an interrupt, perhaps of somebody else.
+    pub(crate) fn must_look(self) -> bool {
+        self.has(CANCELLED | INTERRUPTED)
+    }
+
+    /// Never had a child, a lease, a hook or a foreign leaf, holds no guard,
+    /// and has heard every interrupt.
     pub(crate) fn is_alone(self) -> bool {
-        !self.has(HAS_KIDS | HAS_NODES | GUARD)
+        !self.has(HAS_KIDS | HAS_NODES | GUARD | INTERRUPTED)
     }
 
     pub(crate) fn ended(self) -> bool {
         self.has(ENDED)
     }
 
-    /// When a point first told it, in milliseconds since the tree began.
-    pub(crate) fn told_at(self) -> Option<u32> {
-        self.has(TOLD)
-            .then_some((self.0 >> 32) as u32 & (u32::MAX >> 1))
+    /// When a point first told it, in milliseconds since the tree began, if
+    /// that was at most twelve days before `now`.
+    pub(crate) fn told_at(self, now: u32) -> Option<u32> {
+        let since = now.wrapping_sub((self.0 >> 32) as u32) & TOLD_AT;
+        self.has(TOLD).then_some(now.wrapping_sub(since))
     }
 }
 
@@ -324,10 +338,18 @@ impl State {
             if st.has(TOLD) || !st.effective() {
                 (None, false)
             } else {
-                (
-                    Some(st.0 | TOLD | u64::from(at & (u32::MAX >> 1)) << 32),
-                    true,
-                )
+                (Some(st.0 | TOLD | u64::from(at & TOLD_AT) << 32), true)
+            }
+        })
+    }
+
+    /// Asks for one Cancelled; false if the body is over.
+    pub(crate) fn interrupt(&self) -> bool {
+        self.update(|st| {
+            if st.has(BODY_DONE | ENDED) {
+                (None, false)
+            } else {
+                (Some(st.0 | INTERRUPTED), true)
             }
         })
     }
@@ -353,7 +375,8 @@ impl State {
     }
 
     /// The same for a body that is over and has never had a child, a lease, a
-    /// hook or a foreign leaf, and holds no guard: one step, without the lock.
+    /// hook or a foreign leaf, holds no guard and owes no interrupt: one step,
+    /// without the lock.
     /// None if it has, or as for [`State::end`].
     pub(crate) fn end_alone(&self, bits: u64, reason_kept: bool) -> Option<Snapshot> {
         self.update(|st| {
@@ -411,7 +434,7 @@ impl fmt::Debug for Snapshot {
             "atomic",
             "supervisor",
             "unreported",
-            "held",
+            "interrupted",
             "body-done",
             "shut",
             "output",
@@ -431,6 +454,13 @@ impl fmt::Debug for Snapshot {
                 f.write_str(name)?;
             }
         }
+        for (bit, name) in [(HELD, "held"), (MUST, "must")] {
+            if self.has(bit) {
+                let between = if first { "" } else { " | " };
+                first = false;
+                write!(f, "{between}{name}")?;
+            }
+        }
         if first {
             f.write_str("active")?;
         }
@@ -447,6 +477,8 @@ mod tests {
         let st = Snapshot(BUSY | CANCELLED | ENTRY);
         assert_eq!(format!("{st:?}"), "busy | cancelled | entry");
         assert_eq!(format!("{:?}", Snapshot(0)), "active");
+        let st = Snapshot(SHIELD | HELD | MUST);
+        assert_eq!(format!("{st:?}"), "shield | held | must");
     }
 
     /// No edge but the five of the diagram.
@@ -476,6 +508,20 @@ mod tests {
         assert_eq!(state.mark(0, true), Marked::Claimed);
         assert!(matches!(state.claim(), Claim::Leave), "{:?}", state.load());
         assert_eq!(state.mark(0, true), Marked::No);
+    }
+
+    /// The word has room for twelve days; a tree lives longer.
+    #[test]
+    fn when_it_was_told_does_not_depend_on_the_age_of_the_tree() {
+        for at in [0, 7, TOLD_AT - 1, TOLD_AT, TOLD_AT + 1, u32::MAX - 9] {
+            let state = State::new(CANCELLED | ENTRY);
+            assert_eq!(state.load().told_at(at), None);
+            assert!(state.tell(at));
+            for later in [0, 1, 9] {
+                assert_eq!(state.load().told_at(at + later), Some(at));
+            }
+            assert!(!state.load().has(HELD | MUST));
+        }
     }
 
     #[test]

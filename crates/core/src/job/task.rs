@@ -17,6 +17,7 @@ use super::outcome::Outcome;
 use super::state;
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
+use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::context;
@@ -36,6 +37,10 @@ use crate::unwind::contained;
 /// value, late included, is the result; any other task is cancelled, and the
 /// waiter gets `Cancelled` at once. To wait and leave the task alone, use
 /// [`join`](Task::join).
+///
+/// An [interrupt](Job::interrupt) of the waiter is passed on to the task, and
+/// the wait goes on. If it ends the task, it is returned here as the waiter's
+/// own; if the task catches it, nothing is to be seen of it here.
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
     waiting: Option<Waiting>,
@@ -57,6 +62,8 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
+    /// An interrupt of the waiter was passed on to the task.
+    forwarded: bool,
 }
 
 /// What a poll of the untyped part found.
@@ -78,6 +85,7 @@ impl<T> Task<T> {
                 wait: Wait::new(),
                 site,
                 registered: false,
+                forwarded: false,
             }),
             value: PhantomData,
         }
@@ -108,6 +116,22 @@ impl<T> Task<T> {
     #[track_caller]
     pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
         handle::cancel_asked(&self.inner().job, why.into(), Location::caller())
+    }
+
+    /// Asks the task to stop, once, and revocably; see [`Job::interrupt`].
+    #[track_caller]
+    pub fn interrupt(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        request::interrupt(&self.inner().job, why.into(), Location::caller())
+    }
+
+    /// Takes one interrupt back; see [`Job::uninterrupt`].
+    pub fn uninterrupt(&self) -> usize {
+        request::uninterrupt(&self.inner().job)
+    }
+
+    /// How many interrupts have not been taken back.
+    pub fn interrupts(&self) -> usize {
+        request::interrupts(&self.inner().job)
     }
 
     /// Starts a task that was spawned lazy. True for the one call that does.
@@ -232,7 +256,7 @@ impl Waiting {
             self.wait.over();
             return Poll::Ready(Found::Circular(error));
         }
-        if let Some(told) = self.waiter_cancelled() {
+        if let Some(told) = self.heed() {
             self.wait.over();
             return Poll::Ready(Found::Told(told));
         }
@@ -244,17 +268,29 @@ impl Waiting {
         Poll::Pending
     }
 
-    /// The waiter is cancelled: so is the target. One that is not below the
-    /// waiter is left to its own family.
-    fn waiter_cancelled(&self) -> Option<Cancelled> {
-        if !point::is_cancelled() {
+    /// What the waiter is told goes on to the target.
+    fn heed(&mut self) -> Option<Cancelled> {
+        if !point::must_look() {
             return None;
         }
         let waiter = context::current()?;
-        self.cancel_with(&waiter)
+        self.tell_target(&waiter)
     }
 
     #[cold]
+    fn tell_target(&mut self, waiter: &Header) -> Option<Cancelled> {
+        let st = waiter.state.load();
+        if st.effective() {
+            return self.cancel_with(waiter);
+        }
+        if st.has(state::INTERRUPTED) && request::forward(waiter, &self.job) {
+            self.forwarded = true;
+        }
+        None
+    }
+
+    /// The waiter is cancelled: so is the target. One that is not below the
+    /// waiter is left to its own family.
     fn cancel_with(&self, waiter: &Header) -> Option<Cancelled> {
         let site = self.site.location();
         let mut why = Why::new(ReasonKind::HandleDropped, site);
@@ -371,12 +407,17 @@ impl<T> Task<T> {
             .waiting
             .as_mut()
             .expect("a Task was polled after it had given its outcome");
-        let cancelled = point::is_cancelled();
-        match std::task::ready!(waiting.poll(cx)) {
+        let cancelled = point::is_marked();
+        let found = std::task::ready!(waiting.poll(cx));
+        let forwarded = waiting.forwarded;
+        match found {
             Found::Told(told) => Poll::Ready(Err(told.into())),
             Found::Circular(error) => Poll::Ready(Err(error)),
             Found::Ended => Poll::Ready(match self.take() {
                 (Outcome::Completed(value), _) => Ok(value),
+                (outcome, job) if forwarded && request::came_back(&job) => {
+                    interrupted_with(cancelled, outcome)
+                }
                 (Outcome::Failed(error), _) => Err(error),
                 (
                     Outcome::Cancelled {
@@ -392,6 +433,32 @@ impl<T> Task<T> {
             }),
         }
     }
+}
+
+/// An interrupt that was passed on has come back with the outcome. It is
+/// delivered here; or at the next point, if there is something else to return.
+#[cold]
+fn interrupted_with<T>(cancelled: bool, outcome: Outcome<T>) -> Result<T> {
+    let waiter = context::current();
+    let answer = match outcome {
+        Outcome::Completed(value)
+        | Outcome::Cancelled {
+            late: Some(value), ..
+        } => Ok(value),
+        Outcome::Failed(error) => Err(error),
+        Outcome::Cancelled { reason, late: None } => {
+            let told = match &waiter {
+                Some(waiter) if cancelled => Some(point::tell(waiter)),
+                Some(waiter) => request::deliver(waiter),
+                None => None,
+            };
+            return Err(told.map_or_else(|| Error::stopped(reason), Error::from));
+        }
+    };
+    if let Some(waiter) = waiter {
+        request::put_back(&waiter);
+    }
+    answer
 }
 
 impl<T> Drop for Task<T> {
@@ -439,7 +506,18 @@ impl<T> Future for TaskOutcome<T> {
         match std::task::ready!(waiting.poll(cx)) {
             Found::Told(told) => Poll::Ready(Err(told)),
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
-            Found::Ended => Poll::Ready(Ok(self.0.take().0)),
+            Found::Ended => {
+                let forwarded = waiting.forwarded;
+                let (outcome, job) = self.0.take();
+                if forwarded
+                    && request::came_back(&job)
+                    && let Some(waiter) = context::current()
+                {
+                    // For the next point: here there is an outcome to return.
+                    request::put_back(&waiter);
+                }
+                Poll::Ready(Ok(outcome))
+            }
         }
     }
 }

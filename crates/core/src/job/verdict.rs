@@ -7,6 +7,7 @@ use super::names;
 use super::state;
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
+use crate::cancel::request;
 use crate::cancel::walk;
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
@@ -18,6 +19,8 @@ pub(crate) enum Got<T> {
     Value(T),
     /// It returned the cancellation that had reached it, or was dropped idle.
     Cancelled,
+    /// It returned an interrupt of its task.
+    Interrupted(Cancelled),
     /// Its failure is recorded at the node.
     Failed,
 }
@@ -28,7 +31,8 @@ pub(crate) enum Got<T> {
 ///    after the scope's own deadline had fired does not: it goes along with
 ///    TimedOut.
 /// 2. The body returned its cancellation: an enclosing one wins and goes on as
-///    Cancelled; the scope's own ends here, as TimedOut or Stopped.
+///    Cancelled, and so does an interrupt, returned or not yet delivered; the
+///    scope's own ends here, as TimedOut or Stopped.
 /// 3. The body returned a value: it is kept, unless a child was cut short by
 ///    an enclosing cancellation or by the scope's own deadline.
 ///
@@ -53,13 +57,18 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         (Some(poller), Some(parent)) => std::ptr::eq(poller.as_ptr(), parent),
         _ => false,
     };
-    let enclosing = poller.filter(|poller| {
+    let enclosing = poller.as_ref().filter(|poller| {
         poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
     });
-    let told_above = |poller: JobRef| {
+    let told_above = |poller: &JobRef| {
         // SAFETY: the poller is being polled.
-        Error::from(Cancelled::new(unsafe { point::reason_inside(&poller) }))
+        Error::from(Cancelled::new(unsafe { point::reason_inside(poller) }))
     };
+    // Asked only where the scope's own cancellation would be the answer.
+    let interrupted = poller
+        .as_ref()
+        .filter(|poller| poller.state.load().has(state::INTERRUPTED));
+    let interrupt = || interrupted.and_then(|poller| request::take(poller));
     let stopped = |reason| {
         // SAFETY: linked.
         Error::stopped(reason).at(unsafe { names::victim(h) }, None)
@@ -74,8 +83,11 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
     };
     let own_cut = deadline && (st.has(state::CUT_OWN) || late_failures);
-    let cut = matches!(got, Got::Cancelled) || st.has(state::CUT_ABOVE) || own_cut;
-    let late_dominates = late_failures && enclosing.is_some() && cut;
+    let returned = matches!(got, Got::Interrupted(_));
+    let cut = matches!(got, Got::Cancelled) || returned || st.has(state::CUT_ABOVE) || own_cut;
+    let late_dominates = late_failures
+        && cut
+        && (enclosing.is_some() || returned || interrupted.is_some_and(|p| request::pending(p)));
     if !failures.is_empty() && (!late_failures || late_dominates) {
         contained(|| drop(got));
         return Err(failures
@@ -90,17 +102,28 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
                     Some(reason) => stopped(reason),
                     None => return Ok(value),
                 },
-                _ if own_cut => failures.beside(timed_out()),
+                _ if own_cut => match interrupt() {
+                    Some(told) => told.into(),
+                    None => failures.beside(timed_out()),
+                },
                 _ => return Ok(value),
             };
             contained(|| drop(value));
             Err(error)
         }
         Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
+        Got::Interrupted(told) => Err(match enclosing {
+            Some(poller) => told_above(poller),
+            None if at_home => told.into(),
+            None => stopped(told.reason().clone()),
+        }),
         Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
             (Some(poller), _) => told_above(poller),
-            (None, Some(_)) if deadline => failures.beside(timed_out()),
-            (None, Some(reason)) => stopped(reason),
+            (None, Some(reason)) => match interrupt() {
+                Some(told) => told.into(),
+                None if deadline => failures.beside(timed_out()),
+                None => stopped(reason),
+            },
             (None, None) => {
                 // The cancel comes from further up: a shield let it through
                 // when its budget was spent, or the body brought it in.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use crate::cancel::reason::ReasonKind;
+use crate::cancel::request;
 use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::job::end::{self, BodyEnd};
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
-use crate::job::state::{self, ClaimLent, Park};
+use crate::job::state::{self, ClaimLent, Park, Snapshot};
 use crate::observe::EventKind;
 use crate::task::cell::{self, Polled};
 use crate::task::waker;
@@ -590,7 +591,7 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     let millis = tree.millis_of_poll(st);
     let entered = context::begin_turn(h, millis, tree.budget);
     let polls = h.polls.load(Relaxed);
-    if st.has(state::MUST) || (polls == 0 && st.effective() && !st.has(state::ATOMIC)) {
+    if st.has(state::MUST) || (polls == 0 && st.must_look() && never_starts(h, st)) {
         let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
         // SAFETY: C1, this turn is ours.
         let dropped = caught(|| unsafe { (h.vtable.drop_future)(h) });
@@ -650,6 +651,12 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     drop(entered);
     end::body_over(h, over);
     Poll::Pending
+}
+
+/// The first turn of a task that was cancelled or interrupted before it.
+#[cold]
+fn never_starts(h: &Header, st: Snapshot) -> bool {
+    !st.has(state::ATOMIC) && (st.effective() || request::never_starts(h))
 }
 
 /// A poll left the body pending. True if it is to be dropped here: patience

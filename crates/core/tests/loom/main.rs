@@ -10,5 +10,6 @@ mod branches;
 mod cancel;
 mod end;
 mod host;
+mod request;
 mod timer;
 mod watch;

@@ -1,0 +1,330 @@
+//! Requests: the revocable protocol. `interrupt` asks a task once to stop, and
+//! `uninterrupt` takes that back.
+//!
+//! A layer on top: nothing else depends on it. The request stands in the cold
+//! part of the *task* (how many, the latest words); INTERRUPTED in the task's
+//! word says that it has not been delivered. Points look at the word of the
+//! innermost job, so the same bit is set on the task's inline scopes too. There
+//! it is only a hint, *ask your task*: it is set by [`spread`] and by whoever
+//! attaches a scope, and cleared by whoever asks. See `README.md` beside this
+//! file.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::reason::{Reason, ReasonData, ReasonKind};
+use super::sweep;
+use super::walk::{self, Why};
+use crate::error::Cancelled;
+use crate::job::cold::Cold;
+use crate::job::header::{Header, JobRef};
+use crate::job::state::{self, Snapshot};
+use crate::task::waker;
+use crate::unwind::contained;
+
+/// What a task has been asked, in its cold part.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Interrupts that were not taken back.
+    count: u32,
+    /// How many awaits the latest has come through.
+    hops: u32,
+    /// The latest, delivered or not.
+    latest: Option<Arc<ReasonData>>,
+}
+
+/// From how many awaits on it is asked whether they go in a circle.
+const MANY_HOPS: u32 = 1024;
+
+// ------------------------------------------------------------ from outside
+
+/// Asks the task of `h` to stop, once. False if its body is over.
+pub(crate) fn interrupt(
+    h: &Header,
+    text: Cow<'static, str>,
+    site: &'static Location<'static>,
+) -> bool {
+    let text = (!text.is_empty()).then_some(text);
+    task_of(h).is_some_and(|task| ask(&task, text, site, 0))
+}
+
+/// Takes one request back. How many are left; an ended task keeps what it has.
+pub(crate) fn uninterrupt(h: &Header) -> usize {
+    with_requests(h, |task, cold, st| {
+        let requests = &mut cold.requests;
+        if !st.ended() && requests.count > 0 {
+            requests.count -= 1;
+            if requests.count == 0 {
+                task.state.remove(state::INTERRUPTED);
+            }
+        }
+        requests.count as usize
+    })
+}
+
+/// How many requests stand.
+pub(crate) fn interrupts(h: &Header) -> usize {
+    with_requests(h, |_, cold, _| cold.requests.count as usize)
+}
+
+fn with_requests(h: &Header, f: impl FnOnce(&Header, &mut Cold, Snapshot) -> usize) -> usize {
+    task_of(h)
+        .and_then(|task| task.if_cold(|cold, st| f(&task, cold, st)))
+        .unwrap_or(0)
+}
+
+/// The task whose body `h` is, or is part of. None for the root, and for a
+/// scope that has ended.
+fn task_of(h: &Header) -> Option<JobRef> {
+    let mut at = JobRef::from_header(h);
+    while !at.is_task() {
+        at = at.parent_from_outside()?;
+    }
+    Some(at)
+}
+
+fn ask(
+    task: &Header,
+    text: Option<Cow<'static, str>>,
+    site: &'static Location<'static>,
+    hops: u32,
+) -> bool {
+    let Some(tree) = walk::pin(task) else {
+        return false;
+    };
+    let new = Arc::new(ReasonData {
+        kind: ReasonKind::Interrupted,
+        text,
+        origin: task.id,
+        culprit: None,
+        site,
+        at: tree.host.now(),
+    });
+    // Under the lock, so that bit, count and words change together; a step on
+    // the word, because the body may end meanwhile.
+    let unused = task.with_cold(|cold, _| {
+        if !task.state.interrupt() {
+            return Err(new);
+        }
+        let requests = &mut cold.requests;
+        requests.count = requests.count.saturating_add(1);
+        requests.hops = hops;
+        Ok(requests.latest.replace(new))
+    });
+    let asked = unused.is_ok();
+    drop(unused);
+    if asked {
+        spread(task);
+    }
+    asked
+}
+
+/// INTERRUPTED has been set at `start`, or can be taken there again: tells the
+/// scopes inside the same task, and wakes everything in which a point may wait.
+/// After this every point that can take it has seen the bit or will be polled.
+fn spread(start: &Header) {
+    if start.state.load().effective() {
+        // Told already, and told again at every point.
+        return;
+    }
+    let mut todo = vec![JobRef::from_header(start)];
+    while let Some(job) = todo.pop() {
+        let st = job.state.load();
+        if st.has(state::HAS_NODES) {
+            wake_leaves(&job);
+        }
+        if st.has(state::HAS_KIDS) {
+            sweep::children(&job, &mut |child| {
+                let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
+                if !child.is_task() && !child.state.load().has(spared) {
+                    child.state.add(state::INTERRUPTED);
+                    todo.push(child);
+                }
+            });
+        }
+        if job.is_task() {
+            waker::borrowed(&job).wake_by_ref();
+        } else {
+            walk::wake_poller(&job);
+        }
+    }
+}
+
+/// Wakes the leaves of `h` that are polled under foreign wakers. They list
+/// themselves anew when they are polled.
+fn wake_leaves(h: &Header) {
+    // Those that are listed now; one that comes later sees the bit.
+    let listed = h.if_cold(|cold, _| cold.leaves.len()).unwrap_or(0);
+    for _ in 0..listed {
+        match h.if_cold(|cold, _| cold.leaves.pop()).flatten() {
+            Some(waker) => contained(move || waker.wake()),
+            None => return,
+        };
+    }
+}
+
+/// The last guard of `h` is gone: what it held back can be taken now.
+#[cold]
+pub(crate) fn guard_left(h: &Header) {
+    let st = h.state.load();
+    if st.has(state::INTERRUPTED) && !st.has(state::GUARD) {
+        spread(h);
+    }
+}
+
+// -------------------------------------------------------------- from inside
+
+/// The task in whose poll `h` is polled, if no shield and no guard stands
+/// between: whose request a point in `h` may take.
+fn heard_by(h: &Header) -> Option<JobRef> {
+    let mut at = JobRef::from_header(h);
+    loop {
+        if at.state.load().has(state::SHIELD | state::GUARD) {
+            return None;
+        }
+        if at.is_task() {
+            return Some(at);
+        }
+        at = at.parent_from_outside()?;
+    }
+}
+
+/// Would a point in `h` take a request now? `h` is not effectively cancelled.
+pub(crate) fn pending(h: &Header) -> bool {
+    heard_by(h).is_some_and(|task| task.state.load().has(state::INTERRUPTED))
+}
+
+/// Takes the request, for a point in `h`.
+#[cold]
+pub(crate) fn take(h: &Header) -> Option<Cancelled> {
+    let task = heard_by(h)?;
+    // The hints first: a request that comes after this sets them again, one
+    // that came before stands in the task already.
+    let mut at = JobRef::from_header(h);
+    while !at.is_task() {
+        at.state.remove(state::INTERRUPTED);
+        at = at.parent_from_outside()?;
+    }
+    task.if_cold(|cold, st| {
+        if !st.has(state::INTERRUPTED) {
+            return None;
+        }
+        task.state.remove(state::INTERRUPTED);
+        cold.requests.latest.clone()
+    })
+    .flatten()
+    .map(told)
+}
+
+/// The latest request as something to return. It is delivered with this.
+pub(crate) fn deliver(h: &Header) -> Option<Cancelled> {
+    take(h).or_else(|| {
+        task_of(h)?
+            .if_cold(|cold, _| cold.requests.latest.clone())
+            .flatten()
+            .map(told)
+    })
+}
+
+fn told(latest: Arc<ReasonData>) -> Cancelled {
+    Cancelled::new(Reason::new(latest, false))
+}
+
+/// An await in `h` takes the request and passes it on to its target. True if
+/// the target has it now.
+pub(crate) fn forward(h: &Header, target: &Header) -> bool {
+    if target.state.load().has(state::BODY_DONE | state::ENDED) {
+        // Nobody there could be told: it stays for the next point here.
+        return false;
+    }
+    let Some(task) = heard_by(h) else {
+        return false;
+    };
+    let hops = task.if_cold(|cold, _| cold.requests.hops).unwrap_or(0);
+    if hops >= MANY_HOPS && u64::from(hops) > living(h) {
+        // It has come through more awaits than there are jobs: they wait for
+        // each other in a circle, in which it would go round for ever.
+        return false;
+    }
+    let Some(told) = take(h) else {
+        return false;
+    };
+    let reason = told.reason();
+    let text = reason.data().text.clone();
+    let forwarded = ask(target, text, reason.site(), hops.saturating_add(1));
+    if !forwarded {
+        put_back(h);
+    }
+    forwarded
+}
+
+fn living(h: &Header) -> u64 {
+    walk::pin(h).map_or(0, |tree| tree.counters.read().living())
+}
+
+/// What was forwarded to `target`, which has ended, was not heard there, or
+/// ended it: whoever forwarded it has it again.
+#[cold]
+pub(crate) fn came_back(target: &Header) -> bool {
+    target.state.load().has(state::INTERRUPTED)
+        || target
+            .reason()
+            .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
+}
+
+/// The request that was taken in `h` is there again, for the next point. Not
+/// if it has been taken back meanwhile.
+pub(crate) fn put_back(h: &Header) {
+    let Some(task) = task_of(h) else { return };
+    let back = task
+        .if_cold(|cold, _| cold.requests.count > 0 && task.state.interrupt())
+        .unwrap_or(false);
+    if back {
+        spread(&task);
+    }
+}
+
+// ----------------------------------------------------- at both ends of a body
+
+/// A task has its first turn: true if it was asked to stop before, and so is
+/// never polled.
+pub(crate) fn never_starts(task: &Header) -> bool {
+    stop_if_pending(task)
+}
+
+/// The body of a task is over, and it was asked to stop without hearing of it.
+#[cold]
+pub(crate) fn undelivered(task: &Header) {
+    stop_if_pending(task);
+}
+
+fn stop_if_pending(task: &Header) -> bool {
+    let latest = task
+        .if_cold(|cold, st| {
+            let pending = st.has(state::INTERRUPTED);
+            pending.then(|| cold.requests.latest.clone()).flatten()
+        })
+        .flatten();
+    // The bit stays: whoever forwarded the request sees that nobody heard it.
+    latest.is_some_and(|latest| {
+        cancel_itself(task, &told(latest));
+        true
+    })
+}
+
+/// True if `told` is a request of the task whose body `h` is, or is part of.
+pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
+    told.reason().kind() == ReasonKind::Interrupted
+        && task_of(h).is_some_and(|task| task.id == told.origin())
+}
+
+/// A request has left the body of `h`: the job is cancelled, and with it what
+/// it has started.
+#[cold]
+pub(crate) fn cancel_itself(h: &Header, told: &Cancelled) {
+    let reason = told.reason();
+    let mut why = Why::new(ReasonKind::Interrupted, reason.site());
+    why.text = reason.data().text.clone();
+    walk::cancel(h, why);
+}

@@ -1,0 +1,80 @@
+//! A timeout made by hand, from `interrupt`, `uninterrupt` and `interrupts`.
+//!
+//! `kinfolk::timeout` is a scope: it cancels itself, and whose cancellation it
+//! was follows from the tree. Sometimes there is no scope to cancel: a deadline
+//! that somebody else keeps, a key that the user may press. Then one asks the
+//! task itself, and on the way out takes the request back; the count says
+//! whether somebody else has asked as well. This is how asyncio's timeouts work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use kinfolk::{Error, ErrorKind, ReasonKind, Result, current_job, sleep, spawn, timeout};
+
+/// Gives `work` so long; none if that was not enough.
+async fn move_on_after<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T>>,
+) -> Result<Option<T>> {
+    let me = current_job().ok_or_else(|| Error::msg("outside every job"))?;
+    let asked_before = me.interrupts();
+    let fired = Arc::new(AtomicBool::new(false));
+    let alarm = spawn({
+        let (me, fired) = (me.clone(), fired.clone());
+        async move {
+            sleep(limit).await?;
+            fired.store(true, SeqCst);
+            me.interrupt("time is up");
+            Ok::<_, Error>(())
+        }
+    });
+
+    let result = work.await;
+
+    // The alarm is stopped, or has run: what it asked for is taken back. If
+    // the work was done before it heard, there is nothing to hear any more.
+    alarm.cancel("in time");
+    let _how = alarm.outcome().await?;
+    if fired.load(SeqCst) && me.uninterrupt() <= asked_before {
+        // Nobody else has asked: the request was ours, and ends here.
+        return match result {
+            Err(error) if is_interrupt(&error) => Ok(None),
+            other => other.map(Some),
+        };
+    }
+    // Somebody else has: it goes on to them.
+    result.map(Some)
+}
+
+fn is_interrupt(error: &Error) -> bool {
+    let reason = error.reason().map(|reason| reason.kind());
+    error.kind() == ErrorKind::Cancelled && reason == Some(ReasonKind::Interrupted)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn work(takes: Duration) -> Result<&'static str> {
+    sleep(takes).await?;
+    Ok("done")
+}
+
+#[kinfolk::main]
+async fn main() -> Result<()> {
+    println!("in time:   {:?}", move_on_after(500 * MS, work(MS)).await?);
+    println!("too late:  {:?}", move_on_after(MS, work(500 * MS)).await?);
+
+    // It nests with itself and with the timeout of the house: each ends what
+    // is its own.
+    let inner = move_on_after(500 * MS, timeout(MS, work(500 * MS))).await;
+    println!("the house: {}", inner.unwrap_err());
+    let outer = timeout(500 * MS, move_on_after(MS, work(500 * MS))).await;
+    println!("by hand:   {:?}", outer?);
+
+    // Asked by somebody else, it is no timeout: it goes on, and ends the task.
+    let task = spawn(move_on_after(500 * MS, work(500 * MS)));
+    sleep(MS).await?;
+    task.interrupt("the user pressed a key");
+    println!("asked:     {}", task.await.unwrap_err());
+    Ok(())
+}
