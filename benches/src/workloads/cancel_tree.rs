@@ -36,6 +36,10 @@ const SMALL: Size = Size {
     times: 20,
 };
 const LARGE: Size = Size { depth: 5, times: 1 };
+const HUGE: Size = Size { depth: 6, times: 1 };
+
+/// A round of the largest tree takes seconds.
+const HUGE_ROUNDS: usize = 5;
 
 const TOKEN: &str = "tokio token + JoinSet";
 
@@ -101,12 +105,40 @@ const LARGE_TWO: [Bench; 2] = [
     ),
 ];
 
+const HUGE_ONE: [Bench; 2] = [
+    bench(
+        "cancel 1M call st",
+        "The `cancel` call on a tree of 1,111,111. One thread.",
+        &[],
+    ),
+    bench(
+        "cancel 1M all st",
+        "From the `cancel` call on a tree of 1,111,111 to the last end. One thread.",
+        &[native(Bar::Of(TOKEN, 0.2))],
+    ),
+];
+
+const HUGE_TWO: [Bench; 2] = [
+    bench(
+        "cancel 1M call mt",
+        "The `cancel` call on a tree of 1,111,111. Two workers.",
+        &[],
+    ),
+    bench(
+        "cancel 1M all mt",
+        "From the `cancel` call on a tree of 1,111,111 to the last end. Two workers.",
+        &[native(Bar::Of(TOKEN, 0.2))],
+    ),
+];
+
 pub fn groups() -> Vec<Group> {
     vec![
-        one_thread(SMALL, SMALL_ONE),
-        one_thread(LARGE, LARGE_ONE),
-        two_workers(SMALL, SMALL_TWO),
-        two_workers(LARGE, LARGE_TWO),
+        one_thread(SMALL, SMALL_ONE, usize::MAX),
+        one_thread(LARGE, LARGE_ONE, usize::MAX),
+        one_thread(HUGE, HUGE_ONE, HUGE_ROUNDS),
+        two_workers(SMALL, SMALL_TWO, usize::MAX),
+        two_workers(LARGE, LARGE_TWO, usize::MAX),
+        two_workers(HUGE, HUGE_TWO, HUGE_ROUNDS),
     ]
 }
 
@@ -302,7 +334,7 @@ fn floor(size: Size) -> Vec<f64> {
     vec![per(call, count), per(all, count)]
 }
 
-fn one_thread(size: Size, benches: [Bench; 2]) -> Group {
+fn one_thread(size: Size, benches: [Bench; 2], most_rounds: usize) -> Group {
     let mut contestants = Vec::new();
     for &way in Way::ONE {
         contestants.push(Contestant::ours(way.name(), move || way.run(kinfolk(size))));
@@ -314,11 +346,11 @@ fn one_thread(size: Size, benches: [Bench; 2]) -> Group {
     Group {
         benches: benches.to_vec(),
         contestants,
-        most_rounds: usize::MAX,
+        most_rounds,
     }
 }
 
-fn two_workers(size: Size, benches: [Bench; 2]) -> Group {
+fn two_workers(size: Size, benches: [Bench; 2], most_rounds: usize) -> Group {
     let mut contestants = Vec::new();
     for &way in Way::TWO {
         contestants.push(Contestant::ours(way.name(), move || way.run(kinfolk(size))));
@@ -332,7 +364,7 @@ fn two_workers(size: Size, benches: [Bench; 2]) -> Group {
     Group {
         benches: benches.to_vec(),
         contestants,
-        most_rounds: usize::MAX,
+        most_rounds,
     }
 }
 
@@ -344,5 +376,6 @@ mod tests {
     fn trees_have_the_sizes_that_their_names_say() {
         assert_eq!(nodes(SMALL.depth), 1_111);
         assert_eq!(nodes(LARGE.depth), 111_111);
+        assert_eq!(nodes(HUGE.depth), 1_111_111);
     }
 }

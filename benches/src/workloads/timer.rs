@@ -1,4 +1,5 @@
-//! A timer is set and cleared before it fires, as a timeout usually is.
+//! A timer is set and cleared before it fires, as a timeout usually is; and one
+//! fires, and whoever waits for it goes on a little later.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -30,8 +31,85 @@ const TWO: Bench = Bench {
     targets: &[],
 };
 
+const LATE_ONE: Bench = Bench {
+    name: "timer lateness st",
+    what: "A sleep of 1 to 2 ms: by how much its waiter goes on too late, the median of a round. One thread.",
+    per: "sleep",
+    unit: Unit::Nanoseconds,
+    targets: &[native(Bar::AtMost(50_000.0))],
+};
+
+const LATE_TWO: Bench = Bench {
+    name: "timer lateness mt",
+    what: "A sleep of 1 to 2 ms: by how much its waiter goes on too late, the median of a round. Two workers.",
+    per: "sleep",
+    unit: Unit::Nanoseconds,
+    targets: &[native(Bar::AtMost(50_000.0))],
+};
+
+/// How many sleeps are in a round, and how many rounds: they take as long as
+/// they take.
+const SLEEPS: u64 = 51;
+const LATE_ROUNDS: usize = 9;
+
 pub fn groups() -> Vec<Group> {
-    vec![one_thread(), two_workers()]
+    vec![one_thread(), two_workers(), late_one(), late_two()]
+}
+
+/// Sleeps, one after the other, and how late each was: the median.
+async fn lateness<F: Future>(sleep: impl Fn(Duration) -> F) -> Vec<f64> {
+    let mut late = Vec::new();
+    for i in 0..SLEEPS {
+        let length = Duration::from_micros(1_000 + length(i).as_millis() as u64 % 1_000);
+        let due = Instant::now() + length;
+        sleep(length).await;
+        late.push(due.elapsed());
+    }
+    late.sort_unstable();
+    vec![late[late.len() / 2].as_nanos() as f64]
+}
+
+async fn kinfolk_late() -> kinfolk_core::Result<Vec<f64>> {
+    Ok(lateness(kinfolk_core::sleep).await)
+}
+
+fn late_one() -> Group {
+    let mut contestants = Vec::new();
+    for &way in Way::ONE {
+        contestants.push(Contestant::ours(way.name(), move || {
+            way.run(kinfolk_late())
+        }));
+    }
+    contestants.extend([
+        Contestant::peer("tokio", || ways::tokio_one(lateness(tokio::time::sleep))),
+        Contestant::peer("smol", || ways::smol_one(|_| lateness(smol::Timer::after))),
+        Contestant::peer("glommio", || {
+            ways::glommio(lateness(glommio::timer::Timer::new))
+        }),
+    ]);
+    Group {
+        benches: vec![LATE_ONE],
+        contestants,
+        most_rounds: LATE_ROUNDS,
+    }
+}
+
+fn late_two() -> Group {
+    let mut contestants = Vec::new();
+    for &way in Way::TWO {
+        contestants.push(Contestant::ours(way.name(), move || {
+            way.run(kinfolk_late())
+        }));
+    }
+    contestants.extend([
+        Contestant::peer("tokio", || ways::tokio_two(lateness(tokio::time::sleep))),
+        Contestant::peer("smol", || ways::smol_two(|_| lateness(smol::Timer::after))),
+    ]);
+    Group {
+        benches: vec![LATE_TWO],
+        contestants,
+        most_rounds: LATE_ROUNDS,
+    }
 }
 
 /// From 1 to 60 s, in no order.

@@ -205,6 +205,10 @@ impl Runtime {
     /// it is done.
     fn drive<F: Future>(&self, _turning: &Turning<'_>, mut future: Pin<&mut F>) -> F::Output {
         let machine = self.machine();
+        if machine.workers.is_empty() {
+            // Then this thread keeps the timers.
+            crate::linux::precise_timers();
+        }
         let woken = MainWaker::new(machine);
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);

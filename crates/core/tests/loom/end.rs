@@ -305,6 +305,29 @@ fn wake_while_running() {
     });
 }
 
+/// A task yields, which takes no step on its word, while it is woken and
+/// cancelled from outside: it gets its turns, hears of it, and ends once.
+#[test]
+fn yield_while_woken_and_cancelled() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let job = tree.root_scope().launch(async {
+            kinfolk_core::yield_now().await?;
+            kinfolk_core::park().await.map(|_| ())
+        });
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_all())
+        };
+        assert!(job.cancel("enough"));
+        runner.join().unwrap();
+        queue.run_all();
+        assert!(job.is_ended(), "{}", tree.snapshot());
+        drop(job);
+        finish(tree, &queue);
+    });
+}
+
 /// The body ends while its only service ends by itself: the parent ends once,
 /// and nobody touches it afterwards.
 #[test]
