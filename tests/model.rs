@@ -748,23 +748,23 @@ fn for_real(plans: &[Plan], seed: u64) -> (Vec<Ended>, Sim) {
                         | Outside::Revoke(at, _) => Some(at),
                         Outside::Nothing => None,
                     };
-                    if let Some(at) = at {
-                        if !ends_before(&job, start, at).await {
-                            match plan.outside {
-                                Outside::Cancel(_) => {
-                                    job.cancel("outside");
-                                }
-                                Outside::Interrupt(_) => {
-                                    job.interrupt("outside");
-                                }
-                                Outside::Revoke(_, back) => {
-                                    job.interrupt("outside");
-                                    if !ends_before(&job, start, back).await {
-                                        job.uninterrupt();
-                                    }
-                                }
-                                _ => kept = None,
+                    if let Some(at) = at
+                        && !ends_before(&job, start, at).await
+                    {
+                        match plan.outside {
+                            Outside::Cancel(_) => {
+                                job.cancel("outside");
                             }
+                            Outside::Interrupt(_) => {
+                                job.interrupt("outside");
+                            }
+                            Outside::Revoke(_, back) => {
+                                job.interrupt("outside");
+                                if !ends_before(&job, start, back).await {
+                                    job.uninterrupt();
+                                }
+                            }
+                            _ => kept = None,
                         }
                     }
                     let joined = job.join().await?;

@@ -287,6 +287,36 @@ pub async fn request_1_points_in_scopes_take_it(lab: Lab) {
     task.await.unwrap();
 }
 
+/// request-1: a scope hears for the task it belongs to, whoever polls it.
+/// Also: cancel-9.
+pub async fn request_1_a_moved_scope_hears_for_its_own_task(lab: Lab) {
+    let handed = Arc::new(Mutex::new(None));
+    let (hand, gate) = (handed.clone(), Gate::new());
+    let wait = gate.clone();
+    let opens = spawn(async move {
+        let mut inner: Boxed<Result<(), Error>> = Box::pin(scope(async |_| parked().await));
+        assert!(futures_util::poll!(&mut inner).is_pending());
+        *hand.lock().unwrap() = Some(inner);
+        wait.wait().await;
+        Ok::<_, Error>(checkpoint().await?)
+    });
+    lab.settle().await;
+    let moved = handed.lock().unwrap().take().expect("it was opened");
+    let polls = spawn(async move {
+        let stopped = moved.await.unwrap_err();
+        checkpoint().await?;
+        Ok::<_, Error>(stopped)
+    });
+    lab.settle().await;
+    assert!(opens.interrupt("of its own task"));
+    // Not its poller's own: what it polled was stopped.
+    let stopped = polls.await.unwrap();
+    assert_eq!(stopped.kind(), ErrorKind::Stopped);
+    assert_eq!(stopped.reason().unwrap().text(), Some("of its own task"));
+    gate.open();
+    opens.await.unwrap();
+}
+
 /// request-1: asked of a scope it is asked of its task.
 pub async fn request_1_a_scope_stands_for_its_task(_lab: Lab) {
     let task = spawn(async {

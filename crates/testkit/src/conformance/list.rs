@@ -339,6 +339,7 @@ macro_rules! for_each_case {
                 request_1_a_guard_holds_it,
                 request_1_an_interrupted_task_enters_no_guard,
                 request_1_points_in_scopes_take_it,
+                request_1_a_moved_scope_hears_for_its_own_task,
                 request_1_a_scope_stands_for_its_task,
                 request_1_the_root_cannot_be_asked,
                 request_1_a_leaf_under_a_foreign_waker_is_told,
