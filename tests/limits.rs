@@ -659,3 +659,66 @@ fn case_l10_shutdown_ends_cooperative_tasks() {
         sim.finish();
     }
 }
+
+/// A value that is taken while the drop of a waker panics is dropped once.
+#[test]
+fn handle_2_a_waker_whose_drop_panics_costs_no_value_twice() {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the drop of a waker");
+        }
+    }
+    struct Counted(Arc<AtomicUsize>);
+    impl kinfolk_core::Success for Counted {}
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = drops.clone();
+    let mut sim = Sim::seeded(1);
+    let ended = sim.outcome(async move {
+        let mut task = kinfolk_core::spawn(async move {
+            kinfolk_core::sleep(std::time::Duration::from_secs(1)).await?;
+            Ok::<_, Error>(Counted(counted))
+        });
+        let job = task.job();
+        {
+            let bomb = Waker::from(Arc::new(Bomb));
+            let polled = Pin::new(&mut task).poll(&mut Context::from_waker(&bomb));
+            assert!(polled.is_pending());
+        }
+        // Woken under the bomb, so this one is not: look again later.
+        while !job.is_ended() {
+            kinfolk_core::sleep(std::time::Duration::from_secs(1)).await?;
+        }
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut cx = Context::from_waker(Waker::noop());
+            match Pin::new(&mut task).poll(&mut cx) {
+                Poll::Ready(value) => drop(value),
+                Poll::Pending => panic!("it has ended"),
+            }
+        }));
+        // Whether or not the bomb went off in there.
+        drop(again);
+        drop(task);
+        Ok::<_, Error>(())
+    });
+    assert!(
+        matches!(ended, kinfolk_core::Outcome::Completed(())),
+        "{ended:?}"
+    );
+    drop(sim);
+    assert_eq!(drops.load(SeqCst), 1);
+}

@@ -111,14 +111,20 @@ impl<T> Shared<T> {
     /// Calls it off if it has not begun. True if it will never run.
     fn call_off(&self) -> bool {
         let mut state = self.state();
-        if !matches!(state.stage, Stage::Queued) {
-            return false;
+        match state.stage {
+            Stage::Queued => {}
+            Stage::CalledOff => return true,
+            _ => return false,
         }
         state.stage = Stage::CalledOff;
         let share = state.share.take();
         drop(state);
         drop(share);
         true
+    }
+
+    fn is_queued(&self) -> bool {
+        matches!(self.state().stage, Stage::Queued)
     }
 
     /// Its value, if it is over; else `waker` is woken then.
@@ -343,14 +349,20 @@ where
                 this.let_go();
                 return Poll::Ready(Err(point::tell(&job).into()));
             }
-        } else if point::is_cancelled()
-            && (this.abandon || shared.call_off())
-            && let Some(told) = context::current().and_then(|job| request::deliver(&job))
+        } else if point::must_look()
+            && (this.abandon || shared.is_queued())
+            && let Some(job) = context::current()
+            && let Some(told) = request::take(&job)
         {
-            // Interrupted, and free to go.
-            this.wait.over();
-            this.let_go();
-            return Poll::Ready(Err(told.into()));
+            // Interrupted. It is taken first: were it gone by now, a call that
+            // is called off would have nothing to return.
+            if this.abandon || shared.call_off() {
+                this.wait.over();
+                this.let_go();
+                return Poll::Ready(Err(told.into()));
+            }
+            // It has begun meanwhile: for the next point.
+            request::put_back(&job);
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending

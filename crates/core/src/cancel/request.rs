@@ -32,6 +32,22 @@ pub(crate) struct Requests {
     hops: u32,
     /// The latest, delivered or not.
     latest: Option<Arc<ReasonData>>,
+    /// The number of the latest. Numbers wrap round: they are compared over
+    /// short distances only.
+    number: u16,
+    /// The last delivery: of those after `heard_from`, up to `heard`.
+    heard_from: u16,
+    heard: u16,
+}
+
+/// A request that was passed on to a task: its number there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarded(u16);
+
+impl Forwarded {
+    fn is_after(self, number: u16) -> bool {
+        self.0.wrapping_sub(number).cast_signed() > 0
+    }
 }
 
 /// From how many awaits on it is asked whether they go in a circle.
@@ -46,7 +62,7 @@ pub(crate) fn interrupt(
     site: &'static Location<'static>,
 ) -> bool {
     let text = (!text.is_empty()).then_some(text);
-    task_of(h).is_some_and(|task| ask(&task, text, site, 0))
+    task_of(h).is_some_and(|task| ask(&task, text, site, 0).is_some())
 }
 
 /// Takes one request back. How many are left; an ended task keeps what it has.
@@ -89,10 +105,8 @@ fn ask(
     text: Option<Cow<'static, str>>,
     site: &'static Location<'static>,
     hops: u32,
-) -> bool {
-    let Some(tree) = walk::pin(task) else {
-        return false;
-    };
+) -> Option<Forwarded> {
+    let tree = walk::pin(task)?;
     let new = Arc::new(ReasonData {
         kind: ReasonKind::Interrupted,
         text,
@@ -110,11 +124,12 @@ fn ask(
         let requests = &mut cold.requests;
         requests.count = requests.count.saturating_add(1);
         requests.hops = hops;
-        Ok(requests.latest.replace(new))
+        requests.number = requests.number.wrapping_add(1);
+        Ok((requests.latest.replace(new), Forwarded(requests.number)))
     });
-    let asked = unused.is_ok();
+    let asked = unused.as_ref().ok().map(|(_, number)| *number);
     drop(unused);
-    if asked {
+    if asked.is_some() {
         spread(task);
     }
     asked
@@ -211,17 +226,24 @@ pub(crate) fn take(h: &Header) -> Option<Cancelled> {
             return None;
         }
         task.state.remove(state::INTERRUPTED);
-        cold.requests.latest.clone()
+        let requests = &mut cold.requests;
+        requests.heard_from = requests.heard;
+        requests.heard = requests.number;
+        requests.latest.clone()
     })
     .flatten()
     .map(told)
 }
 
-/// The latest request as something to return. It is delivered with this.
+/// The latest request as something to return, pending or passed on before; none
+/// if all were taken back meanwhile. It is delivered with this.
 pub(crate) fn deliver(h: &Header) -> Option<Cancelled> {
     take(h).or_else(|| {
         task_of(h)?
-            .if_cold(|cold, _| cold.requests.latest.clone())
+            .if_cold(|cold, _| {
+                let stands = cold.requests.count > 0;
+                stands.then(|| cold.requests.latest.clone()).flatten()
+            })
             .flatten()
             .map(told)
     })
@@ -231,29 +253,25 @@ fn told(latest: Arc<ReasonData>) -> Cancelled {
     Cancelled::new(Reason::new(latest, false))
 }
 
-/// An await in `h` takes the request and passes it on to its target. True if
-/// the target has it now.
-pub(crate) fn forward(h: &Header, target: &Header) -> bool {
+/// An await in `h` takes the request and passes it on to its target. What the
+/// target has now, if it has it.
+pub(crate) fn forward(h: &Header, target: &Header) -> Option<Forwarded> {
     if target.state.load().has(state::BODY_DONE | state::ENDED) {
         // Nobody there could be told: it stays for the next point here.
-        return false;
+        return None;
     }
-    let Some(task) = heard_by(h) else {
-        return false;
-    };
+    let task = heard_by(h)?;
     let hops = task.if_cold(|cold, _| cold.requests.hops).unwrap_or(0);
     if hops >= MANY_HOPS && u64::from(hops) > living(h) {
         // It has come through more awaits than there are jobs: they wait for
         // each other in a circle, in which it would go round for ever.
-        return false;
+        return None;
     }
-    let Some(told) = take(h) else {
-        return false;
-    };
+    let told = take(h)?;
     let reason = told.reason();
     let text = reason.data().text.clone();
     let forwarded = ask(target, text, reason.site(), hops.saturating_add(1));
-    if !forwarded {
+    if forwarded.is_none() {
         put_back(h);
     }
     forwarded
@@ -266,11 +284,38 @@ fn living(h: &Header) -> u64 {
 /// What was forwarded to `target`, which has ended, was not heard there, or
 /// ended it: whoever forwarded it has it again.
 #[cold]
-pub(crate) fn came_back(target: &Header) -> bool {
-    target.state.load().has(state::INTERRUPTED)
-        || target
-            .reason()
-            .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
+pub(crate) fn came_back(target: &Header, forwarded: Forwarded) -> bool {
+    let interrupted = target
+        .reason()
+        .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
+    is_unheard(target, forwarded)
+        || (interrupted && forwarded.is_after(requests_of(target).1.heard_from))
+}
+
+/// What was forwarded to `target` stands there undelivered.
+pub(crate) fn is_unheard(target: &Header, forwarded: Forwarded) -> bool {
+    let (pending, requests) = requests_of(target);
+    pending && forwarded.is_after(requests.heard)
+}
+
+/// The numbers of its requests, and whether one is pending.
+fn requests_of(target: &Header) -> (bool, Numbers) {
+    target
+        .if_cold(|cold, st| {
+            let requests = &cold.requests;
+            let numbers = Numbers {
+                heard_from: requests.heard_from,
+                heard: requests.heard,
+            };
+            (st.has(state::INTERRUPTED), numbers)
+        })
+        .unwrap_or_default()
+}
+
+#[derive(Default)]
+struct Numbers {
+    heard_from: u16,
+    heard: u16,
 }
 
 /// The request that was taken in `h` is there again, for the next point. Not
@@ -278,7 +323,14 @@ pub(crate) fn came_back(target: &Header) -> bool {
 pub(crate) fn put_back(h: &Header) {
     let Some(task) = task_of(h) else { return };
     let back = task
-        .if_cold(|cold, _| cold.requests.count > 0 && task.state.interrupt())
+        .if_cold(|cold, _| {
+            let requests = &mut cold.requests;
+            let back = requests.count > 0 && task.state.interrupt();
+            if back {
+                requests.heard = requests.heard_from;
+            }
+            back
+        })
         .unwrap_or(false);
     if back {
         spread(&task);

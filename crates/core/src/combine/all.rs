@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::branch::{Lost, has_lost};
+use super::branch::{Lost, has_lost, was_interrupted};
 use super::branches::{Branches, Places};
 use super::together::{Policy, Together};
 use crate::error::{Error, Result};
@@ -37,7 +37,8 @@ use crate::job::failures::{Failure, Failures};
 /// # Cancellation
 /// *Not a point.* If the enclosing job is cancelled, so is every branch; it
 /// returns when all have ended: a failure if there was one, `Cancelled` if a
-/// branch was cut short, else the values.
+/// branch was cut short, else the values. An interrupt that leaves a branch stops
+/// the others too.
 #[track_caller]
 pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B::Places>> {
     let site = Location::caller();
@@ -76,7 +77,8 @@ pub fn all_settled<Shape, B: Branches<Shape>>(
 #[derive(Default)]
 pub(crate) struct Verdict {
     failures: Failures,
-    /// A branch was cut short by an enclosing cancellation.
+    /// A branch was cut short by an enclosing cancellation, or an interrupt
+    /// left it.
     cancelled: Option<Error>,
 }
 
@@ -84,8 +86,9 @@ impl Verdict {
     /// A branch ended with `error`; something if it is the first failure.
     pub(crate) fn take_in(&mut self, error: Error) -> Option<Lost> {
         if error.is_cancelled() {
+            let decided = was_interrupted(&error) && self.cancelled.is_none();
             self.cancelled.get_or_insert(error);
-            return None;
+            return decided.then(Lost::to_success);
         }
         if has_lost(&error) {
             return None;

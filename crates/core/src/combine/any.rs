@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::branch::Lost;
+use super::branch::{Lost, was_interrupted};
 use super::branches::Alike;
 use super::together::{Policy, Together};
 use crate::error::{Error, Result};
@@ -32,7 +32,8 @@ use crate::job::names;
 ///
 /// # Cancellation
 /// *Not a point.* If the enclosing job is cancelled, so is every branch; it
-/// returns when all have ended: a value if there is one, else `Cancelled`.
+/// returns when all have ended: a value if there is one, else `Cancelled`. An
+/// interrupt that leaves a branch stops the others too.
 #[track_caller]
 pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item, B::Value>> {
     let site = Location::caller();
@@ -60,14 +61,19 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
     type Output = Result<V>;
 
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
+        let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
         match how {
-            Ok(item) if self.won.is_some() => (self.late)((self.value)(item)),
-            Err(_) if self.won.is_some() => {}
+            Ok(item) if self.won.is_some() || stopped => (self.late)((self.value)(item)),
+            Err(_) if self.won.is_some() || stopped => {}
             Ok(item) => {
                 self.won = Some((self.value)(item));
                 return Some(Lost::to_success());
             }
-            Err(error) if error.is_cancelled() => self.cancelled = Some(error),
+            Err(error) if error.is_cancelled() => {
+                let decided = was_interrupted(&error);
+                self.cancelled.get_or_insert(error);
+                return decided.then(Lost::to_success);
+            }
             Err(error) => self.failures.record(Failure::new(error), false),
         }
         None

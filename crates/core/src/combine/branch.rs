@@ -62,6 +62,15 @@ where
     true
 }
 
+/// True if an interrupt of the task has left a branch: the request is out, and
+/// it is for the whole.
+pub(crate) fn was_interrupted(error: &Error) -> bool {
+    error.is_cancelled()
+        && error
+            .reason()
+            .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
+}
+
 /// True if a branch that has lost ended with nothing but that.
 pub(crate) fn has_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Stopped

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::all::Verdict;
-use super::branch::{Crew, Round, Stand};
+use super::branch::{Crew, Lost, Round, Stand};
 use super::branches::Iterators;
 use super::many::Many;
 use super::task_set::check_limit;
@@ -164,6 +164,9 @@ where
             *this.taking = match point::poll_point(cx, this.yielded) {
                 Poll::Pending => Taking::NotNow,
                 Poll::Ready(Err(told)) => {
+                    // A cancel has told those that run; an interrupt is told to
+                    // one, and that was us.
+                    Pin::new(&mut *this.running).lose(&Lost::to_success(), this.site);
                     *this.told = Some(told);
                     Taking::NoMore
                 }

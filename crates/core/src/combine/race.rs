@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::any::no_branches;
-use super::branch::{Lost, has_lost};
+use super::branch::{Lost, has_lost, was_interrupted};
 use super::branches::Alike;
 use super::together::{Policy, Together};
 use crate::cancel::walk;
@@ -40,7 +40,8 @@ use crate::job::failures::{Failure, Failures};
 /// # Cancellation
 /// *Not a point.* If the enclosing job is cancelled, so is every branch, and that
 /// is nobody's win: it returns when all have ended, how the first ended that had
-/// something else to say, or `Cancelled`.
+/// something else to say, or `Cancelled`. An interrupt that leaves a branch stops
+/// the others too.
 #[track_caller]
 pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::Item, B::Value>> {
     let site = Location::caller();
@@ -74,9 +75,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
     type Output = Result<V>;
 
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
-        let open = self.won.is_none() && self.failures.is_empty();
+        let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
+        let open = self.won.is_none() && self.failures.is_empty() && !stopped;
         match how {
-            Err(error) if error.is_cancelled() => self.cancelled = Some(error),
+            Err(error) if error.is_cancelled() => {
+                let decided = open && was_interrupted(&error);
+                self.cancelled.get_or_insert(error);
+                return decided.then(Lost::to_success);
+            }
             Err(error) if !open && has_lost(&error) => {}
             Ok(item) if open => {
                 self.won = Some((self.value)(item));

@@ -208,8 +208,9 @@ impl<T> TaskSet<T> {
             }
         };
         self.running += 1;
-        // The first look registers for its end.
-        self.ready.add(index);
+        // It registers for its end, so that results come in the order of the
+        // ends.
+        self.look_at(index);
     }
 
     /// Waits for a task to end.

@@ -17,7 +17,7 @@ use super::outcome::Outcome;
 use super::state;
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
-use crate::cancel::request;
+use crate::cancel::request::{self, Forwarded};
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::context;
@@ -62,8 +62,8 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
-    /// An interrupt of the waiter was passed on to the task.
-    forwarded: bool,
+    /// The interrupt of the waiter that was passed on to the task.
+    forwarded: Option<Forwarded>,
 }
 
 /// What a poll of the untyped part found.
@@ -85,7 +85,7 @@ impl<T> Task<T> {
                 wait: Wait::new(),
                 site,
                 registered: false,
-                forwarded: false,
+                forwarded: None,
             }),
             value: PhantomData,
         }
@@ -184,13 +184,14 @@ impl<T> Task<T> {
             return None;
         }
         debug_assert!(st.has(state::OUTPUT), "completed without a value: {st:?}");
+        // Before the value is out: it may drop a waker, and that may panic.
+        waiting.wait.over();
         // SAFETY: C2; ended with our HANDLE bit set, and taken once.
         let value = unsafe { cell::take_output::<T>(h) };
         if !h.is_last_reference() {
             // Others may still look.
             h.state.remove(state::HANDLE | state::OUTPUT);
         }
-        waiting.wait.over();
         self.waiting = None;
         Some(value)
     }
@@ -283,8 +284,10 @@ impl Waiting {
         if st.effective() {
             return self.cancel_with(waiter);
         }
-        if st.has(state::INTERRUPTED) && request::forward(waiter, &self.job) {
-            self.forwarded = true;
+        if st.has(state::INTERRUPTED)
+            && let Some(forwarded) = request::forward(waiter, &self.job)
+        {
+            self.forwarded = Some(forwarded);
         }
         None
     }
@@ -352,6 +355,17 @@ impl Waiting {
         true
     }
 
+    /// Nobody waits here any more: an interrupt that was passed on and that the
+    /// task has not heard is for the next point of whoever passed it on.
+    fn give_back(&mut self) {
+        if let Some(forwarded) = self.forwarded.take()
+            && request::is_unheard(&self.job, forwarded)
+            && let Some(waiter) = context::current()
+        {
+            request::put_back(&waiter);
+        }
+    }
+
     /// Gives up HANDLE without cancelling. What nobody will take is dropped,
     /// what nobody will hear is reported.
     fn let_go(self) {
@@ -411,11 +425,14 @@ impl<T> Task<T> {
         let found = std::task::ready!(waiting.poll(cx));
         let forwarded = waiting.forwarded;
         match found {
-            Found::Told(told) => Poll::Ready(Err(told.into())),
+            Found::Told(told) => {
+                waiting.give_back();
+                Poll::Ready(Err(told.into()))
+            }
             Found::Circular(error) => Poll::Ready(Err(error)),
             Found::Ended => Poll::Ready(match self.take() {
                 (Outcome::Completed(value), _) => Ok(value),
-                (outcome, job) if forwarded && request::came_back(&job) => {
+                (outcome, job) if forwarded.is_some_and(|f| request::came_back(&job, f)) => {
                     interrupted_with(cancelled, outcome)
                 }
                 (Outcome::Failed(error), _) => Err(error),
@@ -446,14 +463,14 @@ fn interrupted_with<T>(cancelled: bool, outcome: Outcome<T>) -> Result<T> {
             late: Some(value), ..
         } => Ok(value),
         Outcome::Failed(error) => Err(error),
-        Outcome::Cancelled { reason, late: None } => {
-            let told = match &waiter {
-                Some(waiter) if cancelled => Some(point::tell(waiter)),
-                Some(waiter) => request::deliver(waiter),
-                None => None,
-            };
-            return Err(told.map_or_else(|| Error::stopped(reason), Error::from));
-        }
+        Outcome::Cancelled { reason, late: None } => match &waiter {
+            // It is told of the cancel; the interrupt is for its task.
+            Some(waiter) if cancelled => Err(point::tell(waiter).into()),
+            _ => {
+                let told = waiter.as_ref().and_then(|waiter| request::deliver(waiter));
+                return Err(told.map_or_else(|| Error::stopped(reason), Error::from));
+            }
+        },
     };
     if let Some(waiter) = waiter {
         request::put_back(&waiter);
@@ -463,7 +480,8 @@ fn interrupted_with<T>(cancelled: bool, outcome: Outcome<T>) -> Result<T> {
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
-        if let Some(waiting) = self.waiting.take() {
+        if let Some(mut waiting) = self.waiting.take() {
+            waiting.give_back();
             if !waiting.job.state.load().ended() {
                 let site = waiting.job.site();
                 walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
@@ -504,13 +522,15 @@ impl<T> Future for TaskOutcome<T> {
             .as_mut()
             .expect("an outcome was polled after it had been given");
         match std::task::ready!(waiting.poll(cx)) {
-            Found::Told(told) => Poll::Ready(Err(told)),
+            Found::Told(told) => {
+                waiting.give_back();
+                Poll::Ready(Err(told))
+            }
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
             Found::Ended => {
                 let forwarded = waiting.forwarded;
                 let (outcome, job) = self.0.take();
-                if forwarded
-                    && request::came_back(&job)
+                if forwarded.is_some_and(|forwarded| request::came_back(&job, forwarded))
                     && let Some(waiter) = context::current()
                 {
                     // For the next point: here there is an outcome to return.

@@ -466,7 +466,8 @@ impl Marked {
         }
         // SAFETY: passed on.
         unsafe { self.pool.push(h) };
-        self.pool.in_parts = true;
+        // A shorter one is a row like any other.
+        self.pool.in_parts = self.pool.len > PART;
     }
 }
 

@@ -7,14 +7,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinfolk_core::host::Ready;
 
+/// How many rows there is room for without an allocation.
+const ROWS: usize = 64;
+
 /// Rows of turns under a lock. Linked through the tasks, so pushing a turn
 /// allocates nothing, and whole rows go in in one step. A row that is in parts
-/// stays by itself, so that its parts come out in one step each.
-#[derive(Default)]
+/// stays by itself, so that its parts come out in one step each; only if dozens
+/// of such rows wait does a push allocate.
 pub(crate) struct Injector {
     rows: Mutex<VecDeque<Ready>>,
     /// As many as there are in the rows, to be looked at without the lock.
     len: AtomicUsize,
+}
+
+impl Default for Injector {
+    fn default() -> Self {
+        Injector {
+            rows: Mutex::new(VecDeque::with_capacity(ROWS)),
+            len: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl Injector {

@@ -355,6 +355,16 @@ macro_rules! for_each_case {
                 request_1_a_cancel_wins,
                 request_1_a_body_that_is_dropped_or_panics,
             ;
+            interrupts_meet:
+                request_2_an_interrupt_in_a_branch_stops_the_whole,
+                request_2_an_interrupt_heard_between_two_items,
+                request_3_a_deadline_does_not_swallow_what_was_passed_on,
+                request_2_a_dropped_await_gives_it_back,
+                request_2_somebody_elses_request_is_not_ours,
+                io_5_an_interrupt_before_a_blocking_call_begins,
+                request_1_a_cancel_after_an_interrupt_ends_it,
+                handle_7_results_that_waited_keep_their_order,
+            ;
             nesting:
                 case_e01_the_outermost_cancelled_scope_absorbs,
                 case_e02_an_outer_cancel_while_the_inner_unwinds,

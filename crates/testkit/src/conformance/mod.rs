@@ -26,6 +26,7 @@ pub mod failure;
 pub mod handles;
 pub mod hooks;
 pub mod interrupts;
+pub mod interrupts_meet;
 pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
