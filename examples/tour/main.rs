@@ -1,9 +1,11 @@
 //! A tour of Kinfolk in under ten seconds: a family is built, fails, times
 //! out, is cancelled, is dropped half-way, with the living tree printed at each
 //! step; then one small server is written twice, by hand and with Kinfolk, and
-//! its clients are cut off at random.
+//! its clients are cut off at random; and a download is stopped at each of its
+//! points in turn.
 
 mod by_hand;
+mod everywhere;
 mod family;
 mod wire;
 mod with_kinfolk;
@@ -28,5 +30,14 @@ async fn main() -> kinfolk::Result<()> {
     println!("{:<28}{by_hand}", "select! + JoinSet + token");
     println!("{:<28}{with_kinfolk}", "kinfolk");
     println!("\nAnd who was in the way of stopping, one straggler being planted:\n\n{report}");
+
+    let went = everywhere::measure();
+    println!("\n== Stopped everywhere");
+    println!(
+        "A download (the first of two mirrors, parts two at a time, undone when told) was\n\
+         stopped at each of its {} points by a cancel, by a deadline and by a failure beside\n\
+         it: {} runs, nothing left behind, nothing half done.",
+        went.points, went.runs
+    );
     Ok(())
 }
