@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     NotHere,
 }
 
-/// Links `child` below `parent`. A task is refused by a parent that is
+/// Links `child` below `parent`. A task, local or not, is refused by a parent that is
 /// cancelled, closed or ended; a scope is born marked in a cancelled one (a
 /// shield is not).
 ///
@@ -46,7 +46,7 @@ pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Resul
     }
     // SAFETY: H1, we hold the parent's lock.
     let kids = unsafe { parent.kids.get() };
-    let task = child.is_task();
+    let task = child.was_spawned();
     if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
         return Err(Refusal::Ended);
     }

@@ -501,7 +501,11 @@ fn is_failure(refusal: Refusal) -> bool {
 
 /// The handle of a task that was refused: an ended job that was never in the
 /// tree.
-fn refused_job(parent: &Header, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
+pub(crate) fn refused_job(
+    parent: &Header,
+    refusal: Refusal,
+    site: &'static Location<'static>,
+) -> JobRef {
     let failed = is_failure(refusal);
     let how = if failed {
         state::FAILED

@@ -26,6 +26,8 @@ pub mod failure;
 pub mod handles;
 pub mod hooks;
 pub mod interrupts;
+pub mod local;
+pub mod locals;
 pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
