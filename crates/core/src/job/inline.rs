@@ -412,7 +412,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         });
     }
     // SAFETY: fresh, made with this parent.
-    if let Err(refusal) = unsafe { attach::attach(parent, &node, most) } {
+    if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
         // SAFETY: nobody else has seen it; the tree's reference.
         unsafe { Header::release(h) };
         return Err(refusal);

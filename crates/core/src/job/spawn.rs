@@ -462,7 +462,7 @@ impl<'a> Place<'a> {
             });
         }
         // SAFETY: fresh, made with this parent.
-        match unsafe { attach::attach(parent, child, tree.most_children) } {
+        match unsafe { attach::attach(parent, child, true, tree.most_children) } {
             Ok(()) => {
                 tree.counters.created(JobKind::Task);
                 tree.emit(
