@@ -112,6 +112,22 @@ impl Drop for OnLane {
     }
 }
 
+/// What `f` finds first, asked of the job being polled here and then of each
+/// ancestor; none outside every job.
+pub(crate) fn find_up<R>(mut f: impl FnMut(&Header) -> Option<R>) -> Option<R> {
+    with(|cx| {
+        let mut at = cx.current();
+        while let Some(h) = at {
+            if let Some(found) = f(h) {
+                return Some(found);
+            }
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { h.parent() };
+        }
+        None
+    })
+}
+
 /// The identity of the job being polled on this thread; none outside.
 pub(crate) fn current_id() -> Option<JobId> {
     with(|cx| cx.current().map(|job| job.id))
@@ -163,6 +179,12 @@ pub(crate) fn go_round(waker: &Waker) {
 #[inline]
 pub(crate) fn goes_round() -> bool {
     with(|cx| cx.again.get())
+}
+
+/// True if no point passes any more in this turn: to poll on would only make
+/// each branch ask for another.
+pub(crate) fn turn_is_spent() -> bool {
+    with(|cx| cx.budget.get() == 0)
 }
 
 /// Puts back what was there before.

@@ -58,6 +58,10 @@ pub use combine::all::{all, all_settled};
 pub use combine::any::any;
 pub use combine::branches::{Alike, Branches};
 pub use combine::each::{ForEach, Items, for_each_concurrent};
+pub use combine::local::{
+    LocalInline, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, UnsendScope, local_scope,
+    local_scope_unsend,
+};
 pub use combine::race::race;
 #[doc(hidden)]
 pub use combine::select::__select;
@@ -72,6 +76,7 @@ pub use job::id::JobId;
 pub use job::inline::{Inline, Just, Open, WithScope, WithScopeAs};
 pub use job::kind::JobKind;
 pub use job::lane::{Lane, LaneFor, Main, OnMain, Pool, on};
+pub use job::local::Local;
 pub use job::outcome::{IntoOutcome, Outcome, Success};
 pub use job::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,

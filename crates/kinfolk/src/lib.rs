@@ -16,6 +16,8 @@
 //!
 //! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`],
 //!   [`for_each_concurrent`]: several at once in one task; [`TaskSet`]: in many.
+//! - [`local_scope`]: children that borrow, inside one task.
+//! - [`Local`]: a value that everything below a scope sees.
 //! - [`shield`], [`ignore_cancellation`]: what must not be told yet.
 //! - [`or_cancel`](OrCancel::or_cancel): a point of any future.
 //! - [`blocking`]: code that must block a thread.

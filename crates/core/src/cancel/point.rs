@@ -101,8 +101,8 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
     let now = tree.millis_now();
-    // Up through the inline scopes to the task, and no further: a parent task
-    // has not been told because its child has.
+    // Up through the inline scopes to the task, local or not, and no further:
+    // a parent has not been told because its child has.
     let mut at = Some(h);
     while let Some(job) = at {
         if !job.state.tell(now) {
@@ -112,7 +112,7 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
             // It can hear after all: it gets the time to clean up.
             job.state.remove(state::FORCE);
         }
-        if job.is_task() {
+        if job.was_spawned() {
             break;
         }
         // SAFETY: inside a job that has not ended (H3).
@@ -165,6 +165,17 @@ pub(crate) fn must_look() -> bool {
 #[inline]
 pub(crate) fn is_marked() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
+}
+
+/// The cancellation of the current job, which nobody is told with this; none if
+/// it is not cancelled, or something holds it back.
+pub(crate) fn marked_here() -> Option<Cancelled> {
+    if !is_marked() {
+        return None;
+    }
+    let here = context::current()?;
+    // SAFETY: being polled, so we are inside.
+    Some(Cancelled::new(unsafe { reason_inside(&here) }))
 }
 
 /// Does nothing but ask whether to stop.

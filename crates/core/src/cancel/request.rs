@@ -152,7 +152,7 @@ fn spread(start: &Header) {
         if st.has(state::HAS_KIDS) {
             sweep::children(&job, &mut |child| {
                 let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
-                if !child.is_task() && !child.state.load().has(spared) {
+                if !child.was_spawned() && !child.state.load().has(spared) {
                     child.state.add(state::INTERRUPTED);
                     todo.push(child);
                 }

@@ -87,12 +87,6 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
     }
 }
 
-/// True if no point passes any more in this turn: to poll on would only make
-/// each branch ask for another.
-fn turn_is_spent() -> bool {
-    context::with(|cx| cx.budget.get() == 0)
-}
-
 impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
     type Item = Value<F>;
 
@@ -102,7 +96,10 @@ impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
         this.ready.take(&mut todo);
         let here = context::current();
         let mut polled = 0;
-        while polled < todo.len() && !round.is_decided() && (polled == 0 || !turn_is_spent()) {
+        while polled < todo.len()
+            && !round.is_decided()
+            && (polled == 0 || !context::turn_is_spent())
+        {
             this.poll_one(todo[polled], here.as_deref(), round);
             polled += 1;
         }

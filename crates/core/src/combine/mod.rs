@@ -1,5 +1,5 @@
 //! Several futures at once, in one task or in many: `all`, `all_settled`, `any`,
-//! `race`, `select!`, `for_each_concurrent` and `TaskSet`.
+//! `race`, `select!`, `for_each_concurrent`, `TaskSet` and `local_scope`.
 //!
 //! A *branch* is a scope ([`branch`]), polled inside the task that opened it, so
 //! it may borrow. Branches come as a tuple ([`tuple`]), all polled at every turn,
@@ -12,6 +12,7 @@ pub(crate) mod any;
 pub(crate) mod branch;
 pub(crate) mod branches;
 pub(crate) mod each;
+pub(crate) mod local;
 pub(crate) mod many;
 pub(crate) mod race;
 pub(crate) mod ready;

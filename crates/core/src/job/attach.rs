@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     NotHere,
 }
 
-/// Links `child` below `parent`. A task is refused by a parent that is
+/// Links `child` below `parent`. A task, local or not, is refused by a parent that is
 /// cancelled, closed or ended; a scope is born marked in a cancelled one (a
 /// shield is not).
 ///
@@ -30,8 +30,14 @@ pub(crate) enum Refusal {
 /// mark. Modelled in `attach_vs_cancel`.
 ///
 /// # Safety
-/// `child` is fresh: made with this parent and seen by nobody else.
-pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Result<(), Refusal> {
+/// `child` is fresh: made with this parent and seen by nobody else. `task` says
+/// what [`Header::was_spawned`] would.
+pub(crate) unsafe fn attach(
+    parent: &Header,
+    child: &Header,
+    task: bool,
+    most: u32,
+) -> Result<(), Refusal> {
     let born = child.state.peek();
     let counted = born.has(state::COUNTED);
     if !counted {
@@ -46,7 +52,6 @@ pub(crate) unsafe fn attach(parent: &Header, child: &Header, most: u32) -> Resul
     }
     // SAFETY: H1, we hold the parent's lock.
     let kids = unsafe { parent.kids.get() };
-    let task = child.is_task();
     if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
         return Err(Refusal::Ended);
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::failures::Failures;
 use super::id::JobId;
 use super::list::List;
+use super::local::Set;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::{ReasonData, ReasonKind};
@@ -64,6 +65,8 @@ pub(crate) struct Cold {
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,
+    /// A value that everything below sees.
+    pub(crate) local: Option<Set>,
     /// For a failure whose report the handle owes: where to report it.
     pub(crate) reporter: Option<Tree>,
 }

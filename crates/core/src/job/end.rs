@@ -360,7 +360,7 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
     h.with_cold(|cold, _| cold.outcome = Some(error.clone()));
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
-        Some(parent) if h.is_task() && !parent.state.load().has(state::SUPERVISOR) => {
+        Some(parent) if h.was_spawned() && !parent.state.load().has(state::SUPERVISOR) => {
             child_failed(parent, h, &error);
             None
         }
@@ -372,6 +372,25 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
         }
         // The root is a supervisor and has no body that could fail.
         None => None,
+    }
+}
+
+/// A local task is about to end without a value: its parent hears of a
+/// failure, and whether it was cut short.
+///
+/// # Safety
+/// As for [`end_one`].
+#[cold]
+pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
+    if failed {
+        // SAFETY: passed on. Its scope is no supervisor: nothing is owed.
+        drop(unsafe { note_failure(h, error.clone()) });
+        return;
+    }
+    // SAFETY: linked until we unlink it.
+    if let Some(parent) = unsafe { h.parent() } {
+        let _locked = parent.lock();
+        note_cut_short(parent, h);
     }
 }
 
@@ -451,7 +470,9 @@ unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Opti
             let _locked = parent.lock();
             // SAFETY: linked, and we hold the parent's lock.
             unsafe { unlink(parent, h) };
-            note_cut_short(parent, h, st);
+            if h.is_task() && st.has(state::STOPPED) && !st.has(state::OUTPUT) {
+                note_cut_short(parent, h);
+            }
             let counted = h.state.peek().has(state::COUNTED);
             match release_count_locked(parent, counted) {
                 Left::Open => {}
@@ -535,13 +556,10 @@ pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
     h.if_cold(|cold, _| std::mem::take(&mut cold.failures))
 }
 
-/// Under the parent's lock: did a cancellation that the child did not bring
-/// upon itself cut it short?
-fn note_cut_short(parent: &Header, child: &Header, st: state::Snapshot) {
-    let cut = child.is_task()
-        && st.has(state::STOPPED)
-        && !st.has(state::OUTPUT | state::ENTRY | state::SERVICE);
-    if !cut {
+/// Under the parent's lock, for a spawned child that was cancelled and has no
+/// value: did a cancellation that it did not bring upon itself cut it short?
+fn note_cut_short(parent: &Header, child: &Header) {
+    if child.state.load().has(state::ENTRY | state::SERVICE) {
         return;
     }
     let above = parent.state.load();

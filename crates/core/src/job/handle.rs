@@ -209,7 +209,7 @@ pub(crate) fn state_of(h: &Header) -> JobState {
         JobState::Cancelling
     } else if st.has(state::BODY_DONE) {
         JobState::Completing
-    } else if h.is_task() && end::polls(h) == 0 {
+    } else if h.was_spawned() && end::polls(h) == 0 {
         JobState::New
     } else {
         JobState::Active
@@ -266,7 +266,11 @@ impl Join {
         }
     }
 
-    fn unlist(&mut self) {
+    pub(crate) fn job(&self) -> &JobRef {
+        &self.job
+    }
+
+    pub(crate) fn unlist(&mut self) {
         self.wait.over();
         let Some(key) = self.listed.take() else {
             return;
@@ -298,14 +302,29 @@ impl Future for Join {
             this.unlist();
             return Poll::Ready(Err(told));
         }
-        if let Some(error) = this.asked.ask(&this.job, this.site) {
-            this.unlist();
+        if let Some(error) = this.ask() {
             return Poll::Ready(Ok(Outcome::Failed(error)));
         }
+        this.poll_end(cx, WaitKind::Join)
+            .map(|()| Ok(untyped(&this.job)))
+    }
+}
+
+impl Join {
+    /// An error if the waiter could wait for ever.
+    pub(crate) fn ask(&mut self) -> Option<Error> {
+        let error = self.asked.ask(&self.job, self.site)?;
+        self.unlist();
+        Some(error)
+    }
+
+    /// Ready when the job has ended. Not a point.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, kind: WaitKind) -> Poll<()> {
+        let this = self;
         let Some(tree) = walk::pin(&this.job) else {
             this.wait.over();
             this.listed = None;
-            return Poll::Ready(Ok(untyped(&this.job)));
+            return Poll::Ready(());
         };
         let joiner = Joiner {
             waker: cx.waker().clone(),
@@ -328,13 +347,13 @@ impl Future for Join {
         this.listed = key;
         if key.is_none() {
             this.wait.over();
-            return Poll::Ready(Ok(untyped(&this.job)));
+            return Poll::Ready(());
         }
         if added {
             tree.counters.add(Count::WaiterRegistered);
             tree.emit(this.job.id, EventKind::WaitRegister);
         }
-        this.wait.pending(cx.waker(), WaitKind::Join, this.site);
+        this.wait.pending(cx.waker(), kind, this.site);
         Poll::Pending
     }
 }

@@ -223,6 +223,13 @@ impl Header {
         self.kind() == JobKind::Task
     }
 
+    /// True for a child that somebody spawned: a task, or a local one. It may
+    /// be refused, fails its parent, and hears nothing for others.
+    #[inline]
+    pub(crate) fn was_spawned(&self) -> bool {
+        matches!(self.kind(), JobKind::Task | JobKind::LocalTask)
+    }
+
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site.location()
     }

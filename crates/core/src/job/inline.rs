@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::attach;
+use super::attach::{self, Refusal};
 use super::clock::{check_clock, clear_alarm, set_alarm};
 use super::end::{self, Left, Reached};
 use super::header::{Birth, CLOSED, Header, JobRef, Site};
 use super::kind::JobKind;
+use super::local;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
 use super::state;
@@ -29,7 +30,7 @@ use crate::cancel::walk::{self, Why};
 use crate::cancel::{guard, hook, request};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::observe::{EventKind, JobState};
+use crate::observe::{Count, EventKind, JobState};
 use crate::own::{self, Kept, OwnError};
 use crate::task::{cell, run};
 use crate::time::sleep::Moment;
@@ -134,6 +135,7 @@ pub(crate) struct More {
     pub(crate) patience: Option<Patience>,
     pub(crate) budget: Option<Budget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
+    pub(crate) local: Option<local::Set>,
 }
 
 /// How long a shield may hold a cancel back.
@@ -193,9 +195,15 @@ pin_project! {
             let mut this = this.project();
             if let Some(node) = this.node.take() {
                 let in_body = matches!(*this.stage, Stage::Body { .. });
+                let forced = if in_body { forced_here(&node) } else { None };
                 {
                     let _entered = context::enter(&node, Waker::noop());
                     contained(|| this.stage.set(Stage::Done));
+                }
+                if let Some(seen) = forced {
+                    // SAFETY: not ended: its future, which ends it, is here.
+                    unsafe { node.tree() }.note_forced(seen);
+                    node.state.add(state::FORCED);
                 }
                 abandon(&node, in_body);
             }
@@ -209,6 +217,34 @@ impl<O: Open> Inline<O> {
             stage: Stage::Start { open, setup },
             node: None,
             wait: Wait::new(),
+        }
+    }
+
+    /// A child of `parent`, which need not be the current job, in the tree
+    /// from now on. The other way round if it is refused.
+    pub(crate) fn spawned(
+        open: O,
+        setup: Setup,
+        parent: &Header,
+    ) -> Result<Inline<O>, (O, Refusal)> {
+        let Some(tree) = walk::pin(parent) else {
+            walk::count_refused(parent);
+            return Err((open, Refusal::Ended));
+        };
+        let most = tree.most_children;
+        match make_node(setup, &tree, parent, most) {
+            Ok(node) => {
+                let body = open.open(Scope::new(node.clone()));
+                Ok(Inline {
+                    stage: Stage::Body { body },
+                    node: Some(node),
+                    wait: Wait::new(),
+                })
+            }
+            Err(refusal) => {
+                tree.counters.add(Count::Refused);
+                Err((open, refusal))
+            }
         }
     }
 
@@ -310,6 +346,14 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     };
     // SAFETY: the current job has not ended.
     let tree = unsafe { parent.tree() };
+    match make_node(setup, tree, &parent, u32::MAX) {
+        Ok(node) => Ok(node),
+        Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
+    }
+}
+
+/// Makes the node and links it below `parent`.
+fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
     let mut bits = state::COUNTED;
     if setup.kind == JobKind::Shield {
         bits |= state::SHIELD;
@@ -322,7 +366,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
         kind: setup.kind,
         lane: parent.lane(),
         timer: false,
-        parent: Some(&parent),
+        parent: Some(parent),
         vtable: &cell::NODE,
         state: bits,
         // The tree's and the future's.
@@ -344,7 +388,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     if let Some(more) = setup.more {
         let budget = match more.budget {
             Some(Budget::For(budget)) => Some(budget),
-            Some(Budget::Cleanup) => Some(crate::cancel::sweep::patience_of(tree, &parent).cleanup),
+            Some(Budget::Cleanup) => Some(crate::cancel::sweep::patience_of(tree, parent).cleanup),
             None => None,
         };
         let More {
@@ -352,6 +396,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
             text,
             patience,
             cancelled,
+            local,
             ..
         } = *more;
         born_cancelled = cancelled;
@@ -363,12 +408,14 @@ fn open_node(setup: Setup) -> Result<JobRef> {
             cold.deadline_text = text;
             cold.patience = patience;
             cold.budget = budget;
+            cold.local = local;
         });
     }
     // SAFETY: fresh, made with this parent.
-    let attached = unsafe { attach::attach(&parent, &node, u32::MAX) };
-    if let Err(refusal) = attached {
-        unreachable!("the job being polled refused a scope: {refusal:?}");
+    if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
+        // SAFETY: nobody else has seen it; the tree's reference.
+        unsafe { Header::release(h) };
+        return Err(refusal);
     }
     tree.counters.created(node.kind());
     tree.emit(
@@ -515,6 +562,7 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     // SAFETY: its poller ends it, below.
     let tree = unsafe { h.tree() };
     clear_alarm(tree, h);
+    local::clear(h);
     if h.kind() == JobKind::Shield {
         // SAFETY: we poll the shield.
         unsafe { hook::move_to_parent(h) };
@@ -524,8 +572,24 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
         .unwrap_or(false);
     // SAFETY: linked until the end below.
     let answer = unsafe { verdict(tree, h, got) };
+    if h.was_spawned()
+        && let Err(error) = &answer
+    {
+        // SAFETY: as above.
+        unsafe { end::local_task_over(h, failed, error) };
+    }
     end::end_scope(h, failed);
     answer
+}
+
+/// A spawned body that has begun is about to be dropped half-way.
+fn forced_here(h: &Header) -> Option<ForcedDrop> {
+    if !h.was_spawned() || end::polls(h) == 0 {
+        return None;
+    }
+    // SAFETY: its poller has not ended it, so it is linked.
+    let tree = unsafe { h.tree() };
+    Some(ForcedDrop::look_at(tree, h))
 }
 
 /// The future was dropped half-way: the node lives on as Cancelling until its

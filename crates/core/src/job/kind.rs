@@ -20,6 +20,8 @@ pub enum JobKind {
     /// A scope that is one branch of `all`, `any`, `race`, `select!` or
     /// `for_each_concurrent`.
     Branch = 5,
+    /// A child of a `local_scope`, polled inside the task that opened it.
+    LocalTask = 6,
 }
 
 impl JobKind {
@@ -31,18 +33,20 @@ impl JobKind {
             3 => JobKind::Timeout,
             4 => JobKind::Shield,
             5 => JobKind::Branch,
+            6 => JobKind::LocalTask,
             other => unreachable!("no job kind {other}"),
         }
     }
 
     /// All kinds, in the order of their numbers.
-    pub(crate) const ALL: [JobKind; 6] = [
+    pub(crate) const ALL: [JobKind; 7] = [
         JobKind::Root,
         JobKind::Task,
         JobKind::Scope,
         JobKind::Timeout,
         JobKind::Shield,
         JobKind::Branch,
+        JobKind::LocalTask,
     ];
 }
 
@@ -55,6 +59,7 @@ impl fmt::Display for JobKind {
             JobKind::Timeout => "timeout",
             JobKind::Shield => "shield",
             JobKind::Branch => "branch",
+            JobKind::LocalTask => "local task",
         })
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod kind;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
+pub(crate) mod local;
 pub(crate) mod names;
 pub(crate) mod outcome;
 pub(crate) mod scope;

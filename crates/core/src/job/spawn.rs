@@ -462,7 +462,7 @@ impl<'a> Place<'a> {
             });
         }
         // SAFETY: fresh, made with this parent.
-        match unsafe { attach::attach(parent, child, tree.most_children) } {
+        match unsafe { attach::attach(parent, child, true, tree.most_children) } {
             Ok(()) => {
                 tree.counters.created(JobKind::Task);
                 tree.emit(
@@ -501,7 +501,11 @@ fn is_failure(refusal: Refusal) -> bool {
 
 /// The handle of a task that was refused: an ended job that was never in the
 /// tree.
-fn refused_job(parent: &Header, refusal: Refusal, site: &'static Location<'static>) -> JobRef {
+pub(crate) fn refused_job(
+    parent: &Header,
+    refusal: Refusal,
+    site: &'static Location<'static>,
+) -> JobRef {
     let failed = is_failure(refusal);
     let how = if failed {
         state::FAILED

@@ -227,7 +227,7 @@ impl<T> Task<T> {
 
 /// The outcome of a task that failed or was cancelled.
 #[cold]
-fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
+pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
     match end::decided(h) {
         (JobState::Cancelled, _, reason) => Outcome::Cancelled {
             reason: reason.unwrap_or_else(|| {
@@ -282,7 +282,7 @@ impl Waiting {
     fn tell_target(&mut self, waiter: &Header) -> Option<Cancelled> {
         let st = waiter.state.load();
         if st.effective() {
-            return self.cancel_with(waiter);
+            return cancel_with(&self.job, self.site, waiter);
         }
         if st.has(state::INTERRUPTED)
             && let Some(forwarded) = request::forward(waiter, &self.job)
@@ -290,22 +290,6 @@ impl Waiting {
             self.forwarded = Some(forwarded);
         }
         None
-    }
-
-    /// The waiter is cancelled: so is the target. One that is not below the
-    /// waiter is left to its own family.
-    fn cancel_with(&self, waiter: &Header) -> Option<Cancelled> {
-        let site = self.site.location();
-        let mut why = Why::new(ReasonKind::HandleDropped, site);
-        why.text = Some("whoever awaited it was cancelled".into());
-        walk::cancel(&self.job, why);
-        // It may have ended meanwhile, and nobody can tell whose it was: then
-        // its value is the result.
-        if is_below(&self.job, waiter) || self.job.state.load().ended() {
-            None
-        } else {
-            Some(point::tell(waiter))
-        }
     }
 
     /// Fills the join slot; false if the task has ended meanwhile. Modelled in
@@ -388,6 +372,21 @@ impl Waiting {
             }
             end::report_owed(h);
         }
+    }
+}
+
+/// The waiter is cancelled: so is the target. One that is not below the
+/// waiter is left to its own family.
+pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Option<Cancelled> {
+    let mut why = Why::new(ReasonKind::HandleDropped, site.location());
+    why.text = Some("whoever awaited it was cancelled".into());
+    walk::cancel(target, why);
+    // It may have ended meanwhile, and nobody can tell whose it was: then
+    // its value is the result.
+    if is_below(target, waiter) || target.state.load().ended() {
+        None
+    } else {
+        Some(point::tell(waiter))
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
     // Asked only where the scope's own cancellation would be the answer.
     let interrupted = poller
         .as_ref()
-        .filter(|poller| poller.state.load().has(state::INTERRUPTED));
+        .filter(|poller| !h.was_spawned() && poller.state.load().has(state::INTERRUPTED));
     let interrupt = || interrupted.and_then(|poller| request::take(poller));
     let stopped = |reason| {
         // SAFETY: linked.

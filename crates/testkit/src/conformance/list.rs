@@ -365,6 +365,30 @@ macro_rules! for_each_case {
                 request_1_a_cancel_after_an_interrupt_ends_it,
                 handle_7_results_that_waited_keep_their_order,
             ;
+            local:
+                handle_8_children_of_a_local_scope_borrow,
+                handle_8_a_local_child_is_a_job_of_the_tree,
+                handle_8_a_local_scope_waits_for_all,
+                handle_8_local_children_take_turns_in_one_task,
+                handle_8_a_local_child_that_fails_fails_the_scope,
+                handle_8_the_body_of_a_local_scope_fails,
+                handle_8_a_local_child_cancelled_alone,
+                handle_8_a_cancel_tells_local_children,
+                handle_8_a_late_value_of_a_local_child,
+                handle_8_dropping_a_local_scope_forces_its_children,
+                handle_8_a_deaf_local_child_is_forced_alone,
+                handle_8_a_local_scope_in_a_timeout_and_a_race,
+                handle_8_an_interrupt_is_not_for_local_children,
+                handle_8_a_local_child_cannot_wait_for_its_scope,
+                handle_8_only_woken_local_children_are_polled,
+            ;
+            locals:
+                handle_10_what_is_below_inherits,
+                handle_10_an_inner_value_hides_the_outer,
+                handle_10_detached_jobs_inherit_none,
+                handle_10_side_by_side,
+                handle_10_a_value_goes_with_its_scope,
+            ;
             nesting:
                 case_e01_the_outermost_cancelled_scope_absorbs,
                 case_e02_an_outer_cancel_while_the_inner_unwinds,

@@ -27,6 +27,8 @@ pub mod handles;
 pub mod hooks;
 pub mod interrupts;
 pub mod interrupts_meet;
+pub mod local;
+pub mod locals;
 pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
