@@ -18,6 +18,7 @@
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep, interrupts |
 //! | `task` | cells, turns, wakers |
 //! | `combine` | several futures at once: branches and sets of tasks |
+//! | `kit` | for authors: waits of their own that are points |
 //! | `time` | sleeping, tickers and timers |
 //! | `tree` | what the jobs of one root share |
 //! | `shutdown` | ask, lift, drop, report |
@@ -34,6 +35,7 @@ mod error;
 mod frame;
 pub mod host;
 mod job;
+pub mod kit;
 mod observe;
 mod own;
 mod report;
@@ -82,6 +84,7 @@ pub use job::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,
     scope_as, shield, shield_for, timeout, timeout_at, try_shield,
 };
+pub use job::service::{NeverReady, Ready, Service, StartService};
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
     Job, Join, Lease, NodeSnapshot, PartOf, Scope, SpawnError, Spawner, Task, TaskOutcome,

@@ -23,7 +23,7 @@
 //! - [`blocking`]: code that must block a thread.
 //! - [`on`], with [`Pool`] and [`Main`]: which thread polls a task.
 //! - [`detach`], [`Lease`], [`Scope::spawn_service`]: other ways to live in a
-//!   family.
+//!   family; [`Scope::start_service`] waits until the service is ready.
 //! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
 //!   or later.
 //! - [`on_cancel`]: a callback for who cannot await.
@@ -35,6 +35,7 @@
 //!
 //! - [`pump`](runtime::Runtime::pump), [`next_pump`], [`with_world`]: a program
 //!   that owns its main loop.
+//! - [`kit`]: waits of your own that are points; callbacks and threads of others.
 //! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
 //! - [`IntoOutcome`]: what a body may return.
 //! - [`Sink`], [`Counters`], [`Gauges`]: seeing.

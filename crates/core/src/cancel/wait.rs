@@ -39,6 +39,10 @@ pub enum WaitKind {
     Pump = 8,
     /// A blocking call.
     Blocking = 9,
+    /// A value that somebody else brings.
+    Completion = 10,
+    /// A point that a library has made itself.
+    Custom = 11,
 }
 
 impl WaitKind {
@@ -53,6 +57,8 @@ impl WaitKind {
             7 => WaitKind::Park,
             8 => WaitKind::Pump,
             9 => WaitKind::Blocking,
+            10 => WaitKind::Completion,
+            11 => WaitKind::Custom,
             _ => WaitKind::Foreign,
         }
     }
@@ -71,6 +77,8 @@ impl fmt::Display for WaitKind {
             WaitKind::Park => "park",
             WaitKind::Pump => "the next pump",
             WaitKind::Blocking => "a blocking call",
+            WaitKind::Completion => "a completion",
+            WaitKind::Custom => "a custom point",
         })
     }
 }

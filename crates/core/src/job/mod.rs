@@ -17,6 +17,7 @@ pub(crate) mod local;
 pub(crate) mod names;
 pub(crate) mod outcome;
 pub(crate) mod scope;
+pub(crate) mod service;
 pub(crate) mod snapshot;
 pub(crate) mod spawn;
 pub(crate) mod state;

@@ -283,7 +283,11 @@ impl<L> Spawner<L> {
         self.place().launch_planned::<L, F>(future, &plan)
     }
 
-    fn place(&self) -> Place<'_> {
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
         Place {
             parent: self.scope.header(),
             name: self.name.as_ref(),

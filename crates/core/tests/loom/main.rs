@@ -10,6 +10,7 @@ mod branches;
 mod cancel;
 mod end;
 mod host;
+mod kit;
 mod request;
 mod timer;
 mod watch;

@@ -365,6 +365,23 @@ macro_rules! for_each_case {
                 request_1_a_cancel_after_an_interrupt_ends_it,
                 handle_7_results_that_waited_keep_their_order,
             ;
+            kit:
+                case_a16_the_first_value_counts,
+                cancel_5_a_completer_that_goes_ends_the_wait,
+                cancel_5_a_completion_is_a_point,
+                cancel_5_the_snapshot_names_a_completion,
+                cancel_3_a_completion_that_has_taken_effect_returns_it,
+                case_j09_a_value_for_somebody_who_is_told,
+                cancel_5_each_value_is_returned_or_undelivered,
+                cancel_5_an_operation_is_asked_to_stop,
+                cancel_5_an_operation_that_cannot_stop_is_waited_for,
+                cancel_5_an_operation_may_end_while_it_is_asked,
+                cancel_5_a_panic_while_it_is_asked,
+                request_1_an_interrupt_finds_a_completion,
+                cancel_5_a_point_by_hand,
+                cancel_5_a_loop_of_points_by_hand_starves_nobody,
+                cancel_4_the_kits_points_are_told_under_a_foreign_waker,
+            ;
             local:
                 handle_8_children_of_a_local_scope_borrow,
                 handle_8_a_local_child_is_a_job_of_the_tree,
@@ -645,6 +662,15 @@ macro_rules! for_each_case {
                 semantics_value_own_deadline_then_enclosing_cancel,
                 semantics_value_child_cut_short_then_enclosing_cancel,
                 semantics_cancelled_child_failed_then_enclosing_cancel,
+            ;
+            services:
+                case_k09_whoever_starts_a_service_waits_until_it_is_ready,
+                case_k09_a_failure_before_it_is_ready_is_that_of_the_start,
+                case_k09_a_service_that_ends_without_a_word,
+                handle_6_a_failure_after_it_was_ready_counts,
+                case_k09_a_service_that_is_stopped_before_it_is_ready,
+                handle_6_giving_up_the_start_cancels_the_service,
+                handle_6_a_failure_after_the_start_was_given_up,
             ;
             shield_rules:
                 src_t10_a_guarded_job_is_marked_but_not_told,

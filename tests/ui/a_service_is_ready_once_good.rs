@@ -1,0 +1,3 @@
+pub async fn f(ready: kinfolk_core::Ready<u32>) {
+    ready.ready(1);
+}
