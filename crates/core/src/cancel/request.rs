@@ -10,6 +10,7 @@
 //! file.
 
 use std::borrow::Cow;
+use std::num::NonZeroU16;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -42,11 +43,11 @@ pub(crate) struct Requests {
 
 /// A request that was passed on to a task: its number there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Forwarded(u16);
+pub(crate) struct Forwarded(NonZeroU16);
 
 impl Forwarded {
     fn is_after(self, number: u16) -> bool {
-        self.0.wrapping_sub(number).cast_signed() > 0
+        self.0.get().wrapping_sub(number).cast_signed() > 0
     }
 }
 
@@ -124,8 +125,10 @@ fn ask(
         let requests = &mut cold.requests;
         requests.count = requests.count.saturating_add(1);
         requests.hops = hops;
-        requests.number = requests.number.wrapping_add(1);
-        Ok((requests.latest.replace(new), Forwarded(requests.number)))
+        // Never zero.
+        let number = NonZeroU16::new(requests.number.wrapping_add(1)).unwrap_or(NonZeroU16::MIN);
+        requests.number = number.get();
+        Ok((requests.latest.replace(new), Forwarded(number)))
     });
     let asked = unused.as_ref().ok().map(|(_, number)| *number);
     drop(unused);

@@ -13,6 +13,7 @@ use super::branches::Iterators;
 use super::many::Many;
 use super::task_set::check_limit;
 use crate::cancel::point::{self, Yielded};
+use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::error::{Cancelled, Error, Result};
 use crate::job::header::Site;
@@ -164,9 +165,11 @@ where
             *this.taking = match point::poll_point(cx, this.yielded) {
                 Poll::Pending => Taking::NotNow,
                 Poll::Ready(Err(told)) => {
-                    // A cancel has told those that run; an interrupt is told to
-                    // one, and that was us.
-                    Pin::new(&mut *this.running).lose(&Lost::to_success(), this.site);
+                    // A cancel tells those that run, by itself; an interrupt is
+                    // told to one, and that was us.
+                    if told.reason().kind() == ReasonKind::Interrupted {
+                        Pin::new(&mut *this.running).lose(&Lost::to_success(), this.site);
+                    }
                     *this.told = Some(told);
                     Taking::NoMore
                 }

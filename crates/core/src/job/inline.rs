@@ -570,10 +570,12 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     let failed = h
         .if_cold(|cold, _| cold.failures.dominates())
         .unwrap_or(false);
+    let late = matches!(got, Got::Value(_));
     // SAFETY: linked until the end below.
     let answer = unsafe { verdict(tree, h, got) };
     if h.was_spawned()
         && let Err(error) = &answer
+        && (failed || !late)
     {
         // SAFETY: as above.
         unsafe { end::local_task_over(h, failed, error) };

@@ -73,6 +73,17 @@ pin_project! {
         ready: Arc<Completer<Result<T>>>,
         site: &'static Location<'static>,
     }
+
+    impl<B, T> PinnedDrop for Service<B, T>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            // Whatever became of it: nobody waits for its word any more, though
+            // somebody else may hold its `Ready`.
+            this.ready.never();
+        }
+    }
 }
 
 impl<B, T> Future for Service<B, T>

@@ -75,18 +75,17 @@ impl<T> Shared<T> {
         matches!(self.state().stage, Stage::Open)
     }
 
-    /// What there is to take; else `waker` is woken when there is.
-    fn poll(&self, waker: &Waker) -> Option<Result<T, NeverCompleted>> {
+    /// True if there is something to wait for: `waker` is woken then.
+    fn waits(&self, waker: &Waker) -> bool {
         let new = waker.clone();
         let mut state = self.state();
-        if let Stage::Open = state.stage {
-            let old = state.waker.replace(new);
-            drop(state);
-            drop(old);
-            return None;
+        if !matches!(state.stage, Stage::Open) {
+            return false;
         }
+        let old = state.waker.replace(new);
         drop(state);
-        self.take()
+        drop(old);
+        true
     }
 
     fn take(&self) -> Option<Result<T, NeverCompleted>> {
@@ -105,6 +104,10 @@ impl<T> Shared<T> {
     fn close(&self) -> Stage<T> {
         let mut state = self.state();
         let (stage, waker) = (take(&mut state.stage), state.waker.take());
+        if let Stage::There(_) = stage {
+            // Accepted, and not delivered after all.
+            state.completed = false;
+        }
         drop(state);
         contained(move || drop(waker));
         stage
@@ -193,6 +196,18 @@ impl<T> Completer<T> {
         true
     }
 
+    /// No value will come: as if it were dropped.
+    pub(crate) fn never(&self) {
+        let mut state = self.0.state();
+        if !matches!(state.stage, Stage::Open) {
+            return;
+        }
+        state.stage = Stage::Never;
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
+    }
+
     /// True if a value was accepted.
     pub(crate) fn has_completed(&self) -> bool {
         self.0.state().completed
@@ -207,14 +222,7 @@ fn wake(waker: Option<Waker>) {
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        if !matches!(state.stage, Stage::Open) {
-            return;
-        }
-        state.stage = Stage::Never;
-        let waker = state.waker.take();
-        drop(state);
-        wake(waker);
+        self.never();
     }
 }
 
@@ -278,7 +286,9 @@ impl<T> Completion<T> {
 
     pub(crate) fn give_back_to(&self, f: impl Fn(T) + Send + Sync + 'static) {
         if let Some(shared) = &self.shared {
-            shared.state().undelivered = Some(Arc::new(f));
+            let old = shared.state().undelivered.replace(Arc::new(f));
+            // It may own a completer, whose drop takes the lock.
+            drop(old);
         }
     }
 
@@ -327,11 +337,13 @@ impl<T> Future for Completion<T> {
             .clone()
             .expect("a completion was polled after it was over");
         // What has taken effect is returned, and the next point tells.
-        let mut got = match this.begun && !this.prompt {
-            true => shared.take(),
-            false => None,
-        };
-        if got.is_none() && !this.stays && point::is_cancelled() {
+        let mut got = None;
+        if this.begun && !this.prompt && !shared.is_open() {
+            // Before the value is out: it may drop a waker, and that may panic.
+            this.point.done();
+            got = shared.take();
+        }
+        if got.is_none() && !this.stays && point::is_marked() {
             this.ask_to_stop(&shared);
         }
         if got.is_none() && !this.stays {
@@ -350,19 +362,21 @@ impl<T> Future for Completion<T> {
                     }
                 }
                 Poll::Ready(Ok(())) if this.stopped => {
-                    // Asked to stop, it did; the request was taken back since.
+                    // Asked to stop in a job that was cancelled, it did; and then
+                    // it came to another job.
                     this.give_up(&shared);
-                    let told = context::current().and_then(|job| request::deliver(&job));
-                    return Poll::Ready(Err(told.map_or_else(never, Error::from)));
+                    return Poll::Ready(Err(never()));
                 }
                 Poll::Ready(Ok(())) => {}
             }
         }
         this.begun = true;
-        got = got.or_else(|| shared.poll(cx.waker()));
+        if got.is_none() && !shared.waits(cx.waker()) {
+            this.point.done();
+            got = shared.take();
+        }
         match got {
             Some(result) => {
-                this.point.done();
                 this.shared = None;
                 Poll::Ready(result.map_err(|NeverCompleted| never()))
             }

@@ -265,3 +265,29 @@ pub async fn handle_7_results_that_waited_keep_their_order(_: Lab) {
     }
     assert_eq!(got, [10, 20, 30]);
 }
+
+/// tree-5: a cancel lets the body of every item that was taken begin, to be told
+/// at its first point. Also: handle-7.
+pub async fn tree_5_items_that_were_taken_are_entered(lab: Lab) {
+    let (taken, entered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, begun) = (taken.clone(), entered.clone());
+    let task = spawn(async move {
+        let items = (0..300).inspect(|_| {
+            count.fetch_add(1, SeqCst);
+        });
+        for_each_concurrent(items, 1000, async |_| {
+            begun.fetch_add(1, SeqCst);
+            parked().await.map(drop)
+        })
+        .await
+    });
+    let job = task.job();
+    // In the middle of the taking: a turn's budget is less than three hundred.
+    while taken.load(SeqCst) == 0 && !job.is_ended() {
+        kinfolk_core::yield_now().await.unwrap();
+    }
+    job.cancel("enough");
+    assert!(task.outcome().await.unwrap().is_cancelled());
+    lab.settle().await;
+    assert_eq!(taken.load(SeqCst), entered.load(SeqCst));
+}

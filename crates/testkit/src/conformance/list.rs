@@ -364,6 +364,7 @@ macro_rules! for_each_case {
                 io_5_an_interrupt_before_a_blocking_call_begins,
                 request_1_a_cancel_after_an_interrupt_ends_it,
                 handle_7_results_that_waited_keep_their_order,
+                tree_5_items_that_were_taken_are_entered,
             ;
             kit:
                 case_a16_the_first_value_counts,
@@ -398,6 +399,7 @@ macro_rules! for_each_case {
                 handle_8_an_interrupt_is_not_for_local_children,
                 handle_8_a_local_child_cannot_wait_for_its_scope,
                 handle_8_only_woken_local_children_are_polled,
+                outcome_6_a_late_value_of_a_local_child_cuts_nothing_short,
             ;
             locals:
                 handle_10_what_is_below_inherits,
@@ -671,6 +673,7 @@ macro_rules! for_each_case {
                 case_k09_a_service_that_is_stopped_before_it_is_ready,
                 handle_6_giving_up_the_start_cancels_the_service,
                 handle_6_a_failure_after_the_start_was_given_up,
+                handle_6_a_word_that_went_elsewhere_keeps_nobody,
             ;
             shield_rules:
                 src_t10_a_guarded_job_is_marked_but_not_told,

@@ -488,3 +488,21 @@ pub async fn handle_8_only_woken_local_children_are_polled(lab: Lab) {
     .unwrap();
     assert_eq!(lab.elapsed(), Duration::ZERO);
 }
+
+/// outcome-6: a local child that returned its value before it was cancelled was not
+/// cut short: its scope keeps its own value, as with a task. Also: handle-8.
+pub async fn outcome_6_a_late_value_of_a_local_child_cuts_nothing_short(lab: Lab) {
+    let task = spawn(async {
+        local_scope(async |s| {
+            s.launch(async {
+                spawn(async { park().await }).into_job();
+                5
+            });
+            Ok(7)
+        })
+        .await
+    });
+    lab.settle().await;
+    task.cancel("");
+    assert_eq!(task.outcome().await.unwrap().into_value(), Some(7));
+}

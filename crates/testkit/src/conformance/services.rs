@@ -216,3 +216,32 @@ pub async fn handle_6_a_failure_after_the_start_was_given_up(lab: Lab) {
     assert_eq!(failures.len(), 1);
     assert_eq!(failures[0].to_string(), "could not undo it");
 }
+
+/// handle-6: a service that is cancelled while somebody else holds its `Ready` is
+/// stopped for whoever starts it, and its word counts no more.
+pub async fn handle_6_a_word_that_went_elsewhere_keeps_nobody(lab: Lab) {
+    let kept = Arc::new(Mutex::new(None));
+    let other = Scope::named("other").run(async |s| {
+        let stash = kept.clone();
+        let elsewhere = s.clone();
+        let starting = spawn(async move {
+            let started = elsewhere.start_service(move |ready: Ready<u32>| async move {
+                *stash.lock().unwrap() = Some(ready);
+                park().await?;
+                Ok::<_, Error>(())
+            });
+            started.await.map(|(value, _)| value)
+        });
+        lab.settle().await;
+        let word = kept.lock().unwrap().take().expect("it began");
+        s.cancel("over");
+        let error = starting.await.unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Stopped | ErrorKind::Cancelled),
+            "{error:?}"
+        );
+        word.ready(1);
+        Ok(())
+    });
+    let _ = other.await;
+}
