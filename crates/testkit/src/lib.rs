@@ -8,6 +8,7 @@ mod counted;
 mod everywhere;
 mod gate;
 mod guard;
+mod interrupted;
 mod lab;
 mod log;
 mod rng;

@@ -1,61 +1,22 @@
 //! Interrupts: who hears one, where, and what holds it back. request-1.
 
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kinfolk_core::{
-    Cancelled, Error, ErrorKind, Job, JobState, OrCancel, Outcome, ReasonKind, Scope, checkpoint,
-    cleanup, current_job, ignore_cancellation, is_cancelled, launch, on_cancel, park, scope,
-    shield, sleep, spawn, timeout, try_shield, yield_now,
+    Error, ErrorKind, JobState, OrCancel, Outcome, ReasonKind, Scope, checkpoint, cleanup,
+    ignore_cancellation, is_cancelled, launch, on_cancel, park, scope, shield, sleep, spawn,
+    timeout, try_shield, yield_now,
 };
 
+use crate::interrupted::{me, one_turn, parked, words, words_of};
 use crate::{Gate, Lab, Log, Tally};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 type Boxed<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// A body that waits in a point.
-async fn parked() -> Result<(), Error> {
-    park().await?;
-    Ok(())
-}
-
-fn me() -> Job {
-    current_job().expect("inside a job")
-}
-
-/// The words of an interrupt; panics if it is none.
-#[track_caller]
-fn words(told: &Cancelled) -> &str {
-    assert_eq!(told.reason().kind(), ReasonKind::Interrupted, "{told:?}");
-    told.reason().text().unwrap_or_default()
-}
-
-/// The same of what a body got.
-#[track_caller]
-fn words_of(error: &Error) -> &str {
-    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error:?}");
-    let reason = error.reason().expect("a reason");
-    assert_eq!(reason.kind(), ReasonKind::Interrupted, "{error:?}");
-    reason.text().unwrap_or_default()
-}
-
-/// Pending once, and woken: a foreign await that ends at once.
-async fn one_turn() {
-    let mut first = true;
-    std::future::poll_fn(|cx| {
-        if std::mem::take(&mut first) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await;
-}
 
 /// request-1: the first point takes it and returns one Cancelled; the job is
 /// what it was.

@@ -6,31 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Cancelled, Error, ErrorKind, Job, JobState, Outcome, ReasonKind, Scope, WaitKind, checkpoint,
-    current_job, launch, park, scope, sleep, spawn, timeout,
+    Error, ErrorKind, Job, JobState, Outcome, ReasonKind, Scope, WaitKind, checkpoint, launch,
+    park, scope, sleep, spawn, timeout,
 };
 
+use crate::interrupted::{me, parked, words};
 use crate::{Gate, Lab, Log, Tally};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// A body that waits in a point.
-async fn parked() -> Result<(), Error> {
-    park().await?;
-    Ok(())
-}
-
-fn me() -> Job {
-    current_job().expect("inside a job")
-}
-
-/// The words of an interrupt; panics if it is none.
-#[track_caller]
-fn words(told: &Cancelled) -> &str {
-    assert_eq!(told.reason().kind(), ReasonKind::Interrupted, "{told:?}");
-    told.reason().text().unwrap_or_default()
-}
 
 /// True if this is an interrupt on its way out.
 fn is_interrupt(error: &Error) -> bool {
