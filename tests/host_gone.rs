@@ -11,7 +11,7 @@ use kinfolk_core::{
     Error, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, park, scope, shield, sleep,
     spawn, timeout,
 };
-use kinfolk_testkit::conformance::seeds;
+use kinfolk_testkit::harness::seeds;
 use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
 use kinfolk_tokio::Root;
 

@@ -13,7 +13,7 @@ use kinfolk_core::{
     Tree, next_pump, on, park, sleep, spawn, with_world, yield_now,
 };
 use kinfolk_runtime::{HostClock, Runtime};
-use kinfolk_testkit::conformance::seeds;
+use kinfolk_testkit::harness::seeds;
 use kinfolk_testkit::{Sim, VirtualClock, guarded};
 
 /// What a case needs of a host that owns its main loop.

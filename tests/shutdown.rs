@@ -13,7 +13,7 @@ use kinfolk_core::{
     Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, Scope, ShutdownReport, Task,
     Tree, TreeOptions, cleanup, ignore_cancellation, park, shield, sleep, yield_now,
 };
-use kinfolk_testkit::conformance::{Fixture, seeds};
+use kinfolk_testkit::harness::{Fixture, seeds};
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 use kinfolk_tokio::Root;
 use tokio::runtime::Builder;

@@ -10,7 +10,7 @@ use kinfolk_core::{
     Error, EventKind, JobId, RingSink, checkpoint, cleanup, detach, now, park, scope, sleep,
     sleep_until, spawn, yield_now,
 };
-use kinfolk_testkit::{Gate, Lab, Log, Sim, conformance};
+use kinfolk_testkit::{Gate, Lab, Log, Sim, harness};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -325,7 +325,7 @@ async fn leaves_nothing(_lab: Lab) {
 /// Also: test-1.
 #[test]
 fn case_q11_a_case_that_leaves_a_job_fails_and_names_it() {
-    let words = words_of(|| conformance::on_sim("leaves_a_job", |lab| Box::pin(leaves_a_job(lab))));
+    let words = words_of(|| harness::on_sim("leaves_a_job", |lab| Box::pin(leaves_a_job(lab))));
     assert!(words.contains("left 1 jobs and 0 timers behind"), "{words}");
     assert!(words.contains("seed 0"), "{words}");
     assert!(words.contains("task \"leftover\""), "{words}");
@@ -334,9 +334,8 @@ fn case_q11_a_case_that_leaves_a_job_fails_and_names_it() {
 /// Also: test-1.
 #[test]
 fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
-    let words = words_of(|| {
-        conformance::on_sim("cancelling", |lab| Box::pin(leaves_a_cancelling_job(lab)))
-    });
+    let words =
+        words_of(|| harness::on_sim("cancelling", |lab| Box::pin(leaves_a_cancelling_job(lab))));
     assert!(words.contains("left"), "{words}");
     assert!(words.contains("task \"leftover\" Cancelling"), "{words}");
     assert!(words.contains("too late"), "{words}");
@@ -345,9 +344,8 @@ fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
 /// Also: test-1.
 #[test]
 fn case_q11_a_timer_that_is_left_is_counted() {
-    let words =
-        words_of(|| conformance::on_sim("leaves_a_timer", |lab| Box::pin(leaves_a_timer(lab))));
+    let words = words_of(|| harness::on_sim("leaves_a_timer", |lab| Box::pin(leaves_a_timer(lab))));
     assert!(words.contains("left 1 jobs and 1 timers behind"), "{words}");
     assert!(words.contains("simulation.rs"), "{words}");
-    conformance::on_sim("leaves_nothing", |lab| Box::pin(leaves_nothing(lab)));
+    harness::on_sim("leaves_nothing", |lab| Box::pin(leaves_nothing(lab)));
 }

@@ -39,8 +39,7 @@
 //! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
 //! - [`IntoOutcome`]: what a body may return.
 //! - [`Sink`], [`Counters`], [`Gauges`]: seeing.
-//! - [`testkit`]: virtual time, seeded schedules, a cancel at every point, the
-//!   conformance suite.
+//! - [`testkit`]: virtual time, seeded schedules, a cancel at every point.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
 //! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors

@@ -1,14 +1,13 @@
 //! Testing for programs on Kinfolk, and for Kinfolk itself: virtual time,
-//! seeded schedules, counted futures, a sequencer, and the conformance suite
-//! that every host runs.
+//! seeded schedules, counted futures, a sequencer, and the harness of the
+//! conformance suite that every host runs.
 
 mod clock;
-pub mod conformance;
 mod counted;
 mod everywhere;
 mod gate;
 mod guard;
-mod interrupted;
+pub mod harness;
 mod lab;
 mod log;
 mod rng;

@@ -1,0 +1,43 @@
+//! The conformance suite: each rule and case of the contract is one function,
+//! run on every host. A case is an async function that gets a
+//! [`Lab`](kinfolk_testkit::Lab); it asserts, and leaves nothing behind. The
+//! hosts are the files in `tests/`.
+
+mod interrupted;
+mod list;
+
+pub mod aggregation;
+pub mod blocking;
+pub mod branches;
+pub mod cancel;
+pub mod completion;
+pub mod delivery;
+pub mod exit;
+pub mod factory_timers;
+pub mod failure;
+pub mod handles;
+pub mod hooks;
+pub mod interrupts;
+pub mod interrupts_meet;
+pub mod kit;
+pub mod local;
+pub mod locals;
+pub mod nesting;
+pub mod outcomes;
+pub mod own_errors;
+pub mod reasons;
+pub mod requests;
+pub mod revoking;
+pub mod seeing;
+pub mod semantics;
+pub mod services;
+pub mod shield_rules;
+pub mod shields;
+pub mod supervisor;
+pub mod task_sets;
+pub mod tickers;
+pub mod time;
+pub mod timeouts;
+pub mod timers;
+pub mod tree;
+pub mod virtual_time;
