@@ -6,8 +6,11 @@
 //! task is woken through that waker. A host is never called under a lock of
 //! ours.
 
+use std::any::Any;
 use std::task::Waker;
 use std::time::Instant;
+
+use crate::context;
 
 pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
@@ -25,6 +28,17 @@ pub struct HostGauges {
     pub next_timer: Option<Instant>,
     /// Its queues and how much is in them.
     pub queues: Vec<(&'static str, usize)>,
+}
+
+/// Calls `f` with the host of the job that is polled on this thread; none
+/// outside every job.
+pub fn current<R>(f: impl FnOnce(&dyn Host) -> R) -> Option<R> {
+    context::with(|here| {
+        let job = here.current()?;
+        // SAFETY: being polled, so not ended.
+        let tree = unsafe { job.tree() };
+        Some(f(&*tree.host))
+    })
 }
 
 /// What the model needs from an executor.
@@ -91,6 +105,12 @@ pub trait Host: Send + Sync + 'static {
     /// and none is queued: [`Tree::timers_rest`](crate::Tree::timers_rest) was
     /// true for a moment. Called on a host with a main lane.
     fn timers_rest(&self) {}
+
+    /// What carries out i/o for its jobs, as the crate that brings the operations
+    /// knows it; none if it has none. See [`current`].
+    fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
 
     /// What it has to do now. A host that cannot say leaves the default.
     fn gauges(&self) -> HostGauges {

@@ -10,6 +10,7 @@ use kinfolk_core::{
 };
 
 use crate::blocking::Blocking;
+use crate::io::{Hub, IN_FLIGHT, IoDriver, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
 use crate::runtime::Runtime;
@@ -116,6 +117,18 @@ impl Builder {
     pub fn build(self) -> Result<Runtime> {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
+        let told = Arc::downgrade(&machine);
+        machine.set_io(Hub::new(
+            self.workers.max(1),
+            Box::new(|stations| IoDriver::Best.make(stations)),
+            Box::new(Real),
+            IN_FLIGHT,
+            Box::new(move |n| {
+                if let Some(machine) = told.upgrade() {
+                    machine.io_word(n);
+                }
+            }),
+        ));
         let seen = Arc::downgrade(&machine);
         machine.clock.on_change(Box::new(move || {
             if let Some(machine) = seen.upgrade() {

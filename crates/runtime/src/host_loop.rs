@@ -22,6 +22,7 @@ impl Runtime {
         self.tree().begin_frame();
         let machine = self.machine();
         let fired = machine.fire_due();
+        self.own.look_at_io();
         let began = Instant::now();
         let mut ran = 0;
         let spent = |ran: usize| match budget {
@@ -114,7 +115,9 @@ impl Runtime {
                 ran += 1;
                 continue;
             }
-            machine.main.park(machine, || !self.has_more() && !rest());
+            machine
+                .main
+                .park(machine, self.own.station(), || !self.has_more() && !rest());
         }
         machine.awaits_timers.store(false, Ordering::SeqCst);
         drop(turning);

@@ -16,6 +16,8 @@
 //! | `blocking` | threads for code that must block |
 //! | `busy` | with virtual time: whether anything is on its way |
 //! | `entry`, `signals` | `#[kinfolk::main]` |
+//! | `fs` | files |
+//! | `io` | operations, and the drivers that carry them out |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
 //! | `coarse`, `linux` | a cheap clock, and what only Linux has |
@@ -27,8 +29,10 @@ mod busy;
 mod clock;
 mod coarse;
 mod entry;
+pub mod fs;
 mod here;
 mod host_loop;
+pub mod io;
 mod linux;
 mod machine;
 mod main_lane;

@@ -30,3 +30,11 @@ pub(crate) fn coarse_time() -> Option<Duration> {
 pub(crate) fn coarse_time() -> Option<Duration> {
     None
 }
+
+/// What the system says of a file.
+#[cfg(target_os = "linux")]
+pub type StatBuf = libc::statx;
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub type StatBuf = libc::stat;

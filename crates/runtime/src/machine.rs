@@ -1,7 +1,8 @@
 //! What all threads of a runtime share, and the host that the model sees.
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::blocking::{Blocking, InFlight};
 use crate::busy::Busy;
 use crate::coarse::CoarseClock;
 use crate::here::{self, Local};
+use crate::io::Hub;
 use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::scheduler::idle::Idle;
 use crate::scheduler::injector::Injector;
@@ -37,6 +39,8 @@ pub(crate) struct Machine {
     /// The main thread waits until no run of a factory timer goes on.
     pub(crate) awaits_timers: AtomicBool,
     stopping: AtomicBool,
+    /// Set before anybody turns.
+    io: OnceLock<Arc<Hub>>,
 }
 
 impl Machine {
@@ -58,6 +62,7 @@ impl Machine {
             firing: AtomicUsize::new(0),
             awaits_timers: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            io: OnceLock::new(),
             clock,
         }
     }
@@ -69,8 +74,33 @@ impl Machine {
     /// Tells every worker to go home.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        for worker in &self.workers {
-            worker.unpark();
+        for n in 0..self.workers.len() {
+            self.unpark(n);
+        }
+    }
+
+    pub(crate) fn set_io(&self, hub: Arc<Hub>) {
+        let _ = self.io.set(hub);
+    }
+
+    /// None in models.
+    pub(crate) fn io(&self) -> Option<&Arc<Hub>> {
+        self.io.get()
+    }
+
+    /// Wakes worker `n`, wherever it sleeps.
+    pub(crate) fn unpark(&self, n: usize) {
+        self.workers[n].unpark();
+        if let Some(io) = self.io() {
+            io.ring(n);
+        }
+    }
+
+    /// Word was left at station `n`.
+    pub(crate) fn io_word(&self, n: usize) {
+        match self.workers.is_empty() {
+            true => self.main.tell(self, Cause::Task),
+            false => self.unpark(n),
         }
     }
 
@@ -80,7 +110,7 @@ impl Machine {
         if self.workers.is_empty() {
             self.main.tell(self, Cause::Task);
         } else if let Some(n) = self.idle.wake_one(self.timers.keeper()) {
-            self.workers[n].unpark();
+            self.unpark(n);
         }
     }
 
@@ -117,7 +147,7 @@ impl Machine {
     pub(crate) fn clock_changed(&self) {
         match self.timers.keeper() {
             Some(MAIN) | None => self.main.tell(self, Cause::Timer),
-            Some(n) => self.workers[n].unpark(),
+            Some(n) => self.unpark(n),
         }
     }
 
@@ -186,10 +216,10 @@ impl Machine {
                     self.main.tell(self, Cause::Timer);
                 }
             }
-            Tell::Keeper(n) => self.workers[n].unpark(),
+            Tell::Keeper(n) => self.unpark(n),
             Tell::Anybody => {
                 if let Some(n) = self.idle.wake_one(None) {
-                    self.workers[n].unpark();
+                    self.unpark(n);
                 }
             }
         }
@@ -287,6 +317,10 @@ impl Host for Native {
 
     fn timers_rest(&self) {
         self.0.timers_may_rest();
+    }
+
+    fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.0.io().map(|hub| hub as &(dyn Any + Send + Sync))
     }
 
     fn gauges(&self) -> HostGauges {

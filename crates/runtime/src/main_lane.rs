@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use kinfolk_core::host::{Lane, Ready, Turn, contained};
 
+use crate::io::Station;
+use crate::io::driver::Wait;
 use crate::machine::Machine;
 use crate::scheduler::injector::Injector;
 use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
@@ -35,6 +37,8 @@ pub(crate) struct Own {
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
     load: Arc<Load>,
+    /// With no workers: then this thread carries out the i/o.
+    station: Option<Station>,
 }
 
 /// What the main thread has to do, for others to see. Written by it only.
@@ -69,7 +73,7 @@ impl Load {
 }
 
 impl Own {
-    pub(crate) fn new(load: Arc<Load>) -> Own {
+    pub(crate) fn new(load: Arc<Load>, station: Option<Station>) -> Own {
         Own {
             next: Cell::new(None),
             streak: Cell::new(0),
@@ -78,6 +82,20 @@ impl Own {
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
+            station,
+        }
+    }
+
+    pub(crate) fn station(&self) -> Option<&Station> {
+        self.station.as_ref()
+    }
+
+    /// Hands over what was submitted, and wakes whose operations are over; true
+    /// if there were any.
+    pub(crate) fn look_at_io(&self) -> bool {
+        match &self.station {
+            Some(station) if station.is_busy() => station.turn(Wait::No) > 0,
+            _ => false,
         }
     }
 
@@ -242,7 +260,14 @@ impl MainThread {
             });
         match before {
             // The count is its own from now on.
-            Ok(PARKED) => self.thread.unpark(),
+            Ok(PARKED) => {
+                self.thread.unpark();
+                if machine.workers.is_empty()
+                    && let Some(io) = machine.io()
+                {
+                    io.ring(0);
+                }
+            }
             Ok(_) => machine.rested(),
             Err(_) => {
                 machine.rested();
@@ -271,7 +296,12 @@ impl MainThread {
 
     /// Sleeps until told or until a timer is due, if nothing was told since the
     /// last look. `empty` looks at the queues once more.
-    pub(crate) fn park(&self, machine: &Machine, empty: impl Fn() -> bool) {
+    pub(crate) fn park(
+        &self,
+        machine: &Machine,
+        station: Option<&Station>,
+        empty: impl Fn() -> bool,
+    ) {
         let slept = self
             .state
             .compare_exchange(TURNING, PARKED, Ordering::SeqCst, Ordering::SeqCst)
@@ -288,10 +318,16 @@ impl MainThread {
         // A jump of the clock may have given us work of our own.
         while self.state.load(Ordering::SeqCst) == PARKED && empty() {
             let until = machine.main_keeps();
-            match until.and_then(|until| machine.clock.real_time_until(until)) {
-                None => sync::park(),
-                Some(Duration::ZERO) => break,
-                Some(wait) => sync::park_timeout(wait),
+            let most = until.and_then(|until| machine.clock.real_time_until(until));
+            match (station, most) {
+                (_, Some(Duration::ZERO)) => break,
+                (Some(station), _) if station.is_busy() => {
+                    if station.park(most) > 0 {
+                        break;
+                    }
+                }
+                (_, None) => sync::park(),
+                (_, Some(wait)) => sync::park_timeout(wait),
             }
         }
         machine.timers.unkeep(crate::machine::MAIN);
@@ -354,7 +390,7 @@ mod models {
     /// The main thread turns until it is woken, as in `Runtime::drive`.
     fn drive(machine: &Machine, woken: &MainWaker) {
         while !woken.take() {
-            machine.main.park(machine, || !woken.is_woken());
+            machine.main.park(machine, None, || !woken.is_woken());
         }
     }
 
@@ -482,7 +518,7 @@ mod models {
             while seen.woken.load(Ordering::SeqCst) == 0 {
                 machine
                     .main
-                    .park(&machine, || seen.woken.load(Ordering::SeqCst) == 0);
+                    .park(&machine, None, || seen.woken.load(Ordering::SeqCst) == 0);
             }
             seen.woken.store(0, Ordering::SeqCst);
             machine.main.leave(&machine);

@@ -17,6 +17,7 @@ use kinfolk_core::{
 
 use crate::builder::Builder;
 use crate::here::{self, Here, Local};
+use crate::io::{self, Station};
 use crate::machine::Machine;
 use crate::main_lane::{Cause, MainWaker, Own};
 use crate::scheduler::worker::Worker;
@@ -76,6 +77,7 @@ pub(crate) struct Turning<'a> {
     /// Asks the host to pump if something is left.
     pub(crate) tells: bool,
     _here: here::Entered,
+    _station: Option<io::Entered>,
 }
 
 impl Drop for Turning<'_> {
@@ -108,7 +110,11 @@ impl Runtime {
     /// A runtime that has no workers yet. This thread is its main thread.
     pub(crate) fn unmanned(tree: Tree, machine: Arc<Machine>, grace: Duration) -> Runtime {
         Runtime {
-            own: Box::new(Own::new(machine.main.load.clone())),
+            own: {
+                let hub = machine.io().filter(|_| machine.workers.is_empty());
+                let station = hub.map(|hub| Station::new(hub.clone(), 0));
+                Box::new(Own::new(machine.main.load.clone(), station))
+            },
             threads: Vec::with_capacity(machine.workers.len()),
             handle: Handle { tree, machine },
             exits: Arc::default(),
@@ -169,6 +175,8 @@ impl Runtime {
                 &raw const *self.own,
             ))
         };
+        // SAFETY: as above; a runtime stays on its thread.
+        let station = self.own.station().map(|station| unsafe { station.enter() });
         self.turning.set(true);
         self.machine().main.begin(self.machine());
         self.own.look_again();
@@ -176,6 +184,7 @@ impl Runtime {
             rt: self,
             tells: true,
             _here: entered,
+            _station: station,
         })
     }
 
@@ -222,6 +231,9 @@ impl Runtime {
             turns = turns.wrapping_add(1);
             if machine.workers.is_empty() && turns.is_multiple_of(16) {
                 machine.fire_due();
+                if turns.is_multiple_of(64) {
+                    self.own.look_at_io();
+                }
             }
             if self.turn_once() {
                 continue;
@@ -229,9 +241,12 @@ impl Runtime {
             if machine.workers.is_empty() && machine.fire_due() > 0 {
                 continue;
             }
-            machine
-                .main
-                .park(machine, || !woken.is_woken() && !self.has_more());
+            if self.own.look_at_io() {
+                continue;
+            }
+            machine.main.park(machine, self.own.station(), || {
+                !woken.is_woken() && !self.has_more()
+            });
             self.own.look_again();
         }
     }

@@ -233,7 +233,7 @@ mod models {
             let setter = sets(&machine, &fired);
             while fired.times() == 0 {
                 if machine.fire_due() == 0 {
-                    machine.main.park(&machine, || true);
+                    machine.main.park(&machine, None, || true);
                 }
             }
             setter.join().expect("the setter");

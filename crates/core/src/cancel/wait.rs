@@ -43,6 +43,8 @@ pub enum WaitKind {
     Completion = 10,
     /// A point that a library has made itself.
     Custom = 11,
+    /// An operation that the system carries out.
+    Io = 12,
 }
 
 impl WaitKind {
@@ -59,6 +61,7 @@ impl WaitKind {
             9 => WaitKind::Blocking,
             10 => WaitKind::Completion,
             11 => WaitKind::Custom,
+            12 => WaitKind::Io,
             _ => WaitKind::Foreign,
         }
     }
@@ -79,6 +82,7 @@ impl fmt::Display for WaitKind {
             WaitKind::Blocking => "a blocking call",
             WaitKind::Completion => "a completion",
             WaitKind::Custom => "a custom point",
+            WaitKind::Io => "i/o",
         })
     }
 }

@@ -13,11 +13,10 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::point::Point;
-use crate::cancel::reason::ReasonKind;
+use crate::cancel::point;
 use crate::cancel::wait::WaitKind;
-use crate::cancel::{point, request};
 use crate::context;
-use crate::error::{Cancelled, Error, Result};
+use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 use crate::unwind::contained;
 
@@ -353,9 +352,9 @@ impl<T> Future for Completion<T> {
                     // It may have come just now, between the two looks.
                     this.ask_to_stop(&shared);
                     if this.stays {
-                        keep_for_next_point(&told);
+                        this.point.tell_again(&told);
                     } else if let Some(value) = this.give_up(&shared) {
-                        keep_for_next_point(&told);
+                        this.point.tell_again(&told);
                         return Poll::Ready(Ok(value));
                     } else {
                         return Poll::Ready(Err(told.into()));
@@ -385,16 +384,6 @@ impl<T> Future for Completion<T> {
                 Poll::Pending
             }
         }
-    }
-}
-
-/// What a wait that stays was told is told again by the next point. A mark is
-/// never taken back; an interrupt was taken by this.
-fn keep_for_next_point(told: &Cancelled) {
-    if told.reason().kind() == ReasonKind::Interrupted
-        && let Some(job) = context::current()
-    {
-        request::put_back(&job);
     }
 }
 

@@ -5,7 +5,10 @@ use std::panic::Location;
 use std::task::{Context, Poll};
 
 use crate::cancel::point::{self, Yielded};
+use crate::cancel::reason::ReasonKind;
+use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
+use crate::context;
 use crate::error::Cancelled;
 use crate::job::header::Site;
 
@@ -98,8 +101,20 @@ impl Point {
         self.pending_as(cx, WaitKind::Custom);
     }
 
-    pub(crate) fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
+    /// As [`pending`](Point::pending), and snapshots say what is waited for.
+    pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
         self.wait.pending(cx.waker(), kind, self.site);
+    }
+
+    /// What [`poll_enter`](Point::poll_enter) has told was not acted upon: the
+    /// wait ended with its result all the same. The next point tells it again.
+    pub fn tell_again(&self, told: &Cancelled) {
+        // A mark is never taken back; an interrupt was taken by this.
+        if told.reason().kind() == ReasonKind::Interrupted
+            && let Some(job) = context::current()
+        {
+            request::put_back(&job);
+        }
     }
 
     /// The wait is over. After it the point can serve another wait.

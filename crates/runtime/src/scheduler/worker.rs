@@ -11,6 +11,8 @@ use super::idle::Sleep;
 use super::ring::{Item, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
+use crate::io::Station;
+use crate::io::driver::Wait;
 use crate::machine::Machine;
 use crate::sync::{self, RING, SPINS, Thread};
 
@@ -55,6 +57,7 @@ impl Neighbour {
         }
     }
 
+    /// Wakes its thread where it parks by itself; not in a driver.
     pub(crate) fn unpark(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -109,12 +112,16 @@ pub(crate) struct Worker {
     pub(crate) looks: Cell<u64>,
     streak: Cell<u32>,
     seen: RefCell<Vec<Option<Seen>>>,
+    /// None in models.
+    station: Option<Station>,
 }
 
 impl Worker {
     pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Worker {
         let workers = machine.workers.len();
+        let station = machine.io().map(|hub| Station::new(hub.clone(), n));
         Worker {
+            station,
             machine,
             n,
             ticks: Cell::new(0),
@@ -132,6 +139,8 @@ impl Worker {
     pub(crate) fn run(self) {
         // SAFETY: `self` and the machine live until the end of this function.
         let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
+        // SAFETY: it lives as long as `self`, and this is its thread.
+        let _station = self.station.as_ref().map(|s| unsafe { s.enter() });
         self.settle_in();
         crate::linux::precise_timers();
         let mut slept = false;
@@ -144,6 +153,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
+                None if self.look_at_io() => {}
                 None => {
                     self.sleep();
                     self.looks.set(self.looks.get() + 1);
@@ -178,15 +188,25 @@ impl Worker {
             self.looks.set(self.looks.get() + 1);
             self.machine.fire_due();
         }
-        if ticks.is_multiple_of(INJECTED)
-            && let Some(turn) = self.injected()
-        {
-            return Some(turn);
+        if ticks.is_multiple_of(INJECTED) {
+            self.look_at_io();
+            if let Some(turn) = self.injected() {
+                return Some(turn);
+            }
         }
         self.handed_over()
             .or_else(|| self.own().ring.pop().map(turn))
             .or_else(|| self.own().take_next())
             .or_else(|| self.injected())
+    }
+
+    /// Hands over what was submitted, and wakes whose operations are over; true
+    /// if there were any.
+    fn look_at_io(&self) -> bool {
+        match &self.station {
+            Some(station) if station.is_busy() => station.turn(Wait::No) > 0,
+            _ => false,
+        }
     }
 
     /// What the last turn woke, unless that has gone on for long.
@@ -231,7 +251,7 @@ impl Worker {
     /// There is something behind our turn: somebody should look after it.
     fn want_sentinel(&self) {
         if let Some(n) = self.machine.idle.wake_sentinel() {
-            self.machine.workers[n].unpark();
+            self.machine.unpark(n);
         }
     }
 
@@ -338,6 +358,7 @@ impl Worker {
             let found = self.machine.injector.len() > 0
                 || self.machine.is_stopping()
                 || self.machine.fire_due() > 0
+                || self.look_at_io()
                 || (how == Sleep::Sentinel && self.steal());
             if found {
                 break;
@@ -348,11 +369,21 @@ impl Worker {
                 Sleep::Sentinel => Some(self.moment()),
             };
             let due = keeps.and_then(|until| self.machine.clock.real_time_until(until));
-            match (wait, due) {
-                (None, None) => sync::park(),
-                (Some(wait), None) | (None, Some(wait)) => sync::park_timeout(wait),
-                (Some(wait), Some(due)) => sync::park_timeout(wait.min(due)),
-            }
+            let most = match (wait, due) {
+                (Some(wait), Some(due)) => Some(wait.min(due)),
+                (wait, due) => wait.or(due),
+            };
+            let landed = match (&self.station, most) {
+                (Some(station), _) if station.is_busy() => station.park(most) > 0,
+                (_, None) => {
+                    sync::park();
+                    false
+                }
+                (_, Some(most)) => {
+                    sync::park_timeout(most);
+                    false
+                }
+            };
             if keeps.is_some() {
                 self.machine.timers.unkeep(self.n);
             }
@@ -361,9 +392,12 @@ impl Worker {
                 // Somebody has woken us, and counted us as awake.
                 None => return,
             }
+            if landed {
+                break;
+            }
         }
         if let Some(n) = idle.stay_up(self.n) {
-            self.machine.workers[n].unpark();
+            self.machine.unpark(n);
         }
     }
 

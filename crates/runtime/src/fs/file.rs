@@ -1,0 +1,188 @@
+//! [`File`]: reading and writing at offsets.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use super::OpenOptions;
+use crate::io::ops::{Close, Read, Sync, Write};
+use crate::io::{Fd, IoBuf, IoBufMut, Op, Place};
+
+/// An open file.
+///
+/// A buffer is handed over with each operation and comes back with its result,
+/// on success, on errors and on a cancel alike.
+///
+/// ```
+/// use kinfolk_runtime::{Runtime, fs::File};
+///
+/// # let dir = std::env::temp_dir().join(format!("kinfolk-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("greeting");
+/// Runtime::new()?.block_on(async {
+///     let file = File::create(&path).await?;
+///     let (written, _) = file.write_all_at("hello", 0).await;
+///     written?;
+///     file.sync_data().await?;
+///     let (read, buf) = file.read_at(Vec::with_capacity(64), 0).await;
+///     assert_eq!(read?, 5);
+///     assert_eq!(buf, b"hello");
+///     file.close().await?;
+///     Ok::<_, kinfolk_core::Error>(())
+/// })?;
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<_, kinfolk_core::Error>(())
+/// ```
+///
+/// Dropped, it is closed once no operation uses it any more.
+pub struct File {
+    fd: Fd,
+}
+
+impl File {
+    pub(crate) fn new(fd: Fd) -> File {
+        File { fd }
+    }
+
+    /// Opens a file to read it.
+    ///
+    /// # Cancellation
+    /// A *point*; see [`OpenOptions::open`].
+    #[track_caller]
+    pub fn open<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<File>> + Send + use<P> {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// Makes a file to read and write it; what was in it is gone.
+    ///
+    /// # Cancellation
+    /// A *point*; see [`OpenOptions::open`].
+    #[track_caller]
+    pub fn create<P: AsRef<Path>>(
+        path: P,
+    ) -> impl Future<Output = io::Result<File>> + Send + use<P> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+    }
+
+    #[track_caller]
+    fn op<T: crate::io::Operation>(&self, load: T) -> Op<T> {
+        Op::new(Some(self.fd.hub().clone()), load)
+    }
+
+    /// Reads into `buf`, up to its room; how many bytes, 0 at the end.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way.
+    #[track_caller]
+    pub fn read_at<B: IoBufMut>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.op(Read::new(self.fd.clone(), buf, Place::At(at)))
+    }
+
+    /// Writes what is in `buf`; how many bytes were written.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way.
+    #[track_caller]
+    pub fn write_at<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.op(Write::new(self.fd.clone(), buf, Place::At(at)))
+    }
+
+    /// Fills all of `buf`.
+    ///
+    /// # Cancellation
+    /// A *point*. Told half-way, part of the buffer was read.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before.
+    pub async fn read_exact_at<B: IoBufMut>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+        let (mut buf, mut done) = (buf, 0);
+        let all = buf.room();
+        while done < all {
+            let (read, part) = self.read_at(buf.slice(done..), at + done as u64).await;
+            buf = part.into_inner();
+            match read {
+                Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                Ok(bytes) => done += bytes,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// # Cancellation
+    /// A *point*. Told half-way, part of it was written.
+    ///
+    /// # Errors
+    /// `WriteZero` if the system takes no more.
+    pub async fn write_all_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+        let (mut buf, mut done) = (buf, 0);
+        while done < buf.filled() {
+            let (written, part) = self.write_at(buf.slice(done..), at + done as u64).await;
+            buf = part.into_inner();
+            match written {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(bytes) => done += bytes,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    /// What was written is on the disk, with its times.
+    ///
+    /// # Cancellation
+    /// A *point*.
+    #[track_caller]
+    pub fn sync_all(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.op(Sync::new(self.fd.clone(), false))
+    }
+
+    /// What was written is on the disk; its times need not be.
+    ///
+    /// # Cancellation
+    /// A *point*.
+    #[track_caller]
+    pub fn sync_data(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.op(Sync::new(self.fd.clone(), true))
+    }
+
+    /// Closes it, and says what the system has to say to that. If an operation
+    /// that nobody waits for still uses it, it is closed when that is over.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, the file is closed all the same.
+    #[track_caller]
+    pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let op = match self.fd.into_raw() {
+            Ok((raw, hub)) => Some(Op::new(Some(hub.clone()), Close::new(raw, hub))),
+            Err(_used) => None,
+        };
+        async move {
+            match op {
+                Some(op) => op.await,
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({:?})", self.fd)
+    }
+}

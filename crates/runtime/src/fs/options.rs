@@ -1,0 +1,133 @@
+//! [`OpenOptions`]: how a file is opened.
+
+use std::io;
+use std::path::Path;
+
+use super::File;
+use crate::io::Op;
+use crate::io::ops::Open;
+
+/// How a file is opened, as in `std`: `OpenOptions::new().read(true)`.
+#[derive(Clone, Debug)]
+#[must_use = "call `open`"]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: u32,
+    custom: i32,
+}
+
+impl OpenOptions {
+    /// Nothing allowed yet.
+    #[expect(clippy::new_without_default, reason = "as in std")]
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: 0o666,
+            custom: 0,
+        }
+    }
+
+    /// It can be read.
+    pub fn read(mut self, read: bool) -> Self {
+        self.read = read;
+        self
+    }
+
+    /// It can be written.
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// What is written goes to its end.
+    pub fn append(mut self, append: bool) -> Self {
+        self.append = append;
+        self
+    }
+
+    /// What was in it is gone.
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// It is made if it is not there.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// It is made, and must not have been there.
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Who may do what with one that is made.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Further flags of the system, `O_DIRECT` among them.
+    pub fn custom_flags(mut self, flags: i32) -> Self {
+        self.custom = flags;
+        self
+    }
+
+    fn flags(&self) -> io::Result<i32> {
+        let wrong = |words| Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+        let access = match (self.read, self.write, self.append) {
+            (true, false, false) => libc::O_RDONLY,
+            (false, true, false) => libc::O_WRONLY,
+            (true, true, false) => libc::O_RDWR,
+            (false, _, true) => libc::O_WRONLY | libc::O_APPEND,
+            (true, _, true) => libc::O_RDWR | libc::O_APPEND,
+            (false, false, false) => {
+                return wrong("a file is opened for nothing: ask for read, write or append");
+            }
+        };
+        let makes = self.create || self.create_new;
+        if (makes || self.truncate) && !self.write && !self.append {
+            return wrong("a file is made or emptied only if it can be written: ask for write");
+        }
+        let creation = match (self.create, self.truncate, self.create_new) {
+            (_, _, true) => libc::O_CREAT | libc::O_EXCL,
+            (true, true, _) => libc::O_CREAT | libc::O_TRUNC,
+            (true, false, _) => libc::O_CREAT,
+            (false, true, _) => libc::O_TRUNC,
+            (false, false, _) => 0,
+        };
+        Ok(access | creation | (self.custom & !libc::O_ACCMODE))
+    }
+
+    /// Opens the file.
+    ///
+    /// # Cancellation
+    /// A *point*. A file that was opened after the one who waited was cancelled
+    /// is closed again.
+    ///
+    /// # Errors
+    /// Those of the system, and if the options contradict each other.
+    #[track_caller]
+    pub fn open<P: AsRef<Path>>(
+        &self,
+        path: P,
+    ) -> impl Future<Output = io::Result<File>> + Send + use<P> {
+        let begun = self
+            .flags()
+            .and_then(|flags| Open::new(path.as_ref(), flags, self.mode))
+            .map(|open| Op::new(None, open));
+        async move { Ok(File::new(begun?.await?)) }
+    }
+}

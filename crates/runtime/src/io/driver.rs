@@ -1,0 +1,85 @@
+//! [`Driver`]: what carries out operations for one thread.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::Request;
+
+/// Which operation, of those of one driver. No two that live at the same time
+/// share one, and one that is used again has another generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OpId {
+    /// The place in the table.
+    pub index: u32,
+    /// How often that place was used before.
+    pub generation: u32,
+}
+
+impl fmt::Debug for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// An operation is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Landed {
+    /// Which.
+    pub id: OpId,
+    /// As kernels answer: what was done, or the negative error number.
+    pub result: i32,
+}
+
+/// How long a driver may wait for the first operation to be over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// It only looks.
+    No,
+    /// So long at most.
+    AtMost(Duration),
+    /// Until one is, or the alarm rings.
+    ForGood,
+}
+
+/// Ends the wait of a driver, from any thread.
+pub trait Alarm: Send + Sync {
+    /// The driver's wait returns, this one or the next.
+    fn ring(&self);
+}
+
+/// What carries out operations for one thread.
+///
+/// It owns nothing but the traffic with the system: who waits, and the memory
+/// that requests lead to, is kept by the station it works for.
+pub trait Driver: Send {
+    /// Begins `request`. Its end will be collected with this `id`, once,
+    /// whatever happens: if it cannot be begun, that is its end.
+    ///
+    /// # Safety
+    /// What the request leads to stays where it is, and nobody else uses it,
+    /// until that end was collected.
+    unsafe fn submit(&mut self, id: OpId, request: &Request);
+
+    /// Asks for the operation to be ended early. It ends by itself, with its
+    /// result or with `ECANCELED`. It may be over already, or somebody else's
+    /// by now: then nothing happens.
+    fn cancel(&mut self, id: OpId);
+
+    /// Hands over what was submitted, waits if told to, and collects what is
+    /// over.
+    ///
+    /// # Errors
+    /// Only where the driver itself is broken.
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()>;
+
+    /// What ends its wait.
+    fn alarm(&self) -> Arc<dyn Alarm>;
+
+    /// True if sockets and pipes must not block.
+    fn wants_nonblocking(&self) -> bool;
+
+    /// What it is called.
+    fn name(&self) -> &'static str;
+}

@@ -1,0 +1,280 @@
+//! The hub: the stations of one host, and the way to them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use kinfolk_core::host;
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use super::desk::{Desk, Message};
+use super::driver::Driver;
+use super::flight::Landing;
+use super::request::Request;
+use super::station;
+
+/// How many operations a station has with the system at once, unless the host
+/// says otherwise.
+pub const IN_FLIGHT: usize = 16 * 1024;
+
+/// What can be set on a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SocketOption {
+    /// Small messages go out at once.
+    NoDelay(bool),
+    /// An address that was used a moment ago may be used again.
+    ReuseAddress(bool),
+    /// Several sockets may listen at one address.
+    ReusePort(bool),
+    /// Messages may go to everybody.
+    Broadcast(bool),
+    /// Of IPv6 addresses only those.
+    OnlyV6(bool),
+}
+
+/// What is asked of the system without waiting.
+pub trait System: Send + Sync {
+    /// Closes a file that nobody uses any more.
+    fn close(&self, fd: RawFd);
+
+    /// A pipe: the end to read from, and the one to write to.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn pipe(&self, nonblocking: bool) -> io::Result<(RawFd, RawFd)>;
+
+    /// A socket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn socket(
+        &self,
+        domain: Domain,
+        kind: Type,
+        protocol: Option<Protocol>,
+        nonblocking: bool,
+    ) -> io::Result<RawFd>;
+
+    /// Two sockets that are connected with each other.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn socket_pair(&self, kind: Type, nonblocking: bool) -> io::Result<(RawFd, RawFd)>;
+
+    /// Gives a socket an address.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn bind(&self, fd: RawFd, addr: &SockAddr) -> io::Result<()>;
+
+    /// A socket takes connections from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()>;
+
+    /// The address of a socket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn local_addr(&self, fd: RawFd) -> io::Result<SockAddr>;
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn peer_addr(&self, fd: RawFd) -> io::Result<SockAddr>;
+
+    /// Sets something on a socket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn set_option(&self, fd: RawFd, option: SocketOption) -> io::Result<()>;
+
+    /// A file that comes from elsewhere blocks or does not, as the driver wants.
+    ///
+    /// # Errors
+    /// Those of the system, and if it has no such files.
+    fn adopt(&self, fd: RawFd, nonblocking: bool) -> io::Result<()>;
+}
+
+/// What makes the drivers, one for each station, when there is the first
+/// operation.
+pub type MakeDrivers = Box<dyn Fn(usize) -> io::Result<Vec<Box<dyn Driver>>> + Send + Sync>;
+
+/// The drivers that stations have not taken yet, by station.
+type Untaken = Vec<Option<Box<dyn Driver>>>;
+
+/// What the drivers of a hub have in common.
+#[derive(Clone, Copy)]
+struct About {
+    name: &'static str,
+    nonblocking: bool,
+}
+
+/// The stations of one host.
+pub struct Hub {
+    desks: Box<[Desk]>,
+    make: MakeDrivers,
+    /// None before the first operation; of each station until it takes its own.
+    drivers: Mutex<Option<Untaken>>,
+    about: OnceLock<About>,
+    /// Wakes the thread of a station, wherever it sleeps.
+    wake: Box<dyn Fn(usize) + Send + Sync>,
+    system: Box<dyn System>,
+    most_in_flight: usize,
+    /// Where the next operation from outside goes.
+    next: AtomicUsize,
+}
+
+impl Hub {
+    /// A hub with this many stations. `wake` wakes the thread of one, wherever
+    /// it sleeps: in its driver it is woken by [`ring`](Hub::ring).
+    pub fn new(
+        stations: usize,
+        make: MakeDrivers,
+        system: Box<dyn System>,
+        most_in_flight: usize,
+        wake: Box<dyn Fn(usize) + Send + Sync>,
+    ) -> Arc<Hub> {
+        Arc::new(Hub {
+            desks: (0..stations).map(|_| Desk::default()).collect(),
+            make,
+            drivers: Mutex::new(None),
+            about: OnceLock::new(),
+            wake,
+            system,
+            most_in_flight: most_in_flight.max(1),
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// The hub of the job that is polled on this thread.
+    ///
+    /// # Errors
+    /// Outside every job, and where the host has none.
+    pub(crate) fn current() -> io::Result<Arc<Hub>> {
+        let found = host::current(|host| {
+            let hub = host.io()?.downcast_ref::<Arc<Hub>>()?;
+            Some(hub.clone())
+        });
+        match found {
+            Some(Some(hub)) => Ok(hub),
+            Some(None) => Err(io::Error::other(
+                "this host carries out no i/o: use its own (on tokio, tokio's, with `or_cancel`)",
+            )),
+            None => Err(io::Error::other(
+                "i/o was begun outside every job: begin it in a task of a runtime",
+            )),
+        }
+    }
+
+    pub(crate) fn desk(&self, n: usize) -> &Desk {
+        &self.desks[n]
+    }
+
+    pub(crate) fn most_in_flight(&self) -> usize {
+        self.most_in_flight
+    }
+
+    pub(crate) fn system(&self) -> &dyn System {
+        &*self.system
+    }
+
+    /// Ends the wait of the thread of station `n` in its driver.
+    pub fn ring(&self, n: usize) {
+        self.desks[n].ring();
+    }
+
+    /// The name of the driver; none before the first operation.
+    pub fn driver_name(&self) -> Option<&'static str> {
+        self.about.get().map(|about| about.name)
+    }
+
+    /// True if sockets and pipes must not block.
+    ///
+    /// # Errors
+    /// As [`take_driver`](Hub::take_driver).
+    pub(crate) fn nonblocking(&self) -> io::Result<bool> {
+        self.with_drivers(|_| {})?;
+        Ok(self.about.get().is_some_and(|about| about.nonblocking))
+    }
+
+    /// The driver of station `n`, which is its own from now on.
+    ///
+    /// # Errors
+    /// If the system has none for us now; the next operation asks again.
+    pub(crate) fn take_driver(&self, n: usize) -> io::Result<Box<dyn Driver>> {
+        self.with_drivers(|drivers| drivers[n].take())
+            .map(|driver| driver.expect("a station takes its driver once"))
+    }
+
+    fn with_drivers<R>(&self, f: impl FnOnce(&mut Untaken) -> R) -> io::Result<R> {
+        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let drivers = match &mut *drivers {
+            Some(drivers) => drivers,
+            none => {
+                let made = (self.make)(self.desks.len())?;
+                assert_eq!(made.len(), self.desks.len(), "a driver for each station");
+                for (desk, driver) in self.desks.iter().zip(&made) {
+                    desk.set_alarm(driver.alarm());
+                    let _ = self.about.set(About {
+                        name: driver.name(),
+                        nonblocking: driver.wants_nonblocking(),
+                    });
+                }
+                none.insert(made.into_iter().map(Some).collect())
+            }
+        };
+        Ok(f(drivers))
+    }
+
+    /// Begins an operation, on this thread's station or on any.
+    pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: Request) {
+        let mut landing = Some(landing);
+        station::here(self, |station| {
+            if let Some(landing) = landing.take() {
+                landing.ticket().set_station(station.n());
+                station.submit(landing, request);
+            }
+        });
+        if let Some(landing) = landing {
+            let n = self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len();
+            landing.ticket().set_station(n);
+            self.leave(n, Message::Submit(landing, request));
+        }
+    }
+
+    /// Asks for an operation to be ended early.
+    pub(crate) fn cancel(self: &Arc<Hub>, landing: Arc<dyn Landing>) {
+        let n = landing.ticket().station();
+        let here = station::here(self, |station| {
+            let own = station.n() == n;
+            if own {
+                station.cancel(&*landing);
+            }
+            own
+        });
+        if here != Some(true) {
+            self.leave(n, Message::Cancel(landing));
+        }
+    }
+
+    fn leave(&self, n: usize, message: Message) {
+        if self.desks[n].leave(message) {
+            (self.wake)(n);
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("stations", &self.desks.len())
+            .field("driver", &self.driver_name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! I/O with cancellation points.
+//!
+//! An operation owns what the system works on, buffer and file, until the system
+//! has let go; see `README.md` beside this file.
+
+mod buf;
+mod choice;
+mod desk;
+pub mod driver;
+mod fd;
+mod flight;
+mod hub;
+mod op;
+pub(crate) mod ops;
+mod pipe;
+mod request;
+mod station;
+mod system;
+mod uring;
+
+pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
+pub(crate) use choice::IoDriver;
+pub(crate) use fd::Fd;
+pub(crate) use flight::Operation;
+pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
+pub(crate) use op::Op;
+pub use pipe::{PipeReader, PipeWriter, pipe};
+pub use request::{Place, Request, StatBuf};
+pub use station::{Entered, Station};
+pub(crate) use system::Real;
+
+/// A trip to the driver and back.
+///
+/// # Cancellation
+/// A *point*.
+///
+/// # Errors
+/// Where there is no driver.
+#[track_caller]
+pub fn nop() -> impl Future<Output = std::io::Result<()>> + Send {
+    Op::new(None, ops::Nop)
+}

@@ -1,0 +1,149 @@
+//! [`Op`]: the future of one operation, a point.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, WaitKind};
+
+use super::flight::{Flight, Operation, answer};
+use super::hub::Hub;
+
+enum At<T: Operation> {
+    /// Not begun.
+    Start(T),
+    Flying(Arc<Flight<T>>),
+    /// The system has ended it early, and it is not known yet on whose word.
+    Ended(T),
+    Over,
+}
+
+/// Waits for one operation.
+///
+/// # Cancellation
+/// A *point*. Told at entry, the operation is never begun. Told while it is
+/// under way, the system is asked to end it, and it is waited for; if it was done
+/// all the same, its result is returned, and the next point tells. What was lent
+/// to it comes back either way. Dropped, it goes on until the system lets go, and
+/// then its result is dropped.
+#[must_use = "futures do nothing unless awaited"]
+pub(crate) struct Op<T: Operation> {
+    at: At<T>,
+    /// None until it is begun: that of the job that begins it.
+    hub: Option<Arc<Hub>>,
+    /// It was told this while the operation was under way.
+    told: Option<Cancelled>,
+    point: Point,
+}
+
+// Nothing in it is pinned: what the system works on lies in the flight.
+impl<T: Operation> Unpin for Op<T> {}
+
+impl<T: Operation> Op<T> {
+    /// An operation of `hub`, or, if there is none, of the hub of the job that
+    /// begins it.
+    #[track_caller]
+    pub(crate) fn new(hub: Option<Arc<Hub>>, load: T) -> Op<T> {
+        Op {
+            at: At::Start(load),
+            hub,
+            told: None,
+            point: Point::new(),
+        }
+    }
+
+    fn begin(&mut self, load: T) -> Result<(), T::Output> {
+        let hub = match &self.hub {
+            Some(hub) => hub,
+            None => match Hub::current() {
+                Ok(hub) => self.hub.insert(hub),
+                Err(error) => return Err(load.finish(Err(error))),
+            },
+        };
+        let (flight, request) = Flight::new(load, hub);
+        self.at = At::Flying(flight.clone());
+        hub.submit(flight, request);
+        Ok(())
+    }
+
+    fn cancel(&self, flight: Arc<Flight<T>>) {
+        if let Some(hub) = &self.hub {
+            hub.cancel(flight);
+        }
+    }
+}
+
+/// A cancellation as i/o says it: of a kind that no loop takes for a reason to
+/// try again.
+pub(crate) fn cancelled(told: Cancelled) -> io::Error {
+    io::Error::other(told)
+}
+
+impl<T: Operation> Future for Op<T> {
+    type Output = T::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
+        let this = self.get_mut();
+        loop {
+            match std::mem::replace(&mut this.at, At::Over) {
+                At::Start(load) => {
+                    this.at = At::Start(load);
+                    let entered = ready!(this.point.poll_enter(cx));
+                    let At::Start(load) = std::mem::replace(&mut this.at, At::Over) else {
+                        unreachable!("it has not begun");
+                    };
+                    match entered {
+                        Ok(()) => {
+                            if let Err(failed) = this.begin(load) {
+                                return Poll::Ready(failed);
+                            }
+                        }
+                        Err(told) => return Poll::Ready(load.finish(Err(cancelled(told)))),
+                    }
+                }
+                At::Flying(flight) => {
+                    if let Poll::Ready((load, result)) = flight.take(cx.waker()) {
+                        this.point.done();
+                        if result == -libc::ECANCELED || result == -libc::EINTR {
+                            this.at = At::Ended(load);
+                            continue;
+                        }
+                        if let Some(told) = this.told.take() {
+                            this.point.tell_again(&told);
+                        }
+                        return Poll::Ready(load.finish(answer(result)));
+                    }
+                    this.at = At::Flying(flight.clone());
+                    if this.told.is_none()
+                        && let Err(told) = ready!(this.point.poll_enter(cx))
+                    {
+                        this.told = Some(told);
+                        this.cancel(flight);
+                        // It may have landed in here.
+                        continue;
+                    }
+                    this.point.pending_as(cx, WaitKind::Io);
+                    return Poll::Pending;
+                }
+                At::Ended(load) => match this.told.take() {
+                    Some(told) => return Poll::Ready(load.finish(Err(cancelled(told)))),
+                    // Nobody has asked for it here: once more, if nobody does now.
+                    None => this.at = At::Start(load),
+                },
+                At::Over => panic!("an operation was polled after it was over"),
+            }
+        }
+    }
+}
+
+impl<T: Operation> Drop for Op<T> {
+    fn drop(&mut self) {
+        if let At::Flying(flight) = std::mem::replace(&mut self.at, At::Over)
+            && flight.give_up()
+        {
+            self.cancel(flight);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The operations, a file each: what it brings along, what the system is asked,
+//! and what is made of the answer.
+
+mod close;
+mod nop;
+mod open;
+mod read;
+mod sync;
+mod write;
+
+pub(crate) use close::Close;
+pub(crate) use nop::Nop;
+pub(crate) use open::Open;
+pub(crate) use read::Read;
+pub(crate) use sync::Sync;
+pub(crate) use write::Write;
+
+/// The most bytes that one operation moves: more than that the kernel does not
+/// take either.
+const MOST: usize = 0x7fff_f000;
+
+/// How many bytes of `len` one operation is asked to move.
+fn length(len: usize) -> u32 {
+    len.min(MOST) as u32
+}

@@ -1,0 +1,48 @@
+use std::ffi::CString;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::io::{Fd, Hub, Operation, Request};
+
+/// Opens a file. Opened for nobody, it is closed again.
+pub(crate) struct Open {
+    path: CString,
+    flags: i32,
+    mode: u32,
+    hub: Option<Arc<Hub>>,
+}
+
+impl Open {
+    /// # Errors
+    /// If there is a zero in the path.
+    pub(crate) fn new(path: &Path, flags: i32, mode: u32) -> io::Result<Open> {
+        Ok(Open {
+            path: CString::new(path.as_os_str().as_bytes())?,
+            flags: flags | libc::O_CLOEXEC,
+            mode,
+            hub: None,
+        })
+    }
+}
+
+impl Operation for Open {
+    type Output = io::Result<Fd>;
+
+    fn request(&mut self, hub: &Arc<Hub>) -> Request {
+        self.hub = Some(hub.clone());
+        Request::Open {
+            path: self.path.as_ptr(),
+            flags: self.flags,
+            mode: self.mode,
+        }
+    }
+
+    fn finish(self, result: io::Result<u32>) -> io::Result<Fd> {
+        let raw = result?;
+        let hub = self.hub.expect("what was opened was asked for");
+        Ok(Fd::new(raw as RawFd, hub))
+    }
+}

@@ -1,0 +1,77 @@
+//! Pipes.
+
+use std::fmt;
+use std::io;
+
+use super::ops::{Read, Write};
+use super::{Fd, Hub, IoBuf, IoBufMut, Op, Place};
+
+/// A pipe of the system: what is written to one end is read from the other.
+///
+/// # Errors
+/// Those of the system, and outside every job.
+pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let hub = Hub::current()?;
+    let (reader, writer) = hub.system().pipe(hub.nonblocking()?)?;
+    let reader = PipeReader {
+        fd: Fd::new(reader, hub.clone()),
+    };
+    let writer = PipeWriter {
+        fd: Fd::new(writer, hub),
+    };
+    Ok((reader, writer))
+}
+
+/// The end of a pipe that is read from; made by [`pipe`].
+pub struct PipeReader {
+    fd: Fd,
+}
+
+impl PipeReader {
+    /// Reads into `buf`, up to its room; how many bytes, 0 once the other end is
+    /// closed and the pipe empty.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way; what was not read stays in
+    /// the pipe.
+    #[track_caller]
+    pub fn read<B: IoBufMut>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let read = Read::new(self.fd.clone(), buf, Place::Here);
+        Op::new(Some(self.fd.hub().clone()), read)
+    }
+}
+
+impl fmt::Debug for PipeReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PipeReader({:?})", self.fd)
+    }
+}
+
+/// The end of a pipe that is written to; made by [`pipe`].
+pub struct PipeWriter {
+    fd: Fd,
+}
+
+impl PipeWriter {
+    /// Writes what is in `buf`; how many bytes were written.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way.
+    #[track_caller]
+    pub fn write<B: IoBuf>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let write = Write::new(self.fd.clone(), buf, Place::Here);
+        Op::new(Some(self.fd.hub().clone()), write)
+    }
+}
+
+impl fmt::Debug for PipeWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PipeWriter({:?})", self.fd)
+    }
+}

@@ -1,0 +1,396 @@
+//! A station: the operations of one thread, and the driver that carries them
+//! out. Its own thread reaches it directly; others leave word at its desk.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::desk::{Desk, Message};
+use super::driver::{Driver, Landed, OpId, Wait};
+use super::flight::{GONE, Landing};
+use super::hub::Hub;
+use super::request::Request;
+
+/// How long a station that closes waits for the system to let go.
+const CLOSING: Duration = Duration::from_secs(5);
+
+enum Where {
+    /// In the queue of those for whom there is no room.
+    Waiting(Request),
+    /// With the driver, which was asked to end it or not.
+    Flying { asked: bool },
+}
+
+struct Entry {
+    at: Where,
+    landing: Arc<dyn Landing>,
+}
+
+struct Slot {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+/// What is under way, by number.
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl Table {
+    fn insert(&mut self, entry: Entry) -> OpId {
+        self.len += 1;
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    entry: None,
+                });
+                u32::try_from(self.slots.len() - 1).expect("fewer than four billion operations")
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.entry = Some(entry);
+        OpId {
+            index,
+            generation: slot.generation,
+        }
+    }
+
+    fn get_mut(&mut self, id: OpId) -> Option<&mut Entry> {
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation)?
+            .entry
+            .as_mut()
+    }
+
+    fn remove(&mut self, id: OpId) -> Option<Entry> {
+        let slot = self
+            .slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation)?;
+        let entry = slot.entry.take()?;
+        // A bit less than it could hold: drivers need one.
+        slot.generation = slot.generation.wrapping_add(1) & (u32::MAX >> 1);
+        self.free.push(id.index);
+        self.len -= 1;
+        Some(entry)
+    }
+
+    fn ids(&self) -> Vec<OpId> {
+        let living = self.slots.iter().enumerate();
+        living
+            .filter(|(_, slot)| slot.entry.is_some())
+            .map(|(index, slot)| OpId {
+                index: index as u32,
+                generation: slot.generation,
+            })
+            .collect()
+    }
+}
+
+struct Inner {
+    /// None until the first operation.
+    driver: Option<Box<dyn Driver>>,
+    table: Table,
+    /// In the order they came; some may be gone again.
+    waiting: VecDeque<OpId>,
+    flying: usize,
+    landed: Vec<Landed>,
+    /// Over, and not yet told.
+    over: Vec<(Arc<dyn Landing>, i32)>,
+    messages: Vec<Message>,
+}
+
+/// The operations of one thread.
+pub struct Station {
+    hub: Arc<Hub>,
+    n: usize,
+    inner: RefCell<Inner>,
+    closed: Cell<bool>,
+}
+
+thread_local! {
+    static STATION: Cell<*const Station> = const { Cell::new(ptr::null()) };
+}
+
+/// Puts back what was there before.
+pub struct Entered(*const Station);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        STATION.set(self.0);
+    }
+}
+
+/// Calls `f` with the station of this thread, if it belongs to `hub`.
+pub(crate) fn here<R>(hub: &Arc<Hub>, f: impl FnOnce(&Station) -> R) -> Option<R> {
+    // SAFETY: set by `enter` on this thread, whose guard lives further down our
+    // stack, as does the station.
+    let station = unsafe { STATION.get().as_ref() }?;
+    Arc::ptr_eq(&station.hub, hub).then(|| f(station))
+}
+
+impl Station {
+    /// The station number `n` of `hub`. It belongs to the thread that enters it.
+    pub fn new(hub: Arc<Hub>, n: usize) -> Station {
+        Station {
+            hub,
+            n,
+            inner: RefCell::new(Inner {
+                driver: None,
+                table: Table::default(),
+                waiting: VecDeque::new(),
+                flying: 0,
+                landed: Vec::new(),
+                over: Vec::new(),
+                messages: Vec::new(),
+            }),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// From here to the drop of the answer, operations that are begun on this
+    /// thread are this station's.
+    ///
+    /// # Safety
+    /// The station outlives the answer, and is entered on one thread at a time.
+    pub unsafe fn enter(&self) -> Entered {
+        Entered(STATION.replace(ptr::from_ref(self)))
+    }
+
+    pub(crate) fn desk(&self) -> &Desk {
+        self.hub.desk(self.n)
+    }
+
+    pub(crate) fn n(&self) -> usize {
+        self.n
+    }
+
+    /// How many operations are under way here.
+    pub fn len(&self) -> usize {
+        self.inner.borrow().table.len
+    }
+
+    /// True if none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn submit(&self, landing: Arc<dyn Landing>, request: Request) {
+        if self.closed.get() {
+            landing.land(GONE);
+            return;
+        }
+        let mut inner = self.inner.borrow_mut();
+        inner.accept(&self.hub, self.n, landing, request);
+    }
+
+    pub(crate) fn cancel(&self, landing: &dyn Landing) {
+        let mut inner = self.inner.borrow_mut();
+        if let Some(id) = landing.ticket().id() {
+            inner.cancel(id);
+        }
+    }
+
+    /// Hands over what was submitted, waits if told to, and wakes those whose
+    /// operations are over; how many.
+    ///
+    /// While it waits others can only leave word at the desk.
+    pub fn turn(&self, wait: Wait) -> usize {
+        let mut inner = self.inner.borrow_mut();
+        inner.read_messages(&self.hub, self.n);
+        let wait = match inner.over.is_empty() {
+            true => wait,
+            false => Wait::No,
+        };
+        inner.drive(&self.hub, wait);
+        let mut over = std::mem::take(&mut inner.over);
+        drop(inner);
+        let count = over.len();
+        for (landing, result) in over.drain(..) {
+            landing.land(result);
+        }
+        // The empty row is used again.
+        self.inner.borrow_mut().over.append(&mut over);
+        count
+    }
+
+    /// True if the driver has something to do, or something is left to tell.
+    pub fn is_busy(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.table.len > 0 || !inner.over.is_empty() || self.desk().has_word()
+    }
+
+    /// Waits in the driver until something is over or the desk rings; at most
+    /// so long; how many were over. Only if [busy](Station::is_busy).
+    pub fn park(&self, most: Option<Duration>) -> usize {
+        let wait = match most {
+            Some(most) => Wait::AtMost(most),
+            None => Wait::ForGood,
+        };
+        if !self.desk().sit_down() {
+            return self.turn(Wait::No);
+        }
+        let landed = self.turn(wait);
+        self.desk().get_up();
+        landed
+    }
+
+    /// Ends what is under way, and takes nothing more. Waits until the system
+    /// has let go of it; where it does not, what it works on is leaked rather
+    /// than freed under its hands.
+    pub fn close(&self) {
+        self.closed.set(true);
+        for message in self.desk().close() {
+            message.refuse();
+        }
+        {
+            let mut inner = self.inner.borrow_mut();
+            for id in inner.table.ids() {
+                inner.cancel(id);
+            }
+        }
+        let until = Instant::now() + CLOSING;
+        while !self.is_empty() || !self.inner.borrow().over.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let inner = &mut *self.inner.borrow_mut();
+                eprintln!(
+                    "kinfolk: {} operations did not end within {CLOSING:?}: their buffers are leaked",
+                    inner.table.len
+                );
+                std::mem::forget(std::mem::take(&mut inner.table));
+                std::mem::forget(inner.driver.take());
+                return;
+            }
+            self.turn(Wait::AtMost(left));
+        }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if !self.closed.get() {
+            self.close();
+        }
+    }
+}
+
+impl Inner {
+    fn accept(&mut self, hub: &Hub, n: usize, landing: Arc<dyn Landing>, request: Request) {
+        if self.driver.is_none() {
+            match hub.take_driver(n) {
+                Ok(driver) => self.driver = Some(driver),
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(libc::ENOSYS);
+                    self.over.push((landing, -errno));
+                    return;
+                }
+            }
+        }
+        let room = self.flying < hub.most_in_flight() && self.waiting.is_empty();
+        let at = match room {
+            true => Where::Flying { asked: false },
+            false => Where::Waiting(request),
+        };
+        let entry = Entry { at, landing };
+        let id = self.table.insert(entry);
+        if let Some(entry) = self.table.get_mut(id) {
+            entry.landing.ticket().set_id(id);
+        }
+        if !room {
+            self.waiting.push_back(id);
+        } else if let Some(driver) = &mut self.driver {
+            self.flying += 1;
+            // SAFETY: the flight that the request leads to is in the table, and
+            // stays there until the driver has said that it is over.
+            unsafe { driver.submit(id, &request) };
+        }
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        match &mut entry.at {
+            Where::Waiting(_) => {
+                // Its number stays in the queue, and means nobody.
+                if let Some(entry) = self.table.remove(id) {
+                    self.over.push((entry.landing, -libc::ECANCELED));
+                }
+            }
+            Where::Flying { asked } => {
+                if !std::mem::replace(asked, true)
+                    && let Some(driver) = &mut self.driver
+                {
+                    driver.cancel(id);
+                }
+            }
+        }
+    }
+
+    fn read_messages(&mut self, hub: &Hub, n: usize) {
+        let mut messages = std::mem::take(&mut self.messages);
+        hub.desk(n).read(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Submit(landing, request) => self.accept(hub, n, landing, request),
+                Message::Cancel(landing) => {
+                    if let Some(id) = landing.ticket().id() {
+                        self.cancel(id);
+                    }
+                }
+            }
+        }
+        self.messages = messages;
+    }
+
+    fn drive(&mut self, hub: &Hub, wait: Wait) {
+        let Some(driver) = &mut self.driver else {
+            return;
+        };
+        let mut landed = std::mem::take(&mut self.landed);
+        if let Err(error) = driver.turn(wait, &mut landed) {
+            // It cannot go on without its driver, and nobody would be woken.
+            panic!("the {} driver is broken: {error}", driver.name());
+        }
+        for Landed { id, result } in landed.drain(..) {
+            let entry = self.table.remove(id);
+            debug_assert!(entry.is_some(), "operation {id:?} was over before");
+            if let Some(entry) = entry {
+                self.flying -= 1;
+                self.over.push((entry.landing, result));
+            }
+        }
+        self.landed = landed;
+        self.let_in(hub);
+    }
+
+    /// There may be room for those who wait.
+    fn let_in(&mut self, hub: &Hub) {
+        while self.flying < hub.most_in_flight()
+            && let Some(id) = self.waiting.pop_front()
+        {
+            // Cancelled meanwhile: its number means nobody.
+            let Some(entry) = self.table.get_mut(id) else {
+                continue;
+            };
+            let Where::Waiting(request) = entry.at else {
+                continue;
+            };
+            entry.at = Where::Flying { asked: false };
+            self.flying += 1;
+            if let Some(driver) = &mut self.driver {
+                // SAFETY: as in `accept`.
+                unsafe { driver.submit(id, &request) };
+            }
+        }
+    }
+}

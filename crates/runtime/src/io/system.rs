@@ -1,0 +1,90 @@
+//! The system itself, for what needs no waiting.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::hub::{SocketOption, System};
+
+/// The system of this machine.
+pub(crate) struct Real;
+
+/// Borrows a socket for the time of a call.
+fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
+    // SAFETY: whoever calls keeps it open meanwhile, and it is not dropped here.
+    ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) })
+}
+
+/// A kind of socket that others of this process do not inherit.
+fn kind(kind: Type, nonblocking: bool) -> Type {
+    let kind = kind.cloexec();
+    match nonblocking {
+        true => kind.nonblocking(),
+        false => kind,
+    }
+}
+
+impl System for Real {
+    fn close(&self, fd: RawFd) {
+        // SAFETY: whoever calls owns it and gives it up.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+
+    fn pipe(&self, nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
+        let (reader, writer) = io::pipe()?;
+        let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+        if nonblocking {
+            Socket::from(reader.try_clone()?).set_nonblocking(true)?;
+            Socket::from(writer.try_clone()?).set_nonblocking(true)?;
+        }
+        Ok((reader.into_raw_fd(), writer.into_raw_fd()))
+    }
+
+    fn socket(
+        &self,
+        domain: Domain,
+        of: Type,
+        protocol: Option<Protocol>,
+        nonblocking: bool,
+    ) -> io::Result<RawFd> {
+        Ok(Socket::new_raw(domain, kind(of, nonblocking), protocol)?.into_raw_fd())
+    }
+
+    fn socket_pair(&self, of: Type, nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
+        let (one, two) = Socket::pair_raw(Domain::UNIX, kind(of, nonblocking), None)?;
+        Ok((one.into_raw_fd(), two.into_raw_fd()))
+    }
+
+    fn bind(&self, fd: RawFd, addr: &SockAddr) -> io::Result<()> {
+        socket(fd).bind(addr)
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()> {
+        socket(fd).listen(backlog)
+    }
+
+    fn local_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
+        socket(fd).local_addr()
+    }
+
+    fn peer_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
+        socket(fd).peer_addr()
+    }
+
+    fn set_option(&self, fd: RawFd, option: SocketOption) -> io::Result<()> {
+        let socket = socket(fd);
+        match option {
+            SocketOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+            SocketOption::ReuseAddress(on) => socket.set_reuse_address(on),
+            SocketOption::ReusePort(on) => socket.set_reuse_port(on),
+            SocketOption::Broadcast(on) => socket.set_broadcast(on),
+            SocketOption::OnlyV6(on) => socket.set_only_v6(on),
+        }
+    }
+
+    fn adopt(&self, fd: RawFd, nonblocking: bool) -> io::Result<()> {
+        socket(fd).set_nonblocking(nonblocking)
+    }
+}

@@ -1,0 +1,535 @@
+//! The ring driver: io_uring, one ring for each station.
+//!
+//! What is submitted goes into the ring's queue and reaches the kernel with the
+//! next turn, all at once. If the queue is full the kernel takes it at once; what
+//! it cannot take then waits in `spill`, so that nothing is lost, least of all a
+//! cancel.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::Arc;
+
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, opcode, squeue};
+
+use super::driver::{Alarm, Driver, Landed, OpId, Wait};
+use super::request::{Place, Request};
+
+/// How many entries the submission queue has.
+const ENTRIES: u32 = 256;
+
+/// How many the completion queue has. What does not fit is kept by the kernel.
+const COMPLETIONS: u32 = 4096;
+
+/// Completions of cancels: nobody waits for them.
+const CANCEL: u64 = u64::MAX >> 1;
+
+/// The alarm has rung.
+const ALARM: u64 = (u64::MAX >> 1) - 1;
+
+/// The first of two that are linked.
+const FIRST: u64 = 1 << 63;
+
+/// What the queue had no room for.
+enum Spilt {
+    One(squeue::Entry),
+    Two(Box<[squeue::Entry; 2]>),
+}
+
+impl Spilt {
+    fn len(&self) -> usize {
+        match self {
+            Spilt::One(_) => 1,
+            Spilt::Two(_) => 2,
+        }
+    }
+}
+
+/// Two that are linked: the second ends after the first.
+struct Linked {
+    asked: u32,
+    first: Option<i32>,
+}
+
+impl Linked {
+    /// What both of them come to.
+    fn answer(self, second: i32) -> i32 {
+        let first = self.first.unwrap_or(-libc::ECANCELED);
+        let short = first >= 0 && (first as u32) < self.asked;
+        if first < 0 || second >= 0 {
+            return first;
+        }
+        // Short, and so the kernel has cut the link; or the second has failed.
+        match short && second == -libc::ECANCELED {
+            true => first,
+            false => second,
+        }
+    }
+}
+
+fn user_data(id: OpId) -> u64 {
+    (u64::from(id.generation) << 32) | u64::from(id.index)
+}
+
+fn op_id(user_data: u64) -> OpId {
+    OpId {
+        index: user_data as u32,
+        generation: (user_data >> 32) as u32,
+    }
+}
+
+/// Counts the rings of the alarm; the driver reads it with its ring.
+struct Bell(File);
+
+impl Alarm for Bell {
+    fn ring(&self) {
+        // It fails only if it has been rung 2^64 times without an answer.
+        let _ = (&self.0).write(&1_u64.to_ne_bytes());
+    }
+}
+
+/// The ring driver.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// The ring belongs to the thread that turns it first.
+    enabled: bool,
+    /// The kernel runs what is over when it is asked to, and says so.
+    deferred: bool,
+    spill: VecDeque<Spilt>,
+    linked: HashMap<OpId, Linked>,
+    bell: Arc<Bell>,
+    /// Where the count of the alarm goes; boxed, because the kernel writes it.
+    rung: Box<[u8; 8]>,
+    listening: bool,
+}
+
+impl Uring {
+    /// Rings for so many stations, or why there are none.
+    pub(crate) fn make(stations: usize) -> io::Result<Vec<Box<dyn Driver>>> {
+        (0..stations)
+            .map(|_| Ok(Box::new(Uring::new()?) as Box<dyn Driver>))
+            .collect()
+    }
+
+    fn new() -> io::Result<Uring> {
+        let (ring, deferred) = match ring(true) {
+            Ok(ring) => (ring, true),
+            Err(_) => (ring(false)?, false),
+        };
+        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring loses completions or cannot wait with a limit",
+            ));
+        }
+        probe(&ring)?;
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor of our own.
+        let bell = Arc::new(Bell(unsafe { File::from_raw_fd(fd) }));
+        Ok(Uring {
+            ring,
+            enabled: false,
+            deferred,
+            spill: VecDeque::new(),
+            linked: HashMap::new(),
+            bell,
+            rung: Box::new([0; 8]),
+            listening: false,
+        })
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if self.spill.is_empty() && self.try_push(std::slice::from_ref(&entry)) {
+            return;
+        }
+        self.spill.push_back(Spilt::One(entry));
+        self.pour();
+    }
+
+    /// Both in one go: an entry links to the one behind it in the queue, and only
+    /// to one that reaches the kernel together with it.
+    fn push_linked(&mut self, first: squeue::Entry, second: squeue::Entry) {
+        self.spill.push_back(Spilt::Two(Box::new([first, second])));
+        self.pour();
+    }
+
+    fn try_push(&mut self, entries: &[squeue::Entry]) -> bool {
+        // SAFETY: what an entry leads to is kept by the station until its end
+        // was collected; the alarm's by us.
+        unsafe { self.ring.submission().push_multiple(entries).is_ok() }
+    }
+
+    fn room(&mut self) -> usize {
+        let queue = self.ring.submission();
+        queue.capacity() - queue.len()
+    }
+
+    /// Moves what is spilt into the queue, as far as the kernel takes it.
+    fn pour(&mut self) {
+        while let Some(entry) = self.spill.front() {
+            let together = entry.len();
+            if self.room() < together {
+                let taken = self.enable().and_then(|()| self.ring.submit());
+                // The kernel is short of memory, or of room for completions:
+                // with the next turn, after some were collected.
+                if taken.is_err() || self.room() < together {
+                    return;
+                }
+            }
+            let pushed = match self.spill.pop_front() {
+                Some(Spilt::One(entry)) => self.try_push(&[entry]),
+                Some(Spilt::Two(linked)) => self.try_push(&*linked),
+                None => true,
+            };
+            debug_assert!(pushed, "there was room");
+        }
+    }
+
+    fn enable(&mut self) -> io::Result<()> {
+        if !self.enabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.enabled = true;
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self) {
+        if !self.listening {
+            self.listening = true;
+            let fd = Fd(self.bell.0.as_raw_fd());
+            let entry = opcode::Read::new(fd, self.rung.as_mut_ptr(), 8).build();
+            self.push(entry.user_data(ALARM));
+        }
+    }
+
+    /// Into the kernel and out again.
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let (unsent, work) = {
+            let queue = self.ring.submission();
+            (
+                queue.len() as u32,
+                queue.taskrun() || queue.cq_overflow() || !self.deferred,
+            )
+        };
+        let entered = match wait {
+            Wait::No if unsent == 0 && !work => return Ok(()),
+            Wait::No => {
+                // SAFETY: no argument.
+                unsafe {
+                    let flags = EnterFlags::GETEVENTS.bits();
+                    self.ring
+                        .submitter()
+                        .enter::<libc::sigset_t>(unsent, 0, flags, None)
+                }
+            }
+            Wait::ForGood => self.ring.submitter().submit_and_wait(1),
+            Wait::AtMost(most) => {
+                let time = Timespec::from(most);
+                let args = SubmitArgs::new().timespec(&time);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            // Time is up; a signal; the completion queue is full and is emptied
+            // now; memory is short. In each case it is tried again.
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ENOMEM) => {
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn collect(&mut self, landed: &mut Vec<Landed>) {
+        for entry in self.ring.completion() {
+            match entry.user_data() {
+                CANCEL => {}
+                ALARM => self.listening = false,
+                first if first & FIRST != 0 => {
+                    if let Some(linked) = self.linked.get_mut(&op_id(first & !FIRST)) {
+                        linked.first = Some(entry.result());
+                    }
+                }
+                user_data => {
+                    let id = op_id(user_data);
+                    let result = match self.linked.remove(&id) {
+                        Some(linked) => linked.answer(entry.result()),
+                        None => entry.result(),
+                    };
+                    landed.push(Landed { id, result });
+                }
+            }
+        }
+    }
+}
+
+fn ring(deferred: bool) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder
+        .setup_cqsize(COMPLETIONS)
+        .setup_r_disabled()
+        .setup_submit_all()
+        .dontfork();
+    if deferred {
+        builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag();
+    }
+    builder.build(ENTRIES)
+}
+
+/// Asks the kernel whether it knows what we use.
+fn probe(ring: &IoUring) -> io::Result<()> {
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let used = [
+        opcode::Nop::CODE,
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::Fsync::CODE,
+        opcode::OpenAt::CODE,
+        opcode::Close::CODE,
+        opcode::AsyncCancel::CODE,
+        opcode::Readv::CODE,
+        opcode::Writev::CODE,
+        opcode::SyncFileRange::CODE,
+        opcode::Fallocate::CODE,
+        opcode::Statx::CODE,
+        opcode::RenameAt::CODE,
+        opcode::UnlinkAt::CODE,
+        opcode::MkDirAt::CODE,
+        opcode::Accept::CODE,
+        opcode::Connect::CODE,
+        opcode::Recv::CODE,
+        opcode::Send::CODE,
+        opcode::RecvMsg::CODE,
+        opcode::SendMsg::CODE,
+        opcode::Shutdown::CODE,
+        opcode::PollAdd::CODE,
+    ];
+    match used.iter().find(|code| !probe.is_supported(**code)) {
+        None => Ok(()),
+        Some(code) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("this kernel's io_uring lacks operation {code}"),
+        )),
+    }
+}
+
+/// Offsets as the ring wants them: all ones is where the file stands.
+fn offset(place: Place) -> u64 {
+    match place {
+        Place::At(at) => at,
+        Place::Here => u64::MAX,
+    }
+}
+
+fn entry(request: &Request) -> squeue::Entry {
+    match *request {
+        Request::Nop => opcode::Nop::new().build(),
+        Request::Read {
+            fd,
+            buf,
+            len,
+            place,
+        } => opcode::Read::new(Fd(fd), buf, len)
+            .offset(offset(place))
+            .build(),
+        Request::Write {
+            fd,
+            buf,
+            len,
+            place,
+        } => opcode::Write::new(Fd(fd), buf, len)
+            .offset(offset(place))
+            .build(),
+        Request::Sync { fd, data_only } => {
+            let flags = match data_only {
+                true => FsyncFlags::DATASYNC,
+                false => FsyncFlags::empty(),
+            };
+            opcode::Fsync::new(Fd(fd)).flags(flags).build()
+        }
+        Request::Open { path, flags, mode } => opcode::OpenAt::new(Fd(libc::AT_FDCWD), path)
+            .flags(flags)
+            .mode(mode)
+            .build(),
+        Request::Close { fd } => opcode::Close::new(Fd(fd)).build(),
+        Request::ReadVectored {
+            fd,
+            parts,
+            count,
+            place,
+        } => opcode::Readv::new(Fd(fd), parts, count)
+            .offset(offset(place))
+            .build(),
+        Request::WriteVectored {
+            fd,
+            parts,
+            count,
+            place,
+        } => opcode::Writev::new(Fd(fd), parts, count)
+            .offset(offset(place))
+            .build(),
+        Request::WriteThenSync { fd, .. } => opcode::Fsync::new(Fd(fd))
+            .flags(FsyncFlags::DATASYNC)
+            .build(),
+        Request::SyncRange { fd, at, len, flags } => opcode::SyncFileRange::new(Fd(fd), len)
+            .offset(at)
+            .flags(flags)
+            .build(),
+        Request::Allocate { fd, mode, at, len } => opcode::Fallocate::new(Fd(fd), len)
+            .offset(at)
+            .mode(mode)
+            .build(),
+        Request::Stat {
+            fd,
+            path,
+            flags,
+            out,
+        } => opcode::Statx::new(Fd(fd), path, out.cast())
+            .flags(flags)
+            .mask(libc::STATX_BASIC_STATS | libc::STATX_BTIME)
+            .build(),
+        Request::Rename { from, to } => {
+            opcode::RenameAt::new(Fd(libc::AT_FDCWD), from, Fd(libc::AT_FDCWD), to).build()
+        }
+        Request::Unlink { path, dir } => opcode::UnlinkAt::new(Fd(libc::AT_FDCWD), path)
+            .flags(if dir { libc::AT_REMOVEDIR } else { 0 })
+            .build(),
+        Request::MakeDir { path, mode } => opcode::MkDirAt::new(Fd(libc::AT_FDCWD), path)
+            .mode(mode)
+            .build(),
+        Request::Accept { fd, addr, len } => opcode::Accept::new(Fd(fd), addr.cast(), len)
+            .flags(libc::SOCK_CLOEXEC)
+            .build(),
+        Request::Connect { fd, addr, len } => {
+            opcode::Connect::new(Fd(fd), addr.cast(), len).build()
+        }
+        Request::Recv {
+            fd,
+            buf,
+            len,
+            flags,
+        } => opcode::Recv::new(Fd(fd), buf, len).flags(flags).build(),
+        Request::Send {
+            fd,
+            buf,
+            len,
+            flags,
+        } => opcode::Send::new(Fd(fd), buf, len)
+            .flags(flags | libc::MSG_NOSIGNAL)
+            .build(),
+        Request::RecvMsg { fd, msg, flags } => opcode::RecvMsg::new(Fd(fd), msg)
+            .flags(flags as u32)
+            .build(),
+        Request::SendMsg { fd, msg, flags } => opcode::SendMsg::new(Fd(fd), msg)
+            .flags((flags | libc::MSG_NOSIGNAL) as u32)
+            .build(),
+        Request::Shutdown { fd, how } => opcode::Shutdown::new(Fd(fd), how).build(),
+        Request::Poll { fd, events } => opcode::PollAdd::new(Fd(fd), events).build(),
+    }
+}
+
+impl Driver for Uring {
+    unsafe fn submit(&mut self, id: OpId, request: &Request) {
+        if let Request::WriteThenSync {
+            fd,
+            buf,
+            len,
+            place,
+        } = *request
+        {
+            let write = opcode::Write::new(Fd(fd), buf, len)
+                .offset(offset(place))
+                .build()
+                .flags(squeue::Flags::IO_LINK);
+            self.linked.insert(
+                id,
+                Linked {
+                    asked: len,
+                    first: None,
+                },
+            );
+            self.push_linked(
+                write.user_data(user_data(id) | FIRST),
+                entry(request).user_data(user_data(id)),
+            );
+            return;
+        }
+        self.push(entry(request).user_data(user_data(id)));
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        let first = self
+            .linked
+            .contains_key(&id)
+            .then_some(user_data(id) | FIRST);
+        for number in first.into_iter().chain([user_data(id)]) {
+            // By its number: by its file the kernel would look at all of them.
+            let which = CancelBuilder::user_data(number);
+            let entry = opcode::AsyncCancel2::new(which).build();
+            self.push(entry.user_data(CANCEL));
+        }
+    }
+
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        self.enable()?;
+        self.pour();
+        self.collect(landed);
+        let wait = match landed.is_empty() && self.spill.is_empty() {
+            true => wait,
+            false => Wait::No,
+        };
+        if wait != Wait::No {
+            self.listen();
+        }
+        self.enter(wait)?;
+        self.collect(landed);
+        Ok(())
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        self.bell.clone()
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        // Of a file that does not block the ring says so, and does not wait.
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // The kernel may write the count of the alarm until it has let go.
+        if self.listening {
+            self.bell.ring();
+            let mut landed = Vec::new();
+            for _ in 0..100 {
+                if !self.listening || self.enter(Wait::AtMost(MOMENT)).is_err() {
+                    break;
+                }
+                self.collect(&mut landed);
+            }
+            if self.listening {
+                std::mem::forget(std::mem::take(&mut self.rung));
+            }
+        }
+    }
+}
+
+/// How long a ring that closes waits at a time.
+const MOMENT: std::time::Duration = std::time::Duration::from_millis(10);

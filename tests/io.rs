@@ -1,0 +1,182 @@
+//! I/O on the native runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinfolk_core::{
+    Error, ErrorKind, checkpoint, cleanup, current_job, scope, sleep, spawn, timeout,
+};
+use kinfolk_runtime::Runtime;
+use kinfolk_runtime::fs::File;
+use kinfolk_runtime::io::{self, pipe};
+use kinfolk_testkit::guarded;
+
+/// A scratch directory, removed at the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("kinfolk-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// On no workers, one and two.
+fn on_each(name: &'static str, body: impl Fn(Runtime) + Send + Sync + 'static) {
+    guarded(name, move |watched| {
+        for workers in 0..3 {
+            let rt = Runtime::builder()
+                .workers(workers)
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            body(rt);
+        }
+    });
+}
+
+#[test]
+fn io_1_a_file_is_written_and_read() {
+    on_each("file", |rt| {
+        let scratch = Scratch::new("file");
+        let path = scratch.0.join("a");
+        rt.block_on(async {
+            let file = File::create(&path).await?;
+            let (written, buf) = file.write_all_at(vec![7_u8; 100_000], 0).await;
+            written?;
+            assert_eq!(buf.len(), 100_000);
+            file.sync_data().await?;
+            file.sync_all().await?;
+            let (read, buf) = file.read_exact_at(vec![0; 100_000], 0).await;
+            read?;
+            assert!(buf.iter().all(|byte| *byte == 7));
+            let (read, buf) = file.read_at(Vec::with_capacity(10), 99_995).await;
+            assert_eq!((read?, buf), (5, vec![7; 5]));
+            let (read, _) = file.read_at(Vec::with_capacity(10), 100_000).await;
+            assert_eq!(read?, 0);
+            file.close().await?;
+            Ok::<_, Error>(())
+        })
+        .expect("a file");
+        let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
+        assert!(report.is_clean(), "{report}");
+    });
+}
+
+#[test]
+fn io_1_told_while_it_waits_the_buffer_comes_back() {
+    on_each("told", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            let reader = Arc::new(reader);
+            let back = {
+                let reader = reader.clone();
+                let task = spawn(async move {
+                    let (read, buf) = reader.read(Vec::with_capacity(100)).await;
+                    let error = read.expect_err("nothing was written");
+                    assert_eq!(error.kind(), std::io::ErrorKind::Other);
+                    assert_eq!(buf.capacity(), 100);
+                    let error = Error::from(error);
+                    assert_eq!(error.kind(), ErrorKind::Cancelled);
+                    Err::<(), Error>(error)
+                });
+                sleep(Duration::from_millis(2)).await?;
+                task.cancel("enough");
+                task.outcome().await?
+            };
+            assert!(back.is_cancelled(), "{back:?}");
+            // Nothing was lost.
+            let (written, _) = writer.write("abc").await;
+            assert_eq!(written?, 3);
+            let (read, buf) = reader.read(Vec::with_capacity(100)).await;
+            assert_eq!((read?, &*buf), (3, &b"abc"[..]));
+            Ok::<_, Error>(())
+        })
+        .expect("told");
+    });
+}
+
+#[test]
+fn case_j13_a_cancelled_job_begins_nothing_but_in_cleanup() {
+    on_each("begins_nothing", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            let task = spawn(async move {
+                current_job().expect("a job").cancel("enough");
+                let (written, buf) = writer.write("lost").await;
+                assert!(Error::from(written.expect_err("told")).is_cancelled());
+                assert_eq!(buf, "lost");
+                assert!(io::nop().await.is_err());
+                cleanup(async {
+                    let (written, _) = writer.write("kept").await;
+                    assert_eq!(written.expect("in cleanup"), 4);
+                })
+                .await?;
+                checkpoint().await?;
+                Ok::<_, Error>(())
+            });
+            assert!(task.outcome().await?.is_cancelled());
+            let (read, buf) = reader.read(Vec::with_capacity(100)).await;
+            assert_eq!((read?, &*buf), (4, &b"kept"[..]));
+            Ok::<_, Error>(())
+        })
+        .expect("clean-up");
+    });
+}
+
+#[test]
+fn io_3_dropped_half_way_nothing_is_lost_to_the_next() {
+    on_each("dropped", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            for round in 0..50_u8 {
+                let late = timeout(Duration::from_micros(u64::from(round) * 10), async {
+                    reader.read(vec![0; 64]).await.0
+                })
+                .await;
+                assert!(late.is_err(), "{late:?}");
+            }
+            let (written, _) = writer.write(vec![1, 2, 3]).await;
+            assert_eq!(written?, 3);
+            let (read, buf) = reader.read(Vec::with_capacity(64)).await;
+            assert_eq!((read?, buf), (3, vec![1, 2, 3]));
+            Ok::<_, Error>(())
+        })
+        .expect("dropped");
+    });
+}
+
+#[test]
+fn io_1_many_at_once() {
+    on_each("many", |rt| {
+        let pipes = 500;
+        rt.block_on(scope(async |s| {
+            let mut tasks = Vec::new();
+            for n in 0..pipes {
+                let (reader, writer) = pipe()?;
+                tasks.push(s.spawn(async move {
+                    let (read, buf) = reader.read(Vec::with_capacity(16)).await;
+                    read?;
+                    Ok::<_, Error>(buf)
+                }));
+                s.launch(async move {
+                    let (written, _) = writer.write(vec![n as u8; 3]).await;
+                    written?;
+                    Ok::<_, Error>(())
+                });
+            }
+            for (n, task) in tasks.into_iter().enumerate() {
+                assert_eq!(task.await?, vec![n as u8; 3]);
+            }
+            Ok(())
+        }))
+        .expect("many");
+    });
+}
