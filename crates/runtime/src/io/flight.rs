@@ -161,6 +161,18 @@ impl<T: Operation> Flight<T> {
         }
     }
 
+    /// True once it has landed.
+    pub(crate) fn has_landed(&self) -> bool {
+        matches!(&*self.stage(), Stage::Landed(_))
+    }
+
+    /// The load of a flight that was never submitted.
+    pub(crate) fn never_begun(&self) -> T {
+        *self.stage() = Stage::Taken;
+        // SAFETY: the system does not know of it, and nobody else takes it.
+        unsafe { self.load() }
+    }
+
     /// Nobody waits any more. False if it has landed already: then its result
     /// is adopted here.
     pub(crate) fn give_up(&self) -> bool {

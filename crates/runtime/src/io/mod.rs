@@ -15,6 +15,7 @@ pub(crate) mod ops;
 mod pipe;
 mod request;
 mod station;
+mod status;
 mod system;
 mod uring;
 
@@ -27,6 +28,8 @@ pub(crate) use op::Op;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
+pub(crate) use status::start;
+pub use status::{IoOp, reap_all, reap_next};
 pub(crate) use system::Real;
 
 /// A trip to the driver and back.
