@@ -48,11 +48,12 @@ use crate::unwind::contained;
 /// call returns.
 ///
 /// ```
-/// # async fn count(text: &str) -> kinfolk_core::Result<usize> { Ok(text.len()) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn count(text: &str) -> kinfolk::Result<usize> { Ok(text.len()) }
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let title = String::from("kinfolk");
 /// let text = String::from("nobody is left behind");
-/// let sum = kinfolk_core::local_scope(async |s| {
+/// let sum = kinfolk::local_scope(async |s| {
 ///     let a = s.spawn(count(&title));
 ///     let b = s.spawn(async { count(&text).await });
 ///     Ok(a.await? + b.await?)
@@ -87,9 +88,10 @@ where
 /// As [`local_scope`], for children that are not `Send`: neither is the scope.
 ///
 /// ```
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let seen = std::cell::Cell::new(0);
-/// kinfolk_core::local_scope_unsend(async |s| {
+/// kinfolk::local_scope_unsend(async |s| {
 ///     for _ in 0..3 {
 ///         s.launch(async { seen.set(seen.get() + 1) });
 ///     }
