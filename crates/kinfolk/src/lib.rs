@@ -43,8 +43,9 @@
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
 //! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
-//! are recognised by type, so that what is inside can be downcast; `testkit`, which
-//! belongs among the dev-dependencies. None is on by default.
+//! are recognised by type, so that what is inside can be downcast; `tracing`: children
+//! run in the span in which they were spawned, detached jobs and blocking calls in
+//! none; `testkit`, which belongs among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;
 

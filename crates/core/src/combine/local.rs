@@ -36,6 +36,7 @@ use crate::job::scope::Scope;
 use crate::job::spawn::refused_job;
 use crate::job::task::{cancel_with, not_completed};
 use crate::job::{names, state};
+use crate::span::{self, Spanned};
 use crate::sync::{Mutex, MutexGuard};
 use crate::unwind::contained;
 
@@ -205,8 +206,9 @@ impl<C: ?Sized> LocalScopeOf<C> {
         C: Takes<F>,
     {
         let slot = Arc::new(Slot(Mutex::new(None)));
+        let parent = self.scope.header();
         let deliver = Deliver {
-            future,
+            future: span::inherit(parent, future),
             slot: slot.clone(),
             begun: false,
         };
@@ -214,7 +216,6 @@ impl<C: ?Sized> LocalScopeOf<C> {
         if name.is_some() {
             setup.more().name = name;
         }
-        let parent = self.scope.header();
         let job = match Inline::spawned(Just(deliver), setup, parent) {
             Ok(inline) => {
                 let job = inline
@@ -333,7 +334,7 @@ pin_project! {
         F::Output: IntoOutcome,
     {
         #[pin]
-        future: F,
+        future: Spanned<F>,
         slot: Arc<Slot<Value<F>>>,
         begun: bool,
     }
