@@ -5,7 +5,8 @@
 //! callback too.
 //!
 //! ```
-//! use kinfolk_core::{Result, checkpoint, kit};
+//! # use kinfolk_core as kinfolk;
+//! use kinfolk::{Result, checkpoint, kit};
 //! # mod library {
 //! #     pub fn start(done: impl FnOnce(Vec<u8>) + Send + 'static) -> u32 { done(vec![1]); 7 }
 //! #     pub fn stop(_: u32) -> bool { true }
