@@ -184,7 +184,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
     if let Some(told) = kit::cancelled_here() {
         return refused(load, cancelled(told));
     }
-    let (flight, request) = Flight::new(load, hub);
+    let (flight, request) = Flight::new(load, hub, None);
     let escorted = Arc::new(Escorted {
         flight,
         held: Mutex::new(Held::UnderWay(None)),
