@@ -61,6 +61,8 @@
 //!
 //! **Authors of libraries and hosts.**
 //!
+//! - `io`, `fs`, with the feature `runtime`: files and pipes; operations are points,
+//!   and buffers always come back.
 //! - `Runtime::pump`, [`next_pump`], [`with_world`]: a program that owns its main
 //!   loop.
 //! - [`kit`]: waits of your own that are points; callbacks and threads of others.
@@ -115,3 +117,8 @@ mod readme {}
 #[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
 #[doc = include_str!("../../../docs/testing.md")]
 mod testing {}
+
+/// And in the guide to i/o.
+#[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../docs/io.md")]
+mod io_guide {}
