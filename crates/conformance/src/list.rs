@@ -486,6 +486,16 @@ macro_rules! for_each_case {
                 outcome_1_an_own_error_given_up_may_panic_when_dropped,
                 outcome_1_an_own_error_that_waits_is_dropped_with_the_scope,
             ;
+            passed_on:
+                request_2_given_up_above_two_awaits,
+                request_2_heard_below_two_awaits_is_not_given_back,
+                request_2_taken_back_half_way_it_is_gone,
+                request_2_two_that_met_half_way_both_come_back,
+                request_2_caught_below_two_awaits_it_does_not_come_back,
+                request_2_a_handle_that_changes_hands,
+                request_2_a_handle_of_an_ended_task_changes_hands,
+                request_2_a_handle_given_up_for_an_observer,
+            ;
             reasons:
                 case_r01_an_explicit_cancel,
                 case_r02_a_deadline,
