@@ -173,6 +173,34 @@ pub async fn request_2_caught_below_two_awaits_it_does_not_come_back(lab: Lab) {
     assert_eq!(top.await.unwrap(), ErrorKind::Stopped);
 }
 
+/// request-2: a target that heard ours, and ends by another one that it has not
+/// heard, caught ours.
+pub async fn request_2_heard_before_the_one_that_ends_it(lab: Lab) {
+    let end = Gate::new();
+    let until = end.clone();
+    let target: Arc<Mutex<Option<Job>>> = Arc::default();
+    let tell = target.clone();
+    let top = spawn(async move {
+        let child = spawn(async move {
+            park().await.expect_err("passed on, and caught");
+            until.wait().await;
+            7
+        });
+        *tell.lock().unwrap() = Some(child.job());
+        let error = child.await.unwrap_err();
+        checkpoint().await?;
+        Ok::<_, Error>(error.kind())
+    });
+    lab.settle().await;
+    assert!(top.interrupt("ours"));
+    lab.settle().await;
+    let child = target.lock().unwrap().take().expect("it was told");
+    assert!(child.interrupt("theirs"));
+    lab.settle().await;
+    end.open();
+    assert_eq!(top.await.unwrap(), ErrorKind::Stopped);
+}
+
 /// What the next owner of a handle does with it.
 #[derive(Clone, Copy, Debug)]
 enum Next {

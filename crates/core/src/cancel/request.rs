@@ -278,8 +278,15 @@ pub(crate) fn undelivered(task: &Header) {
 fn stop_if_pending(task: &Header) -> bool {
     let latest = task
         .if_cold(|cold, st| {
-            let pending = st.has(state::INTERRUPTED);
-            pending.then(|| cold.requests.latest.clone()).flatten()
+            if !st.has(state::INTERRUPTED) {
+                return None;
+            }
+            let requests = &mut cold.requests;
+            if !st.has(state::CANCELLED) {
+                // What was heard before is not what ends it.
+                requests.heard_from = requests.heard;
+            }
+            requests.latest.clone()
         })
         .flatten();
     // The bit stays: whoever forwarded the request sees that nobody heard it.
