@@ -23,7 +23,7 @@ pub(crate) use choice::IoDriver;
 pub(crate) use fd::Fd;
 pub(crate) use flight::Operation;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
-pub(crate) use op::Op;
+pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
