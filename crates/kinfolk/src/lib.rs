@@ -28,6 +28,8 @@
 //!   or later.
 //! - [`on_cancel`]: a callback for who cannot await.
 //! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
+//! - `fs`, `net`, `io`: files and sockets whose operations are points (feature
+//!   `runtime`).
 //! - [`Runtime`]: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
 //!
@@ -43,8 +45,9 @@
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
 //! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
-//! are recognised by type, so that what is inside can be downcast; `testkit`, which
-//! belongs among the dev-dependencies. None is on by default.
+//! are recognised by type, so that what is inside can be downcast; `futures-io`,
+//! `tokio-io` and `hyper`, for streams behind their traits; `testkit`, which belongs
+//! among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;
 

@@ -54,6 +54,12 @@ impl<T: Operation> Op<T> {
         }
     }
 
+    /// True once the system has been asked.
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+    pub(crate) fn is_begun(&self) -> bool {
+        !matches!(self.at, At::Start(_))
+    }
+
     fn begin(&mut self, load: T) -> Result<(), T::Output> {
         let hub = match &self.hub {
             Some(hub) => hub,
