@@ -16,6 +16,8 @@
 
 mod aside;
 mod calls;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod watch;
 
 use std::collections::HashMap;
