@@ -3,6 +3,8 @@
 //! An operation owns what the system works on, buffer and file, until the system
 //! has let go; see `README.md` beside this file.
 
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod alike;
 mod buf;
 mod choice;
 mod desk;

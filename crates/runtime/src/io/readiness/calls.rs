@@ -54,7 +54,10 @@ pub(super) fn poll(fd: RawFd, events: u32) -> i32 {
 }
 
 /// How the connection that was begun on a socket went; none if it is not over.
-pub(super) fn connected(fd: RawFd) -> Option<i32> {
+///
+/// # Safety
+/// As for [`call`], of the request that began it.
+pub(super) unsafe fn connected(fd: RawFd, request: &Request) -> Option<i32> {
     match poll(fd, libc::POLLOUT as u32) {
         0 => return None,
         result if result < 0 => return Some(result),
@@ -72,7 +75,14 @@ pub(super) fn connected(fd: RawFd) -> Option<i32> {
             &raw mut len,
         )
     } as isize);
-    Some(if result < 0 { result } else { -went })
+    let result = if result < 0 { result } else { -went };
+    if result == 0 {
+        // Linux wants to be asked once more before it takes a socket for
+        // connected in every respect. The answer is known.
+        // SAFETY: as the caller says.
+        unsafe { call(request) };
+    }
+    Some(result)
 }
 
 /// Carries out a request; the answer is as kernels give it. Sockets say `EAGAIN`

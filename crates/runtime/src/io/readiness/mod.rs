@@ -156,7 +156,9 @@ unsafe fn attempt(request: &Request, begun: bool) -> Tried {
     if let Request::Connect { fd, .. } = *request
         && begun
     {
-        return calls::connected(fd).map_or(Tried::NotYet, Tried::Over);
+        // SAFETY: as the caller says.
+        let went = unsafe { calls::connected(fd, request) };
+        return went.map_or(Tried::NotYet, Tried::Over);
     }
     // SAFETY: as the caller says.
     let result = unsafe { calls::call(request) };

@@ -96,7 +96,11 @@ impl Rig {
         let until = Instant::now() + LONG;
         while self.over.len() < count {
             self.turn(Wait::AtMost(LONG));
-            assert!(Instant::now() < until, "{:?} of {count} are over", self.over);
+            assert!(
+                Instant::now() < until,
+                "{:?} of {count} are over",
+                self.over
+            );
         }
         assert_eq!(self.over.len(), count);
         std::mem::take(&mut self.over)
@@ -540,7 +544,10 @@ fn two_stations_share_their_files() {
             let read = [s.spawn(side(true, 1)), s.spawn(side(true, 7))];
             let wrote = [s.spawn(side(false, 3)), s.spawn(side(false, 11))];
             let sum = |threads: [std::thread::ScopedJoinHandle<'_, u64>; 2]| -> u64 {
-                threads.map(|thread| thread.join().expect("a side")).iter().sum()
+                threads
+                    .map(|thread| thread.join().expect("a side"))
+                    .iter()
+                    .sum()
             };
             assert_eq!(sum(wrote), sum(read));
         });
