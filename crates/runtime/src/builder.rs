@@ -28,6 +28,8 @@ pub struct Builder {
     grace: Duration,
     hook: Option<crate::WakeHook>,
     blocking: usize,
+    io: IoDriver,
+    in_flight: usize,
 }
 
 impl Builder {
@@ -41,6 +43,8 @@ impl Builder {
             grace: GRACE,
             hook: None,
             blocking: BLOCKING,
+            io: IoDriver::default(),
+            in_flight: IN_FLIGHT,
         }
     }
 
@@ -61,6 +65,20 @@ impl Builder {
     /// 64 by default, one at least.
     pub fn blocking_threads(mut self, most: usize) -> Self {
         self.blocking = most.max(1);
+        self
+    }
+
+    /// Which driver carries out i/o; the best there is by default. If one is
+    /// demanded that does not work here, the first operation says so.
+    pub fn io(mut self, driver: IoDriver) -> Self {
+        self.io = driver;
+        self
+    }
+
+    /// How many operations each worker has with the system at a time; more wait
+    /// their turn, and can be cancelled there. 16,384 by default, one at least.
+    pub fn io_in_flight(mut self, most: usize) -> Self {
+        self.in_flight = most.max(1);
         self
     }
 
@@ -118,11 +136,12 @@ impl Builder {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
         let told = Arc::downgrade(&machine);
+        let (io, blocking) = (self.io, machine.blocking.clone());
         machine.set_io(Hub::new(
             self.workers.max(1),
-            Box::new(|stations| IoDriver::Best.make(stations)),
+            Box::new(move |stations| io.make(stations, &blocking)),
             Box::new(Real),
-            IN_FLIGHT,
+            self.in_flight,
             Box::new(move |n| {
                 if let Some(machine) = told.upgrade() {
                     machine.io_word(n);

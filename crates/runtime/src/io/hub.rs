@@ -194,6 +194,17 @@ impl Hub {
         self.about.get().map(|about| about.name)
     }
 
+    /// There are drivers, or why not.
+    ///
+    /// # Errors
+    /// As [`take_driver`](Hub::take_driver).
+    pub(crate) fn ready(&self) -> io::Result<()> {
+        match self.about.get() {
+            Some(_) => Ok(()),
+            None => self.with_drivers(|_| {}),
+        }
+    }
+
     /// True if sockets and pipes must not block.
     ///
     /// # Errors

@@ -86,6 +86,9 @@ impl<T: Operation> Op<T> {
                 Err(error) => return Err(load.finish(Err(error))),
             },
         };
+        if let Err(error) = hub.ready() {
+            return Err(load.finish(Err(error)));
+        }
         let (flight, request) = Flight::new(load, hub, permit);
         self.at = At::Flying(flight.clone());
         hub.submit(flight, request);
