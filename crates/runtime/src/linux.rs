@@ -38,3 +38,93 @@ pub type StatBuf = libc::statx;
 /// As above.
 #[cfg(not(target_os = "linux"))]
 pub type StatBuf = libc::stat;
+
+/// A moment: seconds since 1970, and nanoseconds.
+pub(crate) type Moment = (i64, u32);
+
+/// What a [`StatBuf`] says, in one form for all systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) len: u64,
+    /// What it is, and who may do what with it.
+    pub(crate) mode: u32,
+    pub(crate) links: u64,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) inode: u64,
+    pub(crate) device: (u32, u32),
+    pub(crate) accessed: Moment,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
+    /// Not every file system knows.
+    pub(crate) created: Option<Moment>,
+}
+
+#[cfg(target_os = "linux")]
+impl Facts {
+    pub(crate) fn of(stat: &StatBuf) -> Facts {
+        let moment = |at: libc::statx_timestamp| (at.tv_sec, at.tv_nsec);
+        Facts {
+            len: stat.stx_size,
+            mode: u32::from(stat.stx_mode),
+            links: u64::from(stat.stx_nlink),
+            user: stat.stx_uid,
+            group: stat.stx_gid,
+            inode: stat.stx_ino,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            accessed: moment(stat.stx_atime),
+            modified: moment(stat.stx_mtime),
+            changed: moment(stat.stx_ctime),
+            created: (stat.stx_mask & libc::STATX_BTIME != 0).then(|| moment(stat.stx_btime)),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Facts {
+    pub(crate) fn of(stat: &StatBuf) -> Facts {
+        Facts {
+            len: stat.st_size as u64,
+            mode: stat.st_mode as u32,
+            links: stat.st_nlink as u64,
+            user: stat.st_uid,
+            group: stat.st_gid,
+            inode: stat.st_ino as u64,
+            device: (
+                libc::major(stat.st_dev) as u32,
+                libc::minor(stat.st_dev) as u32,
+            ),
+            accessed: (stat.st_atime as i64, stat.st_atime_nsec as u32),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            created: None,
+        }
+    }
+}
+
+/// For [`Request::Stat`](crate::io::Request::Stat): the file itself, not a path.
+#[cfg(target_os = "linux")]
+pub(crate) const EMPTY_PATH: i32 = libc::AT_EMPTY_PATH;
+
+/// As above; the driver takes an empty path for it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const EMPTY_PATH: i32 = 0;
+
+/// For [`Request::SyncRange`](crate::io::Request::SyncRange): all of it is
+/// written out, and waited for.
+#[cfg(target_os = "linux")]
+pub(crate) const SYNC_RANGE: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+    | libc::SYNC_FILE_RANGE_WRITE
+    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const SYNC_RANGE: u32 = 0;
+
+/// Past the cache of the system.
+#[cfg(target_os = "linux")]
+pub(crate) const DIRECT: i32 = libc::O_DIRECT;
+
+/// As above; elsewhere there is no such flag.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const DIRECT: i32 = 0;

@@ -17,6 +17,7 @@ mod request;
 mod station;
 mod system;
 mod uring;
+mod watched;
 
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
 pub(crate) use choice::IoDriver;
@@ -27,7 +28,8 @@ pub(crate) use op::Op;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
-pub(crate) use system::Real;
+pub(crate) use system::{Real, give_away, lend};
+pub use watched::{Interest, Readiness, Watched};
 
 /// A trip to the driver and back.
 ///
