@@ -1,4 +1,5 @@
 //! What the suites of files, processes and signals have in common.
+#![allow(dead_code, reason = "not every suite uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +87,6 @@ where
 }
 
 /// How often this process has the file at `path` open.
-#[allow(dead_code, reason = "not every suite opens files")]
 pub fn times_open(path: &Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("our files");
     open.filter(|entry| {

@@ -18,6 +18,8 @@
 //! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `fs` | files |
 //! | `io` | operations, and the drivers that carry them out |
+//! | `process` | processes that do not outlive their family |
+//! | `signal` | waiting for signals of the system |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
 //! | `coarse`, `linux` | a cheap clock, and what only Linux has |
@@ -36,9 +38,11 @@ pub mod io;
 mod linux;
 mod machine;
 mod main_lane;
+pub mod process;
 mod runtime;
 mod scheduler;
 mod scope_blocking;
+pub mod signal;
 mod signals;
 mod sync;
 mod timers;

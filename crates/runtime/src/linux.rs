@@ -1,5 +1,7 @@
 //! What only Linux has, and what stands in for it elsewhere.
 
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Asks the kernel to wake this thread when its time has come, and not up to
@@ -128,3 +130,49 @@ pub(crate) const DIRECT: i32 = libc::O_DIRECT;
 /// As above; elsewhere there is no such flag.
 #[cfg(not(target_os = "linux"))]
 pub(crate) const DIRECT: i32 = 0;
+
+/// A file that stands for a process of ours that was not waited for, and can be
+/// read once it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: two numbers, no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0_u32) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor of our own.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pidfd_open(_pid: u32) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Sends a signal to the process that `pidfd` stands for, and to no other that
+/// has got its number since.
+#[cfg(target_os = "linux")]
+pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: without a siginfo there is no memory to read.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            none,
+            0_u32,
+        )
+    };
+    match sent {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pidfd_send_signal(_pidfd: BorrowedFd<'_>, _signal: i32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

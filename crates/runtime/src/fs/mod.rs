@@ -6,7 +6,7 @@
 //! | [`OpenOptions`] | how a file is opened |
 //! | [`DirectFile`] | the same, past the cache of the system |
 //! | [`Metadata`] | what the system knows of a file |
-//! | [`read`], [`write`], [`copy`] | whole files |
+//! | [`read`], [`write()`], [`copy`] | whole files |
 //! | [`rename`], [`remove_file`], … | names |
 //! | [`create_dir_all`], [`read_dir`], … | directories |
 

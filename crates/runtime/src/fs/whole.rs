@@ -65,7 +65,7 @@ pub async fn write<P: AsRef<Path>, B: IoBuf>(path: P, bytes: B) -> (io::Result<(
 /// Copies the bytes of one file to another, which is made if it is not there,
 /// with what may be done with it; what was in it is gone. How many there were.
 ///
-/// Not atomic, as [`write`].
+/// Not atomic, as [`write()`].
 ///
 /// # Cancellation
 /// A *point*. Told half-way, the other file has a part of the bytes, or none.

@@ -13,6 +13,7 @@ mod hub;
 mod op;
 pub(crate) mod ops;
 mod pipe;
+mod pipe_ends;
 mod request;
 mod station;
 mod system;
