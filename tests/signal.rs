@@ -37,15 +37,20 @@ async fn raise(signal: i32) -> Result<()> {
 fn io_5_a_signal_is_waited_for() {
     let _turn = turn();
     on_each("waited for", async |stage| {
-        let task = Scope::current()
-            .expect("a job")
-            .task("listener")
-            .spawn(async {
+        let (say, said) = std::sync::mpsc::channel();
+        let task = Scope::current().expect("a job").task("listener").spawn({
+            async move {
                 let mut signals = Signals::new([SIGUSR1, SIGUSR2])?;
-                Ok::<_, Error>((signals.recv().await?, signals.recv().await?))
-            });
+                let first = signals.recv().await?;
+                let _ = say.send(first);
+                Ok::<_, Error>((first, signals.recv().await?))
+            }
+        });
         stage.until_io("listener").await?;
         raise(SIGUSR2).await?;
+        while said.try_recv().is_err() {
+            yield_now().await?;
+        }
         raise(SIGUSR1).await?;
         assert_eq!(task.await?, (SIGUSR2, SIGUSR1));
         Ok(())
