@@ -243,23 +243,10 @@ fn io_5_dropped_a_process_is_stopped_before_its_scope_ends() {
         })
         .await?;
         assert_gone(id);
-        // Forgotten, or taken elsewhere: it ends with its scope all the same.
-        let id = scope(async |_| {
-            let child = sleeper().spawn().await?;
-            let id = child.id();
-            std::mem::forget(child);
-            Ok(id)
-        })
-        .await?;
-        assert_gone(id);
+        // Taken elsewhere: it ends with its scope all the same.
         let mut child = scope(async |_| Ok(sleeper().spawn().await?)).await?;
         assert_gone(child.id());
         assert_eq!(child.wait().await?.signal(), Some(TERM));
-        // Started for nobody.
-        let mut start = Box::pin(sleeper().spawn());
-        let late = timeout(Duration::ZERO, async { start.as_mut().await.map(drop) });
-        assert!(late.await.is_err());
-        drop(start);
         Ok(())
     });
 }
@@ -409,6 +396,45 @@ fn io_5_many_at_once_and_one_that_fails_stops_the_others() {
         drop(say);
         for id in said {
             assert_gone(id);
+        }
+        Ok(())
+    });
+}
+
+/// How many files of this process stand for processes that were reaped.
+fn dead_pidfds() -> usize {
+    let infos = std::fs::read_dir("/proc/self/fdinfo").expect("our files");
+    infos
+        .filter(|entry| {
+            let path = entry.as_ref().expect("an entry").path();
+            std::fs::read_to_string(path).is_ok_and(|info| info.contains("Pid:\t-1\n"))
+        })
+        .count()
+}
+
+#[test]
+fn io_5_given_up_at_any_time_nothing_is_left() {
+    on_each("given up", async |stage| {
+        let path = stage.path("numbers");
+        let script = format!("echo $$ >> {}; exec sleep 1000", path.display());
+        let mut begun = 0;
+        for round in 0..60 {
+            let late = timeout(Duration::from_micros(round * 50), async {
+                let mut child = sh(&script).spawn().await?;
+                begun += 1;
+                child.wait().await?;
+                Ok::<_, Error>(())
+            })
+            .await;
+            assert!(late.is_err(), "{late:?}");
+            for id in std::fs::read_to_string(&path).unwrap_or_default().lines() {
+                assert_gone(id.parse()?);
+            }
+        }
+        assert!(begun > 0);
+        // Other tests have theirs for a moment.
+        while dead_pidfds() > 0 {
+            yield_now().await?;
         }
         Ok(())
     });

@@ -32,17 +32,17 @@ pub struct Child {
     /// Its words on errors, if they are piped.
     pub stderr: Option<PipeReader>,
     process: Arc<Kept>,
-    keeper: Task<()>,
+    minder: Task<()>,
 }
 
 impl Child {
-    pub(super) fn new(process: Arc<Kept>, pipes: Pipes, keeper: Task<()>) -> Child {
+    pub(super) fn new(process: Arc<Kept>, pipes: Pipes, minder: Task<()>) -> Child {
         Child {
             stdin: pipes.stdin,
             stdout: pipes.stdout,
             stderr: pipes.stderr,
             process,
-            keeper,
+            minder,
         }
     }
 
@@ -65,13 +65,13 @@ impl Child {
     #[track_caller]
     pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         self.stdin = None;
-        let ended = self.keeper.join();
+        let ended = self.minder.join();
         let process = self.process.clone();
         async move {
-            // How the keeper ended does not matter: it never fails.
+            // How the minder ended does not matter: it never fails.
             let _outcome = ended.await.map_err(|told| io_error(told.into()))?;
             let status = process.status();
-            status.unwrap_or_else(|| Err(io::Error::other("nobody keeps the process")))
+            status.unwrap_or_else(|| Err(io::Error::other("nobody minds the process")))
         }
     }
 
@@ -93,7 +93,7 @@ impl Child {
     /// As [`wait`](Child::wait).
     #[track_caller]
     pub fn stop(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
-        self.keeper.cancel("the process is to be stopped");
+        self.minder.cancel("the process is to be stopped");
         self.wait()
     }
 

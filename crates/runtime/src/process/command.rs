@@ -13,8 +13,8 @@ use kinfolk_core::{Error, Scope, all, scope};
 
 use super::child::{Child, Pipes};
 use super::io_error;
-use super::keeper::keep;
 use super::kept::Kept;
+use super::minder::mind;
 use crate::io::{Hub, PipeReader};
 
 /// How long a process that is told to stop may take, unless it is set.
@@ -175,7 +175,7 @@ impl Command {
         std
     }
 
-    /// In the keeper's body.
+    /// In the minder's body.
     fn start(&self) -> io::Result<(Arc<Kept>, Pipes)> {
         let hub = Hub::current()?;
         hub.must_be_real("processes")?;
@@ -216,7 +216,7 @@ impl Command {
                 match command.start() {
                     Ok((process, pipes)) => {
                         ready.ready(Ok((process.clone(), pipes)));
-                        keep(process, command.grace).await;
+                        mind(process, command.grace).await;
                     }
                     Err(error) => ready.ready(Err(error)),
                 }
@@ -229,9 +229,9 @@ impl Command {
                     "a process was started outside every job: start it in a task of a runtime",
                 ));
             };
-            let (started, keeper) = start.await.map_err(io_error)?;
+            let (started, minder) = start.await.map_err(io_error)?;
             let (process, pipes) = started?;
-            Ok(Child::new(process, pipes, keeper))
+            Ok(Child::new(process, pipes, minder))
         }
     }
 

@@ -1,4 +1,4 @@
-//! The keeper of a process: waits for its end, stops it when told, reaps it.
+//! The minder of a process: waits for its end, stops it when told, reaps it.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use kinfolk_core::{shield, timeout};
 
 use super::kept::Kept;
 
-/// What the keeper has in its hands. Dropped by force, the process goes with it.
+/// What the minder has in its hands. Dropped by force, the process goes with it.
 struct Hold(Arc<Kept>);
 
 impl Drop for Hold {
@@ -17,8 +17,8 @@ impl Drop for Hold {
     }
 }
 
-/// The body of the keeper, from its first point on. Never fails.
-pub(super) async fn keep(process: Arc<Kept>, grace: Duration) {
+/// The body of the minder, from its first point on. Never fails.
+pub(super) async fn mind(process: Arc<Kept>, grace: Duration) {
     let hold = Hold(process);
     let mut ended = hold.0.ended().await;
     if ended.is_err() {
