@@ -11,8 +11,8 @@ use kinfolk_core::{
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
-use kinfolk_testkit::{Gate, guarded};
 use kinfolk_runtime::io::{self, IoDriver, pipe};
+use kinfolk_testkit::{Gate, guarded};
 
 /// A scratch directory, removed at the end.
 struct Scratch(std::path::PathBuf);

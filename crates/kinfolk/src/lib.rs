@@ -56,7 +56,7 @@
 //!   or later. [`now`], [`deadline`]: what time it is, and how much is left.
 //! - [`on_cancel`]: a callback for who cannot await.
 //! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
-//! - `fs`, `net`, `io`, with the feature `runtime`: files and sockets whose
+//! - `fs`, `net`, `io`, `process`, `signal`, with the feature `runtime`: files and sockets whose
 //!   operations are points; buffers always come back.
 //! - `Runtime`, with the same feature: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
@@ -88,7 +88,7 @@ pub use kinfolk_macros::test;
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime as runtime;
 #[cfg(feature = "runtime")]
-pub use kinfolk_runtime::{Runtime, fs, io, net};
+pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
 #[cfg(feature = "tokio")]

@@ -16,12 +16,14 @@ mod limit;
 mod op;
 pub(crate) mod ops;
 mod pipe;
+mod pipe_ends;
 mod readiness;
 mod request;
 mod station;
 mod status;
 mod system;
 mod uring;
+mod watched;
 
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
 pub use choice::IoDriver;
@@ -36,7 +38,8 @@ pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};
-pub(crate) use system::Real;
+pub(crate) use system::{Real, give_away, lend};
+pub use watched::{Interest, Readiness, Watched};
 
 /// A trip to the driver and back.
 ///
