@@ -10,6 +10,7 @@ use kinfolk_core::{
 };
 
 use crate::blocking::Blocking;
+use crate::io::driver::Driver;
 use crate::io::{Hub, IN_FLIGHT, IoDriver, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
@@ -28,7 +29,12 @@ pub struct Builder {
     grace: Duration,
     hook: Option<crate::WakeHook>,
     blocking: usize,
+    in_flight: usize,
+    wrap_io: Option<WrapDriver>,
 }
+
+/// What every driver goes through when it is made.
+type WrapDriver = Box<dyn Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync>;
 
 impl Builder {
     pub(crate) fn new() -> Builder {
@@ -41,6 +47,8 @@ impl Builder {
             grace: GRACE,
             hook: None,
             blocking: BLOCKING,
+            in_flight: IN_FLIGHT,
+            wrap_io: None,
         }
     }
 
@@ -61,6 +69,23 @@ impl Builder {
     /// 64 by default, one at least.
     pub fn blocking_threads(mut self, most: usize) -> Self {
         self.blocking = most.max(1);
+        self
+    }
+
+    /// How many i/o operations each thread has with the system at once; more
+    /// wait, in order. [`IN_FLIGHT`] by default, one at least.
+    pub fn io_in_flight(mut self, most: usize) -> Self {
+        self.in_flight = most;
+        self
+    }
+
+    /// What every i/o driver goes through when it is made, to be counted,
+    /// checked or broken: for tests.
+    pub fn wrap_io(
+        mut self,
+        wrap: impl Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync + 'static,
+    ) -> Self {
+        self.wrap_io = Some(Box::new(wrap));
         self
     }
 
@@ -118,11 +143,15 @@ impl Builder {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
         let told = Arc::downgrade(&machine);
+        let wrap = self.wrap_io.unwrap_or_else(|| Box::new(|driver| driver));
         machine.set_io(Hub::new(
             self.workers.max(1),
-            Box::new(|stations| IoDriver::Best.make(stations)),
+            Box::new(move |stations| {
+                let drivers = IoDriver::Best.make(stations)?;
+                Ok(drivers.into_iter().map(&wrap).collect())
+            }),
             Box::new(Real),
-            IN_FLIGHT,
+            self.in_flight,
             Box::new(move |n| {
                 if let Some(machine) = told.upgrade() {
                     machine.io_word(n);
