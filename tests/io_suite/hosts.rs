@@ -8,7 +8,7 @@ use std::time::Duration;
 use kinfolk_core::{Outcome, Result};
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::harness::{expect_completed, seeds};
-use kinfolk_testkit::io::{Quarantine, SimIo, Witness};
+use kinfolk_testkit::io::{Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Sim, guarded};
 
 use super::lab::IoLab;
@@ -18,12 +18,16 @@ pub type Case = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// Few enough to be reached.
 const LIMIT: usize = 8;
 
+fn weather(rough: bool) -> fn() -> SimIo {
+    if rough { SimIo::rough } else { SimIo::new }
+}
+
 fn expect(name: &str, seed: u64, outcome: Outcome<()>) {
     expect_completed(name, seed, outcome);
 }
 
 fn on_sim(name: &'static str, rough: bool, case: fn(IoLab) -> Case) {
-    let weather = if rough { SimIo::rough } else { SimIo::new };
+    let weather = weather(rough);
     guarded(name, move |watched| {
         for seed in 0..seeds() {
             let mut sim = Sim::builder(seed)
@@ -39,6 +43,7 @@ fn on_sim(name: &'static str, rough: bool, case: fn(IoLab) -> Case) {
                 limit: LIMIT,
                 dir: "/tmp".into(),
                 kernel: Some(sim.io()),
+                weather: None,
                 rough,
             };
             let outcome = sim.outcome(case(lab));
@@ -88,15 +93,16 @@ impl Drop for Scratch {
     }
 }
 
-fn on_native(name: &'static str, workers: usize, case: fn(IoLab) -> Case) {
+fn on_native(name: &'static str, workers: usize, rough: bool, case: fn(IoLab) -> Case) {
     guarded(name, move |watched| {
         for run in 0..(seeds() / 10).max(1) {
             let (witness, quarantine) = (Witness::new(), Quarantine::new());
-            let seen = witness.clone();
+            let weather = Weather::new(weather(rough)(), run);
+            let (seen, exposed) = (witness.clone(), weather.clone());
             let rt = Runtime::builder()
                 .workers(workers)
                 .io_in_flight(LIMIT)
-                .wrap_io(move |driver| seen.watch(driver))
+                .wrap_io(move |driver| seen.watch(exposed.wrap(driver)))
                 .on_forced(Box::new(|_| {}))
                 .build()
                 .expect("a runtime");
@@ -109,7 +115,8 @@ fn on_native(name: &'static str, workers: usize, case: fn(IoLab) -> Case) {
                 limit: LIMIT,
                 dir: scratch.0.clone(),
                 kernel: None,
-                rough: false,
+                weather: Some(weather),
+                rough,
             };
             let main = rt.scope().task("main").spawn(case(lab));
             let outcome = rt
@@ -126,10 +133,15 @@ fn on_native(name: &'static str, workers: usize, case: fn(IoLab) -> Case) {
 
 /// The native runtime with its ring driver, its main thread alone.
 pub fn ring_alone(name: &'static str, case: fn(IoLab) -> Case) {
-    on_native(name, 0, case);
+    on_native(name, 0, false, case);
 }
 
 /// The same with two workers.
 pub fn ring_two(name: &'static str, case: fn(IoLab) -> Case) {
-    on_native(name, 2, case);
+    on_native(name, 2, false, case);
+}
+
+/// With two workers, and everything that is no error.
+pub fn rough_ring_two(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, 2, true, case);
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kinfolk_core::{Error, Scope, Tree, WaitKind, yield_now};
-use kinfolk_testkit::io::{Fault, OpKind, Quarantine, SimKernel, Witness};
+use kinfolk_testkit::io::{Fault, OpKind, Quarantine, SimKernel, Weather, Witness};
 
 /// What a case of the i/o suite gets, the same on every driver.
 #[derive(Clone)]
@@ -17,6 +17,7 @@ pub struct IoLab {
     pub limit: usize,
     pub dir: PathBuf,
     pub kernel: Option<SimKernel>,
+    pub weather: Option<Weather>,
     /// Operations may be interrupted, late and short.
     pub rough: bool,
 }
@@ -68,15 +69,20 @@ impl IoLab {
         Ok(())
     }
 
-    /// This happens to the next operation of that kind, where the driver can be
-    /// told so; otherwise false.
-    pub fn fault(&self, kind: OpKind, fault: Fault) -> bool {
-        match &self.kernel {
-            Some(kernel) => {
-                kernel.fault(kind, fault);
-                true
-            }
-            None => false,
+    /// This happens to the next operation of that kind.
+    pub fn fault(&self, kind: OpKind, fault: Fault) {
+        match (&self.kernel, &self.weather) {
+            (Some(kernel), _) => kernel.fault(kind, fault),
+            (_, Some(weather)) => weather.fault(kind, fault),
+            (None, None) => unreachable!("every host has one of them"),
+        }
+    }
+
+    /// Nothing is open, where the host can say so.
+    #[track_caller]
+    pub fn assert_none_open(&self) {
+        if let Some(kernel) = &self.kernel {
+            assert_eq!(kernel.open_files(), [""; 0]);
         }
     }
 }

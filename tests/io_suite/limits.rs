@@ -51,7 +51,8 @@ pub async fn io_3_beyond_the_limit_they_wait_in_order(lab: IoLab) -> Result<()> 
     let both = async {
         all((all(reads), all(writes), async {
             while done.load(std::sync::atomic::Ordering::SeqCst) > 0 {
-                assert!(own.under_way() <= own.limit as u64);
+                // Begun again it may be at another station, with its own limit.
+                assert!(own.under_way() <= own.limit as u64 || own.rough);
                 kinfolk_core::sleep(std::time::Duration::from_micros(50)).await?;
             }
             drop(end.take());
@@ -124,8 +125,6 @@ pub async fn io_1_a_close_beyond_the_limit_closes_though_told(lab: IoLab) -> Res
     assert!(task.outcome().await?.is_cancelled());
     lab.until_under_way(0).await?;
     drop(end);
-    if let Some(kernel) = &lab.kernel {
-        assert_eq!(kernel.open_files(), [""; 0]);
-    }
+    lab.assert_none_open();
     Ok(())
 }

@@ -27,7 +27,7 @@ macro_rules! suite {
 }
 
 suite! {
-    sim, rough_sim, ring_alone, ring_two;
+    sim, rough_sim, ring_alone, ring_two, rough_ring_two;
     {
         bytes:
             io_1_a_file_is_written_and_read,

@@ -78,10 +78,11 @@ pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -
 pub async fn io_1_what_succeeded_is_returned_though_told(lab: IoLab) -> Result<()> {
     for round in 0..10 {
         // Once the cancel comes too late for sure.
-        let too_late = round == 0 && !lab.rough && {
+        let too_late = round == 0 && !lab.rough;
+        if too_late {
             lab.fault(OpKind::Read, Fault::Late(Duration::from_millis(2)));
-            lab.fault(OpKind::Read, Fault::CancelTooLate)
-        };
+            lab.fault(OpKind::Read, Fault::CancelTooLate);
+        }
         let (reader, writer) = pipe()?;
         let reader = Arc::new(reader);
         let read: Arc<Mutex<Option<usize>>> = Arc::default();
@@ -166,9 +167,7 @@ pub async fn io_3_opened_for_nobody_it_is_closed(lab: IoLab) -> Result<()> {
         let _ = open.outcome().await?;
     }
     lab.until_under_way(0).await?;
-    if let Some(kernel) = &lab.kernel {
-        assert_eq!(kernel.open_files(), [""; 0]);
-    }
+    lab.assert_none_open();
     Ok(())
 }
 
@@ -278,9 +277,7 @@ pub async fn io_1_a_file_is_closed_though_told(lab: IoLab) -> Result<()> {
         });
         assert!(task.outcome().await?.is_cancelled());
         lab.until_under_way(0).await?;
-        if let Some(kernel) = &lab.kernel {
-            assert_eq!(kernel.open_files(), [""; 0]);
-        }
+        lab.assert_none_open();
     }
     Ok(())
 }

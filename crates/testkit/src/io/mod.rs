@@ -19,6 +19,7 @@
 //! | `driver` | the kernel as a driver and as a system |
 //! | `side` | the simulation's end of it |
 //! | `witness` | [`Witness`]: counts and checks the traffic of any driver |
+//! | `weather` | [`Weather`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
 //! | `open_files` | [`OpenFiles`]: what this process has open |
 
@@ -35,6 +36,7 @@ mod owners;
 mod quarantine;
 pub(crate) mod side;
 mod sockets;
+mod weather;
 mod wires;
 mod witness;
 
@@ -43,4 +45,5 @@ pub use kernel::SimKernel;
 pub use open_files::OpenFiles;
 pub use options::SimIo;
 pub use quarantine::{Quarantine, Quarantined};
+pub use weather::Weather;
 pub use witness::Witness;
