@@ -8,11 +8,19 @@ use kinfolk::{Arm, Error, Result, TaskSet, all, any, cleanup, scope, select, sle
 
 const MS: Duration = Duration::from_millis(1);
 
-#[rustfmt::skip]
 #[kinfolk::main]
 async fn main() -> Result<()> {
-    // Nine downloads, three at a time, each a task of its own.
-    let bytes = scope(async |_| {
+    println!("{} bytes", downloads().await?);
+    println!("{}", first_mirror().await?);
+    println!("{}", side_by_side().await?);
+    println!("{} pieces of news, then silence", news().await?);
+    Ok(())
+}
+
+/// Nine downloads, three at a time, each a task of its own.
+#[rustfmt::skip]
+async fn downloads() -> Result<u64> {
+    scope(async |_| {
         let mut downloads = TaskSet::new().limit(3)?;
         for id in 1..=9 {
             downloads.spawn(download(id)).await?;        // waits while three are running
@@ -23,27 +31,30 @@ async fn main() -> Result<()> {
         }
         Ok(bytes)
     })
-    .await?;
-    println!("{bytes} bytes");
+    .await
+}
 
-    // The first mirror that answers. The others are told, hang up, and are waited for.
-    let page = any(["eu", "us", "asia"].map(ask)).await?;
-    println!("{page}");
+/// The first mirror that answers. The others are told, hang up, and are waited for.
+async fn first_mirror() -> Result<String> {
+    any(["eu", "us", "asia"].map(ask)).await
+}
 
-    // Side by side in this task, so they may borrow.
+/// Two branches of this task, so they may borrow.
+async fn side_by_side() -> Result<String> {
     let name = String::from("ada");
     let (greeting, length) = all((greet(&name), measure(&name))).await?;
-    println!("{greeting} ({length})");
+    Ok(format!("{greeting} ({length})"))
+}
 
-    // Until there has been no news for a while.
+/// Until there has been no news for a while.
+async fn news() -> Result<u32> {
     let mut wire = Wire::default();
     loop {
         match select!(wire.news(), sleep(20 * MS)).await? {
             Arm::A(news) => println!("news: {news}"),
-            Arm::B(()) => break println!("silence"),
+            Arm::B(()) => return Ok(wire.told),
         }
     }
-    Ok(())
 }
 
 async fn download(id: u64) -> Result<u64> {
@@ -93,5 +104,21 @@ impl Wire {
         sleep(2 * MS).await?;
         self.told += 1; // after the last point: a lost round takes nothing
         Ok(self.told)
+    }
+}
+
+/// Each is stopped at each of its points in turn: nothing is left behind.
+#[test]
+fn a_fan_out_can_be_stopped_anywhere() {
+    use kinfolk::testkit::cancel_everywhere;
+
+    let went = [
+        cancel_everywhere(downloads),
+        cancel_everywhere(first_mirror),
+        cancel_everywhere(side_by_side),
+        cancel_everywhere(news),
+    ];
+    for went in went {
+        assert_eq!(went.forced, 0, "every wait hears it");
     }
 }

@@ -78,3 +78,29 @@ async fn main() -> Result<()> {
     println!("asked:     {}", task.await.unwrap_err());
     Ok(())
 }
+
+/// Stopped at each of its points in turn, it leaves neither an alarm nor a request
+/// behind.
+#[test]
+fn a_timeout_made_by_hand_can_be_stopped_anywhere() {
+    async fn all_sorts() -> Result<()> {
+        let me = current_job().expect("in a job");
+        let in_time = move_on_after(5 * MS, work(MS)).await;
+        assert_eq!(me.interrupts(), 0);
+        assert_eq!(in_time?, Some("done"));
+        let late = move_on_after(MS, work(5 * MS)).await;
+        assert_eq!(me.interrupts(), 0);
+        assert_eq!(late?, None);
+        let nested = move_on_after(5 * MS, move_on_after(MS, work(9 * MS))).await;
+        assert_eq!(me.interrupts(), 0);
+        assert_eq!(nested?, Some(None));
+        let inner = move_on_after(5 * MS, timeout(MS, work(9 * MS))).await;
+        assert_eq!(me.interrupts(), 0);
+        match inner {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
+            other => other.map(|_| unreachable!("it takes longer")),
+        }
+    }
+    let went = kinfolk::testkit::cancel_everywhere(all_sorts);
+    assert_eq!(went.forced, 0, "every wait hears it");
+}

@@ -1,6 +1,9 @@
 //! I/O on the native runtime.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -9,7 +12,7 @@ use kinfolk_core::{
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{self, pipe};
-use kinfolk_testkit::guarded;
+use kinfolk_testkit::{Gate, guarded};
 
 /// A scratch directory, removed at the end.
 struct Scratch(std::path::PathBuf);
@@ -178,5 +181,71 @@ fn io_1_many_at_once() {
             Ok(())
         }))
         .expect("many");
+    });
+}
+
+/// Lets what can go on go on, without a limit of its own.
+async fn some_turns() {
+    for _ in 0..50 {
+        io::nop().await.expect("a trip");
+        kinfolk_core::yield_now().await.expect("not cancelled");
+    }
+}
+
+#[test]
+fn io_1_a_scope_has_so_many_under_way_at_once() {
+    on_each("limit", |rt| {
+        rt.block_on(scope(async |s| {
+            let mut writers = Vec::new();
+            let mut readers = Vec::new();
+            for _ in 0..5 {
+                let (reader, writer) = pipe()?;
+                writers.push(writer);
+                readers.push(reader);
+            }
+            let log = kinfolk_testkit::Log::new();
+            let said = log.clone();
+            s.launch(io::at_most(
+                2,
+                scope(async move |s| {
+                    for (n, reader) in readers.into_iter().enumerate() {
+                        let log = said.clone();
+                        let began = Gate::new();
+                        let begins = began.clone();
+                        s.launch(async move {
+                            let mut read = pin!(reader.read(Vec::with_capacity(8)));
+                            let first = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+                            begins.open();
+                            let (bytes, _) = match first {
+                                Poll::Ready(read) => read,
+                                Poll::Pending => read.await,
+                            };
+                            bytes?;
+                            log.say(n.to_string());
+                            Ok::<_, Error>(())
+                        });
+                        // In this order.
+                        began.wait().await;
+                    }
+                    Ok(())
+                }),
+            ));
+            for (n, seen) in [
+                (3, ""),
+                (2, ""),
+                (1, "1 2 3"),
+                (4, "1 2 3 4"),
+                (0, "1 2 3 4 0"),
+            ] {
+                writers[n].write("x").await.0?;
+                while log.text().len() < seen.len() {
+                    kinfolk_core::yield_now().await?;
+                }
+                some_turns().await;
+                assert_eq!(log.text(), seen);
+            }
+            Ok(())
+        }))
+        .expect("a limit");
     });
 }

@@ -1,6 +1,7 @@
 //! Misuse that must not compile, each beside a twin that must. A file in
-//! `ui/` that ends in `_bad.rs` names its error code in the first line; its
-//! twin ends in `_good.rs`.
+//! `ui/` that ends in `_bad.rs` names its error code in the first line, and in
+//! lines that begin with `// says: ` what else a reader must be told; its twin
+//! ends in `_good.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,6 +90,9 @@ fn misuse_is_refused_with_the_right_code_and_its_twin_compiles() {
             said.contains(&wanted),
             "{name}: expected {code}, got:\n{said}"
         );
+        for words in text.lines().filter_map(|l| l.strip_prefix("// says: ")) {
+            assert!(said.contains(words), "{name}: no `{words}` in:\n{said}");
+        }
         let good = PathBuf::from(format!("{stem}_good.rs"));
         let (compiled, said) = compile(&good);
         assert!(compiled, "{} does not compile:\n{said}", good.display());

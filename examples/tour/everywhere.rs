@@ -52,3 +52,8 @@ pub fn measure() -> Everywhere {
         },
     )
 }
+
+#[test]
+fn a_download_can_be_stopped_anywhere() {
+    assert_eq!(measure().forced, 0, "every wait hears it");
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +35,14 @@ pub struct ClientBooks {
     sent: Mutex<Vec<Record>>,
 }
 
+impl ClientBooks {
+    /// The rest of a record is about to be sent.
+    pub fn sends(&self, record: &[u8]) {
+        let mut sent = self.sent.lock().expect("nobody panics with it");
+        sent.push(record.to_vec());
+    }
+}
+
 /// A record as it stands in the store.
 pub type Record = Vec<u8>;
 
@@ -43,6 +52,13 @@ pub struct Lost {
     bytes: u64,
     orphans: u64,
     of: usize,
+}
+
+impl Lost {
+    #[cfg(test)]
+    pub fn is_nothing(&self) -> bool {
+        (self.items, self.bytes, self.orphans) == (0, 0, 0)
+    }
 }
 
 impl Books {
@@ -82,18 +98,34 @@ impl fmt::Display for Lost {
 
 /// A store that takes its time: a millisecond for each record.
 #[derive(Clone)]
-pub struct Store(pub Arc<Books>);
+pub struct Store {
+    books: Arc<Books>,
+    sleep: fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
 
 impl Store {
+    pub fn new(books: &Arc<Books>) -> Store {
+        Store {
+            books: books.clone(),
+            sleep: |time| Box::pin(tokio::time::sleep(time)),
+        }
+    }
+
+    /// One for the simulation, whose time is virtual.
+    #[cfg(test)]
+    pub fn simulated(books: &Arc<Books>) -> Store {
+        Store {
+            books: books.clone(),
+            sleep: |time| Box::pin(async move { kinfolk::sleep(time).await.expect("shielded") }),
+        }
+    }
+
     pub async fn write(&self, batch: Vec<Record>) {
-        self.0.writing.fetch_add(1, SeqCst);
-        tokio::time::sleep(Duration::from_millis(batch.len() as u64)).await;
-        self.0
-            .stored
-            .lock()
-            .expect("nobody panics with it")
-            .extend(batch);
-        self.0.writing.fetch_sub(1, SeqCst);
+        self.books.writing.fetch_add(1, SeqCst);
+        (self.sleep)(Duration::from_millis(batch.len() as u64)).await;
+        let mut stored = self.books.stored.lock().expect("nobody panics with it");
+        stored.extend(batch);
+        self.books.writing.fetch_sub(1, SeqCst);
     }
 }
 
@@ -107,6 +139,21 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// A new one, with the client's end of it.
+    pub fn open(books: &Arc<Books>) -> (Conn, DuplexStream, Arc<ClientBooks>) {
+        let (stream, theirs) = duplex(256);
+        let client = Arc::new(ClientBooks::default());
+        let mut clients = books.clients.lock().expect("nobody panics with it");
+        clients.push(client.clone());
+        let conn = Conn {
+            stream,
+            books: books.clone(),
+            client: client.clone(),
+            rest: Vec::new(),
+        };
+        (conn, theirs, client)
+    }
+
     /// Reads one record the obvious way: a length, then as many bytes.
     pub async fn read_record(&mut self) -> std::io::Result<Vec<u8>> {
         let length = self.stream.read_u8().await?;
@@ -154,11 +201,7 @@ async fn client(mut stream: DuplexStream, mut rng: Rng, books: Arc<ClientBooks>)
             return;
         }
         tokio::time::sleep(Duration::from_micros(rng.below(3000) as u64)).await;
-        books
-            .sent
-            .lock()
-            .expect("nobody panics with it")
-            .push(payload.clone());
+        books.sends(&payload);
         if stream.write_all(&payload[half..]).await.is_err() {
             return;
         }
@@ -173,25 +216,9 @@ pub fn connect(books: &Arc<Books>) -> Vec<(Conn, Duration)> {
     let mut rng = Rng::new(SEED);
     (0..CLIENTS)
         .map(|_| {
-            let (ours, theirs) = duplex(256);
+            let (conn, theirs, client_books) = Conn::open(books);
             let kicked = Duration::from_millis(20 + rng.below(120) as u64);
-            let client_books = Arc::new(ClientBooks::default());
-            books
-                .clients
-                .lock()
-                .expect("nobody panics with it")
-                .push(client_books.clone());
-            tokio::spawn(client(
-                theirs,
-                Rng::new(rng.next_u64()),
-                client_books.clone(),
-            ));
-            let conn = Conn {
-                stream: ours,
-                books: books.clone(),
-                client: client_books,
-                rest: Vec::new(),
-            };
+            tokio::spawn(client(theirs, Rng::new(rng.next_u64()), client_books));
             (conn, kicked)
         })
         .collect()
@@ -203,6 +230,6 @@ where
     F: Future<Output = ()>,
 {
     let books = Arc::new(Books::default());
-    serve(connect(&books), Store(books.clone())).await;
+    serve(connect(&books), Store::new(&books)).await;
     books.lost()
 }

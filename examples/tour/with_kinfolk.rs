@@ -69,7 +69,7 @@ pub async fn measure() -> kinfolk::Result<(Lost, ShutdownReport)> {
         .on_failure(Box::new(|_| {}))
         .on_forced(Box::new(|_| {}))
         .build();
-    let (clients, store) = (connect(&books), Store(books.clone()));
+    let (clients, store) = (connect(&books), Store::new(&books));
     root.scope().task("server").launch(async move {
         Scope::named("clients")
             .supervisor()
@@ -91,4 +91,51 @@ pub async fn measure() -> kinfolk::Result<(Lost, ShutdownReport)> {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let report = root.shutdown_in(Duration::from_millis(500)).await?;
     Ok((books.lost(), report))
+}
+
+/// A client is cut off at each point of the server in turn: whatever came off the
+/// wire by then is in the store, or handed back.
+#[test]
+fn a_client_can_be_cut_off_anywhere() {
+    use kinfolk::ErrorKind;
+    use kinfolk::testkit::cancel_everywhere_then;
+    use tokio::io::AsyncWriteExt;
+
+    async fn serve(books: Arc<Books>) -> kinfolk::Result<()> {
+        let (conn, mut theirs, sent) = Conn::open(&books);
+        let served = scope(async |s| {
+            // The client, with pauses in the middle of each record.
+            let client = s.spawn_service(async move {
+                for n in 0..4 {
+                    let record = [n; 9];
+                    theirs.write_all(&[9, n, n, n]).await?;
+                    sleep(Duration::from_millis(7)).await?;
+                    sent.sends(&record);
+                    theirs.write_all(&record[3..]).await?;
+                }
+                Ok::<_, Error>(())
+            });
+            let _client = client.into_job();
+            handle(conn, Store::simulated(&books)).await
+        });
+        match served.await {
+            Err(error) if error.kind() == ErrorKind::Failed => Ok(()), // it hung up
+            other => other,
+        }
+    }
+
+    let books = Arc::new(Mutex::new(Arc::new(Books::default())));
+    let seen = books.clone();
+    let went = cancel_everywhere_then(
+        move || {
+            let new = Arc::new(Books::default());
+            *books.lock().unwrap() = new.clone();
+            serve(new)
+        },
+        move || {
+            let lost = seen.lock().unwrap().lost();
+            assert!(lost.is_nothing(), "items, bytes, orphans: {lost}");
+        },
+    );
+    assert_eq!(went.forced, 0, "every wait hears it");
 }

@@ -1,4 +1,5 @@
 // error: E0277
+// says: a body cannot return `User`, only what is `kinfolk::Success`
 pub struct User;
 
 pub fn f(s: &kinfolk_core::Scope) {

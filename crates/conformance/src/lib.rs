@@ -41,3 +41,4 @@ pub mod timeouts;
 pub mod timers;
 pub mod tree;
 pub mod virtual_time;
+pub mod work;

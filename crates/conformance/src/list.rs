@@ -850,6 +850,12 @@ macro_rules! for_each_case {
                 case_q08_a_timeout_says_that_time_was_virtual,
                 case_q02_what_is_due_runs_before_time_moves_on,
             ;
+            work:
+                io_2_work_is_asked_to_stop_when_the_body_is_over,
+                src_m13_a_cancel_leaves_work_alone,
+                src_m08_finished_work_is_reaped_once,
+                io_2_work_belongs_to_a_job_whose_body_runs,
+            ;
         }
     };
 }

@@ -217,8 +217,9 @@ impl<F, T> Drop for Work<F, T> {
 /// the job stays open until the call has returned.
 ///
 /// ```
-/// # async fn demo() -> kinfolk_core::Result<()> {
-/// let words = kinfolk_core::blocking(|_| std::fs::read_to_string("words.txt")).await??;
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let words = kinfolk::blocking(|_| std::fs::read_to_string("words.txt")).await??;
 /// # Ok(())
 /// # }
 /// ```

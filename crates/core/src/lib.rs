@@ -14,6 +14,7 @@
 //! | `observe` | events, counters, gauges, sinks |
 //! | `error` | `Cancelled` and `Error` |
 //! | `own` | errors of the user's own type, and `anyhow` |
+//! | `span` | the span of `tracing` that a child inherits |
 //! | `job` | header, state word, links, ends, handles, scopes |
 //! | `cancel` | reasons, the walk, points, waits, hooks, guards, the sweep, interrupts |
 //! | `task` | cells, turns, wakers |
@@ -40,6 +41,7 @@ mod observe;
 mod own;
 mod report;
 mod shutdown;
+mod span;
 mod sync;
 mod task;
 mod time;

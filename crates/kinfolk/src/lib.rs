@@ -1,50 +1,79 @@
 //! Structured concurrency whose subject is cancellation: no task outlives its
 //! family, every task hears the call to stop, and nothing is lost when it does.
 //!
-//! This crate holds no logic: it gathers what programs use.
+//! This crate holds no logic: it gathers what programs use. The names come in three
+//! circles; whoever knows the first can write programs.
 //!
-//! **Every day.**
+//! **Every day**, and in the [`prelude`].
 //!
 //! - [`scope`], [`Scope`]: a family, left when everybody in it has ended.
-//! - [`spawn`] gives a [`Task`] to await; [`launch`] a [`Job`] to watch.
-//! - [`timeout`], [`sleep`], [`checkpoint`]: points, where a body is told.
+//!   [`Scope::spawn`] starts a task to await, [`Scope::launch`] one to let run.
+//! - [`timeout`], [`sleep`]: a limit, and a point, where a body is told to stop.
 //! - [`cleanup`]: awaiting works again, in code that has been told.
-//! - [`Error`] and [`Result`]: what went wrong, and whose cancellation it was.
-//! - `#[kinfolk::main]` and `#[kinfolk::test]`.
+//! - [`Error`]: what went wrong, and whose cancellation it was.
+//! - [`OrFail`], `.or_fail()?`: any error as ours. [`OrCancel`], `.or_cancel()`: a
+//!   point of any future.
+//!
+//! And with the name of the crate in front: `kinfolk::Result`, `#[kinfolk::main]`,
+//! `#[kinfolk::test]`.
+//!
+//! ```
+//! use kinfolk::prelude::*;
+//! use std::time::Duration;
+//!
+//! async fn answer() -> kinfolk::Result<u32> {
+//!     let half = async || {
+//!         sleep(Duration::from_millis(1)).await?;
+//!         Ok::<u32, Error>(21)
+//!     };
+//!     scope(async |s| {
+//!         let left = s.spawn(half());
+//!         Ok(left.await? + timeout(Duration::from_secs(1), half()).await?)
+//!     })
+//!     .await
+//! }
+//! ```
 //!
 //! **Sometimes.**
 //!
+//! - [`spawn`], [`launch`]: children of the current job, without its scope at hand.
+//!   [`Task`], [`Job`]: what these and the scope's verbs give; [`Outcome`]: how one
+//!   ended; [`Success`]: a type of your own as the value of a body.
 //! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`],
 //!   [`for_each_concurrent`]: several at once in one task; [`TaskSet`]: in many.
+//! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, or for
+//!   nothing but the cancel. [`is_cancelled`] only asks.
 //! - [`local_scope`]: children that borrow, inside one task.
 //! - [`Local`]: a value that everything below a scope sees.
-//! - [`shield`], [`ignore_cancellation`]: what must not be told yet.
-//! - [`or_cancel`](OrCancel::or_cancel): a point of any future.
+//! - [`shield`], [`ignore_cancellation`]: what must not be told yet. [`Patience`]: how
+//!   long with code that cannot hear.
+//! - [`scope_as`]: a scope that fails with an error type of your own.
 //! - [`blocking`]: code that must block a thread.
 //! - [`on`], with [`Pool`] and [`Main`]: which thread polls a task.
 //! - [`detach`], [`Lease`], [`Scope::spawn_service`]: other ways to live in a
 //!   family; [`Scope::start_service`] waits until the service is ready.
 //! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
-//!   or later.
+//!   or later. [`now`], [`deadline`]: what time it is, and how much is left.
 //! - [`on_cancel`]: a callback for who cannot await.
 //! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
-//! - [`Runtime`]: the native runtime by hand;
+//! - `Runtime`, with the feature `runtime`: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
 //!
 //! **Authors of libraries and hosts.**
 //!
-//! - [`pump`](runtime::Runtime::pump), [`next_pump`], [`with_world`]: a program
-//!   that owns its main loop.
+//! - `Runtime::pump`, [`next_pump`], [`with_world`]: a program that owns its main
+//!   loop.
 //! - [`kit`]: waits of your own that are points; callbacks and threads of others.
 //! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
 //! - [`IntoOutcome`]: what a body may return.
 //! - [`Sink`], [`Counters`], [`Gauges`]: seeing.
-//! - [`testkit`]: virtual time, seeded schedules, a cancel at every point.
+//! - `testkit`, a feature: virtual time, seeded schedules, a cancel at every point.
 //!
 //! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
 //! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
-//! are recognised by type, so that what is inside can be downcast; `testkit`, which
-//! belongs among the dev-dependencies. None is on by default.
+//! are recognised by type, so that what is inside can be downcast; `tracing`: children
+//! run in the span in which they were spawned, detached jobs and blocking calls in
+//! none; `testkit`, which belongs among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;
 
@@ -62,9 +91,9 @@ pub use kinfolk_testkit as testkit;
 #[cfg(feature = "tokio")]
 pub use kinfolk_tokio as tokio;
 
-/// What most files need.
+/// What most files need: the first circle, and nothing else.
 pub mod prelude {
-    pub use kinfolk_core::{Error, OrCancel, OrFail, Scope, Task, cleanup, scope, timeout};
+    pub use kinfolk_core::{Error, OrCancel, OrFail, Scope, cleanup, scope, sleep, timeout};
 }
 
 /// What `#[kinfolk::main]` calls.

@@ -10,7 +10,9 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 ///
 /// On the native runtime the first Ctrl-C or SIGTERM cancels everything, the
 /// second drops what is parked, the third aborts;
-/// `#[kinfolk::main(signals = false)]` leaves signals alone.
+/// `#[kinfolk::main(signals = false)]` leaves signals alone. `main` is told as
+/// everybody is, at a point: it may still say what was done and what was not,
+/// and return.
 ///
 /// The error of a failed main is printed, and the process exits with 1; after a
 /// signal with 128 and its number.

@@ -10,13 +10,14 @@ use kinfolk_core::Clock;
 /// and goes on from where it was when the rate changes. Clones share the time.
 ///
 /// ```
-/// use kinfolk_runtime::{HostClock, Runtime};
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
+/// use kinfolk::{Runtime, runtime::HostClock};
 ///
 /// let clock = HostClock::new();
 /// let rt = Runtime::builder().clock(clock.shared()).build()?;
 /// clock.set_rate(0.5); // slow motion
 /// clock.pause();
-/// # Ok::<_, kinfolk_core::Error>(())
+/// # Ok::<_, kinfolk::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct HostClock(Arc<Inner>);

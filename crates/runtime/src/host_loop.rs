@@ -71,8 +71,8 @@ impl Runtime {
     /// ([`HostClock`](crate::HostClock)) moves on to it first.
     ///
     /// ```
-    /// use kinfolk_core::Clock;
-    /// use kinfolk_runtime::{HostClock, Runtime};
+    /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
+    /// use kinfolk::{Clock, Runtime, runtime::HostClock};
     /// use std::time::Duration;
     ///
     /// let clock = HostClock::new();
@@ -82,7 +82,7 @@ impl Runtime {
     /// let start = clock.now();
     /// let pumped = rt.run_expired(start)?;
     /// assert_eq!(pumped.next_deadline, Some(start + Duration::from_secs(1)));
-    /// # Ok::<_, kinfolk_core::Error>(())
+    /// # Ok::<_, kinfolk::Error>(())
     /// ```
     ///
     /// # Errors

@@ -46,16 +46,17 @@ impl Drop for Exit {
 /// built it. It stays on that thread; others hold a [`Handle`].
 ///
 /// ```
-/// use kinfolk_runtime::Runtime;
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
+/// use kinfolk::Runtime;
 ///
 /// let rt = Runtime::new()?;
-/// let sum = rt.block_on(kinfolk_core::scope(async |s| {
+/// let sum = rt.block_on(kinfolk::scope(async |s| {
 ///     let a = s.spawn(async { 20 });
 ///     let b = s.spawn(async { 22 });
 ///     Ok(a.await? + b.await?)
 /// }))?;
 /// assert_eq!(sum, 42);
-/// # Ok::<_, kinfolk_core::Error>(())
+/// # Ok::<_, kinfolk::Error>(())
 /// ```
 ///
 /// Dropping it shuts it down, with ten seconds of grace.

@@ -17,16 +17,17 @@ impl Runtime {
     /// is why they may borrow. The main lane is turned while it waits.
     ///
     /// ```
-    /// use kinfolk_runtime::Runtime;
+    /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
+    /// use kinfolk::Runtime;
     ///
     /// let rt = Runtime::new()?;
     /// let words = vec![String::from("no"), String::from("task")];
     /// let lengths = rt.scope_blocking(|s| {
     ///     let tasks: Vec<_> = words.iter().map(|w| s.spawn(async { w.len() })).collect();
-    ///     tasks.into_iter().map(|task| s.wait(task)).sum::<kinfolk_core::Result<usize>>()
+    ///     tasks.into_iter().map(|task| s.wait(task)).sum::<kinfolk::Result<usize>>()
     /// })??;
     /// assert_eq!(lengths, 6);
-    /// # Ok::<_, kinfolk_core::Error>(())
+    /// # Ok::<_, kinfolk::Error>(())
     /// ```
     ///
     /// # Errors

@@ -76,8 +76,9 @@ pub struct Everywhere {
 /// schedules; with more than a thousand points on an even selection of them.
 ///
 /// ```
-/// # async fn transfer() -> kinfolk_core::Result<()> { Ok(()) }
-/// kinfolk_testkit::cancel_everywhere(transfer);
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// # async fn transfer() -> kinfolk::Result<()> { Ok(()) }
+/// kinfolk::testkit::cancel_everywhere(transfer);
 /// ```
 ///
 /// To check more after each run, see [`cancel_everywhere_then`].
@@ -99,13 +100,14 @@ where
 /// stopped or not: what the scenario holds on to must be in order.
 ///
 /// ```
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
 /// use std::sync::{Arc, Mutex};
-/// use kinfolk_core::checkpoint;
+/// use kinfolk::checkpoint;
 ///
 /// // A transfer that stops in the middle must put the money back.
 /// let money = Arc::new(Mutex::new((100, 0)));
 /// let seen = money.clone();
-/// kinfolk_testkit::cancel_everywhere_then(
+/// kinfolk::testkit::cancel_everywhere_then(
 ///     move || {
 ///         let money = money.clone();
 ///         async move {

@@ -189,12 +189,13 @@ impl fmt::Debug for SimBuilder {
 /// choice taken from a seed: the same seed gives the same run.
 ///
 /// ```
-/// use kinfolk_testkit::Sim;
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// use kinfolk::testkit::Sim;
 /// use std::time::Duration;
 ///
 /// let answer = Sim::seeded(7).run(async {
-///     kinfolk_core::sleep(Duration::from_secs(3600)).await?; // no time at all
-///     Ok::<_, kinfolk_core::Error>(42)
+///     kinfolk::sleep(Duration::from_secs(3600)).await?; // no time at all
+///     Ok::<_, kinfolk::Error>(42)
 /// });
 /// assert_eq!(answer.unwrap(), 42);
 /// ```

@@ -23,13 +23,14 @@ use crate::job::failures::{Failure, Failures};
 /// parallel, spawn: a [`Task`](crate::Task) is a future like any other.
 ///
 /// ```
-/// # async fn load_user(name: &str) -> kinfolk_core::Result<String> { Ok(name.into()) }
-/// # async fn count_posts(name: &str) -> kinfolk_core::Result<u32> { Ok(3) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn load_user(name: &str) -> kinfolk::Result<String> { Ok(name.into()) }
+/// # async fn count_posts(name: &str) -> kinfolk::Result<u32> { Ok(3) }
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let name = String::from("ada");
-/// let (user, posts) = kinfolk_core::all((load_user(&name), count_posts(&name))).await?;
+/// let (user, posts) = kinfolk::all((load_user(&name), count_posts(&name))).await?;
 ///
-/// let counts: Vec<u32> = kinfolk_core::all(["ada", "bob"].map(count_posts)).await?;
+/// let counts: Vec<u32> = kinfolk::all(["ada", "bob"].map(count_posts)).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -54,8 +55,9 @@ pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B:
 /// the order of the branches. A panic is an error of kind `Panicked`.
 ///
 /// ```
+/// # use kinfolk_core as kinfolk;
 /// # async fn demo() {
-/// let ends = kinfolk_core::all_settled((async { 1 }, async { Err::<(), _>("no") })).await;
+/// let ends = kinfolk::all_settled((async { 1 }, async { Err::<(), _>("no") })).await;
 /// assert_eq!(ends.0.unwrap(), 1);
 /// assert_eq!(ends.1.unwrap_err().to_string(), "no");
 /// # }

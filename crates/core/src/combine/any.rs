@@ -23,9 +23,10 @@ use crate::job::names;
 /// other.
 ///
 /// ```
-/// # async fn fetch(mirror: &str) -> kinfolk_core::Result<String> { Ok(mirror.into()) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
-/// let page = kinfolk_core::any(["eu", "us", "asia"].map(fetch)).await?;
+/// # use kinfolk_core as kinfolk;
+/// # async fn fetch(mirror: &str) -> kinfolk::Result<String> { Ok(mirror.into()) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let page = kinfolk::any(["eu", "us", "asia"].map(fetch)).await?;
 /// # Ok(())
 /// # }
 /// ```

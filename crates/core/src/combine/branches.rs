@@ -15,7 +15,7 @@ use crate::job::outcome::IntoOutcome;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is nothing to run side by side",
     note = "give an array, a `Vec`, an iterator of futures, or a tuple of two to eight futures",
-    note = "each future must return an outcome: a `Result`, `()`, a plain std value or an `Option`"
+    note = "each future must return an outcome: a `Result` or what is `kinfolk::Success`"
 )]
 pub trait Branches<Shape> {
     /// What one branch yields: a value, or an [`Arm`](crate::Arm) of the tuple.

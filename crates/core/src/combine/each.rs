@@ -27,16 +27,35 @@ use crate::job::outcome::IntoOutcome;
 /// Each body is a branch as those of [`all`](crate::all): a scope that may borrow.
 /// The first that fails decides: no further item is taken, the others are
 /// cancelled with `RaceLost`, told, and waited for; what else fails is
-/// [suppressed](Error::suppressed). To run in parallel, and for results, use a
+/// [suppressed](Error::suppressed). To run in parallel, use a
 /// [`TaskSet`](crate::TaskSet).
 ///
 /// ```
-/// # async fn send(to: &str, text: &str) -> kinfolk_core::Result<()> { Ok(()) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn send(to: &str, text: &str) -> kinfolk::Result<()> { Ok(()) }
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let text = String::from("hello");
 /// let people = ["ada", "bob", "cy"];
-/// kinfolk_core::for_each_concurrent(people, 2, |to| send(to, &text)).await?;
+/// kinfolk::for_each_concurrent(people, 2, |to| send(to, &text)).await?;
 /// # Ok(())
+/// # }
+/// ```
+///
+/// Because they may borrow, bodies can keep their results outside. What they have
+/// put there is not lost if the call is told to stop:
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn fetch(url: &str) -> kinfolk::Result<String> { Ok(url.into()) }
+/// # async fn demo(urls: Vec<String>) -> kinfolk::Result<()> {
+/// let pages = std::sync::Mutex::new(Vec::new());
+/// let told = kinfolk::for_each_concurrent(&urls, 8, async |url| {
+///     let page = fetch(url).await; // a failure is a result like any other
+///     pages.lock().unwrap().push((url, page));
+/// })
+/// .await;
+/// println!("{} of {} done", pages.lock().unwrap().len(), urls.len());
+/// told
 /// # }
 /// ```
 ///

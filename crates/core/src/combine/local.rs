@@ -36,6 +36,7 @@ use crate::job::scope::Scope;
 use crate::job::spawn::refused_job;
 use crate::job::task::{cancel_with, not_completed};
 use crate::job::{names, state};
+use crate::span::{self, Spanned};
 use crate::sync::{Mutex, MutexGuard};
 use crate::unwind::contained;
 
@@ -48,11 +49,12 @@ use crate::unwind::contained;
 /// call returns.
 ///
 /// ```
-/// # async fn count(text: &str) -> kinfolk_core::Result<usize> { Ok(text.len()) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn count(text: &str) -> kinfolk::Result<usize> { Ok(text.len()) }
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let title = String::from("kinfolk");
 /// let text = String::from("nobody is left behind");
-/// let sum = kinfolk_core::local_scope(async |s| {
+/// let sum = kinfolk::local_scope(async |s| {
 ///     let a = s.spawn(count(&title));
 ///     let b = s.spawn(async { count(&text).await });
 ///     Ok(a.await? + b.await?)
@@ -87,9 +89,10 @@ where
 /// As [`local_scope`], for children that are not `Send`: neither is the scope.
 ///
 /// ```
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
 /// let seen = std::cell::Cell::new(0);
-/// kinfolk_core::local_scope_unsend(async |s| {
+/// kinfolk::local_scope_unsend(async |s| {
 ///     for _ in 0..3 {
 ///         s.launch(async { seen.set(seen.get() + 1) });
 ///     }
@@ -203,8 +206,9 @@ impl<C: ?Sized> LocalScopeOf<C> {
         C: Takes<F>,
     {
         let slot = Arc::new(Slot(Mutex::new(None)));
+        let parent = self.scope.header();
         let deliver = Deliver {
-            future,
+            future: span::inherit(parent, future),
             slot: slot.clone(),
             begun: false,
         };
@@ -212,7 +216,6 @@ impl<C: ?Sized> LocalScopeOf<C> {
         if name.is_some() {
             setup.more().name = name;
         }
-        let parent = self.scope.header();
         let job = match Inline::spawned(Just(deliver), setup, parent) {
             Ok(inline) => {
                 let job = inline
@@ -331,7 +334,7 @@ pin_project! {
         F::Output: IntoOutcome,
     {
         #[pin]
-        future: F,
+        future: Spanned<F>,
         slot: Arc<Slot<Value<F>>>,
         begun: bool,
     }

@@ -25,14 +25,15 @@ use crate::job::failures::{Failure, Failures};
 /// as any waiter does that is cancelled; race its `join()` to leave it alone.
 ///
 /// ```
+/// # use kinfolk_core as kinfolk;
 /// # use std::time::Duration;
-/// # async fn demo() -> kinfolk_core::Result<()> {
-/// let quick = async { Ok::<_, kinfolk_core::Error>("quick") };
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let quick = async { Ok::<_, kinfolk::Error>("quick") };
 /// let slow = async {
-///     kinfolk_core::sleep(Duration::from_secs(1)).await?;
-///     Ok::<_, kinfolk_core::Error>("slow")
+///     kinfolk::sleep(Duration::from_secs(1)).await?;
+///     Ok::<_, kinfolk::Error>("slow")
 /// };
-/// assert_eq!(kinfolk_core::race((slow, quick)).await?, "quick");
+/// assert_eq!(kinfolk::race((slow, quick)).await?, "quick");
 /// # Ok(())
 /// # }
 /// ```
@@ -114,11 +115,12 @@ impl<C, I, V, L> Together<C, Race<I, V, L>> {
     /// returns.
     ///
     /// ```
+    /// # use kinfolk_core as kinfolk;
     /// # use std::time::Duration;
-    /// # async fn receive() -> kinfolk_core::Result<u32> { Ok(1) }
-    /// # async fn demo() -> kinfolk_core::Result<()> {
+    /// # async fn receive() -> kinfolk::Result<u32> { Ok(1) }
+    /// # async fn demo() -> kinfolk::Result<()> {
     /// let mut kept = Vec::new();
-    /// let first = kinfolk_core::race((receive(), receive()))
+    /// let first = kinfolk::race((receive(), receive()))
     ///     .late(|item| kept.push(item))
     ///     .await?;
     /// # Ok(())

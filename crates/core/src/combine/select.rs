@@ -18,12 +18,13 @@ use super::tuple::Tuples;
 /// Rust.
 ///
 /// ```
-/// use kinfolk_core::{Arm, select, sleep};
+/// # use kinfolk_core as kinfolk;
+/// use kinfolk::{Arm, select, sleep};
 /// # use std::time::Duration;
-/// # async fn next_job() -> kinfolk_core::Result<String> { Ok(String::new()) }
-/// # async fn reload() -> kinfolk_core::Result<u8> { Ok(0) }
-/// # async fn work(job: &str) -> kinfolk_core::Result<()> { Ok(()) }
-/// # async fn demo() -> kinfolk_core::Result<()> {
+/// # async fn next_job() -> kinfolk::Result<String> { Ok(String::new()) }
+/// # async fn reload() -> kinfolk::Result<u8> { Ok(0) }
+/// # async fn work(job: &str) -> kinfolk::Result<()> { Ok(()) }
+/// # async fn demo() -> kinfolk::Result<()> {
 /// loop {
 ///     match select!(next_job(), reload(), sleep(Duration::from_secs(60))).await? {
 ///         Arm::A(job) => work(&job).await?,

@@ -45,6 +45,36 @@ use crate::job::{Job, Scope, TaskOutcome};
 /// # }
 /// ```
 ///
+/// Whoever is told to stop half-way, and wants what is done by then, takes it in a
+/// [`cleanup`](crate::cleanup). The tasks have been told too, so that `next` does
+/// not wait long there:
+///
+/// ```
+/// # use kinfolk_core::{self as kinfolk, TaskSet, cleanup};
+/// # async fn fetch(url: String) -> kinfolk::Result<String> { Ok(url) }
+/// async fn fetch_all(urls: Vec<String>, done: &mut Vec<String>) -> kinfolk::Result<()> {
+///     let mut pages = TaskSet::new().limit(8)?;
+///     let all = start_and_take(&mut pages, urls, done).await; // as above
+///     if all.is_err() {
+///         cleanup(async {
+///             while let Some(page) = pages.next().await? {
+///                 done.extend(page.ok());
+///             }
+///             Ok::<_, kinfolk::Error>(())
+///         })
+///         .await?;
+///     }
+///     all
+/// }
+/// # async fn start_and_take(
+/// #     pages: &mut TaskSet<String>, urls: Vec<String>, done: &mut Vec<String>,
+/// # ) -> kinfolk::Result<()> {
+/// #     for url in urls { pages.spawn(fetch(url)).await?; }
+/// #     while let Some(page) = pages.next().await? { done.push(page?); }
+/// #     Ok(())
+/// # }
+/// ```
+///
 /// With the feature `stream` it is also a `Stream` of results; a poll of it is a
 /// *point*, and what it is told comes as an item.
 #[must_use = "dropping a TaskSet cancels what is in it"]

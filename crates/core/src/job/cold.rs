@@ -16,6 +16,7 @@ use crate::cancel::reason::{ReasonData, ReasonKind};
 use crate::cancel::request::Requests;
 use crate::cancel::sweep::SweepKey;
 use crate::error::Error;
+use crate::kit::work::Works;
 use crate::time::alarm::Alarm;
 use crate::tree::Tree;
 
@@ -65,6 +66,8 @@ pub(crate) struct Cold {
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,
+    /// What goes on beside the body.
+    pub(crate) works: Works,
     /// A value that everything below sees.
     pub(crate) local: Option<Set>,
     /// For a failure whose report the handle owes: where to report it.

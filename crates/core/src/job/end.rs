@@ -20,6 +20,7 @@ use crate::cancel::request;
 use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::{Cancelled, Error};
+use crate::kit::work;
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run;
@@ -179,18 +180,20 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
 
 /// Gives up the body's share of the count. May end the job and ancestors.
 pub(crate) fn body_gone(h: &Header) {
-    let (left, kept) = {
+    let (left, kept, stops) = {
         let _locked = h.lock();
+        let stops = work::take_stops(h);
         let left = release_count_locked(h, true);
         // A service that ends by itself meanwhile may end and free it.
         let kept = (left == Left::Loose).then(|| JobRef::from_header(h));
-        (left, kept)
+        (left, kept, stops)
     };
     match (left, kept) {
         (Left::Nothing, _) => end_chain(h),
         (Left::Loose, Some(h)) => stop_loose(&h),
         _ => {}
     }
+    stops.call();
 }
 
 /// One of body, children or leases is gone.

@@ -116,8 +116,9 @@ impl Job {
     /// Of a scope: asks the task that the scope is part of. The root has none.
     ///
     /// ```
-    /// # async fn example() -> kinfolk_core::Result<()> {
-    /// use kinfolk_core::{ReasonKind, Scope, checkpoint, current_job};
+    /// # use kinfolk_core as kinfolk;
+    /// # async fn example() -> kinfolk::Result<()> {
+    /// use kinfolk::{ReasonKind, Scope, checkpoint, current_job};
     ///
     /// let me = current_job().expect("inside a job");
     /// me.interrupt("look up");

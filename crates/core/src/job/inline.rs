@@ -30,6 +30,7 @@ use crate::cancel::walk::{self, Why};
 use crate::cancel::{guard, hook, request};
 use crate::context;
 use crate::error::{Error, Result};
+use crate::kit::work;
 use crate::observe::{Count, EventKind, JobState};
 use crate::own::{self, Kept, OwnError};
 use crate::task::{cell, run};
@@ -548,13 +549,15 @@ fn leave_body(h: &Header) {
     // From here on it waits for its children, if there are any, and nothing
     // polls its body that would say otherwise.
     h.wait_for_children();
-    let left = {
+    let (left, stops) = {
         let _locked = h.lock();
-        end::release_count_locked(h, true)
+        let stops = work::take_stops(h);
+        (end::release_count_locked(h, true), stops)
     };
     if left == Left::Loose {
         end::stop_loose(h);
     }
+    stops.call();
 }
 
 /// Body and children are over: decides, ends the node, answers the caller.
@@ -606,8 +609,9 @@ fn abandon(h: &Header, in_body: bool) {
         // SAFETY: linked.
         unsafe { hook::move_to_parent(h) };
     }
-    let (left, waker) = {
+    let (left, waker, stops) = {
         let _locked = h.lock();
+        let stops = work::take_stops(h);
         // In the lock in which the count goes: exactly one of us and the last
         // child ends it. Modelled in `last_child_vs_scope_drop`.
         h.state.add(state::BODY_DONE);
@@ -625,7 +629,7 @@ fn abandon(h: &Header, in_body: bool) {
         };
         // SAFETY: H1, under the lock.
         let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
-        (left, waker)
+        (left, waker, stops)
     };
     drop(waker);
     match left {
@@ -633,4 +637,5 @@ fn abandon(h: &Header, in_body: bool) {
         Left::Loose => end::stop_loose(h),
         Left::Nothing => end::end_chain(h),
     }
+    stops.call();
 }

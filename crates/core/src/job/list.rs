@@ -135,6 +135,13 @@ impl<T> List<T> {
         })
     }
 
+    /// The entries, in no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries
+            .iter_mut()
+            .filter_map(|entry| entry.value.as_mut())
+    }
+
     pub(crate) fn pop(&mut self) -> Option<T> {
         let at = self.first;
         let turn = self.entries.get(at as usize)?.turn;

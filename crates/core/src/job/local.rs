@@ -24,7 +24,8 @@ use crate::unwind::contained;
 /// tenant. Declared as a static, set by [`scope`](Local::scope).
 ///
 /// ```
-/// use kinfolk_core::{Local, Result, spawn};
+/// # use kinfolk_core as kinfolk;
+/// use kinfolk::{Local, Result, spawn};
 ///
 /// static USER: Local<String> = Local::new();
 ///

@@ -73,9 +73,26 @@ impl<T> Outcome<T> {
 
 /// A type that is a success when a body returns it. Implement it for a type
 /// of your own in one line: `impl kinfolk::Success for User {}`.
+///
+/// Every type would do, were it not for `Result`: a body that returns one fails
+/// if it is an `Err`, and stable Rust has no way to say "any type but `Result`".
+#[diagnostic::on_unimplemented(
+    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
+               whose error is a `std::error::Error`",
+    label = "this body returns `{Self}`",
+    note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
+)]
 pub trait Success {}
 
 /// What a body may return: a [`Success`], or a `Result` with any error.
+// The message carries the remedy: the compiler drops the notes where it proposes
+// to borrow the future.
+#[diagnostic::on_unimplemented(
+    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
+               whose error is a `std::error::Error`",
+    label = "this body returns `{Self}`",
+    note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
+)]
 pub trait IntoOutcome {
     /// What a successful body yields.
     type Value;

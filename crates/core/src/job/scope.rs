@@ -34,8 +34,9 @@ pub struct Scope(JobRef);
 /// spawned into the scope have ended.
 ///
 /// ```
-/// # async fn demo() -> kinfolk_core::Result<()> {
-/// let sum = kinfolk_core::scope(async |s| {
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let sum = kinfolk::scope(async |s| {
 ///     let a = s.spawn(async { 20 });
 ///     let b = s.spawn(async { 22 });
 ///     Ok(a.await? + b.await?)
@@ -137,6 +138,23 @@ where
 /// gets the time to clean up and return; if nothing in it can hear, it is
 /// dropped there. `Duration::MAX` is never.
 ///
+/// Whoever tries again after an error asks first whose cancellation it was:
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # use std::time::Duration;
+/// # async fn fetch(url: &str) -> kinfolk::Result<String> { Ok(url.into()) }
+/// async fn fetch_in_three_tries(url: &str) -> kinfolk::Result<String> {
+///     for _ in 0..2 {
+///         match kinfolk::timeout(Duration::from_secs(5), fetch(url)).await {
+///             Err(error) if !error.is_cancelled() => continue, // failed, or timed out
+///             done => return done,                             // a page, or we are to stop
+///         }
+///     }
+///     kinfolk::timeout(Duration::from_secs(5), fetch(url)).await
+/// }
+/// ```
+///
 /// # Cancellation
 /// Opening and leaving is *not a point*; the future runs as a scope of its
 /// own. `Err` of kind `TimedOut` if its own deadline cut it short, `Cancelled`
@@ -207,10 +225,11 @@ where
 /// again inside. Bounded by [`Patience::cleanup`].
 ///
 /// ```
-/// # async fn flush() -> kinfolk_core::Result<()> { Ok(()) }
-/// async fn writer() -> kinfolk_core::Result<()> {
-///     let told = kinfolk_core::park().await;
-///     kinfolk_core::cleanup(flush()).await?;
+/// # use kinfolk_core as kinfolk;
+/// # async fn flush() -> kinfolk::Result<()> { Ok(()) }
+/// async fn writer() -> kinfolk::Result<()> {
+///     let told = kinfolk::park().await;
+///     kinfolk::cleanup(flush()).await?;
 ///     told?;
 ///     Ok(())
 /// }

@@ -20,6 +20,7 @@ use crate::cancel::walk;
 use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind};
+use crate::span::{self, Spanned};
 use crate::task::cell;
 use crate::task::run::{self, Ready, Turn};
 
@@ -152,6 +153,9 @@ impl<L> Spawner<L> {
     }
 
     /// Spawns a child task. Dropping the [`Task`] cancels it.
+    ///
+    /// With the feature `tracing` it runs in the span in which this is called, as
+    /// do children of every other verb; [detached](detach) jobs inherit none.
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
     /// the future is dropped by this call and never polled.
@@ -438,20 +442,20 @@ impl<'a> Place<'a> {
                 bits |= state::PUSHED;
             }
         }
-        let h = cell::create_task(
+        let h = cell::create_task::<Spanned<F>>(
             Birth {
                 tree: Some(&tree),
                 kind: JobKind::Task,
                 lane,
                 timer: plan.timer && tree.has_main_lane,
                 parent: Some(parent),
-                vtable: cell::vtable_for::<F>(plan.spawned),
+                vtable: cell::vtable_for::<Spanned<F>>(plan.spawned),
                 state: bits,
                 // The tree's and the handle's or observer's.
                 refs: 2,
                 site: plan.site,
             },
-            future,
+            span::inherit(parent, future),
         );
         // SAFETY: fresh; two references are ours.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
@@ -484,12 +488,15 @@ impl<'a> Place<'a> {
                 // SAFETY: C1, nobody else has seen it; the tree's reference
                 // goes with it.
                 let future = unsafe {
-                    let future = cell::take_future::<F>(child);
+                    let future = cell::take_future::<Spanned<F>>(child);
                     Header::release(h);
                     future
                 };
                 drop(job);
-                Err(SpawnError { future, refusal })
+                Err(SpawnError {
+                    future: span::bare(future),
+                    refusal,
+                })
             }
         }
     }

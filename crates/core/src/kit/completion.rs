@@ -136,8 +136,9 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
 /// A wait, and the one who ends it.
 ///
 /// ```
-/// # async fn demo() -> kinfolk_core::Result<()> {
-/// let (wait, completer) = kinfolk_core::kit::completion();
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let (wait, completer) = kinfolk::kit::completion();
 /// std::thread::spawn(move || completer.complete(7));
 /// assert_eq!(wait.await?, 7);
 /// # Ok(())

@@ -5,7 +5,8 @@
 //! callback too.
 //!
 //! ```
-//! use kinfolk_core::{Result, checkpoint, kit};
+//! # use kinfolk_core as kinfolk;
+//! use kinfolk::{Result, checkpoint, kit};
 //! # mod library {
 //! #     pub fn start(done: impl FnOnce(Vec<u8>) + Send + 'static) -> u32 { done(vec![1]); 7 }
 //! #     pub fn stop(_: u32) -> bool { true }
@@ -32,11 +33,14 @@
 //!   is a hook: [`on_cancel`](crate::on_cancel).
 //!
 //! Who writes a future by hand, over a queue or a list of wakers of their own,
-//! makes a point of it with a [`Point`].
+//! makes a point of it with a [`Point`]. What goes on beside the body of a job,
+//! and must not outlive it, is [`Work`].
 
 mod completion;
 mod point;
+pub(crate) mod work;
 
 pub(crate) use completion::pair;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use point::Point;
+pub use work::{Work, cancelled_here, poll_reap};

@@ -24,9 +24,10 @@ use crate::job::header::Site;
 ///    as waiting in a point, and a cancel wakes it, under any waker.
 ///
 /// ```
+/// # use kinfolk_core as kinfolk;
 /// use std::pin::Pin;
 /// use std::task::{Context, Poll, Waker};
-/// use kinfolk_core::{Cancelled, kit::Point};
+/// use kinfolk::{Cancelled, kit::Point};
 /// # use std::sync::{Arc, Mutex};
 /// # #[derive(Clone)]
 /// # struct Queue(Arc<Mutex<(Vec<u32>, Vec<Waker>)>>);

@@ -345,11 +345,12 @@ impl Scope {
     /// not stop the interval. A period of zero is an error.
     ///
     /// ```
+    /// # use kinfolk_core as kinfolk;
     /// # use std::time::Duration;
     /// # async fn report() {}
-    /// # async fn serve() -> kinfolk_core::Result<()> { Ok(()) }
-    /// # async fn example() -> kinfolk_core::Result<()> {
-    /// kinfolk_core::scope(async |s| {
+    /// # async fn serve() -> kinfolk::Result<()> { Ok(()) }
+    /// # async fn example() -> kinfolk::Result<()> {
+    /// kinfolk::scope(async |s| {
     ///     s.interval(Duration::from_secs(1), report)?.keep();
     ///     serve().await
     /// })

@@ -14,10 +14,11 @@ use crate::error::{Cancelled, Result};
 /// period of zero is an error.
 ///
 /// ```
+/// # use kinfolk_core as kinfolk;
 /// # use std::time::Duration;
 /// # fn look() {}
-/// # async fn watch() -> kinfolk_core::Result<()> {
-/// let mut ticker = kinfolk_core::ticker(Duration::from_secs(1))?;
+/// # async fn watch() -> kinfolk::Result<()> {
+/// let mut ticker = kinfolk::ticker(Duration::from_secs(1))?;
 /// loop {
 ///     ticker.tick().await?;
 ///     look();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::OpenOptions;
 use crate::io::ops::{Close, Read, Sync, Write};
-use crate::io::{Fd, IoBuf, IoBufMut, Op, Place};
+use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Op, Place, start};
 
 /// An open file.
 ///
@@ -98,6 +98,26 @@ impl File {
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
         self.op(Write::new(self.fd.clone(), buf, Place::At(at)))
+    }
+
+    /// As [`read_at`](File::read_at), without waiting.
+    #[track_caller]
+    pub fn start_read_at<B: IoBufMut>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
+        let read = Read::new(self.fd.clone(), buf, Place::At(at));
+        start(self.fd.hub(), read)
+    }
+
+    /// As [`write_at`](File::write_at), without waiting.
+    #[track_caller]
+    pub fn start_write_at<B: IoBuf>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
+        let write = Write::new(self.fd.clone(), buf, Place::At(at));
+        start(self.fd.hub(), write)
+    }
+
+    /// As [`sync_data`](File::sync_data), without waiting.
+    #[track_caller]
+    pub fn start_sync_data(&self) -> IoOp<io::Result<()>> {
+        start(self.fd.hub(), Sync::new(self.fd.clone(), true))
     }
 
     /// Fills all of `buf`.

@@ -21,6 +21,7 @@ use kinfolk_core::host::contained;
 
 use super::driver::OpId;
 use super::hub::Hub;
+use super::limit::Permit;
 use super::request::Request;
 
 /// What an operation brings along and what is made of its result.
@@ -86,9 +87,9 @@ impl Ticket {
 }
 
 enum Stage {
-    Flying(Option<Waker>),
+    Flying(Option<Waker>, Option<Permit>),
     Landed(i32),
-    Nobody,
+    Nobody(Option<Permit>),
     Taken,
 }
 
@@ -119,9 +120,13 @@ pub(crate) fn answer(result: i32) -> io::Result<u32> {
 
 impl<T: Operation> Flight<T> {
     /// A flight, and what is to be asked of the system for it.
-    pub(crate) fn new(load: T, hub: &Arc<Hub>) -> (Arc<Flight<T>>, Request) {
+    pub(crate) fn new(
+        load: T,
+        hub: &Arc<Hub>,
+        permit: Option<Permit>,
+    ) -> (Arc<Flight<T>>, Request) {
         let mut flight = Arc::new(Flight {
-            stage: Mutex::new(Stage::Flying(None)),
+            stage: Mutex::new(Stage::Flying(None, permit)),
             ticket: Ticket::default(),
             load: UnsafeCell::new(Some(load)),
         });
@@ -155,7 +160,7 @@ impl<T: Operation> Flight<T> {
                 // SAFETY: 2.
                 Poll::Ready((unsafe { self.load() }, result))
             }
-            Stage::Flying(old) => {
+            Stage::Flying(old, _) => {
                 if old.as_ref().is_some_and(|old| old.will_wake(waker)) {
                     return Poll::Pending;
                 }
@@ -164,16 +169,29 @@ impl<T: Operation> Flight<T> {
                 drop(old);
                 Poll::Pending
             }
-            Stage::Nobody | Stage::Taken => unreachable!("a flight has one who waits"),
+            Stage::Nobody(_) | Stage::Taken => unreachable!("a flight has one who waits"),
         }
+    }
+
+    /// True once it has landed.
+    pub(crate) fn has_landed(&self) -> bool {
+        matches!(&*self.stage(), Stage::Landed(_))
+    }
+
+    /// The load of a flight that was never submitted.
+    pub(crate) fn never_begun(&self) -> T {
+        *self.stage() = Stage::Taken;
+        // SAFETY: the system does not know of it, and nobody else takes it.
+        unsafe { self.load() }
     }
 
     /// Nobody waits any more. False if it has landed already: then its result
     /// is adopted here.
     pub(crate) fn give_up(&self) -> bool {
         let mut stage = self.stage();
-        match std::mem::replace(&mut *stage, Stage::Nobody) {
-            Stage::Flying(waker) => {
+        match std::mem::replace(&mut *stage, Stage::Nobody(None)) {
+            Stage::Flying(waker, permit) => {
+                *stage = Stage::Nobody(permit);
                 drop(stage);
                 drop(waker);
                 true
@@ -185,7 +203,7 @@ impl<T: Operation> Flight<T> {
                 adopt(unsafe { self.load() }, result);
                 false
             }
-            before @ (Stage::Nobody | Stage::Taken) => {
+            before @ (Stage::Nobody(_) | Stage::Taken) => {
                 *stage = before;
                 false
             }
@@ -206,15 +224,17 @@ impl<T: Operation> Landing for Flight<T> {
     fn land(self: Arc<Self>, result: i32) {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Landed(result)) {
-            Stage::Flying(waker) => {
+            Stage::Flying(waker, permit) => {
                 drop(stage);
+                drop(permit);
                 if let Some(waker) = waker {
                     contained(move || waker.wake());
                 }
             }
-            Stage::Nobody => {
+            Stage::Nobody(permit) => {
                 *stage = Stage::Taken;
                 drop(stage);
+                drop(permit);
                 // SAFETY: 4.
                 adopt(unsafe { self.load() }, result);
             }

@@ -10,11 +10,13 @@ pub mod driver;
 mod fd;
 mod flight;
 mod hub;
+mod limit;
 mod op;
 pub(crate) mod ops;
 mod pipe;
 mod request;
 mod station;
+mod status;
 mod system;
 mod uring;
 
@@ -23,10 +25,13 @@ pub(crate) use choice::IoDriver;
 pub(crate) use fd::Fd;
 pub(crate) use flight::Operation;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
+pub use limit::at_most;
 pub(crate) use op::Op;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
+pub(crate) use status::start;
+pub use status::{IoOp, reap_all, reap_next};
 pub(crate) use system::Real;
 
 /// A trip to the driver and back.

@@ -10,6 +10,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 
 use super::flight::{Flight, Operation, answer};
 use super::hub::Hub;
+use super::limit::{self, Permit, Turn};
 
 enum At<T: Operation> {
     /// Not begun.
@@ -33,6 +34,8 @@ pub(crate) struct Op<T: Operation> {
     at: At<T>,
     /// None until it is begun: that of the job that begins it.
     hub: Option<Arc<Hub>>,
+    /// It waits for its turn, where there is a limit.
+    turn: Option<Box<Turn>>,
     /// It was told this while the operation was under way.
     told: Option<Cancelled>,
     point: Point,
@@ -49,12 +52,27 @@ impl<T: Operation> Op<T> {
         Op {
             at: At::Start(load),
             hub,
+            turn: None,
             told: None,
             point: Point::new(),
         }
     }
 
-    fn begin(&mut self, load: T) -> Result<(), T::Output> {
+    /// Waits for its turn, where there is a limit.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
+        let turn = match &mut self.turn {
+            Some(turn) => turn,
+            None => match limit::turn() {
+                Some(turn) => self.turn.insert(Box::new(turn)),
+                None => return Poll::Ready(None),
+            },
+        };
+        let permit = ready!(turn.poll(cx));
+        self.turn = None;
+        Poll::Ready(Some(permit))
+    }
+
+    fn begin(&mut self, load: T, permit: Option<Permit>) -> Result<(), T::Output> {
         let hub = match &self.hub {
             Some(hub) => hub,
             None => match Hub::current() {
@@ -62,7 +80,7 @@ impl<T: Operation> Op<T> {
                 Err(error) => return Err(load.finish(Err(error))),
             },
         };
-        let (flight, request) = Flight::new(load, hub);
+        let (flight, request) = Flight::new(load, hub, permit);
         self.at = At::Flying(flight.clone());
         hub.submit(flight, request);
         Ok(())
@@ -89,18 +107,23 @@ impl<T: Operation> Future for Op<T> {
         loop {
             match std::mem::replace(&mut this.at, At::Over) {
                 At::Start(load) => {
-                    this.at = At::Start(load);
-                    let entered = ready!(this.point.poll_enter(cx));
-                    let At::Start(load) = std::mem::replace(&mut this.at, At::Over) else {
-                        unreachable!("it has not begun");
-                    };
-                    match entered {
-                        Ok(()) => {
-                            if let Err(failed) = this.begin(load) {
-                                return Poll::Ready(failed);
-                            }
+                    match this.point.poll_enter(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(told)) => {
+                            return Poll::Ready(load.finish(Err(cancelled(told))));
                         }
-                        Err(told) => return Poll::Ready(load.finish(Err(cancelled(told)))),
+                        Poll::Pending => {
+                            this.at = At::Start(load);
+                            return Poll::Pending;
+                        }
+                    }
+                    let Poll::Ready(permit) = this.poll_turn(cx) else {
+                        this.at = At::Start(load);
+                        this.point.pending_as(cx, WaitKind::Io);
+                        return Poll::Pending;
+                    };
+                    if let Err(failed) = this.begin(load, permit) {
+                        return Poll::Ready(failed);
                     }
                 }
                 At::Flying(flight) => {

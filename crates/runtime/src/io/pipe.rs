@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::ops::{Read, Write};
-use super::{Fd, Hub, IoBuf, IoBufMut, Op, Place};
+use super::{Fd, Hub, IoBuf, IoBufMut, IoOp, Op, Place, start};
 
 /// A pipe of the system: what is written to one end is read from the other.
 ///
@@ -42,6 +42,13 @@ impl PipeReader {
         let read = Read::new(self.fd.clone(), buf, Place::Here);
         Op::new(Some(self.fd.hub().clone()), read)
     }
+
+    /// As [`read`](PipeReader::read), without waiting.
+    #[track_caller]
+    pub fn start_read<B: IoBufMut>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
+        let read = Read::new(self.fd.clone(), buf, Place::Here);
+        start(self.fd.hub(), read)
+    }
 }
 
 impl fmt::Debug for PipeReader {
@@ -67,6 +74,13 @@ impl PipeWriter {
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
         let write = Write::new(self.fd.clone(), buf, Place::Here);
         Op::new(Some(self.fd.hub().clone()), write)
+    }
+
+    /// As [`write`](PipeWriter::write), without waiting.
+    #[track_caller]
+    pub fn start_write<B: IoBuf>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
+        let write = Write::new(self.fd.clone(), buf, Place::Here);
+        start(self.fd.hub(), write)
     }
 }
 

@@ -1,0 +1,209 @@
+//! [`Work`]: what goes on beside the body of a job, and holds the job open.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::task::{Context, Poll, Waker};
+
+use crate::cancel::point;
+use crate::context;
+use crate::error::Cancelled;
+use crate::job::Lease;
+use crate::job::Scope;
+use crate::job::header::{Header, JobRef};
+use crate::job::list::{Key, List};
+use crate::job::state;
+use crate::unwind::contained;
+
+type Stop = Box<dyn FnOnce() + Send>;
+
+/// One piece of work.
+enum Piece {
+    /// Under way, and what is to be called when the body is over; none once it
+    /// was.
+    UnderWay(Option<Stop>),
+    Finished,
+}
+
+/// The work of a job, under its lock.
+#[derive(Default)]
+pub(crate) struct Works {
+    pieces: List<Piece>,
+    /// In the order they were finished; some may be gone again.
+    finished: VecDeque<Key>,
+    /// Who waits until one is.
+    waiter: Option<Waker>,
+}
+
+impl Works {
+    /// The body is over: what is to be called.
+    fn close(&mut self) -> Vec<Stop> {
+        if self.pieces.is_empty() {
+            return Vec::new();
+        }
+        self.pieces
+            .iter_mut()
+            .filter_map(|piece| match piece {
+                Piece::UnderWay(stop) => stop.take(),
+                Piece::Finished => None,
+            })
+            .collect()
+    }
+
+    /// Takes one that is finished out of the list; how many are left in it.
+    fn reap(&mut self) -> Option<usize> {
+        while let Some(key) = self.finished.pop_front() {
+            if self.pieces.remove(key).is_some() {
+                return Some(self.pieces.len());
+            }
+        }
+        self.pieces.is_empty().then_some(0)
+    }
+}
+
+/// Something that goes on beside the body of a job, such as an operation that
+/// the system carries out. The job does not end before this is
+/// [finished](Work::finish) or dropped.
+///
+/// A cancel of the job leaves it alone. When the body is over, `stop` is called:
+/// it asks for an early end and does not wait for it. Shutdown does not wait for
+/// it for ever, as it does not for a [`Lease`].
+#[must_use = "dropping it says that the work is done"]
+pub struct Work {
+    key: Key,
+    job: JobRef,
+    lease: Option<Lease>,
+}
+
+impl Work {
+    /// Work of the current job. None outside every job, and in one that shuts
+    /// down.
+    pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let job = context::current()?;
+        Work::of(&job, Box::new(stop))
+    }
+
+    /// Work of another job. None if its body is over.
+    pub fn of_scope(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        Work::of(scope.header(), Box::new(stop))
+    }
+
+    fn of(h: &Header, stop: Stop) -> Option<Work> {
+        let lease = Lease::of(h)?;
+        let key = h.with_cold(|cold, st| {
+            // Looked at under the lock in which the end of the body takes what
+            // is listed: it is listed before, or refused here.
+            if st.has(state::BODY_DONE) || h.waits_for_children() {
+                return None;
+            }
+            Some(cold.works.pieces.push(Piece::UnderWay(Some(stop))))
+        })?;
+        Some(Work {
+            key,
+            job: JobRef::from_header(h),
+            lease: Some(lease),
+        })
+    }
+}
+
+impl Work {
+    /// It is done: the job may end, and [`poll_reap`] finds it.
+    pub fn finish(&mut self) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        let gone = self.job.if_cold(|cold, _| {
+            let works = &mut cold.works;
+            let piece = works.pieces.get_mut(self.key)?;
+            let stop = std::mem::replace(piece, Piece::Finished);
+            works.finished.push_back(self.key);
+            Some((stop, works.waiter.take()))
+        });
+        release(gone.flatten(), lease);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let gone = self.job.if_cold(|cold, _| {
+            let works = &mut cold.works;
+            let piece = works.pieces.remove(self.key)?;
+            if works.pieces.is_empty() {
+                works.finished.clear();
+            }
+            // Whoever waits for it waits for one less.
+            Some((piece, works.waiter.take()))
+        });
+        if let Some(lease) = self.lease.take() {
+            release(gone.flatten(), lease);
+        }
+    }
+}
+
+/// Outside the lock: what was listed goes, whoever waits looks again, and the
+/// job may end.
+fn release(gone: Option<(Piece, Option<Waker>)>, lease: Lease) {
+    if let Some((piece, waiter)) = gone {
+        contained(move || drop(piece));
+        if let Some(waiter) = waiter {
+            contained(move || waiter.wake());
+        }
+    }
+    drop(lease);
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+/// Takes note of one piece of [work](Work) of the current job that is finished,
+/// each once: how many are left, under way or not taken note of. 0 as well if
+/// there is none at all. `Pending`: none is finished, and the caller is woken
+/// when one is.
+pub fn poll_reap(cx: &mut Context<'_>) -> Poll<usize> {
+    let Some(job) = context::current() else {
+        return Poll::Ready(0);
+    };
+    let waker = cx.waker().clone();
+    let answer = job.if_cold(|cold, _| match cold.works.reap() {
+        Some(left) => Ok(left),
+        None => Err(cold.works.waiter.replace(waker)),
+    });
+    match answer {
+        None => Poll::Ready(0),
+        Some(Ok(left)) => Poll::Ready(left),
+        Some(Err(old)) => {
+            drop(old);
+            Poll::Pending
+        }
+    }
+}
+
+/// The cancellation that the next point here would tell, without telling it: for
+/// what is begun without waiting, and is not to be begun by a job that was told
+/// to stop. None inside a shield.
+pub fn cancelled_here() -> Option<Cancelled> {
+    point::marked_here()
+}
+
+/// What is to be called because the body of `h` is over; taken in the lock in
+/// which the body's share of the count goes, called outside it.
+pub(crate) fn take_stops(h: &Header) -> Stops {
+    Stops(
+        h.cold_under_lock()
+            .map_or(Vec::new(), |cold| cold.works.close()),
+    )
+}
+
+/// What is to be called.
+#[must_use = "call it outside the lock"]
+pub(crate) struct Stops(Vec<Stop>);
+
+impl Stops {
+    pub(crate) fn call(self) {
+        for stop in self.0 {
+            contained(stop);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! How many operations a scope has under way at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use kinfolk_core::host::contained;
+use kinfolk_core::{Inline, IntoOutcome, Just, Local};
+
+static LIMIT: Local<Arc<Limit>> = Local::new();
+
+/// Runs `future` in a scope of its own; it and everything below it have at most
+/// `most` operations under way at once. Others wait for their turn, in order.
+///
+/// A limit inside another one counts for both. What is begun by `start_…` does
+/// not wait, and is not counted.
+///
+/// ```
+/// # async fn demo(file: kinfolk_runtime::fs::File) -> kinfolk_core::Result<()> {
+/// use kinfolk_core::scope;
+/// use kinfolk_runtime::io;
+///
+/// let file = std::sync::Arc::new(file);
+/// io::at_most(8, scope(async |s| {
+///     for page in 0..1000 {
+///         let file = file.clone();
+///         s.launch(async move { file.read_at(vec![0; 4096], page * 4096).await.0.map(drop) });
+///     }
+///     Ok(())
+/// }))
+/// .await
+/// # }
+/// ```
+///
+/// # Cancellation
+/// As [`kinfolk_core::scope`]. An operation that waits for its turn is a point.
+///
+/// # Panics
+/// If `most` is zero: nothing could ever be done.
+#[track_caller]
+pub fn at_most<B>(most: usize, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    assert!(most > 0, "a limit of no operations: ask for one at least");
+    let limit = Limit {
+        beyond: LIMIT.get(),
+        state: Mutex::new(State {
+            free: most,
+            ..State::default()
+        }),
+    };
+    LIMIT.scope(Arc::new(limit), future)
+}
+
+#[derive(Default)]
+struct State {
+    free: usize,
+    /// In order of their numbers.
+    waiting: BTreeMap<u64, Waker>,
+    /// Whose turn has come, and who have not taken it yet.
+    granted: BTreeSet<u64>,
+    next: u64,
+}
+
+pub(crate) struct Limit {
+    /// The limit around this one.
+    beyond: Option<Arc<Limit>>,
+    state: Mutex<State>,
+}
+
+impl Limit {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that was under way is over.
+    fn release(&self) {
+        let mut state = self.state();
+        let woken = match state.waiting.pop_first() {
+            Some((number, waker)) => {
+                state.granted.insert(number);
+                Some(waker)
+            }
+            None => {
+                state.free += 1;
+                None
+            }
+        };
+        drop(state);
+        if let Some(waker) = woken {
+            contained(move || waker.wake());
+        }
+    }
+}
+
+/// The right to one operation; dropped when that is over.
+pub(crate) struct Permit {
+    limit: Arc<Limit>,
+    _beyond: Option<Box<Permit>>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limit.release();
+    }
+}
+
+/// Waits for a permit.
+pub(crate) struct Turn {
+    limit: Arc<Limit>,
+    /// None while it does not stand in the queue.
+    number: Option<u64>,
+    beyond: Option<Box<Turn>>,
+    got_beyond: Option<Box<Permit>>,
+}
+
+/// The turn that an operation begun here has to wait for; none without a limit.
+pub(crate) fn turn() -> Option<Turn> {
+    LIMIT.get().map(Turn::of)
+}
+
+impl Turn {
+    fn of(limit: Arc<Limit>) -> Turn {
+        Turn {
+            beyond: limit
+                .beyond
+                .clone()
+                .map(|beyond| Box::new(Turn::of(beyond))),
+            limit,
+            number: None,
+            got_beyond: None,
+        }
+    }
+
+    /// The outer limit first: a permit is never held back for want of one
+    /// further in.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
+        if let Some(beyond) = &mut self.beyond {
+            let Poll::Ready(permit) = beyond.poll(cx) else {
+                return Poll::Pending;
+            };
+            self.got_beyond = Some(Box::new(permit));
+            self.beyond = None;
+        }
+        let waker = cx.waker().clone();
+        let mut state = self.limit.state();
+        match self.number {
+            None if state.free > 0 => state.free -= 1,
+            None => {
+                let number = state.next;
+                state.next += 1;
+                self.number = Some(number);
+                state.waiting.insert(number, waker);
+                return Poll::Pending;
+            }
+            Some(number) if state.granted.remove(&number) => {}
+            Some(number) => {
+                let old = state.waiting.insert(number, waker);
+                drop(state);
+                drop(old);
+                return Poll::Pending;
+            }
+        }
+        drop(state);
+        self.number = None;
+        Poll::Ready(Permit {
+            limit: self.limit.clone(),
+            _beyond: self.got_beyond.take(),
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut state = self.limit.state();
+        if state.granted.remove(&number) {
+            drop(state);
+            // Nobody takes it: to the next in the queue.
+            self.limit.release();
+        } else {
+            let gone = state.waiting.remove(&number);
+            drop(state);
+            drop(gone);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Operations that go on by themselves: begun without waiting, asked about,
+//! waited for or ended early one by one.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use kinfolk_core::kit::{self, Point, Work};
+use kinfolk_core::{Scope, WaitKind};
+
+use super::flight::{Flight, Landing, Operation, Ticket, answer};
+use super::hub::Hub;
+use super::op::cancelled;
+
+/// What holds the job open that an operation belongs to.
+enum Held {
+    UnderWay(Option<Work>),
+    /// Until somebody takes the result.
+    Landed {
+        _unreaped: Option<Work>,
+    },
+    Over,
+}
+
+/// A flight that holds a job open until it lands.
+struct Escorted<T> {
+    flight: Arc<Flight<T>>,
+    held: Mutex<Held>,
+    hub: Arc<Hub>,
+}
+
+impl<T: Operation> Escorted<T> {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its result was taken: it is nobody's work any more.
+    fn taken(&self) {
+        let held = std::mem::replace(&mut *self.held(), Held::Over);
+        drop(held);
+    }
+
+    /// What is called when the body of the job is over.
+    fn stop(self: &Arc<Self>) -> impl FnOnce() + Send + 'static {
+        let seen = Arc::downgrade(self);
+        move || {
+            if let Some(flight) = seen.upgrade() {
+                let hub = flight.hub.clone();
+                hub.cancel(flight);
+            }
+        }
+    }
+}
+
+impl<T: Operation> Landing for Escorted<T> {
+    fn land(self: Arc<Self>, result: i32) {
+        self.flight.clone().land(result);
+        let mut work = match &mut *self.held() {
+            Held::UnderWay(work) => work.take(),
+            Held::Landed { .. } | Held::Over => None,
+        };
+        if let Some(work) = &mut work {
+            work.finish();
+        }
+        let mut held = self.held();
+        let before = match *held {
+            Held::Over => Held::Landed { _unreaped: work },
+            _ => std::mem::replace(&mut *held, Held::Landed { _unreaped: work }),
+        };
+        drop(held);
+        drop(before);
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.flight.ticket()
+    }
+}
+
+/// What an [`IoOp`] needs of its flight, whatever it carries.
+trait Status<O>: Send + Sync {
+    fn poll(&self, waker: &Waker) -> Poll<O>;
+    fn is_done(&self) -> bool;
+    fn cancel(self: Arc<Self>);
+    fn give_up(self: Arc<Self>);
+    fn direct_to(self: Arc<Self>, scope: &Scope) -> bool;
+}
+
+impl<T: Operation> Status<T::Output> for Escorted<T> {
+    fn poll(&self, waker: &Waker) -> Poll<T::Output> {
+        self.flight.take(waker).map(|(load, result)| {
+            self.taken();
+            // Interrupted on its way out of the kernel, because it was asked to.
+            let result = match result == -libc::EINTR {
+                true => -libc::ECANCELED,
+                false => result,
+            };
+            load.finish(answer(result))
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.flight.has_landed()
+    }
+
+    fn cancel(self: Arc<Self>) {
+        let hub = self.hub.clone();
+        hub.cancel(self);
+    }
+
+    fn give_up(self: Arc<Self>) {
+        if self.flight.give_up() {
+            self.cancel();
+        }
+    }
+
+    fn direct_to(self: Arc<Self>, scope: &Scope) -> bool {
+        let Some(work) = Work::of_scope(scope, self.stop()) else {
+            return false;
+        };
+        let mut held = self.held();
+        let before = match &mut *held {
+            Held::UnderWay(before) => before.replace(work),
+            Held::Landed { .. } | Held::Over => Some(work),
+        };
+        drop(held);
+        drop(before);
+        true
+    }
+}
+
+/// An operation that goes on by itself; made by `start_…` of a file, a pipe or a
+/// socket.
+///
+/// It belongs to the job that began it. A cancel of that job leaves it alone
+/// while the body runs: [`cancel`](IoOp::cancel) ends it early. When the body is
+/// over it is ended early, and the job ends once the system has let go of it. A
+/// job that was told to stop begins none: it is over at once, cancelled.
+///
+/// ```
+/// # async fn demo(file: kinfolk_runtime::fs::File) -> kinfolk_core::Result<()> {
+/// let first = file.start_read_at(vec![0; 4096], 0);
+/// let second = file.start_read_at(vec![0; 4096], 4096);
+/// // Both are on their way.
+/// let (read, _page) = first.await;
+/// read?;
+/// second.cancel();
+/// let (_read_or_cancelled, _page) = second.await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// Awaiting it is *not a point*: it returns when the operation is over, because
+/// the buffer comes back only then. `(&mut op).or_cancel().await` is a point, and
+/// leaves the operation alone. Dropped, it is ended early, and its result
+/// dropped when it comes.
+#[must_use = "dropping it ends the operation early"]
+pub struct IoOp<O> {
+    at: At<O>,
+    point: Point,
+}
+
+enum At<O> {
+    UnderWay(Arc<dyn Status<O>>),
+    /// It was never begun.
+    Refused(O),
+    Over,
+}
+
+// Nothing in it is pinned.
+impl<O> Unpin for IoOp<O> {}
+
+/// Begins an operation that goes on by itself.
+#[track_caller]
+pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
+    let point = Point::new();
+    let refused = |load: T, error| IoOp {
+        at: At::Refused(load.finish(Err(error))),
+        point: Point::new(),
+    };
+    if let Some(told) = kit::cancelled_here() {
+        return refused(load, cancelled(told));
+    }
+    let (flight, request) = Flight::new(load, hub, None);
+    let escorted = Arc::new(Escorted {
+        flight,
+        held: Mutex::new(Held::UnderWay(None)),
+        hub: hub.clone(),
+    });
+    if kinfolk_core::current_job().is_some() {
+        let Some(work) = Work::here(escorted.stop()) else {
+            return refused(
+                escorted.flight.never_begun(),
+                io::Error::other("the job shuts down and begins nothing more"),
+            );
+        };
+        *escorted.held() = Held::UnderWay(Some(work));
+    }
+    hub.submit(escorted.clone(), request);
+    IoOp {
+        at: At::UnderWay(escorted),
+        point,
+    }
+}
+
+impl<O> IoOp<O> {
+    /// Asks for an early end. The operation is over when it says so, and may have
+    /// been done all the same; otherwise its error is `ECANCELED`.
+    pub fn cancel(&self) {
+        if let At::UnderWay(flight) = &self.at {
+            flight.clone().cancel();
+        }
+    }
+
+    /// True once it is over: awaiting it returns at once.
+    pub fn is_done(&self) -> bool {
+        match &self.at {
+            At::UnderWay(flight) => flight.is_done(),
+            At::Refused(_) | At::Over => true,
+        }
+    }
+
+    /// From now on it belongs to the job of `scope`, and may go on after the one
+    /// that began it. If the body of that job is over, it comes back as it was.
+    pub fn direct_to(self, scope: &Scope) -> Result<IoOp<O>, IoOp<O>> {
+        match &self.at {
+            At::UnderWay(flight) if !flight.clone().direct_to(scope) => Err(self),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl<O> Future for IoOp<O> {
+    type Output = O;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        match std::mem::replace(&mut self.at, At::Over) {
+            At::UnderWay(flight) => match flight.poll(cx.waker()) {
+                Poll::Ready(output) => {
+                    self.point.done();
+                    Poll::Ready(output)
+                }
+                Poll::Pending => {
+                    self.at = At::UnderWay(flight);
+                    self.point.pending_as(cx, WaitKind::Io);
+                    Poll::Pending
+                }
+            },
+            At::Refused(output) => Poll::Ready(output),
+            At::Over => panic!("an operation was polled after it was over"),
+        }
+    }
+}
+
+impl<O> Drop for IoOp<O> {
+    fn drop(&mut self) {
+        if let At::UnderWay(flight) = std::mem::replace(&mut self.at, At::Over) {
+            flight.give_up();
+        }
+    }
+}
+
+impl<O> fmt::Debug for IoOp<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoOp")
+            .field("done", &self.is_done())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes note of one operation that the current job has begun by `start_…` and
+/// that is over, each once; waits if none is. How many are left, under way or not
+/// taken note of; 0 as well if there is none. One whose result was taken is not
+/// counted any more. Results are not touched: they are with their [`IoOp`].
+///
+/// # Cancellation
+/// *Not a point*: a job that was told to stop can wait for what it has begun.
+pub async fn reap_next() -> usize {
+    let mut point = Point::new();
+    poll_fn(move |cx| {
+        let reaped = kit::poll_reap(cx);
+        match reaped.is_ready() {
+            true => point.done(),
+            false => point.pending_as(cx, WaitKind::Io),
+        }
+        reaped
+    })
+    .await
+}
+
+/// Waits until every operation that the current job has begun by `start_…` is
+/// over.
+///
+/// # Cancellation
+/// *Not a point*; see [`reap_next`].
+pub async fn reap_all() {
+    while reap_next().await > 0 {}
+}
