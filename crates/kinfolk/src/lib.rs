@@ -85,7 +85,7 @@ pub use kinfolk_macros::test;
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime as runtime;
 #[cfg(feature = "runtime")]
-pub use kinfolk_runtime::{Runtime, fs, io};
+pub use kinfolk_runtime::{Runtime, fs, io, net};
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
 #[cfg(feature = "tokio")]

@@ -18,6 +18,7 @@
 //! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `fs` | files |
 //! | `io` | operations, and the drivers that carry them out |
+//! | `net` | sockets |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
 //! | `coarse`, `linux` | a cheap clock, and what only Linux has |
@@ -36,6 +37,7 @@ pub mod io;
 mod linux;
 mod machine;
 mod main_lane;
+pub mod net;
 mod runtime;
 mod scheduler;
 mod scope_blocking;

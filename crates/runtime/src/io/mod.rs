@@ -26,7 +26,7 @@ pub(crate) use fd::Fd;
 pub(crate) use flight::Operation;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
-pub(crate) use op::Op;
+pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};

@@ -1,0 +1,79 @@
+use std::io;
+use std::sync::Arc;
+
+use socket2::{Domain, SockAddr, Type};
+
+use crate::io::{Fd, Hub, Operation, Request};
+
+/// Which socket is connected.
+enum Which {
+    /// One that was there before.
+    This(Fd),
+    /// One that is made for it. Connected for nobody, it is closed again.
+    New {
+        kind: Type,
+        made: Option<io::Result<Fd>>,
+    },
+}
+
+/// Connects a socket.
+pub(crate) struct Connect {
+    which: Which,
+    addr: SockAddr,
+}
+
+impl Connect {
+    /// A new socket.
+    pub(crate) fn new(addr: SockAddr, kind: Type) -> Connect {
+        let which = Which::New { kind, made: None };
+        Connect { which, addr }
+    }
+
+    /// A socket that is there.
+    pub(crate) fn this(fd: Fd, addr: SockAddr) -> Connect {
+        let which = Which::This(fd);
+        Connect { which, addr }
+    }
+}
+
+fn make(hub: &Arc<Hub>, domain: Domain, kind: Type) -> io::Result<Fd> {
+    let raw = hub
+        .system()
+        .socket(domain, kind, None, hub.nonblocking()?)?;
+    Ok(Fd::new(raw, hub.clone()))
+}
+
+impl Operation for Connect {
+    type Output = io::Result<Fd>;
+
+    fn request(&mut self, hub: &Arc<Hub>) -> Request {
+        let fd = match &mut self.which {
+            Which::This(fd) => fd.raw(),
+            Which::New { kind, made } => {
+                // A fresh one also if it is asked for a second time: where a
+                // connection was begun, another cannot be.
+                match made.insert(make(hub, self.addr.domain(), *kind)) {
+                    Ok(fd) => fd.raw(),
+                    // `finish` says so.
+                    Err(_) => return Request::Nop,
+                }
+            }
+        };
+        Request::Connect {
+            fd,
+            addr: self.addr.as_ptr().cast(),
+            len: self.addr.len(),
+        }
+    }
+
+    fn finish(self, result: io::Result<u32>) -> io::Result<Fd> {
+        match self.which {
+            Which::This(fd) => result.map(|_| fd),
+            // Without one it was told, or the host has no i/o.
+            Which::New { made, .. } => {
+                result?;
+                made.expect("what was connected was made")
+            }
+        }
+    }
+}

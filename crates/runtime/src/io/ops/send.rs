@@ -1,0 +1,34 @@
+use std::io;
+use std::sync::Arc;
+
+use super::length;
+use crate::io::{Fd, Hub, IoBuf, Operation, Request};
+
+/// Bytes from a buffer to a socket.
+pub(crate) struct Send<B> {
+    fd: Fd,
+    buf: B,
+}
+
+impl<B: IoBuf> Send<B> {
+    pub(crate) fn new(fd: Fd, buf: B) -> Send<B> {
+        Send { fd, buf }
+    }
+}
+
+impl<B: IoBuf> Operation for Send<B> {
+    type Output = (io::Result<usize>, B);
+
+    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+        Request::Send {
+            fd: self.fd.raw(),
+            buf: self.buf.ptr(),
+            len: length(self.buf.filled()),
+            flags: 0,
+        }
+    }
+
+    fn finish(self, result: io::Result<u32>) -> Self::Output {
+        (result.map(|bytes| bytes as usize), self.buf)
+    }
+}

@@ -1,0 +1,267 @@
+//! [`Socket`]: what all kinds of sockets have in common.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::SocketAddr as UnixAddr;
+
+use socket2::{Domain, SockAddr, Type};
+
+use crate::io::{Fd, Hub, IoBuf, IoBufMut, Op, Operation, SocketOption, ops};
+
+/// How many connections may wait to be accepted; the system may allow fewer.
+const BACKLOG: i32 = 4096;
+
+/// A socket.
+pub(crate) struct Socket {
+    fd: Fd,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: Fd) -> Socket {
+        Socket { fd }
+    }
+
+    /// A socket of the hub of the job that asks.
+    pub(super) fn make(domain: Domain, kind: Type) -> io::Result<Socket> {
+        let hub = Hub::current()?;
+        let raw = hub
+            .system()
+            .socket(domain, kind, None, hub.nonblocking()?)?;
+        Ok(Socket::new(Fd::new(raw, hub)))
+    }
+
+    /// As above, at this address.
+    pub(super) fn bound(kind: Type, addr: &SockAddr) -> io::Result<Socket> {
+        let socket = Socket::make(addr.domain(), kind)?;
+        socket.bind(addr)?;
+        Ok(socket)
+    }
+
+    /// Two that are connected with each other.
+    pub(super) fn pair(kind: Type) -> io::Result<(Socket, Socket)> {
+        let hub = Hub::current()?;
+        let (one, two) = hub.system().socket_pair(kind, hub.nonblocking()?)?;
+        let one = Socket::new(Fd::new(one, hub.clone()));
+        Ok((one, Socket::new(Fd::new(two, hub))))
+    }
+
+    /// One that comes from elsewhere.
+    pub(super) fn adopt(file: impl Into<OwnedFd>) -> io::Result<Socket> {
+        let hub = Hub::current()?;
+        let raw = file.into().into_raw_fd();
+        let fd = Fd::new(raw, hub.clone());
+        hub.system().adopt(raw, hub.nonblocking()?)?;
+        Ok(Socket::new(fd))
+    }
+
+    /// It goes elsewhere.
+    pub(super) fn into_std<T: From<OwnedFd>>(self) -> io::Result<T> {
+        let (raw, hub) = self.fd.into_raw().map_err(|_used| {
+            io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "an operation on this socket is still under way",
+            )
+        })?;
+        if let Err(error) = hub.system().adopt(raw, false) {
+            hub.system().close(raw);
+            return Err(error);
+        }
+        // SAFETY: a file of the system, which has just said so, and ours alone.
+        Ok(T::from(unsafe { OwnedFd::from_raw_fd(raw) }))
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        let hub = self.fd.hub();
+        let raw = self.fd.raw();
+        let adopted = hub
+            .nonblocking()
+            .and_then(|nonblocking| hub.system().adopt(raw, nonblocking));
+        // It stays as it was; but a system that has no such files says so.
+        if let Err(error) = adopted {
+            panic!("a socket that is no file of this machine was asked for one: {error}");
+        }
+        // SAFETY: open as long as we are borrowed.
+        unsafe { BorrowedFd::borrow_raw(raw) }
+    }
+
+    pub(super) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
+        self.fd.hub().system().bind(self.fd.raw(), addr)
+    }
+
+    pub(super) fn listen(&self) -> io::Result<()> {
+        self.fd.hub().system().listen(self.fd.raw(), BACKLOG)
+    }
+
+    pub(super) fn set(&self, option: SocketOption) -> io::Result<()> {
+        self.fd.hub().system().set_option(self.fd.raw(), option)
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
+        self.fd.hub().system().local_addr(self.fd.raw())
+    }
+
+    pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
+        self.fd.hub().system().peer_addr(self.fd.raw())
+    }
+
+    #[track_caller]
+    fn op<T: Operation>(&self, load: T) -> Op<T> {
+        Op::new(Some(self.fd.hub().clone()), load)
+    }
+
+    #[track_caller]
+    pub(super) fn accept(&self) -> Op<ops::Accept> {
+        self.op(ops::Accept::new(self.fd.clone()))
+    }
+
+    #[track_caller]
+    pub(super) fn connect(&self, addr: SockAddr) -> Op<ops::Connect> {
+        self.op(ops::Connect::this(self.fd.clone(), addr))
+    }
+
+    #[track_caller]
+    pub(crate) fn recv<B: IoBufMut>(&self, buf: B) -> Op<ops::Recv<B>> {
+        self.op(ops::Recv::new(self.fd.clone(), buf))
+    }
+
+    #[track_caller]
+    pub(crate) fn send<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
+        self.op(ops::Send::new(self.fd.clone(), buf))
+    }
+
+    #[track_caller]
+    pub(super) fn send_vectored<B: IoBuf>(&self, bufs: Vec<B>) -> Op<ops::SendVectored<B>> {
+        self.op(ops::SendVectored::new(self.fd.clone(), bufs))
+    }
+
+    #[track_caller]
+    pub(super) fn recv_from<B: IoBufMut>(&self, buf: B) -> Op<ops::RecvFrom<B>> {
+        self.op(ops::RecvFrom::new(self.fd.clone(), buf))
+    }
+
+    #[track_caller]
+    pub(super) fn send_to<B: IoBuf>(&self, buf: B, addr: SockAddr) -> Op<ops::SendTo<B>> {
+        self.op(ops::SendTo::new(self.fd.clone(), buf, addr))
+    }
+
+    #[track_caller]
+    pub(crate) fn shutdown(&self, how: Shutdown) -> Op<ops::Shutdown> {
+        self.op(ops::Shutdown::new(self.fd.clone(), how))
+    }
+
+    /// Fills all of `buf`.
+    pub(super) async fn recv_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
+        let (mut buf, mut done) = (buf, 0);
+        let all = buf.room();
+        while done < all {
+            let (received, part) = self.recv(buf.slice(done..)).await;
+            buf = part.into_inner();
+            match received {
+                Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                Ok(bytes) => done += bytes,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    /// Sends all of `buf`.
+    pub(super) async fn send_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
+        let (mut buf, mut done) = (buf, 0);
+        while done < buf.filled() {
+            let (sent, part) = self.send(buf.slice(done..)).await;
+            buf = part.into_inner();
+            match sent {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(bytes) => done += bytes,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fd.fmt(f)
+    }
+}
+
+/// An address of the internet.
+pub(super) fn inet(addr: &SockAddr) -> io::Result<SocketAddr> {
+    addr.as_socket().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the address of this socket is not one of the internet",
+        )
+    })
+}
+
+/// An address of this machine; one without a name if the system says none.
+pub(super) fn unix(addr: &SockAddr) -> io::Result<UnixAddr> {
+    match addr.as_unix() {
+        Some(addr) => Ok(addr),
+        None => UnixAddr::from_pathname(""),
+    }
+}
+
+/// What is there for each kind of socket: its file, and the way to it and from
+/// it.
+macro_rules! files {
+    ($($name:ident: $std:ty),* $(,)?) => {$(
+        impl $name {
+            /// The socket for other code, which may block on it.
+            ///
+            /// # Errors
+            /// If an operation on it is under way, which may be one that nobody
+            /// waits for any more; the socket is closed then. And in a
+            /// simulation, whose sockets are not files of this machine.
+            pub fn into_std(self) -> std::io::Result<$std> {
+                self.socket.into_std()
+            }
+        }
+
+        impl TryFrom<$std> for $name {
+            type Error = std::io::Error;
+
+            /// Takes over a socket of other code, inside a job: its operations
+            /// are carried out by the host of that job.
+            fn try_from(socket: $std) -> std::io::Result<$name> {
+                Ok($name { socket: Socket::adopt(socket)? })
+            }
+        }
+
+        impl TryFrom<std::os::fd::OwnedFd> for $name {
+            type Error = std::io::Error;
+
+            /// As from std's type. The kind of the socket is not looked at: one
+            /// of another kind fails in its operations.
+            fn try_from(file: std::os::fd::OwnedFd) -> std::io::Result<$name> {
+                Ok($name { socket: Socket::adopt(file)? })
+            }
+        }
+
+        impl std::os::fd::AsFd for $name {
+            /// # Panics
+            /// In a simulation, whose sockets are not files of this machine.
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.socket.as_fd()
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($name), "({:?})"), self.socket)
+            }
+        }
+    )*};
+}
+
+pub(super) use files;
+
+/// What is done at once is a point too: whoever is told does not begin it.
+pub(super) async fn entered(point: kinfolk_core::Checkpoint) -> io::Result<()> {
+    point.await.map_err(crate::io::cancelled)
+}

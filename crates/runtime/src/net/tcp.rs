@@ -1,0 +1,271 @@
+//! TCP: listeners, and streams of bytes between two.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+
+use kinfolk_core::checkpoint;
+use socket2::{SockAddr, Type};
+
+use super::addr::{Addrs, ToSocketAddrs, is_final, no_address};
+use super::socket::{Socket, entered, files, inet};
+use crate::io::{IoBuf, IoBufMut, Op, SocketOption, ops};
+
+/// Takes TCP connections.
+///
+/// ```
+/// use kinfolk_core::{Error, launch, scope};
+/// use kinfolk_runtime::Runtime;
+/// use kinfolk_runtime::net::{TcpListener, TcpStream};
+///
+/// Runtime::new()?.block_on(scope(async |s| {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let addr = listener.local_addr()?;
+///     s.launch(async move {
+///         let (stream, _peer) = listener.accept().await?;
+///         let (read, buf) = stream.read(Vec::with_capacity(64)).await;
+///         read?;
+///         stream.write_all(buf).await.0?;
+///         Ok::<_, Error>(())
+///     });
+///     let stream = TcpStream::connect(addr).await?;
+///     stream.write_all("hello").await.0?;
+///     let (read, buf) = stream.read_exact([0; 5]).await;
+///     read?;
+///     assert_eq!(&buf, b"hello");
+///     Ok(())
+/// }))?;
+/// # Ok::<_, Error>(())
+/// ```
+pub struct TcpListener {
+    socket: Socket,
+}
+
+impl TcpListener {
+    /// Listens at an address: the first of those that can be had. Port 0 is any
+    /// that is free; [`local_addr`](TcpListener::local_addr) tells which.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, nothing listens.
+    ///
+    /// # Errors
+    /// That of the last address, if none can be had.
+    #[track_caller]
+    pub fn bind<A: ToSocketAddrs>(
+        addr: A,
+    ) -> impl Future<Output = io::Result<TcpListener>> + Send + use<A> {
+        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        async move {
+            entered(point).await?;
+            let mut last = no_address();
+            for addr in addrs.resolve().await? {
+                match listen(&addr.into()) {
+                    Ok(socket) => return Ok(TcpListener { socket }),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Cancellation
+    /// A *point*. A connection that was accepted all the same is returned, and
+    /// the next point tells. If the future was dropped it is closed.
+    ///
+    /// # Errors
+    /// Those of the system. After one the listener can be asked again; where the
+    /// process has no files left (`EMFILE`) the connection waits until it has.
+    #[track_caller]
+    pub fn accept(
+        &self,
+    ) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + use<> {
+        let accept = self.socket.accept();
+        async move {
+            let (fd, addr) = accept.await?;
+            let stream = TcpStream {
+                socket: Socket::new(fd),
+            };
+            Ok((stream, inet(&addr)?))
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        inet(&self.socket.local_addr()?)
+    }
+}
+
+fn listen(addr: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::make(addr.domain(), Type::STREAM)?;
+    // Connections of a server that is gone linger, and must not be in the way
+    // of the next.
+    socket.set(SocketOption::ReuseAddress(true))?;
+    socket.bind(addr)?;
+    socket.listen()?;
+    Ok(socket)
+}
+
+/// A TCP connection.
+///
+/// Several jobs may read and write through `&TcpStream`. Each read gets bytes of
+/// its own, and so does each write; whoever wants more than one to belong
+/// together lets one job do it.
+///
+/// Dropped, it is closed once no operation uses it any more. What the system has
+/// taken by then still reaches the other side, unless there were bytes here that
+/// nobody has read.
+pub struct TcpStream {
+    socket: Socket,
+}
+
+impl TcpStream {
+    /// Connects to an address: the first of those that answers.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, there is no connection, and no further address is tried.
+    ///
+    /// # Errors
+    /// That of the last address, if none answers.
+    #[track_caller]
+    pub fn connect<A: ToSocketAddrs>(
+        addr: A,
+    ) -> impl Future<Output = io::Result<TcpStream>> + Send + use<A> {
+        let addrs = addr.to_addrs();
+        // Made here, so that snapshots name the caller's line.
+        let known = match &addrs {
+            Addrs::Known(addrs) => Some(each(addrs)),
+            Addrs::Named(_) | Addrs::NamedWith(..) => None,
+        };
+        async move {
+            let attempts = match known {
+                Some(attempts) => attempts,
+                None => each(&addrs.resolve().await?),
+            };
+            let mut last = no_address();
+            for attempt in attempts {
+                match attempt.await {
+                    Ok(fd) => {
+                        return Ok(TcpStream {
+                            socket: Socket::new(fd),
+                        });
+                    }
+                    Err(error) if is_final(&error) => return Err(error),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+
+    /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
+    /// has ended its direction.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way; what was not read can be
+    /// read later. If the future was dropped half-way, what was being read is
+    /// gone with its buffer.
+    #[track_caller]
+    pub fn read<B: IoBufMut>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.socket.recv(buf)
+    }
+
+    /// Fills all of `buf`.
+    ///
+    /// # Cancellation
+    /// A *point*. Told half-way, part of the buffer was read.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the other side ends before.
+    pub async fn read_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
+        self.socket.recv_exact(buf).await
+    }
+
+    /// Writes what is in `buf`; how many bytes were written, which may be fewer.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way. If the future was dropped
+    /// half-way, nobody knows how much was written.
+    #[track_caller]
+    pub fn write<B: IoBuf>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.socket.send(buf)
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// # Cancellation
+    /// A *point*. Told half-way, part of it was written.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub async fn write_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
+        self.socket.send_all(buf).await
+    }
+
+    /// As [`write`](TcpStream::write), from several buffers in a row.
+    ///
+    /// # Cancellation
+    /// A *point*; see [`write`](TcpStream::write).
+    #[track_caller]
+    pub fn write_vectored<B: IoBuf>(
+        &self,
+        bufs: Vec<B>,
+    ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
+        self.socket.send_vectored(bufs)
+    }
+
+    /// Ends one direction, or both: the other side reads to the end, and then 0
+    /// bytes. Reads and writes under way end too.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, nothing has ended.
+    #[track_caller]
+    pub fn shutdown(&self, how: Shutdown) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.socket.shutdown(how)
+    }
+
+    /// Small messages go out at once, rather than with the next.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.socket.set(SocketOption::NoDelay(nodelay))
+    }
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        inet(&self.socket.local_addr()?)
+    }
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        inet(&self.socket.peer_addr()?)
+    }
+}
+
+#[track_caller]
+fn each(addrs: &[SocketAddr]) -> Vec<Op<ops::Connect>> {
+    let mut attempts = Vec::with_capacity(addrs.len());
+    for addr in addrs {
+        let connect = ops::Connect::new(SockAddr::from(*addr), Type::STREAM);
+        attempts.push(Op::new(None, connect));
+    }
+    attempts
+}
+
+files!(TcpListener: std::net::TcpListener, TcpStream: std::net::TcpStream);

@@ -1,0 +1,147 @@
+//! UDP: messages that may be lost.
+
+use std::io;
+use std::net::SocketAddr;
+
+use kinfolk_core::checkpoint;
+use socket2::Type;
+
+use super::addr::{ToSocketAddrs, is_final, no_address};
+use super::socket::{Socket, entered, files, inet};
+use crate::io::{IoBuf, IoBufMut, SocketOption};
+
+/// A UDP socket.
+///
+/// A message is received whole or, if the buffer is too small, cut off: the rest
+/// of it is lost, not kept for the next.
+pub struct UdpSocket {
+    socket: Socket,
+}
+
+impl UdpSocket {
+    /// A socket at an address: the first of those that can be had.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, there is no socket.
+    ///
+    /// # Errors
+    /// That of the last address, if none can be had.
+    #[track_caller]
+    pub fn bind<A: ToSocketAddrs>(
+        addr: A,
+    ) -> impl Future<Output = io::Result<UdpSocket>> + Send + use<A> {
+        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        async move {
+            entered(point).await?;
+            let mut last = no_address();
+            for addr in addrs.resolve().await? {
+                match Socket::bound(Type::DGRAM, &addr.into()) {
+                    Ok(socket) => return Ok(UdpSocket { socket }),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+
+    /// From now on [`send`](UdpSocket::send) goes there, and only what comes from
+    /// there is received.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, it is as before.
+    ///
+    /// # Errors
+    /// That of the last address, if none can be had.
+    pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
+        let addrs = addr.to_addrs();
+        let mut last = no_address();
+        for addr in addrs.resolve().await? {
+            match self.socket.connect(addr.into()).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends `buf` as a message to `addr`; how many bytes.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, nothing was sent. The buffer comes back either way.
+    #[track_caller]
+    pub fn send_to<B: IoBuf>(
+        &self,
+        buf: B,
+        addr: SocketAddr,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.socket.send_to(buf, addr.into())
+    }
+
+    /// Receives a message into `buf`: how many bytes, and from whom.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, no message was taken. The buffer comes back either way.
+    #[track_caller]
+    pub fn recv_from<B: IoBufMut>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<(usize, SocketAddr)>, B)> + Send + use<B> {
+        let receive = self.socket.recv_from(buf);
+        async move {
+            let (received, buf) = receive.await;
+            let received = received.and_then(|(bytes, addr)| Ok((bytes, inet(&addr)?)));
+            (received, buf)
+        }
+    }
+
+    /// Sends `buf` as a message to whom it is [connected](UdpSocket::connect).
+    ///
+    /// # Cancellation
+    /// A *point*. Told, nothing was sent. The buffer comes back either way.
+    #[track_caller]
+    pub fn send<B: IoBuf>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.socket.send(buf)
+    }
+
+    /// Receives a message into `buf`; how many bytes.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, no message was taken. The buffer comes back either way.
+    #[track_caller]
+    pub fn recv<B: IoBufMut>(
+        &self,
+        buf: B,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        self.socket.recv(buf)
+    }
+
+    /// Messages may go to everybody.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        self.socket.set(SocketOption::Broadcast(broadcast))
+    }
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        inet(&self.socket.local_addr()?)
+    }
+
+    /// Whom it is [connected](UdpSocket::connect) to.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        inet(&self.socket.peer_addr()?)
+    }
+}
+
+files!(UdpSocket: std::net::UdpSocket);
