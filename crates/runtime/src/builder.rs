@@ -10,6 +10,7 @@ use kinfolk_core::{
 };
 
 use crate::blocking::Blocking;
+use crate::io::driver::Driver;
 use crate::io::{Hub, IN_FLIGHT, IoDriver, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
@@ -30,7 +31,11 @@ pub struct Builder {
     blocking: usize,
     io: IoDriver,
     in_flight: usize,
+    wrap_io: Option<WrapDriver>,
 }
+
+/// What every driver goes through when it is made.
+type WrapDriver = Box<dyn Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync>;
 
 impl Builder {
     pub(crate) fn new() -> Builder {
@@ -45,6 +50,7 @@ impl Builder {
             blocking: BLOCKING,
             io: IoDriver::default(),
             in_flight: IN_FLIGHT,
+            wrap_io: None,
         }
     }
 
@@ -79,6 +85,16 @@ impl Builder {
     /// their turn, and can be cancelled there. 16,384 by default, one at least.
     pub fn io_in_flight(mut self, most: usize) -> Self {
         self.in_flight = most.max(1);
+        self
+    }
+
+    /// What every i/o driver goes through when it is made, to be counted,
+    /// checked or broken: for tests.
+    pub fn wrap_io(
+        mut self,
+        wrap: impl Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync + 'static,
+    ) -> Self {
+        self.wrap_io = Some(Box::new(wrap));
         self
     }
 
@@ -137,9 +153,13 @@ impl Builder {
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
         let told = Arc::downgrade(&machine);
         let (io, blocking) = (self.io, machine.blocking.clone());
+        let wrap = self.wrap_io.unwrap_or_else(|| Box::new(|driver| driver));
         machine.set_io(Hub::new(
             self.workers.max(1),
-            Box::new(move |stations| io.make(stations, &blocking)),
+            Box::new(move |stations| {
+                let drivers = io.make(stations, &blocking)?;
+                Ok(drivers.into_iter().map(&wrap).collect())
+            }),
             Box::new(Real),
             self.in_flight,
             Box::new(move |n| {

@@ -8,6 +8,11 @@ mod everywhere;
 mod gate;
 mod guard;
 pub mod harness;
+#[cfg(feature = "runtime")]
+pub mod io;
+#[cfg(not(feature = "runtime"))]
+#[path = "no_io.rs"]
+mod io;
 mod lab;
 mod log;
 mod rng;

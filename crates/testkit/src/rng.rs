@@ -24,4 +24,11 @@ impl Rng {
     pub fn below(&mut self, end: usize) -> usize {
         (self.next_u64() % end as u64) as usize
     }
+
+    /// True with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        // As many bits as a float holds exactly.
+        let drawn = (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        drawn < probability
+    }
 }

@@ -1,6 +1,7 @@
 //! The seeded simulation: the whole tree on one thread, virtual time, every
 //! scheduling choice from the seed.
 
+use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,6 +17,7 @@ use kinfolk_core::{
 };
 
 use crate::clock::VirtualClock;
+use crate::io::side::{self, IoHub, IoSide};
 use crate::rng::Rng;
 
 /// Turns a shutdown gives to one instant: a body that swallows its
@@ -39,6 +41,7 @@ struct Core {
 struct World {
     core: Mutex<Core>,
     clock: VirtualClock,
+    io: IoHub,
 }
 
 impl World {
@@ -78,6 +81,10 @@ impl Host for SimHost {
         self.0.core().timers.remove(key)
     }
 
+    fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.0.io.as_any()
+    }
+
     fn gauges(&self) -> HostGauges {
         let core = self.0.core();
         HostGauges {
@@ -98,6 +105,7 @@ pub struct SimBuilder {
     seed: u64,
     clock: VirtualClock,
     options: TreeOptions,
+    pub(crate) io: side::Options,
 }
 
 impl SimBuilder {
@@ -153,9 +161,11 @@ impl SimBuilder {
     /// The simulation.
     #[track_caller]
     pub fn build(self) -> Sim {
+        let (hub, io) = side::make(self.io, self.seed, &self.clock);
         let world = Arc::new(World {
             core: Mutex::default(),
             clock: self.clock,
+            io: hub,
         });
         let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
         Sim {
@@ -163,6 +173,7 @@ impl SimBuilder {
             rng: Rng::new(self.seed),
             world,
             tree,
+            io,
             turns: 0,
         }
     }
@@ -193,6 +204,7 @@ pub struct Sim {
     rng: Rng,
     world: Arc<World>,
     tree: Tree,
+    pub(crate) io: IoSide,
     turns: u64,
 }
 
@@ -228,6 +240,7 @@ impl Sim {
             seed,
             clock: VirtualClock::new(),
             options: TreeOptions::default(),
+            io: side::Options::default(),
         }
     }
 
@@ -276,25 +289,45 @@ impl Sim {
         self.world.core().ready.len()
     }
 
-    /// Gives one ready task a turn, or makes a blocking call; false if there is
-    /// neither.
+    /// Gives one ready task a turn, makes a blocking call, or wakes those whose
+    /// i/o is over; false if there is nothing of that.
     pub fn step(&mut self) -> bool {
         let (turns, calls) = {
             let core = self.world.core();
             (core.ready.len(), core.calls.len())
         };
-        if turns + calls == 0 {
+        let io = usize::from(self.io.is_busy());
+        if turns + calls + io == 0 {
             return false;
         }
-        let at = self.rng.below(turns + calls);
+        let mut at = self.rng.below(turns + calls + io);
+        if at == turns + calls {
+            if self.turn_io() {
+                return true;
+            }
+            // It was busy with what is not over yet.
+            if turns + calls == 0 {
+                return false;
+            }
+            at = self.rng.below(turns + calls);
+        }
         if at < turns {
             self.take_turn(at);
         } else {
             self.turns += 1;
             let call = self.world.core().calls.swap_remove(at - turns);
+            let _inside = self.io.enter();
             call.run();
         }
         true
+    }
+
+    /// Wakes those whose i/o is over by now; false if there are none.
+    fn turn_io(&mut self) -> bool {
+        let _inside = self.io.enter();
+        let over = self.io.turn() > 0;
+        self.turns += u64::from(over);
+        over
     }
 
     /// Gives the task at `at` among the ready its turn.
@@ -305,7 +338,10 @@ impl Sim {
             core.polling = true;
             core.ready.swap_remove(at)
         };
-        let again = turn.run();
+        let again = {
+            let _inside = self.io.enter();
+            turn.run()
+        };
         let mut core = self.world.core();
         core.polling = false;
         core.ready.extend(again);
@@ -328,8 +364,10 @@ impl Sim {
         true
     }
 
-    /// What the workers do meanwhile: some turns of the pool, or none.
+    /// What the workers do meanwhile: some turns of the pool, or none; and some
+    /// of the i/o that is over by now.
     fn workers_go_on(&mut self) {
+        while self.io.is_busy() && self.rng.below(2) == 0 && self.turn_io() {}
         while self.rng.below(2) == 0 && self.step_on(Lane::Pool) {}
     }
 
@@ -427,7 +465,7 @@ impl Sim {
     fn advance_to_nanos(&mut self, at: u64, inclusive: bool) {
         loop {
             self.settle();
-            let next = self.next_timer_nanos();
+            let next = self.next_event_nanos();
             match next {
                 Some(next) if next < at || (inclusive && next == at) => self.fire_at(next),
                 _ => break,
@@ -449,11 +487,15 @@ impl Sim {
         self.advance_to_nanos(at, false);
     }
 
-    fn next_timer_nanos(&self) -> Option<u64> {
-        let at = self.world.core().timers.next_at()?;
-        Some(nanos(
-            at.saturating_duration_since(self.world.clock.start()),
-        ))
+    /// When the next timer is due, or the next operation over.
+    fn next_event_nanos(&self) -> Option<u64> {
+        let timer = self.world.core().timers.next_at();
+        let timer = timer.map(|at| at.saturating_duration_since(self.world.clock.start()));
+        [timer, self.io.next_at()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(nanos)
     }
 
     fn fire_at(&mut self, at: u64) {
@@ -491,7 +533,7 @@ impl Sim {
         while !done(self) {
             self.assert_not_endless(what);
             if !self.step() && !self.world.clock.idle_waiters().everything_is_blocked() {
-                match self.next_timer_nanos() {
+                match self.next_event_nanos() {
                     Some(next) => self.fire_at(next),
                     None => panic!("{}", self.report(Stuck::Deadlock, what)),
                 }
@@ -565,6 +607,7 @@ impl Sim {
             // Whoever waits for the report is one more among the ready.
             if bell.0.load(SeqCst) && self.rng.below(self.ready() + 1) == 0 {
                 bell.0.store(false, SeqCst);
+                let _inside = self.io.enter();
                 match Pin::new(&mut shutdown).poll(&mut cx) {
                     Poll::Ready(Ok(report)) => return report,
                     Poll::Ready(Err(error)) => panic!("{error}"),
@@ -583,7 +626,7 @@ impl Sim {
                 continue;
             }
             turns = 0;
-            match self.next_timer_nanos() {
+            match self.next_event_nanos() {
                 Some(next) => self.fire_at(next),
                 None if busy => {}
                 None => panic!("{}", self.report(Stuck::Deadlock, "shutdown does not end")),
@@ -592,7 +635,8 @@ impl Sim {
     }
 
     /// Cancels what is left, runs until it is gone however long that takes,
-    /// lifting no shield and forcing nobody, and checks that the counters balance and that no timer and no waiter is left behind.
+    /// lifting no shield and forcing nobody, and checks that the counters balance
+    /// and that no timer, no waiter, no operation and no open file is left behind.
     ///
     /// # Panics
     /// If something does not end or does not balance: the message has the seed
@@ -622,6 +666,7 @@ impl Sim {
             "seed {}: timers left at the host",
             self.seed
         );
+        self.io.finish(self.seed);
     }
 
     /// Panics if a job but the root is left, or a timer: for the end of a
@@ -641,7 +686,7 @@ impl Sim {
 
     fn report(&self, stuck: Stuck, what: &str) -> String {
         let why = match stuck {
-            Stuck::Deadlock => "nothing is ready and no timer is set",
+            Stuck::Deadlock => "nothing is ready, no timer is set and no i/o will be over",
             Stuck::Endless => "it takes turns without end",
         };
         format!(

@@ -33,6 +33,13 @@ pub(crate) trait Operation: Send + 'static {
     /// where it will stay.
     fn request(&mut self, hub: &Arc<Hub>) -> Request;
 
+    /// The system has answered, and nothing is made of it yet. False if it must
+    /// not be begun again although it was ended early.
+    fn answered(&mut self, result: i32) -> bool {
+        let _ = result;
+        true
+    }
+
     /// What is made of the answer. What is not delivered is made all the same,
     /// and dropped: so files are closed and buffers freed.
     fn finish(self, result: io::Result<u32>) -> Self::Output;
@@ -206,8 +213,11 @@ impl<T: Operation> Flight<T> {
 
 /// A result that nobody waits for. What belongs to others ends here if it
 /// panics.
-fn adopt<T: Operation>(load: T, result: i32) {
-    contained(move || drop(load.finish(answer(result))));
+fn adopt<T: Operation>(mut load: T, result: i32) {
+    contained(move || {
+        load.answered(result);
+        drop(load.finish(answer(result)));
+    });
 }
 
 impl<T: Operation> Landing for Flight<T> {

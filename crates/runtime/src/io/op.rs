@@ -136,9 +136,10 @@ impl<T: Operation> Future for Op<T> {
                     }
                 }
                 At::Flying(flight) => {
-                    if let Poll::Ready((load, result)) = flight.take(cx.waker()) {
+                    if let Poll::Ready((mut load, result)) = flight.take(cx.waker()) {
                         this.point.done();
-                        if result == -libc::ECANCELED || result == -libc::EINTR {
+                        let again = load.answered(result);
+                        if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
                             this.at = At::Ended(load);
                             continue;
                         }

@@ -2,6 +2,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::io::flight::GONE;
 use crate::io::{Hub, Operation, Request};
 
 /// Closes a file. If it is never begun the file is closed all the same, and
@@ -31,12 +32,16 @@ impl Operation for Close {
         Request::Close { fd: self.raw }
     }
 
-    fn finish(mut self, result: io::Result<u32>) -> io::Result<()> {
-        if let Err(error) = &result
-            && matches!(error.raw_os_error(), Some(libc::ECANCELED))
-        {
+    fn answered(&mut self, result: i32) -> bool {
+        // These two never reached the file. Everything else has closed it,
+        // errors too: to begin again would close somebody else's.
+        if result == -libc::ECANCELED || result == GONE {
             self.begun = false;
         }
+        !self.begun
+    }
+
+    fn finish(self, result: io::Result<u32>) -> io::Result<()> {
         result.map(drop)
     }
 }

@@ -1,0 +1,409 @@
+//! Files and directories in memory. There are no links but names, and nobody is
+//! refused for who he is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Where a file may not reach.
+const LONGEST: u64 = 1 << 32;
+
+/// The number of a file or directory.
+pub(crate) type Number = u64;
+
+/// The directory at the root.
+const ROOT: Number = 1;
+
+/// An error number.
+pub(crate) type Errno = i32;
+
+pub(crate) enum What {
+    Dir(BTreeMap<Vec<u8>, Number>),
+    File(Vec<u8>),
+    /// The name of a socket.
+    Socket,
+}
+
+pub(crate) struct Node {
+    pub(crate) what: What,
+    /// Names.
+    pub(crate) links: u32,
+    /// Open files.
+    open: u32,
+    pub(crate) mode: u32,
+    /// When it was changed last.
+    pub(crate) changed: Duration,
+}
+
+/// The disk.
+pub(crate) struct Disk {
+    nodes: BTreeMap<Number, Node>,
+    next: Number,
+}
+
+impl Disk {
+    /// A disk with the directories that every machine has.
+    pub(crate) fn new() -> Disk {
+        let mut disk = Disk {
+            nodes: BTreeMap::new(),
+            next: ROOT,
+        };
+        disk.make(What::Dir(BTreeMap::new()), 0o755);
+        for dir in ["/tmp", "/etc", "/var", "/home"] {
+            let _ = disk.make_dir(dir.as_bytes(), 0o755);
+        }
+        disk
+    }
+
+    fn make(&mut self, what: What, mode: u32) -> Number {
+        let number = self.next;
+        self.next += 1;
+        let node = Node {
+            what,
+            links: 1,
+            open: 0,
+            mode: mode & 0o7777,
+            changed: Duration::ZERO,
+        };
+        self.nodes.insert(number, node);
+        number
+    }
+
+    pub(crate) fn node(&self, number: Number) -> &Node {
+        &self.nodes[&number]
+    }
+
+    fn dir(&mut self, number: Number) -> Result<&mut BTreeMap<Vec<u8>, Number>, Errno> {
+        match &mut self.nodes.get_mut(&number).ok_or(libc::ENOENT)?.what {
+            What::Dir(names) => Ok(names),
+            _ => Err(libc::ENOTDIR),
+        }
+    }
+
+    /// From the root down to what a path names; what names nothing ends it.
+    fn walk(&mut self, path: &[u8]) -> Result<(Vec<Number>, Option<Vec<u8>>), Errno> {
+        if path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let mut way = vec![ROOT];
+        let parts: Vec<&[u8]> = path
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .collect();
+        for (at, part) in parts.iter().enumerate() {
+            let here = *way.last().unwrap_or(&ROOT);
+            let names = self.dir(here)?;
+            if *part == b".." {
+                way.truncate((way.len() - 1).max(1));
+                continue;
+            }
+            match names.get(*part) {
+                Some(number) => way.push(*number),
+                None if at + 1 == parts.len() => return Ok((way, Some(part.to_vec()))),
+                None => return Err(libc::ENOENT),
+            }
+        }
+        Ok((way, None))
+    }
+
+    /// What a path names.
+    pub(crate) fn find(&mut self, path: &[u8]) -> Result<Number, Errno> {
+        match self.walk(path)? {
+            (way, None) => Ok(*way.last().unwrap_or(&ROOT)),
+            (_, Some(_)) => Err(libc::ENOENT),
+        }
+    }
+
+    /// The directory in which a path names, and the name.
+    fn parent(&mut self, path: &[u8]) -> Result<(Number, Vec<u8>), Errno> {
+        let (way, missing) = self.walk(path)?;
+        if let Some(name) = missing {
+            return Ok((*way.last().unwrap_or(&ROOT), name));
+        }
+        let [.., dir, own] = *way else {
+            return Err(libc::EBUSY);
+        };
+        let name = self
+            .dir(dir)?
+            .iter()
+            .find(|(_, number)| **number == own)
+            .map(|(name, _)| name.clone());
+        Ok((dir, name.ok_or(libc::ENOENT)?))
+    }
+
+    fn name(&mut self, path: &[u8], what: What, mode: u32) -> Result<Number, Errno> {
+        match self.walk(path)? {
+            (_, None) => Err(libc::EEXIST),
+            (way, Some(name)) => {
+                let dir = *way.last().unwrap_or(&ROOT);
+                let number = self.make(what, mode);
+                self.dir(dir)?.insert(name, number);
+                Ok(number)
+            }
+        }
+    }
+
+    /// Opens a file; whoever gets it [lets it go](Disk::let_go).
+    pub(crate) fn open(&mut self, path: &[u8], flags: i32, mode: u32) -> Result<Number, Errno> {
+        let has = |flag| flags & flag == flag;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let number = match self.find(path) {
+            Ok(_) if has(libc::O_CREAT | libc::O_EXCL) => return Err(libc::EEXIST),
+            Ok(number) => number,
+            Err(libc::ENOENT) if has(libc::O_CREAT) => {
+                self.name(path, What::File(Vec::new()), mode)?
+            }
+            Err(errno) => return Err(errno),
+        };
+        let node = self.nodes.get_mut(&number).ok_or(libc::ENOENT)?;
+        match &mut node.what {
+            What::Dir(_) if writes => return Err(libc::EISDIR),
+            What::Dir(_) => {}
+            What::Socket => return Err(libc::ENXIO),
+            What::File(_) if has(libc::O_DIRECTORY) => return Err(libc::ENOTDIR),
+            What::File(bytes) => {
+                if has(libc::O_TRUNC) && writes {
+                    bytes.clear();
+                }
+            }
+        }
+        node.open += 1;
+        Ok(number)
+    }
+
+    /// One who had it open has closed it.
+    pub(crate) fn let_go(&mut self, number: Number) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.open -= 1;
+            self.forget(number);
+        }
+    }
+
+    /// Nobody can get at what has no name and is not open.
+    fn forget(&mut self, number: Number) {
+        if let Some(node) = self.nodes.get(&number)
+            && node.links == 0
+            && node.open == 0
+        {
+            self.nodes.remove(&number);
+        }
+    }
+
+    fn file(&mut self, number: Number) -> Result<&mut Node, Errno> {
+        let node = self.nodes.get_mut(&number).ok_or(libc::EBADF)?;
+        match node.what {
+            What::File(_) => Ok(node),
+            _ => Err(libc::EISDIR),
+        }
+    }
+
+    pub(crate) fn size(&self, number: Number) -> u64 {
+        match &self.node(number).what {
+            What::File(bytes) => bytes.len() as u64,
+            What::Dir(_) => 4096,
+            What::Socket => 0,
+        }
+    }
+
+    pub(crate) fn read(&mut self, number: Number, at: u64, most: usize) -> Result<Vec<u8>, Errno> {
+        let What::File(bytes) = &self.file(number)?.what else {
+            return Err(libc::EISDIR);
+        };
+        let from = usize::try_from(at).map_or(bytes.len(), |at| at.min(bytes.len()));
+        let to = from.saturating_add(most).min(bytes.len());
+        Ok(bytes[from..to].to_vec())
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        number: Number,
+        at: u64,
+        new: &[u8],
+        now: Duration,
+    ) -> Result<(), Errno> {
+        let node = self.file(number)?;
+        if at + new.len() as u64 > LONGEST {
+            return Err(libc::EFBIG);
+        }
+        node.changed = now;
+        let What::File(bytes) = &mut node.what else {
+            return Err(libc::EISDIR);
+        };
+        let at = at as usize;
+        if new.is_empty() {
+            return Ok(());
+        }
+        if bytes.len() < at + new.len() {
+            bytes.resize(at + new.len(), 0);
+        }
+        bytes[at..at + new.len()].copy_from_slice(new);
+        Ok(())
+    }
+
+    /// Room for a part of a file.
+    pub(crate) fn allocate(
+        &mut self,
+        number: Number,
+        mode: i32,
+        at: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let What::File(bytes) = &mut self.file(number)?.what else {
+            return Err(libc::EISDIR);
+        };
+        let end = at.checked_add(len).filter(|end| *end <= LONGEST);
+        let end = end.ok_or(libc::EFBIG)? as usize;
+        let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+            let end = end.min(bytes.len());
+            if (at as usize) < end {
+                bytes[at as usize..end].fill(0);
+            }
+        } else if !keeps && bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn make_dir(&mut self, path: &[u8], mode: u32) -> Result<(), Errno> {
+        self.name(path, What::Dir(BTreeMap::new()), mode).map(drop)
+    }
+
+    /// A socket gets a name on the disk.
+    pub(crate) fn name_socket(&mut self, path: &[u8]) -> Result<(), Errno> {
+        match self.name(path, What::Socket, 0o755) {
+            Err(libc::EEXIST) => Err(libc::EADDRINUSE),
+            made => made.map(drop),
+        }
+    }
+
+    pub(crate) fn unlink(&mut self, path: &[u8], dir: bool) -> Result<(), Errno> {
+        let number = self.find(path)?;
+        match (&self.node(number).what, dir) {
+            (What::Dir(_), false) => return Err(libc::EISDIR),
+            (What::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
+            (What::Dir(_), true) | (_, false) => {}
+            (_, true) => return Err(libc::ENOTDIR),
+        }
+        let (parent, name) = self.parent(path)?;
+        self.dir(parent)?.remove(&name);
+        self.unname(number);
+        Ok(())
+    }
+
+    fn unname(&mut self, number: Number) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.links -= 1;
+        }
+        self.forget(number);
+    }
+
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        let number = self.find(from)?;
+        let is_dir = matches!(self.node(number).what, What::Dir(_));
+        let (way, _) = self.walk(to)?;
+        if is_dir && way.contains(&number) && self.find(to) != Ok(number) {
+            return Err(libc::EINVAL);
+        }
+        match self.find(to) {
+            Ok(same) if same == number => return Ok(()),
+            Ok(other) => match (&self.node(other).what, is_dir) {
+                (What::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
+                (What::Dir(_), false) => return Err(libc::EISDIR),
+                (What::File(_) | What::Socket, true) => return Err(libc::ENOTDIR),
+                _ => {
+                    let (parent, name) = self.parent(to)?;
+                    self.dir(parent)?.remove(&name);
+                    self.unname(other);
+                }
+            },
+            Err(libc::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        let (old, old_name) = self.parent(from)?;
+        let (new, new_name) = self.parent(to)?;
+        self.dir(old)?.remove(&old_name);
+        self.dir(new)?.insert(new_name, number);
+        Ok(())
+    }
+
+    /// The paths of all files below a directory.
+    pub(crate) fn files(&self) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut dirs = vec![(Vec::new(), ROOT)];
+        while let Some((path, dir)) = dirs.pop() {
+            let What::Dir(names) = &self.node(dir).what else {
+                continue;
+            };
+            for (name, number) in names {
+                let path = [&path[..], b"/", name].concat();
+                match self.node(*number).what {
+                    What::Dir(_) => dirs.push((path, *number)),
+                    _ => found.push(path),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CREATE: i32 = libc::O_CREAT | libc::O_RDWR;
+
+    #[test]
+    fn a_file_lives_as_long_as_it_has_a_name_or_is_open() {
+        let mut disk = Disk::new();
+        let file = disk.open(b"/tmp/a", CREATE, 0o644).unwrap();
+        disk.write(file, 3, b"abc", Duration::ZERO).unwrap();
+        disk.unlink(b"/tmp/a", false).unwrap();
+        assert_eq!(disk.read(file, 0, 10).unwrap(), b"\0\0\0abc");
+        assert_eq!(disk.open(b"/tmp/a", libc::O_RDONLY, 0), Err(libc::ENOENT));
+        disk.let_go(file);
+        assert_eq!(disk.read(file, 0, 10), Err(libc::EBADF));
+    }
+
+    #[test]
+    fn names_move() {
+        let mut disk = Disk::new();
+        let a = disk.open(b"/tmp/a", CREATE, 0o644).unwrap();
+        let b = disk.open(b"/tmp/./x/../b", CREATE, 0o644);
+        assert_eq!(b, Err(libc::ENOENT), "a way through nothing");
+        let b = disk.open(b"/tmp/../tmp/b", CREATE, 0o644).unwrap();
+        assert_ne!(a, b);
+        disk.rename(b"/tmp/a", b"/tmp/b").unwrap();
+        assert_eq!(disk.find(b"/tmp/b"), Ok(a));
+        assert_eq!(disk.find(b"/tmp/a"), Err(libc::ENOENT));
+        disk.make_dir(b"/tmp/d", 0o755).unwrap();
+        disk.rename(b"/tmp/b", b"/tmp/d/b").unwrap();
+        assert_eq!(disk.unlink(b"/tmp/d", true), Err(libc::ENOTEMPTY));
+        assert_eq!(disk.rename(b"/tmp/d", b"/tmp/d/e"), Err(libc::EINVAL));
+        assert_eq!(disk.unlink(b"/tmp/d", false), Err(libc::EISDIR));
+        assert_eq!(disk.files(), [b"/tmp/d/b".to_vec()]);
+        disk.unlink(b"/tmp/d/b", false).unwrap();
+        disk.unlink(b"/tmp/d", true).unwrap();
+        assert_eq!(disk.open(b"/tmp/d/b", CREATE, 0), Err(libc::ENOENT));
+        assert_eq!(disk.open(b"/tmp", CREATE, 0), Err(libc::EISDIR));
+    }
+
+    #[test]
+    fn room_is_made_and_holes_are_cut() {
+        let mut disk = Disk::new();
+        let file = disk.open(b"/a", CREATE, 0o644).unwrap();
+        disk.allocate(file, 0, 0, 8).unwrap();
+        assert_eq!(disk.size(file), 8);
+        disk.allocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, 100)
+            .unwrap();
+        assert_eq!(disk.size(file), 8);
+        disk.write(file, 0, b"abcdefgh", Duration::ZERO).unwrap();
+        let hole = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+        disk.allocate(file, hole, 2, 4).unwrap();
+        assert_eq!(disk.read(file, 0, 100).unwrap(), b"ab\0\0\0\0gh");
+        assert_eq!(
+            disk.write(file, 1 << 40, b"x", Duration::ZERO),
+            Err(libc::EFBIG)
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! The kernel as a driver and as a system.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::{Request, SocketOption, System};
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use super::addr::Addr;
+use super::disk::Errno;
+use super::kernel::{SimKernel, State};
+use super::owners::Open;
+use super::sockets::{Socket, SocketId, Stage};
+
+pub(crate) struct SimDriver(pub(crate) SimKernel);
+
+/// Nobody sleeps in a simulated driver.
+struct Silent;
+
+impl Alarm for Silent {
+    fn ring(&self) {}
+}
+
+impl Driver for SimDriver {
+    unsafe fn submit(&mut self, id: OpId, request: &Request) {
+        self.0.state().submit(id, *request);
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        self.0.state().cancel(id);
+    }
+
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        let mut state = self.0.state();
+        state.collect(landed);
+        // Whoever waits makes time pass.
+        while wait != Wait::No
+            && landed.is_empty()
+            && let Some(at) = state.next_at()
+        {
+            state.clock.move_to(at);
+            state.collect(landed);
+        }
+        Ok(())
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        Arc::new(Silent)
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "simulation"
+    }
+}
+
+fn failed(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+impl SimKernel {
+    /// A file is about to be made.
+    fn making(&self) -> io::Result<std::sync::MutexGuard<'_, State>> {
+        let mut state = self.state();
+        match state.refuses_file() {
+            Some(errno) => Err(failed(errno)),
+            None => Ok(state),
+        }
+    }
+
+    fn with_socket<R>(
+        &self,
+        fd: RawFd,
+        what: &str,
+        f: impl FnOnce(&mut State, SocketId) -> Result<R, Errno>,
+    ) -> io::Result<R> {
+        let mut state = self.state();
+        let id = match state.owners.get(fd, what) {
+            Some(Open::Socket(id)) => *id,
+            Some(_) => return Err(failed(libc::ENOTSOCK)),
+            None => return Err(failed(libc::EBADF)),
+        };
+        let answer = f(&mut state, id).map_err(failed);
+        state.tell_changed();
+        answer
+    }
+}
+
+impl System for SimKernel {
+    fn close(&self, fd: RawFd) {
+        let mut state = self.state();
+        state.close(fd);
+        state.tell_changed();
+    }
+
+    fn pipe(&self, _nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
+        let mut state = self.making()?;
+        let wire = state.wires.make();
+        Ok((
+            state.add_file(Open::PipeReader(wire)),
+            state.add_file(Open::PipeWriter(wire)),
+        ))
+    }
+
+    fn socket(
+        &self,
+        domain: Domain,
+        kind: Type,
+        _protocol: Option<Protocol>,
+        _nonblocking: bool,
+    ) -> io::Result<RawFd> {
+        let mut state = self.making()?;
+        let id = state.sockets.make(domain, kind);
+        Ok(state.add_file(Open::Socket(id)))
+    }
+
+    fn socket_pair(&self, kind: Type, _nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
+        let mut state = self.making()?;
+        let (there, back) = (state.wires.make(), state.wires.make());
+        let names = [there, back].map(|n| Addr::Unix(format!("\0pair {n}").into_bytes()));
+        let [one, two] = [0, 1].map(|side| {
+            let messages = kind == Type::DGRAM;
+            let (own, other) = (names[side].clone(), names[1 - side].clone());
+            let stage = match messages {
+                true => Stage::Messages {
+                    inbox: VecDeque::new(),
+                    to: Some(other),
+                },
+                false => Stage::Connected {
+                    input: [there, back][side],
+                    output: [there, back][1 - side],
+                },
+            };
+            let id = state.sockets.add(Socket {
+                domain: Domain::UNIX,
+                stage,
+                local: messages.then_some(own),
+                peer: None,
+            });
+            state.add_file(Open::Socket(id))
+        });
+        Ok((one, two))
+    }
+
+    fn bind(&self, fd: RawFd, addr: &SockAddr) -> io::Result<()> {
+        self.with_socket(fd, "bind", |state, id| {
+            let addr = Addr::from_system(addr).ok_or(libc::EAFNOSUPPORT)?;
+            match &addr {
+                Addr::Unix(path) if path.first().is_some_and(|first| *first != 0) => {
+                    state.disk.name_socket(path)?;
+                    // The disk knows whether it is taken: it may listen still
+                    // under a name that it has lost.
+                    state.sockets.get(id).local = Some(addr);
+                    Ok(())
+                }
+                _ => state.sockets.bind(id, addr),
+            }
+        })
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()> {
+        self.with_socket(fd, "listen", |state, id| {
+            state.sockets.bind_any(id);
+            let socket = state.sockets.get(id);
+            match socket.stage {
+                Stage::Fresh => {
+                    socket.stage = Stage::Listening {
+                        waiting: VecDeque::new(),
+                        most: usize::try_from(backlog).unwrap_or(0).max(1),
+                    };
+                    Ok(())
+                }
+                Stage::Listening { .. } => Ok(()),
+                _ => Err(libc::EOPNOTSUPP),
+            }
+        })
+    }
+
+    fn local_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
+        self.with_socket(fd, "local_addr", |state, id| {
+            Ok(state.sockets.local(id).to_system())
+        })
+    }
+
+    fn peer_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
+        self.with_socket(fd, "peer_addr", |state, id| {
+            let socket = state.sockets.get(id);
+            match (&socket.peer, &socket.stage) {
+                (Some(peer), _) => Ok(peer.to_system()),
+                (None, Stage::Connected { .. }) => Ok(Addr::none(socket.domain).to_system()),
+                (None, _) => Err(libc::ENOTCONN),
+            }
+        })
+    }
+
+    fn set_option(&self, fd: RawFd, _option: SocketOption) -> io::Result<()> {
+        self.with_socket(fd, "set_option", |_, _| Ok(()))
+    }
+
+    fn adopt(&self, _fd: RawFd, _nonblocking: bool) -> io::Result<()> {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a simulated kernel has no files of the real one",
+        ))
+    }
+}

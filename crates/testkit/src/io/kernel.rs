@@ -1,0 +1,457 @@
+//! [`SimKernel`]: the operations under way, and when each is over.
+//!
+//! ```text
+//! submit ──▶ Due(at) ──1──▶ over           1: `collect`: its time has come and
+//!              ▲  │                           it is carried out just now
+//!              3  2                        2: it has to wait for somebody
+//!              │  ▼                        3: what it waits for has changed
+//!            Waiting ──4──▶ Due(at)        4: a cancel, heard at once or later
+//!
+//! A cancel that comes too late ends an operation at 2 instead.
+//! ```
+//!
+//! An operation touches its buffer at 1, in the moment before its end is
+//! collected and at no other time: the latest that a kernel may, and so the
+//! hardest for whoever gives memory back too early.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kinfolk_runtime::io::Request;
+use kinfolk_runtime::io::driver::{Landed, OpId};
+
+use super::carry::{self, Carried};
+use super::disk::{Disk, What};
+use super::faults::{Fate, Fault, Faults, On, OpKind};
+use super::memory::Pieces;
+use super::options::SimIo;
+use super::owners::{Open, Owners};
+use super::sockets::{SocketId, Sockets, Stage};
+use super::wires::{Wire, Wires};
+use crate::clock::VirtualClock;
+use crate::rng::Rng;
+
+/// What an operation can wait for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Key {
+    Wire(Wire),
+    Socket(SocketId),
+}
+
+/// Operations are counted as they come.
+type Count = u64;
+
+/// What happens at an instant; the order of one instant comes from the seed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at: Duration,
+    order: u64,
+    count: Count,
+    what: Happens,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Happens {
+    Over,
+    CancelIsHeard,
+}
+
+enum At {
+    Due(Event),
+    Waiting,
+}
+
+struct Op {
+    id: OpId,
+    request: Request,
+    fate: Fate,
+    at: At,
+    /// Fixed already: an error, or that it was cancelled.
+    answer: Option<i32>,
+    /// A cancel came too late, unless it has to wait.
+    end_at_wait: bool,
+    /// When a cancel is heard.
+    heard: Option<Event>,
+}
+
+/// All of the kernel.
+pub(crate) struct State {
+    pub(crate) clock: VirtualClock,
+    pub(crate) rng: Rng,
+    pub(crate) faults: Faults,
+    pub(crate) owners: Owners,
+    pub(crate) disk: Disk,
+    pub(crate) wires: Wires,
+    pub(crate) sockets: Sockets,
+    /// What has changed, and may be waited for.
+    pub(crate) changed: BTreeSet<Key>,
+    ops: BTreeMap<Count, Op>,
+    counts: HashMap<OpId, Count>,
+    submitted: Count,
+    events: BTreeSet<Event>,
+    waiting: BTreeMap<Key, Vec<Count>>,
+    /// The memory that reads will fill, by where it begins.
+    lent: BTreeMap<usize, usize>,
+}
+
+impl State {
+    fn event(&mut self, count: Count, what: Happens, after: Duration) -> Event {
+        let event = Event {
+            at: self.clock.elapsed().saturating_add(after),
+            order: self.rng.next_u64(),
+            count,
+            what,
+        };
+        self.events.insert(event);
+        event
+    }
+
+    /// The operation will be carried out so much later.
+    fn make_due(&mut self, count: Count, after: Duration) {
+        if let Some(op) = self.ops.get(&count)
+            && let At::Due(event) = op.at
+        {
+            self.events.remove(&event);
+        }
+        let event = self.event(count, Happens::Over, after);
+        if let Some(op) = self.ops.get_mut(&count) {
+            op.at = At::Due(event);
+        }
+    }
+
+    pub(crate) fn submit(&mut self, id: OpId, request: Request) {
+        self.submitted += 1;
+        let count = self.submitted;
+        let kind = OpKind::of(&request);
+        let mut answer = None;
+        let mut on = On::Nothing;
+        if let Some(fd) = carry::file_of(&request) {
+            on = match self.owners.get(fd, &format!("{kind:?}")) {
+                Some(open) => carry::kind_of(open, &mut self.sockets),
+                None => {
+                    answer = Some(-libc::EBADF);
+                    On::Nothing
+                }
+            };
+            if kind != OpKind::Close {
+                self.owners.begin_use(fd);
+            }
+        }
+        self.lend(&request);
+        let fate = self.faults.next(kind, on, &mut self.rng);
+        let op = Op {
+            id,
+            request,
+            fate,
+            at: At::Waiting,
+            answer: answer.or(fate.errno.map(|errno| -errno)),
+            end_at_wait: false,
+            heard: None,
+        };
+        if self.counts.insert(id, count).is_some() {
+            let wrong = format!("operation {id:?} was submitted while it is under way");
+            self.owners.found_wrong(wrong);
+        }
+        self.ops.insert(count, op);
+        self.make_due(count, fate.late);
+    }
+
+    /// No two operations may fill the same memory.
+    fn lend(&mut self, request: &Request) {
+        if OpKind::of(request) != OpKind::Read {
+            return;
+        }
+        for (begin, end) in Pieces::of(request).ranges() {
+            let before = self.lent.range(..end).next_back();
+            if before.is_some_and(|(_, before_end)| *before_end > begin) {
+                let wrong = "two operations read into the same memory".to_string();
+                self.owners.found_wrong(wrong);
+            }
+            self.lent.insert(begin, end);
+        }
+    }
+
+    fn give_back(&mut self, request: &Request) {
+        if OpKind::of(request) == OpKind::Read {
+            for (begin, _) in Pieces::of(request).ranges() {
+                self.lent.remove(&begin);
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, id: OpId) {
+        let Some(&count) = self.counts.get(&id) else {
+            return;
+        };
+        let too_late = self.rng.below(2) == 0;
+        let Some(op) = self.ops.get_mut(&count) else {
+            return;
+        };
+        let fate = op.fate;
+        // One that runs may be too far on, and one that waits never is.
+        if matches!(op.at, At::Due(_)) && (fate.cancel_too_late || too_late) {
+            op.end_at_wait = true;
+            return;
+        }
+        match fate.slow_cancel {
+            Some(after) => {
+                let event = self.event(count, Happens::CancelIsHeard, after);
+                if let Some(op) = self.ops.get_mut(&count) {
+                    op.heard = Some(event);
+                }
+            }
+            None => self.end_early(count),
+        }
+    }
+
+    /// A cancel is heard.
+    fn end_early(&mut self, count: Count) {
+        if let Some(op) = self.ops.get_mut(&count)
+            && op.answer.is_none()
+        {
+            op.answer = Some(-libc::ECANCELED);
+            let late = op.fate.late;
+            self.make_due(count, late);
+        }
+    }
+
+    /// What waited for something that has changed is tried again.
+    pub(crate) fn tell_changed(&mut self) {
+        while let Some(key) = self.changed.pop_first() {
+            for count in self.waiting.remove(&key).unwrap_or_default() {
+                if let Some(op) = self.ops.get(&count)
+                    && matches!(op.at, At::Waiting)
+                {
+                    let late = op.fate.late;
+                    self.make_due(count, late);
+                }
+            }
+        }
+    }
+
+    /// When the next operation is over, unless somebody does something before.
+    pub(crate) fn next_at(&self) -> Option<Duration> {
+        self.events.first().map(|event| event.at)
+    }
+
+    /// Collects some of those that are over by now: one at least, if any is.
+    pub(crate) fn collect(&mut self, landed: &mut Vec<Landed>) {
+        let now = self.clock.elapsed();
+        while let Some(event) = self.events.first().copied()
+            && event.at <= now
+        {
+            self.events.remove(&event);
+            match event.what {
+                Happens::CancelIsHeard => self.end_early(event.count),
+                Happens::Over => landed.extend(self.carry_out(event.count)),
+            }
+            self.tell_changed();
+            if !landed.is_empty() && self.rng.below(2) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, count: Count) -> Option<Landed> {
+        let op = self.ops.get(&count)?;
+        let (request, fate, answer) = (op.request, op.fate, op.answer);
+        let carried = match answer {
+            Some(answer) => {
+                self.fail(&request, answer);
+                Carried::Done(answer)
+            }
+            None => self.carry(&request, fate.short),
+        };
+        match carried {
+            Carried::Done(result) => {
+                self.give_back(&request);
+                if let Some(fd) = carry::file_of(&request)
+                    && OpKind::of(&request) != OpKind::Close
+                {
+                    self.owners.end_use(fd);
+                }
+                let op = self.ops.remove(&count)?;
+                self.counts.remove(&op.id);
+                if let Some(event) = op.heard {
+                    self.events.remove(&event);
+                }
+                Some(Landed { id: op.id, result })
+            }
+            Carried::Wait(keys) => {
+                let op = self.ops.get_mut(&count)?;
+                op.at = At::Waiting;
+                if op.end_at_wait {
+                    self.end_early(count);
+                    return None;
+                }
+                for key in keys {
+                    self.waiting.entry(key).or_default().push(count);
+                }
+                None
+            }
+        }
+    }
+
+    /// What an error does beside being one.
+    fn fail(&mut self, request: &Request, answer: i32) {
+        match (request, -answer) {
+            // As on Linux: whatever it says, it is closed.
+            (Request::Close { fd }, errno) if errno != libc::ECANCELED => self.close(*fd),
+            (_, libc::ECONNRESET) => {
+                if let Some(fd) = carry::file_of(request)
+                    && let Some(Open::Socket(id)) = self.owners.get(fd, "a reset").cloned()
+                    && let Stage::Connected { input, output } = self.sockets.get(id).stage
+                {
+                    for wire in [input, output] {
+                        self.wires.reset(wire);
+                        self.changed.insert(Key::Wire(wire));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether making a file fails now.
+    pub(crate) fn refuses_file(&mut self) -> Option<i32> {
+        self.faults
+            .next(OpKind::Open, On::Nothing, &mut self.rng)
+            .errno
+            .filter(|errno| *errno != libc::EINTR)
+    }
+
+    pub(crate) fn add_file(&mut self, open: Open) -> RawFd {
+        self.owners.add(open)
+    }
+}
+
+/// The kernel of a simulation, from outside; see [`Sim::io`](crate::Sim::io).
+/// Clones are the same kernel.
+#[derive(Clone)]
+pub struct SimKernel(Arc<Mutex<State>>);
+
+impl SimKernel {
+    pub(crate) fn new(options: SimIo, seed: u64, clock: VirtualClock) -> SimKernel {
+        // Its own row of choices, so that i/o and schedules do not shift each
+        // other more than they must.
+        let rng = Rng::new(seed ^ 0x6b65_726e_656c);
+        SimKernel(Arc::new(Mutex::new(State {
+            clock,
+            rng,
+            faults: options.faults,
+            owners: Owners::default(),
+            disk: Disk::new(),
+            wires: Wires::default(),
+            sockets: Sockets::default(),
+            changed: BTreeSet::new(),
+            ops: BTreeMap::new(),
+            counts: HashMap::new(),
+            submitted: 0,
+            events: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            lent: BTreeMap::new(),
+        })))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a file on the disk, and the directories it lies in.
+    ///
+    /// # Panics
+    /// If there is a directory at that path, or a file on the way.
+    #[track_caller]
+    pub fn put(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+        let (path, bytes) = (path.as_ref(), bytes.as_ref());
+        let mut state = self.state();
+        let dirs: Vec<&Path> = path.ancestors().skip(1).collect();
+        for dir in dirs.iter().rev() {
+            let _ = state
+                .disk
+                .make_dir(dir.as_os_str().as_encoded_bytes(), 0o755);
+        }
+        let flags = libc::O_CREAT | libc::O_TRUNC | libc::O_RDWR;
+        let put = state
+            .disk
+            .open(path.as_os_str().as_encoded_bytes(), flags, 0o644)
+            .and_then(|file| {
+                let now = state.clock.elapsed();
+                let written = state.disk.write(file, 0, bytes, now);
+                state.disk.let_go(file);
+                written
+            });
+        if let Err(errno) = put {
+            let error = std::io::Error::from_raw_os_error(errno);
+            panic!("{} cannot be put on the disk: {error}", path.display());
+        }
+    }
+
+    /// What is in a file; none if there is no such file.
+    pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let path = path.as_ref().as_os_str().as_encoded_bytes();
+        let number = state.disk.find(path).ok()?;
+        match &state.disk.node(number).what {
+            What::File(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// The paths of all files.
+    pub fn files(&self) -> Vec<String> {
+        let files = self.state().disk.files();
+        let words = files.iter().map(|path| String::from_utf8_lossy(path));
+        words.map(String::from).collect()
+    }
+
+    /// This happens to the next operation of that kind.
+    pub fn fault(&self, kind: OpKind, fault: Fault) {
+        self.state().faults.script(kind, 0, fault);
+    }
+
+    /// What is open, in words.
+    pub fn open_files(&self) -> Vec<String> {
+        self.state().owners.list()
+    }
+
+    /// How many operations were begun.
+    pub fn submitted(&self) -> u64 {
+        self.state().submitted
+    }
+
+    /// How many of them are over.
+    pub fn completed(&self) -> u64 {
+        let state = self.state();
+        state.submitted - state.ops.len() as u64
+    }
+
+    /// Panics if somebody closed a file twice, used one after its end, closed
+    /// one that an operation used, or lent the same memory twice.
+    #[track_caller]
+    pub fn check(&self) {
+        let wrong = self.state().owners.wrong().join("\n  ");
+        assert!(
+            wrong.is_empty(),
+            "the simulated kernel was misused:\n  {wrong}"
+        );
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Duration> {
+        self.state().next_at()
+    }
+}
+
+impl fmt::Debug for SimKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("SimKernel")
+            .field("open", &state.owners.list().len())
+            .field("under_way", &state.ops.len())
+            .finish_non_exhaustive()
+    }
+}

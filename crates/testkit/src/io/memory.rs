@@ -1,0 +1,196 @@
+//! The only place that follows the pointers of a request.
+//!
+//! **P1** They lead into the flight of an operation, which lies still and is
+//! nobody else's from submission until its end was collected. The kernel calls
+//! in here between the two, and at no other time.
+
+use std::ffi::CStr;
+
+use kinfolk_runtime::io::{Request, StatBuf};
+use socket2::SockAddr;
+
+use super::addr::Addr;
+
+/// The pieces of memory that a request reads or writes.
+pub(crate) struct Pieces(Vec<(*mut u8, usize)>);
+
+// SAFETY: plain data; P1 binds whoever follows the pointers.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    pub(crate) fn of(request: &Request) -> Pieces {
+        let parts = |parts: *const libc::iovec, count: usize| {
+            let parts = match count {
+                0 => &[],
+                // SAFETY: P1.
+                _ => unsafe { std::slice::from_raw_parts(parts, count) },
+            };
+            parts
+                .iter()
+                .map(|part| (part.iov_base.cast::<u8>(), part.iov_len))
+                .collect()
+        };
+        Pieces(match *request {
+            Request::Read { buf, len, .. } | Request::Recv { buf, len, .. } => {
+                vec![(buf, len as usize)]
+            }
+            Request::Write { buf, len, .. }
+            | Request::WriteThenSync { buf, len, .. }
+            | Request::Send { buf, len, .. } => vec![(buf.cast_mut(), len as usize)],
+            Request::ReadVectored {
+                parts: p, count, ..
+            }
+            | Request::WriteVectored {
+                parts: p, count, ..
+            } => parts(p, count as usize),
+            Request::RecvMsg { msg, .. } => {
+                // SAFETY: P1.
+                let msg = unsafe { &*msg };
+                parts(msg.msg_iov, msg.msg_iovlen)
+            }
+            Request::SendMsg { msg, .. } => {
+                // SAFETY: P1.
+                let msg = unsafe { &*msg };
+                parts(msg.msg_iov, msg.msg_iovlen)
+            }
+            _ => Vec::new(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Those that hold at least a byte, as ranges of addresses.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        let filled = self.0.iter().filter(|(_, len)| *len > 0);
+        filled.map(|(at, len)| (at.addr(), at.addr() + len))
+    }
+
+    /// Copies `bytes` into them; there is room for all.
+    pub(crate) fn fill(&self, mut bytes: &[u8]) {
+        for (at, len) in &self.0 {
+            let (now, later) = bytes.split_at(bytes.len().min(*len));
+            // SAFETY: P1, and `now` is no longer than the piece.
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), *at, now.len()) };
+            bytes = later;
+        }
+        assert!(bytes.is_empty(), "more bytes than room");
+    }
+
+    /// The first `most` bytes in them.
+    pub(crate) fn bytes(&self, most: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(most.min(self.len()));
+        for (at, len) in &self.0 {
+            let now = (*len).min(most - bytes.len());
+            if now > 0 {
+                // SAFETY: P1.
+                bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(*at, now) });
+            }
+        }
+        bytes
+    }
+}
+
+/// A path of a request.
+pub(crate) fn path(path: *const libc::c_char) -> Vec<u8> {
+    // SAFETY: P1; it ends with a zero.
+    unsafe { CStr::from_ptr(path) }.to_bytes().to_vec()
+}
+
+/// What was asked about a file.
+pub(crate) struct About {
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    pub(crate) changed: std::time::Duration,
+}
+
+/// Answers what was asked about a file.
+pub(crate) fn answer_stat(out: *mut StatBuf, about: &About) {
+    // SAFETY: plain numbers: all zero is one.
+    let mut stat: StatBuf = unsafe { std::mem::zeroed() };
+    stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    stat.stx_mode = about.mode as u16;
+    stat.stx_nlink = about.links;
+    stat.stx_ino = about.number;
+    stat.stx_size = about.size;
+    stat.stx_blksize = 4096;
+    stat.stx_blocks = about.size.div_ceil(512);
+    for time in [
+        &mut stat.stx_mtime,
+        &mut stat.stx_ctime,
+        &mut stat.stx_atime,
+    ] {
+        time.tv_sec = about.changed.as_secs() as i64;
+        time.tv_nsec = about.changed.subsec_nanos();
+    }
+    // SAFETY: P1.
+    unsafe { out.write(stat) };
+}
+
+/// An address of a request.
+fn addr(at: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Addr> {
+    let len = (len as usize).min(size_of::<libc::sockaddr_storage>());
+    // SAFETY: P1; no more is copied than an address holds.
+    let made = unsafe {
+        SockAddr::try_init(|storage, size| {
+            std::ptr::copy_nonoverlapping(at.cast::<u8>(), storage.cast::<u8>(), len);
+            *size = len as libc::socklen_t;
+            Ok(())
+        })
+    };
+    Addr::from_system(&made.ok()?.1)
+}
+
+/// Whom a connect is for, or a message.
+pub(crate) fn target(request: &Request) -> Option<Addr> {
+    match *request {
+        Request::Connect { addr: at, len, .. } => addr(at, len),
+        Request::SendMsg { msg, .. } => {
+            // SAFETY: P1.
+            let msg = unsafe { &*msg };
+            match msg.msg_name.is_null() || msg.msg_namelen == 0 {
+                true => None,
+                false => addr(msg.msg_name.cast(), msg.msg_namelen),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Answers from whom a connection or a message is.
+pub(crate) fn answer_source(request: &Request, from: &Addr) {
+    let put = |at: *mut u8, room: usize| -> libc::socklen_t {
+        let from = from.to_system();
+        let len = (from.len() as usize).min(room);
+        // SAFETY: P1; no more is copied than there is room, and than it holds.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), at, len) };
+        from.len()
+    };
+    match *request {
+        Request::Accept { addr, len, .. } if !addr.is_null() && !len.is_null() => {
+            // SAFETY: P1.
+            unsafe { *len = put(addr.cast(), *len as usize) };
+        }
+        Request::RecvMsg { msg, .. } => {
+            // SAFETY: P1.
+            let msg = unsafe { &mut *msg };
+            if !msg.msg_name.is_null() {
+                msg.msg_namelen = put(msg.msg_name.cast(), msg.msg_namelen as usize);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Answers what a message was like.
+pub(crate) fn answer_message(request: &Request, cut: bool) {
+    if let Request::RecvMsg { msg, .. } = *request {
+        // SAFETY: P1.
+        let msg = unsafe { &mut *msg };
+        msg.msg_controllen = 0;
+        msg.msg_flags = if cut { libc::MSG_TRUNC } else { 0 };
+    }
+}

@@ -1,0 +1,49 @@
+//! A kernel in memory, and what else tests of i/o need.
+//!
+//! Every [`Sim`](crate::Sim) has one: files, pipes and sockets opened inside it
+//! live in memory, completions come in an order that the seed says, and what
+//! can go wrong goes wrong as often as [`SimIo`] says. `sim.io()` is the way to
+//! it from outside.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `options` | [`SimIo`]: what a simulated kernel is made with |
+//! | `faults` | what goes wrong, by rate and by script |
+//! | `kernel` | [`SimKernel`]: the operations under way, when each is over |
+//! | `carry` | what each request does |
+//! | `owners` | the table of open files, and who closed one twice |
+//! | `disk` | files and directories |
+//! | `wires` | streams of bytes: pipes and connections |
+//! | `sockets`, `addr` | who listens where, and messages |
+//! | `memory` | the only place that follows the pointers of a request |
+//! | `driver` | the kernel as a driver and as a system |
+//! | `side` | the simulation's end of it |
+//! | `witness` | [`Witness`]: counts and checks the traffic of any driver |
+//! | `weather` | [`Weather`]: the same faults on any driver |
+//! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
+//! | `open_files` | [`OpenFiles`]: what this process has open |
+
+mod addr;
+mod carry;
+mod disk;
+mod driver;
+mod faults;
+mod kernel;
+mod memory;
+mod open_files;
+mod options;
+mod owners;
+mod quarantine;
+pub(crate) mod side;
+mod sockets;
+mod weather;
+mod wires;
+mod witness;
+
+pub use faults::{Fault, OpKind};
+pub use kernel::SimKernel;
+pub use open_files::OpenFiles;
+pub use options::SimIo;
+pub use quarantine::{Quarantine, Quarantined};
+pub use weather::Weather;
+pub use witness::Witness;

@@ -1,0 +1,143 @@
+//! [`SimIo`]: what a simulated kernel is made with.
+
+use std::time::Duration;
+
+use kinfolk_runtime::io::IN_FLIGHT;
+
+use super::faults::{Fault, Faults, OpKind};
+
+/// What a simulated kernel is made with: `Sim::builder(7).io(SimIo::rough())`.
+///
+/// By default nothing goes wrong and operations take no time; in which order
+/// they are over comes from the seed all the same.
+///
+/// ```
+/// use kinfolk_runtime::{fs::File, io};
+/// use kinfolk_testkit::{Sim, io::{Fault, OpKind, SimIo}};
+///
+/// let weather = SimIo::rough().fault(OpKind::Write, 1, Fault::NoSpace);
+/// let mut sim = Sim::builder(7).io(weather).build();
+/// sim.io().put("/etc/motd", "hello");
+/// sim.run(async {
+///     let motd = File::open("/etc/motd").await?;
+///     let (read, buf) = motd.read_exact_at(vec![0; 5], 0).await;
+///     read?;
+///     assert_eq!(buf, b"hello");
+///     let log = File::create("/tmp/log").await?;
+///     let (written, _) = log.write_at("some words", 0).await;
+///     assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+///     Ok::<_, kinfolk_core::Error>(())
+/// }).unwrap();
+/// sim.finish(); // every operation is over, every file closed
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "give it to `Sim::builder(seed).io(…)`"]
+pub struct SimIo {
+    pub(crate) faults: Faults,
+    pub(crate) in_flight: usize,
+}
+
+impl SimIo {
+    /// Nothing goes wrong.
+    pub fn new() -> SimIo {
+        SimIo {
+            faults: Faults::default(),
+            in_flight: IN_FLIGHT,
+        }
+    }
+
+    /// What every program must bear: short reads and writes, interrupts,
+    /// operations that are late, cancels that come too late or are heard
+    /// later. None of it is an error.
+    pub fn rough() -> SimIo {
+        let moment = Duration::from_millis(1);
+        SimIo::new()
+            .short_reads_and_writes(0.3)
+            .interrupted(0.1)
+            .late(0.3, moment)
+            .cancels_too_late(0.3)
+            .slow_cancels(0.3, moment)
+    }
+
+    fn rate(mut self, fault: Fault, rate: f64) -> Self {
+        self.faults.set_rate(fault, rate);
+        self
+    }
+
+    /// How often fewer bytes are moved than could be.
+    ///
+    /// # Panics
+    /// As for the other rates, if it does not lie between 0 and 1.
+    pub fn short_reads_and_writes(self, rate: f64) -> Self {
+        self.rate(Fault::Short, rate)
+    }
+
+    /// How often a signal comes first. Nobody sees it: the operation is begun
+    /// again.
+    pub fn interrupted(self, rate: f64) -> Self {
+        self.rate(Fault::Interrupted, rate)
+    }
+
+    /// How often a pipe or a socket says: not now.
+    pub fn would_block(self, rate: f64) -> Self {
+        self.rate(Fault::WouldBlock, rate)
+    }
+
+    /// How often the disk is full.
+    pub fn no_space(self, rate: f64) -> Self {
+        self.rate(Fault::NoSpace, rate)
+    }
+
+    /// How often a connection is gone for both sides.
+    pub fn resets(self, rate: f64) -> Self {
+        self.rate(Fault::Reset, rate)
+    }
+
+    /// How often there are too many open files.
+    pub fn too_many_files(self, rate: f64) -> Self {
+        self.rate(Fault::TooManyFiles, rate)
+    }
+
+    /// How often the system does not even take a request.
+    pub fn not_taken(self, rate: f64) -> Self {
+        self.rate(Fault::NotTaken, rate)
+    }
+
+    /// How often an operation is over later than it could be, and by how much
+    /// at most.
+    pub fn late(self, rate: f64, longest: Duration) -> Self {
+        self.rate(Fault::Late(longest), rate)
+    }
+
+    /// How often a cancel comes too late, so that the operation succeeds.
+    pub fn cancels_too_late(self, rate: f64) -> Self {
+        self.rate(Fault::CancelTooLate, rate)
+    }
+
+    /// How often a cancel is heard only after a while, and how long at most.
+    pub fn slow_cancels(self, rate: f64, longest: Duration) -> Self {
+        self.rate(Fault::SlowCancel(longest), rate)
+    }
+
+    /// This happens to the `nth` operation of a kind, counted from 1.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn fault(mut self, kind: OpKind, nth: u64, fault: Fault) -> Self {
+        assert!(nth > 0, "operations are counted from 1");
+        self.faults.script(kind, nth - 1, fault);
+        self
+    }
+
+    /// How many operations the kernel is given at once; more wait.
+    pub fn in_flight(mut self, most: usize) -> Self {
+        self.in_flight = most;
+        self
+    }
+}
+
+impl Default for SimIo {
+    fn default() -> Self {
+        SimIo::new()
+    }
+}

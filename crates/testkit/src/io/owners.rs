@@ -1,0 +1,166 @@
+//! The table of open files: who owns which number.
+//!
+//! Numbers begin where no real file's lies and are never used again, so that
+//! whoever uses one after its end, or ends it twice, is found out.
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+
+use super::disk::Number;
+use super::sockets::SocketId;
+use super::wires::Wire;
+
+/// The first number: no process has so many files open.
+const FIRST: RawFd = 0x4000_0000;
+
+/// What is open.
+#[derive(Clone, Debug)]
+pub(crate) enum Open {
+    File {
+        number: Number,
+        at: u64,
+        flags: i32,
+        path: String,
+    },
+    PipeReader(Wire),
+    PipeWriter(Wire),
+    Socket(SocketId),
+}
+
+impl Open {
+    fn words(&self) -> String {
+        match self {
+            Open::File { path, .. } => format!("file {path}"),
+            Open::PipeReader(_) => "end of a pipe, to read from".into(),
+            Open::PipeWriter(_) => "end of a pipe, to write to".into(),
+            Open::Socket(_) => "socket".into(),
+        }
+    }
+}
+
+struct Owned {
+    open: Open,
+    /// Operations under way that use it.
+    used: u32,
+}
+
+/// The table of open files.
+#[derive(Default)]
+pub(crate) struct Owners {
+    open: BTreeMap<RawFd, Owned>,
+    made: RawFd,
+    /// What somebody did wrong.
+    wrong: Vec<String>,
+}
+
+impl Owners {
+    pub(crate) fn add(&mut self, open: Open) -> RawFd {
+        let fd = FIRST + self.made;
+        self.made += 1;
+        self.open.insert(fd, Owned { open, used: 0 });
+        fd
+    }
+
+    fn complain(&mut self, what: String) {
+        eprintln!("simulated kernel: {what}");
+        self.wrong.push(what);
+    }
+
+    pub(crate) fn found_wrong(&mut self, what: String) {
+        self.complain(what);
+    }
+
+    fn why_not(&self, fd: RawFd) -> &'static str {
+        match (FIRST..FIRST + self.made).contains(&fd) {
+            true => "after it was closed",
+            false => "which is none of ours",
+        }
+    }
+
+    /// What it is, for somebody who should own it.
+    pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut Open> {
+        if !self.open.contains_key(&fd) {
+            let why = self.why_not(fd);
+            self.complain(format!("{what} on file {fd} {why}"));
+        }
+        self.open.get_mut(&fd).map(|owned| &mut owned.open)
+    }
+
+    /// An operation uses it.
+    pub(crate) fn begin_use(&mut self, fd: RawFd) {
+        if let Some(owned) = self.open.get_mut(&fd) {
+            owned.used += 1;
+        }
+    }
+
+    /// The operation is over.
+    pub(crate) fn end_use(&mut self, fd: RawFd) {
+        if let Some(owned) = self.open.get_mut(&fd) {
+            owned.used -= 1;
+        }
+    }
+
+    /// Closed by its owner.
+    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<Open> {
+        match self.open.remove(&fd) {
+            Some(owned) => {
+                if owned.used > 0 {
+                    let words = owned.open.words();
+                    self.complain(format!(
+                        "file {fd} ({words}) was closed while {} operations use it",
+                        owned.used
+                    ));
+                }
+                Some(owned.open)
+            }
+            None => {
+                let why = self.why_not(fd);
+                self.complain(format!("close of file {fd} {why}"));
+                None
+            }
+        }
+    }
+
+    /// What is open.
+    pub(crate) fn list(&self) -> Vec<String> {
+        self.open
+            .iter()
+            .map(|(fd, owned)| format!("{fd} ({})", owned.open.words()))
+            .collect()
+    }
+
+    pub(crate) fn wrong(&self) -> &[String] {
+        &self.wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_closes_twice_or_comes_late_is_found_out() {
+        let mut owners = Owners::default();
+        let fd = owners.add(Open::PipeReader(1));
+        owners.begin_use(fd);
+        owners.end_use(fd);
+        assert_eq!(
+            owners.list(),
+            [format!("{fd} (end of a pipe, to read from)")]
+        );
+        owners.remove(fd);
+        assert!(owners.wrong().is_empty());
+        owners.remove(fd);
+        owners.get(fd, "a read");
+        owners.get(3, "a read");
+        let busy = owners.add(Open::PipeReader(2));
+        assert_ne!(busy, fd, "numbers are not used again");
+        owners.begin_use(busy);
+        owners.remove(busy);
+        let wrong = owners.wrong().join("\n");
+        assert!(wrong.contains(&format!("close of file {fd} after it was closed")));
+        assert!(wrong.contains(&format!("a read on file {fd} after it was closed")));
+        assert!(wrong.contains("a read on file 3 which is none of ours"));
+        assert!(wrong.contains("was closed while 1 operations use it"));
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Quarantine`]: buffers that are watched after their end.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kinfolk_runtime::io::{IoBuf, IoBufMut};
+
+/// What the memory of a buffer is filled with at its end.
+const PATTERN: u8 = 0xdb;
+
+/// How many bytes are held back, at most; of more, the oldest are checked and
+/// let go.
+const MOST: usize = 64 << 20;
+
+#[derive(Default)]
+struct Held {
+    boxes: VecDeque<Box<[u8]>>,
+    bytes: usize,
+    /// What was wrong with those that were let go.
+    wrong: Vec<String>,
+    living: usize,
+}
+
+impl Held {
+    fn add(&mut self, mut bytes: Box<[u8]>) {
+        bytes.fill(PATTERN);
+        self.living -= 1;
+        self.bytes += bytes.len();
+        self.boxes.push_back(bytes);
+        while self.bytes > MOST
+            && let Some(oldest) = self.boxes.pop_front()
+        {
+            self.bytes -= oldest.len();
+            self.wrong.extend(changed(&oldest));
+        }
+    }
+}
+
+/// What was written into memory that was given back.
+fn changed(bytes: &[u8]) -> Option<String> {
+    // The compiler may not think that they are what we wrote.
+    let bytes = std::hint::black_box(bytes);
+    let at = bytes.iter().position(|byte| *byte != PATTERN)?;
+    let count = bytes.iter().filter(|byte| **byte != PATTERN).count();
+    Some(format!(
+        "{count} of {} bytes of a buffer were written after its end, from {at} on",
+        bytes.len()
+    ))
+}
+
+/// Makes buffers whose memory is not freed at their end but filled with a
+/// pattern and held back: whoever writes into it afterwards, a kernel above all,
+/// is found out by [`check`](Quarantine::check). Works with every driver.
+///
+/// ```
+/// use kinfolk_testkit::{Sim, io::Quarantine};
+///
+/// let quarantine = Quarantine::new();
+/// let buf = quarantine.buf(64);
+/// Sim::seeded(1).run(async move {
+///     let (reader, writer) = kinfolk_runtime::io::pipe()?;
+///     writer.write("hello").await.0?;
+///     let (read, buf) = reader.read(buf).await;
+///     assert_eq!((read?, &buf[..]), (5, &b"hello"[..]));
+///     Ok::<_, kinfolk_core::Error>(())
+/// }).unwrap();
+/// assert_eq!(quarantine.living(), 0);
+/// quarantine.check();
+/// ```
+#[derive(Clone, Default)]
+pub struct Quarantine(Arc<Mutex<Held>>);
+
+impl Quarantine {
+    /// One that holds nothing.
+    pub fn new() -> Quarantine {
+        Quarantine::default()
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An empty buffer with room for so many bytes.
+    pub fn buf(&self, room: usize) -> Quarantined {
+        self.made(vec![0; room].into_boxed_slice(), 0)
+    }
+
+    /// A buffer with these bytes in it.
+    pub fn filled(&self, bytes: impl AsRef<[u8]>) -> Quarantined {
+        let bytes = bytes.as_ref();
+        self.made(bytes.into(), bytes.len())
+    }
+
+    fn made(&self, bytes: Box<[u8]>, filled: usize) -> Quarantined {
+        self.held().living += 1;
+        Quarantined {
+            bytes,
+            filled,
+            quarantine: self.clone(),
+        }
+    }
+
+    /// How many of its buffers are not at their end yet.
+    pub fn living(&self) -> usize {
+        self.held().living
+    }
+
+    /// Panics if something was written into a buffer after its end.
+    #[track_caller]
+    pub fn check(&self) {
+        let held = self.held();
+        let now = held.boxes.iter().filter_map(|bytes| changed(bytes));
+        let wrong: Vec<String> = held.wrong.iter().cloned().chain(now).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("; "));
+    }
+}
+
+impl std::fmt::Debug for Quarantine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let held = self.held();
+        f.debug_struct("Quarantine")
+            .field("living", &held.living)
+            .field("held_back", &held.boxes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A buffer of a [`Quarantine`]: the bytes in it, and room for more.
+#[derive(Debug)]
+pub struct Quarantined {
+    bytes: Box<[u8]>,
+    filled: usize,
+    quarantine: Quarantine,
+}
+
+impl Drop for Quarantined {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.quarantine.held().add(bytes);
+    }
+}
+
+impl Deref for Quarantined {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+impl DerefMut for Quarantined {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.filled]
+    }
+}
+
+// SAFETY: the bytes lie on the heap, all of them are initialised, and they are
+// this value's alone.
+unsafe impl IoBuf for Quarantined {
+    fn ptr(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+
+    fn filled(&self) -> usize {
+        self.filled
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Quarantined {
+    fn ptr_mut(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr()
+    }
+
+    fn room(&self) -> usize {
+        self.bytes.len()
+    }
+
+    unsafe fn set_filled(&mut self, bytes: usize) {
+        self.filled = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "2 of 8 bytes of a buffer were written after its end, from 3 on")]
+    fn who_writes_after_the_end_is_found_out() {
+        let quarantine = Quarantine::new();
+        let mut buf = quarantine.buf(8);
+        let at = buf.ptr_mut();
+        drop(buf);
+        quarantine.check();
+        // SAFETY: the memory is held back, and nobody looks at it now.
+        unsafe {
+            at.add(3).write(1);
+            at.add(7).write(1);
+        }
+        quarantine.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "1 of 4194304 bytes of a buffer were written after its end")]
+    fn what_is_let_go_was_checked() {
+        let quarantine = Quarantine::new();
+        let mut buf = quarantine.buf(4 << 20);
+        let at = buf.ptr_mut();
+        drop(buf);
+        // SAFETY: as above.
+        unsafe { at.write(1) };
+        for _ in 0..20 {
+            drop(quarantine.buf(4 << 20));
+        }
+        assert!(quarantine.held().bytes <= MOST);
+        quarantine.check();
+    }
+
+    #[test]
+    fn a_buffer_is_one() {
+        let quarantine = Quarantine::new();
+        let mut buf = quarantine.filled("abc");
+        assert_eq!((&*buf, buf.room()), (&b"abc"[..], 3));
+        buf[0] = b'x';
+        assert_eq!(&*buf, b"xbc");
+        assert_eq!(quarantine.living(), 1);
+        drop(buf);
+        assert_eq!(quarantine.living(), 0);
+        quarantine.check();
+    }
+}

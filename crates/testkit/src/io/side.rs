@@ -1,0 +1,130 @@
+//! The simulation's end of the i/o: what its host answers, and the station that
+//! its loop turns. `no_io.rs` stands in for this file where there is no i/o.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinfolk_runtime::io::driver::{Driver, Wait};
+use kinfolk_runtime::io::{Entered, Hub, Station};
+
+use super::driver::SimDriver;
+use super::kernel::SimKernel;
+use super::options::SimIo;
+use super::witness::Witness;
+use crate::clock::VirtualClock;
+use crate::sim::{Sim, SimBuilder};
+
+/// What the simulation's i/o is made with.
+pub(crate) type Options = SimIo;
+
+/// What the host answers.
+pub(crate) struct IoHub(Arc<Hub>);
+
+impl IoHub {
+    pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(&self.0)
+    }
+}
+
+/// What the loop turns.
+pub(crate) struct IoSide {
+    // Before the kernel: it waits for what is under way there.
+    station: Box<Station>,
+    kernel: SimKernel,
+    witness: Witness,
+}
+
+/// The two ends of it.
+pub(crate) fn make(options: Options, seed: u64, clock: &VirtualClock) -> (IoHub, IoSide) {
+    let most = options.in_flight;
+    let kernel = SimKernel::new(options, seed, clock.clone());
+    let witness = Witness::new();
+    let (inner, seen) = (kernel.clone(), witness.clone());
+    let hub = Hub::new(
+        1,
+        Box::new(move |stations| {
+            let one = || -> Box<dyn Driver> { seen.watch(Box::new(SimDriver(inner.clone()))) };
+            Ok((0..stations).map(|_| one()).collect())
+        }),
+        Box::new(kernel.clone()),
+        most,
+        // The loop looks at its station whenever it may have something.
+        Box::new(|_| {}),
+    );
+    let side = IoSide {
+        station: Box::new(Station::new(hub.clone(), 0)),
+        kernel,
+        witness,
+    };
+    (IoHub(hub), side)
+}
+
+impl IoSide {
+    /// From here on, what is begun on this thread is the simulation's.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        Inside {
+            // SAFETY: the answer borrows us, so that we outlive it; and we are
+            // on one thread at a time, because a station is on one.
+            _entered: unsafe { self.station.enter() },
+            _side: self,
+        }
+    }
+
+    /// True if there may be something to turn the station for.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.station.is_busy()
+    }
+
+    /// Wakes whoever's operation is over by now; how many.
+    pub(crate) fn turn(&self) -> usize {
+        self.station.turn(Wait::No)
+    }
+
+    /// When the next operation is over.
+    pub(crate) fn next_at(&self) -> Option<Duration> {
+        self.kernel.next_at()
+    }
+
+    /// What is under way is ended, and nothing may be left behind.
+    #[track_caller]
+    pub(crate) fn finish(&self, seed: u64) {
+        self.station.close();
+        self.witness.check();
+        self.kernel.check();
+        let open = self.kernel.open_files();
+        assert!(
+            open.is_empty(),
+            "seed {seed}: {} files are left open: {}",
+            open.len(),
+            open.join(", ")
+        );
+    }
+}
+
+/// Evidence that the station was entered.
+pub(crate) struct Inside<'a> {
+    _entered: Entered,
+    _side: &'a IoSide,
+}
+
+impl SimBuilder {
+    /// What its kernel is like: what goes wrong, and how often. Without this
+    /// nothing does.
+    pub fn io(mut self, options: SimIo) -> Self {
+        self.io = options;
+        self
+    }
+}
+
+impl Sim {
+    /// Its kernel: files, what is open, what is to go wrong.
+    pub fn io(&self) -> SimKernel {
+        self.io.kernel.clone()
+    }
+
+    /// What goes between it and its kernel.
+    pub fn io_witness(&self) -> Witness {
+        self.io.witness.clone()
+    }
+}

@@ -1,0 +1,231 @@
+//! [`Weather`]: what goes wrong, on any driver.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::{Place, Request};
+
+use super::faults::{Fate, Fault, Faults, On, OpKind};
+use super::options::SimIo;
+use crate::rng::Rng;
+
+/// How long a cancel is held back that is to come too late: a real operation
+/// may wait for ever.
+const A_WHILE: Duration = Duration::from_millis(1);
+
+struct Shared {
+    faults: Faults,
+    rng: Rng,
+}
+
+/// What goes wrong, on any driver: makes results short and late, answers with
+/// errors, holds cancels back. For a runtime on a real kernel:
+///
+/// ```
+/// use kinfolk_runtime::Runtime;
+/// use kinfolk_testkit::io::{SimIo, Weather};
+///
+/// let weather = Weather::new(SimIo::rough(), 7);
+/// let rt = Runtime::builder().wrap_io(move |driver| weather.wrap(driver)).build()?;
+/// # drop(rt);
+/// # Ok::<_, kinfolk_core::Error>(())
+/// ```
+///
+/// Delays are real time here. What goes wrong comes from the seed, but when
+/// operations come does not. Clones share the script.
+#[derive(Clone)]
+pub struct Weather(Arc<Mutex<Shared>>);
+
+impl Weather {
+    /// Weather of this kind.
+    pub fn new(options: SimIo, seed: u64) -> Weather {
+        Weather(Arc::new(Mutex::new(Shared {
+            faults: options.faults,
+            rng: Rng::new(seed),
+        })))
+    }
+
+    /// The driver, exposed to it.
+    pub fn wrap(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
+        Box::new(Exposed {
+            driver,
+            weather: self.clone(),
+            fates: HashMap::new(),
+            answers: VecDeque::new(),
+            cancels: Vec::new(),
+        })
+    }
+
+    /// This happens to the next operation of that kind.
+    pub fn fault(&self, kind: OpKind, fault: Fault) {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.faults.script(kind, 0, fault);
+    }
+
+    fn next(&self, request: &Request) -> (Fate, u64) {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Shared { faults, rng } = &mut *shared;
+        let fate = faults.next(OpKind::of(request), on(request), rng);
+        (fate, rng.next_u64())
+    }
+}
+
+impl std::fmt::Debug for Weather {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Weather")
+    }
+}
+
+/// What a request works on, as far as it shows.
+fn on(request: &Request) -> On {
+    match request {
+        Request::Recv { .. } | Request::Send { .. } => On::Connection,
+        Request::RecvMsg { .. } | Request::SendMsg { .. } => On::Datagrams,
+        Request::Read { place, .. }
+        | Request::Write { place, .. }
+        | Request::ReadVectored { place, .. }
+        | Request::WriteVectored { place, .. } => match place {
+            Place::At(_) => On::Disk,
+            Place::Here => On::Pipe,
+        },
+        Request::WriteThenSync { .. } | Request::Sync { .. } | Request::SyncRange { .. } => {
+            On::Disk
+        }
+        _ => On::Nothing,
+    }
+}
+
+/// The same request for fewer bytes, one at least.
+fn shortened(request: &Request, chance: u64) -> Request {
+    let mut request = *request;
+    if let Request::Read { len, .. }
+    | Request::Write { len, .. }
+    | Request::WriteThenSync { len, .. }
+    | Request::Recv { len, .. }
+    | Request::Send { len, .. } = &mut request
+        && *len > 1
+    {
+        *len = 1 + (chance % u64::from(*len - 1)) as u32;
+    }
+    request
+}
+
+struct Exposed {
+    driver: Box<dyn Driver>,
+    weather: Weather,
+    /// Of those that the driver has.
+    fates: HashMap<OpId, Fate>,
+    /// Over, and not to be seen before.
+    answers: VecDeque<(Instant, Landed)>,
+    cancels: Vec<(Instant, OpId)>,
+}
+
+impl Exposed {
+    fn answer(&mut self, after: Duration, landed: Landed) {
+        self.answers.push_back((Instant::now() + after, landed));
+    }
+
+    /// The next moment at which there is something to do here.
+    fn next_at(&self) -> Option<Instant> {
+        let answers = self.answers.iter().map(|(at, _)| *at);
+        answers.chain(self.cancels.iter().map(|(at, _)| *at)).min()
+    }
+
+    /// Passes on what has been held back long enough.
+    fn let_go(&mut self, landed: &mut Vec<Landed>) {
+        let now = Instant::now();
+        self.answers.retain(|(at, answer)| {
+            let due = *at <= now;
+            if due {
+                landed.push(*answer);
+            }
+            !due
+        });
+        for (at, id) in std::mem::take(&mut self.cancels) {
+            if at <= now {
+                self.driver.cancel(id);
+            } else {
+                self.cancels.push((at, id));
+            }
+        }
+    }
+}
+
+impl Driver for Exposed {
+    unsafe fn submit(&mut self, id: OpId, request: &Request) {
+        let (fate, chance) = self.weather.next(request);
+        // A close that fails has closed the file all the same.
+        if let Some(errno) = fate.errno
+            && OpKind::of(request) != OpKind::Close
+        {
+            let result = -errno;
+            return self.answer(fate.late, Landed { id, result });
+        }
+        self.fates.insert(id, fate);
+        let request = match fate.short {
+            true => shortened(request, chance),
+            false => *request,
+        };
+        // SAFETY: as promised to us.
+        unsafe { self.driver.submit(id, &request) };
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        let Some(fate) = self.fates.get(&id) else {
+            return;
+        };
+        let wait = match (fate.slow_cancel, fate.cancel_too_late) {
+            (Some(wait), _) => wait,
+            (None, true) => A_WHILE,
+            (None, false) => return self.driver.cancel(id),
+        };
+        self.cancels.push((Instant::now() + wait, id));
+    }
+
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        self.let_go(landed);
+        let wait = match self.next_at() {
+            _ if !landed.is_empty() => Wait::No,
+            None => wait,
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                match wait {
+                    Wait::No => Wait::No,
+                    Wait::AtMost(most) => Wait::AtMost(most.min(left)),
+                    Wait::ForGood => Wait::AtMost(left),
+                }
+            }
+        };
+        let mut over = Vec::new();
+        let turned = self.driver.turn(wait, &mut over);
+        for Landed { id, result } in over {
+            let fate = self.fates.remove(&id).unwrap_or_default();
+            self.cancels.retain(|(_, other)| *other != id);
+            let result = match fate.errno {
+                Some(errno) if result != -libc::ECANCELED => -errno,
+                _ => result,
+            };
+            match fate.late.is_zero() {
+                true => landed.push(Landed { id, result }),
+                false => self.answer(fate.late, Landed { id, result }),
+            }
+        }
+        self.let_go(landed);
+        turned
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        self.driver.alarm()
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        self.driver.wants_nonblocking()
+    }
+
+    fn name(&self) -> &'static str {
+        self.driver.name()
+    }
+}

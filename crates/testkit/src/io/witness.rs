@@ -1,0 +1,135 @@
+//! [`Witness`]: counts and checks the traffic with any driver.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kinfolk_runtime::io::Request;
+use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+
+#[derive(Default)]
+struct Seen {
+    submitted: AtomicU64,
+    completed: AtomicU64,
+    cancels: AtomicU64,
+    wrong: Mutex<Vec<String>>,
+}
+
+/// Counts what goes to the drivers of a host and what comes back, and notes
+/// what must not happen: an operation that is over twice, or was never begun.
+/// Clones count together.
+#[derive(Clone, Default)]
+pub struct Witness(Arc<Seen>);
+
+impl Witness {
+    /// One that has seen nothing.
+    pub fn new() -> Witness {
+        Witness::default()
+    }
+
+    /// The driver, watched.
+    pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
+        Box::new(Watched {
+            driver,
+            under_way: BTreeSet::new(),
+            seen: self.0.clone(),
+        })
+    }
+
+    /// How many operations were begun.
+    pub fn submitted(&self) -> u64 {
+        self.0.submitted.load(SeqCst)
+    }
+
+    /// How many of them are over.
+    pub fn completed(&self) -> u64 {
+        self.0.completed.load(SeqCst)
+    }
+
+    /// How many cancels were asked for.
+    pub fn cancels(&self) -> u64 {
+        self.0.cancels.load(SeqCst)
+    }
+
+    /// Panics unless every operation that was begun is over, each once.
+    #[track_caller]
+    pub fn check(&self) {
+        let wrong = self.0.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(wrong.is_empty(), "the driver: {}", wrong.join("; "));
+        assert_eq!(
+            self.submitted(),
+            self.completed(),
+            "operations submitted and completed"
+        );
+    }
+}
+
+impl std::fmt::Debug for Witness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Witness")
+            .field("submitted", &self.submitted())
+            .field("completed", &self.completed())
+            .field("cancels", &self.cancels())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Watched {
+    driver: Box<dyn Driver>,
+    under_way: BTreeSet<(u32, u32)>,
+    seen: Arc<Seen>,
+}
+
+impl Watched {
+    fn complain(&self, what: String) {
+        eprintln!("{} driver: {what}", self.driver.name());
+        let mut wrong = self
+            .seen
+            .wrong
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        wrong.push(what);
+    }
+}
+
+impl Driver for Watched {
+    unsafe fn submit(&mut self, id: OpId, request: &Request) {
+        self.seen.submitted.fetch_add(1, SeqCst);
+        if !self.under_way.insert((id.index, id.generation)) {
+            self.complain(format!("operation {id:?} was begun twice"));
+        }
+        // SAFETY: as promised to us.
+        unsafe { self.driver.submit(id, request) };
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        self.seen.cancels.fetch_add(1, SeqCst);
+        self.driver.cancel(id);
+    }
+
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        let before = landed.len();
+        let turned = self.driver.turn(wait, landed);
+        for Landed { id, .. } in &landed[before..] {
+            if !self.under_way.remove(&(id.index, id.generation)) {
+                self.complain(format!("operation {id:?} is over, and was not under way"));
+            }
+        }
+        let over = (landed.len() - before) as u64;
+        self.seen.completed.fetch_add(over, SeqCst);
+        turned
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        self.driver.alarm()
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        self.driver.wants_nonblocking()
+    }
+
+    fn name(&self) -> &'static str {
+        self.driver.name()
+    }
+}

@@ -1,0 +1,47 @@
+//! Stands in for `io` where there is no runtime, and so no i/o.
+
+pub(crate) mod side {
+    use std::any::Any;
+    use std::time::Duration;
+
+    use crate::clock::VirtualClock;
+
+    #[derive(Default)]
+    pub(crate) struct Options(());
+
+    pub(crate) struct IoHub;
+
+    impl IoHub {
+        pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
+            None
+        }
+    }
+
+    pub(crate) struct IoSide;
+
+    pub(crate) fn make(_: Options, _seed: u64, _: &VirtualClock) -> (IoHub, IoSide) {
+        (IoHub, IoSide)
+    }
+
+    pub(crate) struct Inside;
+
+    impl IoSide {
+        pub(crate) fn enter(&self) -> Inside {
+            Inside
+        }
+
+        pub(crate) fn is_busy(&self) -> bool {
+            false
+        }
+
+        pub(crate) fn turn(&self) -> usize {
+            0
+        }
+
+        pub(crate) fn next_at(&self) -> Option<Duration> {
+            None
+        }
+
+        pub(crate) fn finish(&self, _seed: u64) {}
+    }
+}

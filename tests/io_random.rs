@@ -1,0 +1,235 @@
+//! Operations on files and pipes that are awaited, dropped, cancelled and timed
+//! out at random. Afterwards every operation that was begun is over, every
+//! buffer was given back and not touched again, and no file is open.
+//!
+//! One test, alone in its process, because it counts the open files. CI runs a
+//! few thousand operations, `scripts/io-random` a million.
+
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
+use kinfolk_runtime::Runtime;
+use kinfolk_runtime::fs::File;
+use kinfolk_runtime::io::{PipeReader, PipeWriter, nop, pipe};
+use kinfolk_testkit::io::{OpenFiles, Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::{Rng, Sim, guarded};
+
+/// Jobs that operate at the same time.
+const JOBS: u64 = 16;
+
+/// Bytes that are written lie below: what else is read comes from memory that
+/// was given back, whose pattern lies above.
+const MOST_BYTE: u8 = 0x80;
+
+fn operations() -> u64 {
+    std::env::var("KINFOLK_IO_OPS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(4_000)
+}
+
+/// What all jobs share.
+struct Yard {
+    dir: PathBuf,
+    quarantine: Quarantine,
+    pipes: Vec<(PipeReader, PipeWriter)>,
+    file: File,
+    left: AtomicU64,
+}
+
+type Operation = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Some operation.
+fn operation(yard: &Yard, rng: &mut Rng) -> Operation {
+    let (reader, writer) = &yard.pipes[rng.below(yard.pipes.len())];
+    let len = 1 + rng.below(512);
+    let at = rng.below(4096) as u64;
+    let byte = rng.below(usize::from(MOST_BYTE)) as u8;
+    let filled = |len: usize| yard.quarantine.filled(vec![byte; len]);
+    let room = |len: usize| yard.quarantine.buf(len);
+    let check = |read: std::io::Result<usize>, buf: &[u8]| {
+        if read.is_ok() {
+            let wrong = buf.iter().find(|byte| **byte >= MOST_BYTE);
+            assert_eq!(wrong, None, "bytes of a buffer that was given back");
+        }
+    };
+    match rng.below(8) {
+        0 | 1 => {
+            let read = yard.file.read_at(room(len), at);
+            Box::pin(async move {
+                let (read, buf) = read.await;
+                check(read, &buf);
+            })
+        }
+        2 => {
+            let write = yard.file.write_at(filled(len), at);
+            Box::pin(async move { drop(write.await) })
+        }
+        3 | 4 => {
+            let read = reader.read(room(len));
+            Box::pin(async move {
+                let (read, buf) = read.await;
+                check(read, &buf);
+            })
+        }
+        5 => {
+            let write = writer.write(filled(len));
+            Box::pin(async move { drop(write.await) })
+        }
+        6 => {
+            let open = File::create(yard.dir.join(format!("{}", rng.below(4))));
+            let (buf, closes) = (filled(len), rng.below(2) == 0);
+            Box::pin(async move {
+                if let Ok(file) = open.await {
+                    drop(file.write_at(buf, 0).await);
+                    if closes {
+                        let _ = file.close().await;
+                    }
+                }
+            })
+        }
+        _ => Box::pin(async { drop(nop().await) }),
+    }
+}
+
+/// One way or another, it ends.
+async fn end(operation: Operation, rng: &mut Rng) -> Result<()> {
+    let mut operation = operation;
+    let limit = Duration::from_micros(rng.below(200) as u64);
+    match rng.below(4) {
+        // Polled a few times, and dropped.
+        0 => {
+            for _ in 0..rng.below(3) {
+                let over = poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
+                if over {
+                    break;
+                }
+                yield_now().await?;
+            }
+        }
+        // Cancelled from outside, after a while or at once.
+        1 => {
+            let task = spawn(operation);
+            for _ in 0..rng.below(4) {
+                yield_now().await?;
+            }
+            task.cancel("enough");
+            drop(task.outcome().await?);
+        }
+        // Both: timed out by a scope that is dropped before.
+        2 => {
+            let mut limited = pin!(timeout(limit, operation));
+            for _ in 0..1 + rng.below(3) {
+                let over = poll_fn(|cx| Poll::Ready(limited.as_mut().poll(cx).is_ready())).await;
+                if over {
+                    break;
+                }
+                yield_now().await?;
+            }
+        }
+        _ => drop(timeout(limit, operation).await),
+    }
+    Ok(())
+}
+
+async fn at_random(dir: PathBuf, quarantine: Quarantine, seed: u64, ops: u64) -> Result<()> {
+    let mut pipes = Vec::new();
+    for _ in 0..4 {
+        pipes.push(pipe()?);
+    }
+    let file = File::create(dir.join("shared")).await?;
+    let yard = Arc::new(Yard {
+        dir,
+        quarantine,
+        pipes,
+        file,
+        left: AtomicU64::new(ops),
+    });
+    let shared = yard.clone();
+    scope(async move |s| {
+        for job in 0..JOBS {
+            let yard = shared.clone();
+            s.launch(async move {
+                let mut rng = Rng::new(seed ^ (job << 32));
+                while yard
+                    .left
+                    .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                    .is_ok()
+                {
+                    let operation = operation(&yard, &mut rng);
+                    end(operation, &mut rng).await?;
+                }
+                Ok::<_, Error>(())
+            });
+        }
+        Ok::<_, Error>(())
+    })
+    .await?;
+    Ok(())
+}
+
+fn clean(what: &str, witness: &Witness, quarantine: &Quarantine) {
+    println!("{what}: {witness:?}, {quarantine:?}");
+    witness.check();
+    assert_eq!(quarantine.living(), 0, "{what}: a buffer was lost");
+    quarantine.check();
+}
+
+fn on_sim(rough: bool, seeds: u64, ops: u64) {
+    for seed in 0..seeds {
+        let options = if rough { SimIo::rough() } else { SimIo::new() };
+        // Enough room for all, or a queue.
+        let room = if seed % 2 == 0 { 64 } else { 8 };
+        let mut sim = Sim::builder(seed).io(options.in_flight(room)).build();
+        let quarantine = Quarantine::new();
+        sim.run(at_random("/tmp".into(), quarantine.clone(), seed, ops))
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let witness = sim.io_witness();
+        sim.finish();
+        clean(&format!("simulation, seed {seed}"), &witness, &quarantine);
+    }
+}
+
+fn on_native(dir: &Path, workers: usize, rough: bool, ops: u64) {
+    let before = OpenFiles::now();
+    let (witness, quarantine) = (Witness::new(), Quarantine::new());
+    let options = if rough { SimIo::rough() } else { SimIo::new() };
+    let (seen, weather) = (witness.clone(), Weather::new(options, 1));
+    let rt = Runtime::builder()
+        .workers(workers)
+        .io_in_flight(64)
+        .wrap_io(move |driver| seen.watch(weather.wrap(driver)))
+        .build()
+        .expect("a runtime");
+    let main = at_random(dir.to_path_buf(), quarantine.clone(), 1, ops);
+    let main = rt.scope().task("main").spawn(main);
+    let ended = rt.wait_for(main).expect("outside every job");
+    ended.expect("operations at random");
+    let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
+    assert!(report.stragglers.is_empty(), "{report}");
+    clean(&format!("{workers} workers"), &witness, &quarantine);
+    before.assert_no_more();
+}
+
+/// Also: J10.
+#[test]
+fn io_3_dropped_cancelled_and_timed_out_at_random() {
+    let ops = operations();
+    guarded("at random", move |_| {
+        on_sim(false, 10, ops / 10);
+        on_sim(true, 10, ops / 10);
+        let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        for workers in [0, 2] {
+            on_native(&dir, workers, false, ops);
+        }
+        on_native(&dir, 2, true, ops / 10);
+        std::fs::remove_dir_all(&dir).expect("a scratch directory");
+    });
+}

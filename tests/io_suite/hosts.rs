@@ -1,0 +1,147 @@
+//! The hosts that the cases run on. Another driver is another function here and
+//! another line in `main.rs`.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kinfolk_core::{Outcome, Result};
+use kinfolk_runtime::Runtime;
+use kinfolk_testkit::harness::{expect_completed, seeds};
+use kinfolk_testkit::io::{Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::{Sim, guarded};
+
+use super::lab::IoLab;
+
+pub type Case = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// Few enough to be reached.
+const LIMIT: usize = 8;
+
+fn weather(rough: bool) -> fn() -> SimIo {
+    if rough { SimIo::rough } else { SimIo::new }
+}
+
+fn expect(name: &str, seed: u64, outcome: Outcome<()>) {
+    expect_completed(name, seed, outcome);
+}
+
+fn on_sim(name: &'static str, rough: bool, case: fn(IoLab) -> Case) {
+    let weather = weather(rough);
+    guarded(name, move |watched| {
+        for seed in 0..seeds() {
+            let mut sim = Sim::builder(seed)
+                .on_forced(|_| {})
+                .io(weather().in_flight(LIMIT))
+                .build();
+            watched.watch(sim.tree());
+            let quarantine = Quarantine::new();
+            let lab = IoLab {
+                tree: sim.tree().clone(),
+                witness: sim.io_witness(),
+                quarantine: quarantine.clone(),
+                limit: LIMIT,
+                dir: "/tmp".into(),
+                kernel: Some(sim.io()),
+                weather: None,
+                rough,
+            };
+            let outcome = sim.outcome(case(lab));
+            expect(name, seed, outcome);
+            let witness = sim.io_witness();
+            sim.finish();
+            expect_clean(name, seed, &witness, &quarantine);
+        }
+    });
+}
+
+/// The simulation in fair weather.
+pub fn sim(name: &'static str, case: fn(IoLab) -> Case) {
+    on_sim(name, false, case);
+}
+
+/// The simulation with everything that is no error.
+pub fn rough_sim(name: &'static str, case: fn(IoLab) -> Case) {
+    on_sim(name, true, case);
+}
+
+#[track_caller]
+fn expect_clean(name: &str, seed: u64, witness: &Witness, quarantine: &Quarantine) {
+    eprintln!("{name} (seed {seed}): {witness:?}");
+    witness.check();
+    assert_eq!(quarantine.living(), 0, "{name} (seed {seed}) lost a buffer");
+    quarantine.check();
+}
+
+/// A scratch directory, removed at the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = format!("kinfolk-io-suite-{}-{n}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn on_native(name: &'static str, workers: usize, rough: bool, case: fn(IoLab) -> Case) {
+    guarded(name, move |watched| {
+        for run in 0..(seeds() / 10).max(1) {
+            let (witness, quarantine) = (Witness::new(), Quarantine::new());
+            let weather = Weather::new(weather(rough)(), run);
+            let (seen, exposed) = (witness.clone(), weather.clone());
+            let rt = Runtime::builder()
+                .workers(workers)
+                .io_in_flight(LIMIT)
+                .wrap_io(move |driver| seen.watch(exposed.wrap(driver)))
+                .on_forced(Box::new(|_| {}))
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            let scratch = Scratch::new();
+            let lab = IoLab {
+                tree: rt.tree().clone(),
+                witness: witness.clone(),
+                quarantine: quarantine.clone(),
+                limit: LIMIT,
+                dir: scratch.0.clone(),
+                kernel: None,
+                weather: Some(weather),
+                rough,
+            };
+            let main = rt.scope().task("main").spawn(case(lab));
+            let outcome = rt
+                .wait_for(main.outcome())
+                .and_then(|outcome| Ok(outcome?))
+                .expect("main is awaited outside every job");
+            expect(name, run, outcome);
+            let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+            assert!(report.stragglers.is_empty(), "{report}");
+            expect_clean(name, run, &witness, &quarantine);
+        }
+    });
+}
+
+/// The native runtime with its ring driver, its main thread alone.
+pub fn ring_alone(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, 0, false, case);
+}
+
+/// The same with two workers.
+pub fn ring_two(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, 2, false, case);
+}
+
+/// With two workers, and everything that is no error.
+pub fn rough_ring_two(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, 2, true, case);
+}

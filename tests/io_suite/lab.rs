@@ -1,0 +1,88 @@
+//! What a case of the i/o suite gets.
+
+use std::path::PathBuf;
+
+use kinfolk_core::{Error, Scope, Tree, WaitKind, yield_now};
+use kinfolk_testkit::io::{Fault, OpKind, Quarantine, SimKernel, Weather, Witness};
+
+/// What a case of the i/o suite gets, the same on every driver.
+#[derive(Clone)]
+pub struct IoLab {
+    pub tree: Tree,
+    /// What goes to the driver, and comes back.
+    pub witness: Witness,
+    /// Makes the buffers.
+    pub quarantine: Quarantine,
+    /// How many operations a station gives to its driver at once.
+    pub limit: usize,
+    pub dir: PathBuf,
+    pub kernel: Option<SimKernel>,
+    pub weather: Option<Weather>,
+    /// Operations may be interrupted, late and short.
+    pub rough: bool,
+}
+
+impl IoLab {
+    /// A path for a file of this case.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A scope that spawns below the root.
+    pub fn root(&self) -> Scope {
+        self.tree.root_scope()
+    }
+
+    /// How many operations are with the driver.
+    pub fn under_way(&self) -> u64 {
+        let completed = self.witness.completed();
+        self.witness.submitted() - completed
+    }
+
+    /// Waits until so many jobs wait for i/o.
+    pub async fn until_waiting(&self, jobs: usize) -> Result<(), Error> {
+        loop {
+            let snapshot = self.tree.snapshot();
+            let waits = |kind| matches!(kind, Some((WaitKind::Io, _, _)));
+            let nodes = snapshot.nodes().iter();
+            if nodes.filter(|node| waits(node.waits_on)).count() >= jobs {
+                return Ok(());
+            }
+            yield_now().await?;
+        }
+    }
+
+    /// Waits until every buffer has been given back.
+    pub async fn until_no_buffers(&self) -> Result<(), Error> {
+        while self.quarantine.living() > 0 {
+            kinfolk_core::sleep(std::time::Duration::from_micros(50)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the driver has so many operations.
+    pub async fn until_under_way(&self, operations: u64) -> Result<(), Error> {
+        while self.under_way() != operations {
+            // Time passes, where it is virtual, only if everybody waits.
+            kinfolk_core::sleep(std::time::Duration::from_micros(50)).await?;
+        }
+        Ok(())
+    }
+
+    /// This happens to the next operation of that kind.
+    pub fn fault(&self, kind: OpKind, fault: Fault) {
+        match (&self.kernel, &self.weather) {
+            (Some(kernel), _) => kernel.fault(kind, fault),
+            (_, Some(weather)) => weather.fault(kind, fault),
+            (None, None) => unreachable!("every host has one of them"),
+        }
+    }
+
+    /// Nothing is open, where the host can say so.
+    #[track_caller]
+    pub fn assert_none_open(&self) {
+        if let Some(kernel) = &self.kernel {
+            assert_eq!(kernel.open_files(), [""; 0]);
+        }
+    }
+}

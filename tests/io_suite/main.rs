@@ -1,0 +1,59 @@
+//! The i/o suite: cases that every driver passes, written once over the public
+//! types. Each runs on the simulation, on a hundred seeds in fair weather and in
+//! rough, and on the native runtime.
+
+mod bytes;
+mod errors;
+mod hosts;
+mod lab;
+mod limits;
+mod telling;
+
+macro_rules! suite {
+    ($($host:ident),*; $cases:tt) => {
+        $(suite!(@ $host $cases);)*
+    };
+    (@ $host:ident { $($module:ident: $($name:ident),* $(,)?;)* }) => {
+        mod $host {
+            $($(#[test]
+            fn $name() {
+                crate::hosts::$host(
+                    concat!(stringify!($host), "::", stringify!($name)),
+                    |lab| Box::pin(crate::$module::$name(lab)),
+                );
+            })*)*
+        }
+    };
+}
+
+suite! {
+    sim, rough_sim, ring_alone, ring_two, rough_ring_two;
+    {
+        bytes:
+            io_1_a_file_is_written_and_read,
+            io_1_a_pipe_carries_bytes_in_order,
+            io_1_appended_records_stay_in_order,
+            io_1_two_readers_of_one_pipe_lose_no_byte,
+            io_1_a_race_of_two_reads_loses_no_byte;
+        telling:
+            case_j13_told_at_entry_nothing_is_submitted,
+            case_j10_told_while_it_waits_it_goes_on_after_the_end,
+            io_1_what_succeeded_is_returned_though_told,
+            io_3_dropped_half_way_it_is_adopted,
+            io_3_opened_for_nobody_it_is_closed,
+            io_1_a_timeout_around_a_read_loses_nothing,
+            io_1_a_cancel_during_a_cancel,
+            io_3_dropped_while_its_cancel_is_under_way,
+            io_1_a_file_is_closed_though_told,
+            shutdown_1_operations_in_flight_end;
+        limits:
+            io_3_beyond_the_limit_they_wait_in_order,
+            io_3_beyond_the_limit_they_are_cancelled_there,
+            io_1_a_close_beyond_the_limit_closes_though_told;
+        errors:
+            io_1_each_error_comes_with_the_buffer,
+            io_1_interrupted_it_is_begun_again,
+            io_1_a_full_disk_is_an_error_of_one_write,
+            io_1_too_many_files;
+    }
+}
