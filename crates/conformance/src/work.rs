@@ -84,7 +84,7 @@ pub async fn io_2_work_belongs_to_a_job_whose_body_runs(lab: Lab) {
     let over = spawn(async { Ok::<_, Error>(Scope::current().expect("a scope")) })
         .await
         .expect("a scope");
-    assert!(Work::of_scope(&over, || {}).is_none());
+    assert!(Work::of_task(&over, || {}).is_none());
     assert!(cancelled_here().is_none());
     let told = spawn(async {
         cancel_current("enough");

@@ -39,6 +39,10 @@ pub struct Pumped {
     pub next_deadline: Option<Instant>,
     /// True if the budget was spent and there is more to do.
     pub more: bool,
+    /// How many operations of the system are under way whose end only the next
+    /// pump sees: on a runtime without workers. While there are any, pump again
+    /// soon.
+    pub under_way: usize,
 }
 
 impl Pumped {
@@ -49,7 +53,14 @@ impl Pumped {
             fired,
             next_deadline,
             more,
+            under_way: 0,
         }
+    }
+
+    /// The same, with so many operations under way.
+    pub fn with_under_way(mut self, operations: usize) -> Pumped {
+        self.under_way = operations;
+        self
     }
 }
 

@@ -168,6 +168,16 @@ impl Builder {
                 }
             }),
         ));
+        if machine.busy.counts()
+            && let Some(io) = machine.io()
+        {
+            let counted = Arc::downgrade(&machine);
+            io.count_with(Box::new(move |begins| match counted.upgrade() {
+                Some(machine) if begins => machine.busy.add(1),
+                Some(machine) => machine.rested(),
+                None => {}
+            }));
+        }
         let seen = Arc::downgrade(&machine);
         machine.clock.on_change(Box::new(move || {
             if let Some(machine) = seen.upgrade() {

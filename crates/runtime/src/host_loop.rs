@@ -33,14 +33,15 @@ impl Runtime {
         while !spent(ran) && self.turn_once() {
             ran += 1;
         }
+        // What was begun in these turns reaches the system, and what was quick is
+        // over already.
+        self.own.look_at_io();
         drop(turning);
         // Looked at from outside: what comes from now on calls the hook.
-        Ok(Pumped::new(
-            ran,
-            fired,
-            self.next_deadline(),
-            self.has_more(),
-        ))
+        Ok(
+            Pumped::new(ran, fired, self.next_deadline(), self.has_more())
+                .with_under_way(self.own.under_way()),
+        )
     }
 
     /// As [`pump`](Runtime::pump), and lends `world` to the tasks of the main
@@ -108,6 +109,7 @@ impl Runtime {
         let (mut ran, mut fired) = (0, 0);
         loop {
             fired += machine.timers.fire(now);
+            self.own.look_at_io();
             if rest() && self.main_lane_is_empty() {
                 break;
             }
@@ -120,13 +122,12 @@ impl Runtime {
                 .park(machine, self.own.station(), || !self.has_more() && !rest());
         }
         machine.awaits_timers.store(false, Ordering::SeqCst);
+        self.own.look_at_io();
         drop(turning);
-        Ok(Pumped::new(
-            ran,
-            fired,
-            self.next_deadline(),
-            self.has_more(),
-        ))
+        Ok(
+            Pumped::new(ran, fired, self.next_deadline(), self.has_more())
+                .with_under_way(self.own.under_way()),
+        )
     }
 
     /// As [`run_expired`](Runtime::run_expired), and lends `world` to the tasks

@@ -90,6 +90,17 @@ impl Own {
         self.station.as_ref()
     }
 
+    /// How many operations are under way here.
+    pub(crate) fn under_way(&self) -> usize {
+        self.station.as_ref().map_or(0, Station::len)
+    }
+
+    /// Others have left word for this thread's i/o.
+    pub(crate) fn has_io_word(&self) -> bool {
+        let station = self.station.as_ref();
+        station.is_some_and(|station| station.desk().has_word())
+    }
+
     /// Hands over what was submitted, and wakes whose operations are over; true
     /// if there were any.
     pub(crate) fn look_at_io(&self) -> bool {

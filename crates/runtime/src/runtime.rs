@@ -191,7 +191,7 @@ impl Runtime {
 
     /// True if the main thread has something to do.
     pub(crate) fn has_more(&self) -> bool {
-        !self.own.is_empty() || !self.machine().nothing_for_main()
+        !self.own.is_empty() || !self.machine().nothing_for_main() || self.own.has_io_word()
     }
 
     /// Takes one turn; false if there is none.
@@ -232,9 +232,7 @@ impl Runtime {
             turns = turns.wrapping_add(1);
             if machine.workers.is_empty() && turns.is_multiple_of(16) {
                 machine.fire_due();
-                if turns.is_multiple_of(64) {
-                    self.own.look_at_io();
-                }
+                self.own.look_at_io();
             }
             if self.turn_once() {
                 continue;

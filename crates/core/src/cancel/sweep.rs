@@ -19,6 +19,7 @@ use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Claim};
+use crate::kit::work;
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::run;
 use crate::tree::Shared;
@@ -278,6 +279,8 @@ pub(crate) fn lift_all(tree: &Shared) {
         if job.state.load().has(state::SHIELD) {
             walk::lift(tree, &job);
         }
+        // What goes on beside its body is asked to end, as when that is over.
+        work::stop_all(&job);
         crate::job::lease::revoke(&job);
         children(&job, &mut |child| todo.push(child));
     }

@@ -557,11 +557,6 @@ impl Header {
         self.waits.store(1, Ordering::Relaxed);
     }
 
-    /// True of a scope whose body is over.
-    pub(crate) fn waits_for_children(&self) -> bool {
-        self.wait_kind.load(Ordering::Relaxed) == WaitKind::Children as u8
-    }
-
     /// True if it has been polled since its mark took effect.
     pub(crate) fn has_seen_mark(&self) -> bool {
         self.told.load(Ordering::Relaxed) & SEEN != 0

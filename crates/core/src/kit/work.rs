@@ -30,8 +30,8 @@ pub(crate) struct Works {
     pieces: List<Piece>,
     /// In the order they were finished; some may be gone again.
     finished: VecDeque<Key>,
-    /// Who waits until one is.
-    waiter: Option<Waker>,
+    /// Who wait until one is.
+    waiters: Vec<Waker>,
 }
 
 impl Works {
@@ -82,17 +82,24 @@ impl Work {
         Work::of(&job, Box::new(stop))
     }
 
-    /// Work of another job. None if its body is over.
-    pub fn of_scope(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
-        Work::of(scope.header(), Box::new(stop))
+    /// Work of the task that `scope` is in. None if its body is over.
+    pub fn of_task(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let mut task = JobRef::from_header(scope.header());
+        while !task.is_task()
+            && let Some(parent) = task.parent_from_outside()
+        {
+            task = parent;
+        }
+        Work::of(&task, Box::new(stop))
     }
 
     fn of(h: &Header, stop: Stop) -> Option<Work> {
         let lease = Lease::of(h)?;
         let key = h.with_cold(|cold, st| {
-            // Looked at under the lock in which the end of the body takes what
-            // is listed: it is listed before, or refused here.
-            if st.has(state::BODY_DONE) || h.waits_for_children() {
+            // Looked at under the lock in which the end of the body of a task
+            // takes what is listed: it is listed before, or refused here. The
+            // body of a scope is the caller.
+            if st.has(state::BODY_DONE) {
                 return None;
             }
             Some(cold.works.pieces.push(Piece::UnderWay(Some(stop))))
@@ -116,9 +123,9 @@ impl Work {
             let piece = works.pieces.get_mut(self.key)?;
             let stop = std::mem::replace(piece, Piece::Finished);
             works.finished.push_back(self.key);
-            Some((stop, works.waiter.take()))
+            Some((stop, std::mem::take(&mut works.waiters)))
         });
-        release(gone.flatten(), lease);
+        release(gone.flatten(), Some(lease));
     }
 }
 
@@ -131,20 +138,18 @@ impl Drop for Work {
                 works.finished.clear();
             }
             // Whoever waits for it waits for one less.
-            Some((piece, works.waiter.take()))
+            Some((piece, std::mem::take(&mut works.waiters)))
         });
-        if let Some(lease) = self.lease.take() {
-            release(gone.flatten(), lease);
-        }
+        release(gone.flatten(), self.lease.take());
     }
 }
 
 /// Outside the lock: what was listed goes, whoever waits looks again, and the
 /// job may end.
-fn release(gone: Option<(Piece, Option<Waker>)>, lease: Lease) {
-    if let Some((piece, waiter)) = gone {
+fn release(gone: Option<(Piece, Vec<Waker>)>, lease: Option<Lease>) {
+    if let Some((piece, waiters)) = gone {
         contained(move || drop(piece));
-        if let Some(waiter) = waiter {
+        for waiter in waiters {
             contained(move || waiter.wake());
         }
     }
@@ -168,7 +173,17 @@ pub fn poll_reap(cx: &mut Context<'_>) -> Poll<usize> {
     let waker = cx.waker().clone();
     let answer = job.if_cold(|cold, _| match cold.works.reap() {
         Some(left) => Ok(left),
-        None => Err(cold.works.waiter.replace(waker)),
+        None => {
+            let waiters = &mut cold.works.waiters;
+            let known = waiters.iter().any(|other| other.will_wake(&waker));
+            match known {
+                true => Err(Some(waker)),
+                false => {
+                    waiters.push(waker);
+                    Err(None)
+                }
+            }
+        }
     });
     match answer {
         None => Poll::Ready(0),
@@ -194,6 +209,14 @@ pub(crate) fn take_stops(h: &Header) -> Stops {
         h.cold_under_lock()
             .map_or(Vec::new(), |cold| cold.works.close()),
     )
+}
+
+/// Shutdown has waited long enough: what goes on beside the body of `h` is asked
+/// to end.
+pub(crate) fn stop_all(h: &Header) {
+    if let Some(stops) = h.if_cold(|cold, _| cold.works.close()) {
+        Stops(stops).call();
+    }
 }
 
 /// What is to be called.

@@ -56,7 +56,8 @@ pub unsafe trait IoBuf: Send + 'static {
 ///
 /// # Safety
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
-/// nobody else uses the value.
+/// nobody else uses the value. `ptr_mut` is where `ptr` is, no more is filled than
+/// there is room for, and after `set_filled(n)` at least `n` bytes are filled.
 pub unsafe trait IoBufMut: IoBuf {
     /// Where it begins.
     fn ptr_mut(&mut self) -> *mut u8;

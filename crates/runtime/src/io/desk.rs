@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::driver::Alarm;
-use super::flight::{GONE, Landing};
+use super::flight::Landing;
 use super::request::Request;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
@@ -12,15 +12,6 @@ use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 pub(crate) enum Message {
     Submit(Arc<dyn Landing>, Request),
     Cancel(Arc<dyn Landing>),
-}
-
-impl Message {
-    /// The station is closed. What was submitted before ends by itself.
-    pub(crate) fn refuse(self) {
-        if let Message::Submit(landing, _) = self {
-            landing.land(GONE);
-        }
-    }
 }
 
 /// Nobody sits in the driver.
@@ -55,19 +46,17 @@ impl Desk {
         let _ = self.alarm.set(alarm);
     }
 
-    /// Leaves word. The thread is to be told by the caller, if this is true;
-    /// otherwise the station is closed, and the message refused.
-    pub(crate) fn leave(&self, message: Message) -> bool {
+    /// Leaves word; the thread is to be told by the caller. If the station is
+    /// closed the message comes back.
+    pub(crate) fn leave(&self, message: Message) -> Result<(), Message> {
         let mut inbox = self.inbox();
         if inbox.closed {
-            drop(inbox);
-            message.refuse();
-            return false;
+            return Err(message);
         }
         inbox.messages.push(message);
         self.left
             .store(inbox.messages.len() as u32, Ordering::SeqCst);
-        true
+        Ok(())
     }
 
     /// True if somebody has left word.
@@ -183,7 +172,7 @@ mod models {
 
     fn writes(desk: &Desk) {
         let nobody = Arc::new(Nobody::default());
-        assert!(desk.leave(Message::Cancel(nobody)));
+        assert!(desk.leave(Message::Cancel(nobody)).is_ok());
         desk.ring();
     }
 

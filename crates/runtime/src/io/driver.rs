@@ -53,7 +53,12 @@ pub trait Alarm: Send + Sync {
 ///
 /// It owns nothing but the traffic with the system: who waits, and the memory
 /// that requests lead to, is kept by the station it works for.
-pub trait Driver: Send {
+///
+/// # Safety
+/// Every submission is collected once, and from then on the driver does not touch
+/// what the request leads to. Of bytes it says no more than were asked for, and
+/// those it says were read it has written; a file it says was opened is open.
+pub unsafe trait Driver: Send {
     /// Begins `request`. Its end will be collected with this `id`, once,
     /// whatever happens: if it cannot be begun, that is its end.
     ///

@@ -13,7 +13,7 @@
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -58,11 +58,22 @@ pub(crate) trait Landing: Send + Sync {
 /// way there. Written by the station, before anybody asks it to cancel.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
+    /// The clock waits for it.
+    counted: AtomicBool,
     station: AtomicUsize,
     id: AtomicU64,
 }
 
 impl Ticket {
+    pub(crate) fn count(&self) {
+        self.counted.store(true, Ordering::Relaxed);
+    }
+
+    /// True once if the clock waits for it.
+    pub(crate) fn uncount(&self) -> bool {
+        self.counted.load(Ordering::Relaxed) && self.counted.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn set_station(&self, n: usize) {
         self.station.store(n, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::desk::{Desk, Message};
 use super::driver::Driver;
-use super::flight::Landing;
+use super::flight::{GONE, Landing};
 use super::request::Request;
 use super::station;
 
@@ -153,6 +153,7 @@ pub struct Hub {
     /// Wakes the thread of a station, wherever it sleeps.
     wake: Box<dyn Fn(usize) + Send + Sync>,
     system: Box<dyn System>,
+    count: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
     most_in_flight: usize,
     /// Where the next operation from outside goes.
     next: AtomicUsize,
@@ -175,6 +176,7 @@ impl Hub {
             about: OnceLock::new(),
             wake,
             system,
+            count: OnceLock::new(),
             most_in_flight: most_in_flight.max(1),
             next: AtomicUsize::new(0),
         })
@@ -283,8 +285,29 @@ impl Hub {
         Ok(f(drivers))
     }
 
+    /// With virtual time: `count` is called when an operation begins that the clock
+    /// has to wait for, with true, and with false when it is over.
+    pub(crate) fn count_with(&self, count: Box<dyn Fn(bool) + Send + Sync>) {
+        let _ = self.count.set(count);
+    }
+
+    /// An operation is over.
+    pub(crate) fn land(&self, landing: Arc<dyn Landing>, result: i32) {
+        let counted = landing.ticket().uncount();
+        landing.land(result);
+        if counted && let Some(count) = self.count.get() {
+            count(false);
+        }
+    }
+
     /// Begins an operation, on this thread's station or on any.
     pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: Request) {
+        if let Some(count) = self.count.get()
+            && request.ends_by_itself()
+        {
+            landing.ticket().count();
+            count(true);
+        }
         let mut landing = Some(landing);
         station::here(self, |station| {
             if let Some(landing) = landing.take() {
@@ -315,8 +338,16 @@ impl Hub {
     }
 
     fn leave(&self, n: usize, message: Message) {
-        if self.desks[n].leave(message) {
-            (self.wake)(n);
+        match self.desks[n].leave(message) {
+            Ok(()) => (self.wake)(n),
+            Err(refused) => self.refuse(refused),
+        }
+    }
+
+    /// The station is closed. What was submitted before ends by itself.
+    pub(crate) fn refuse(&self, message: Message) {
+        if let Message::Submit(landing, _) = message {
+            self.land(landing, GONE);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::host::contained;
-use kinfolk_core::{Inline, IntoOutcome, Just, Local};
+use kinfolk_core::{IntoOutcome, Local, Result};
 
 static LIMIT: Local<Arc<Limit>> = Local::new();
 
@@ -37,20 +37,25 @@ static LIMIT: Local<Arc<Limit>> = Local::new();
 ///
 /// # Panics
 /// If `most` is zero: nothing could ever be done.
-#[track_caller]
-pub fn at_most<B>(most: usize, future: B) -> Inline<Just<B>>
+pub fn at_most<B>(
+    most: usize,
+    future: B,
+) -> impl Future<Output = Result<<B::Output as IntoOutcome>::Value>>
 where
     B: Future<Output: IntoOutcome>,
 {
     assert!(most > 0, "a limit of no operations: ask for one at least");
-    let limit = Limit {
-        beyond: LIMIT.get(),
-        state: Mutex::new(State {
-            free: most,
-            ..State::default()
-        }),
-    };
-    LIMIT.scope(Arc::new(limit), future)
+    async move {
+        let limit = Limit {
+            // That of the job in which it runs, wherever it was made.
+            beyond: LIMIT.get(),
+            state: Mutex::new(State {
+                free: most,
+                ..State::default()
+            }),
+        };
+        LIMIT.scope(Arc::new(limit), future).await
+    }
 }
 
 #[derive(Default)]
@@ -111,8 +116,8 @@ pub(crate) struct Turn {
     limit: Arc<Limit>,
     /// None while it does not stand in the queue.
     number: Option<u64>,
-    beyond: Option<Box<Turn>>,
-    got_beyond: Option<Box<Permit>>,
+    /// Once it has come: that of the limit around it.
+    got: Option<(Permit, Box<Turn>)>,
 }
 
 /// The turn that an operation begun here has to wait for; none without a limit.
@@ -123,26 +128,33 @@ pub(crate) fn turn() -> Option<Turn> {
 impl Turn {
     fn of(limit: Arc<Limit>) -> Turn {
         Turn {
-            beyond: limit
-                .beyond
-                .clone()
-                .map(|beyond| Box::new(Turn::of(beyond))),
             limit,
             number: None,
-            got_beyond: None,
+            got: None,
         }
     }
 
-    /// The outer limit first: a permit is never held back for want of one
-    /// further in.
+    /// The innermost limit first: whoever holds the permit of an outer one holds
+    /// all the others, and goes on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
-        if let Some(beyond) = &mut self.beyond {
-            let Poll::Ready(permit) = beyond.poll(cx) else {
-                return Poll::Pending;
+        if self.got.is_none() {
+            let permit = ready!(self.poll_own(cx));
+            let Some(beyond) = self.limit.beyond.clone() else {
+                return Poll::Ready(permit);
             };
-            self.got_beyond = Some(Box::new(permit));
-            self.beyond = None;
+            self.got = Some((permit, Box::new(Turn::of(beyond))));
         }
+        if let Some((_, beyond)) = &mut self.got {
+            let outer = ready!(beyond.poll(cx));
+            if let Some((mut permit, _)) = self.got.take() {
+                permit._beyond = Some(Box::new(outer));
+                return Poll::Ready(permit);
+            }
+        }
+        unreachable!("it waits for the limit beyond")
+    }
+
+    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
         let waker = cx.waker().clone();
         let mut state = self.limit.state();
         match self.number {
@@ -166,7 +178,7 @@ impl Turn {
         self.number = None;
         Poll::Ready(Permit {
             limit: self.limit.clone(),
-            _beyond: self.got_beyond.take(),
+            _beyond: None,
         })
     }
 }

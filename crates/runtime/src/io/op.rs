@@ -119,6 +119,7 @@ impl<T: Operation> Future for Op<T> {
                     match this.point.poll_enter(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(told)) => {
+                            this.turn = None;
                             return Poll::Ready(load.finish(Err(cancelled(told))));
                         }
                         Poll::Pending => {
@@ -173,6 +174,10 @@ impl<T: Operation> Future for Op<T> {
 
 impl<T: Operation> Drop for Op<T> {
     fn drop(&mut self) {
+        if let Some(told) = self.told.take() {
+            // Nobody acts on it any more: the next point tells it.
+            self.point.tell_again(&told);
+        }
         if let At::Flying(flight) = std::mem::replace(&mut self.at, At::Over)
             && flight.give_up()
         {

@@ -228,6 +228,28 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// True if it ends by itself, whatever others do: with virtual time the clock
+    /// waits for it. What waits for another side, a reader of a pipe, say, would
+    /// stop the clock that the other side waits for.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        match self {
+            Request::Read { place, .. }
+            | Request::Write { place, .. }
+            | Request::ReadVectored { place, .. }
+            | Request::WriteVectored { place, .. } => matches!(place, Place::At(_)),
+            Request::Accept { .. }
+            | Request::Connect { .. }
+            | Request::Recv { .. }
+            | Request::RecvMsg { .. }
+            | Request::Send { .. }
+            | Request::SendMsg { .. }
+            | Request::Poll { .. } => false,
+            _ => true,
+        }
+    }
+}
+
 // SAFETY: plain data. Who follows the pointers is bound by the rule above.
 unsafe impl Send for Request {}
 // SAFETY: as above.

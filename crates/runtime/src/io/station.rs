@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,6 +107,8 @@ struct Inner {
     /// Over, and not yet told.
     over: Vec<(Arc<dyn Landing>, i32)>,
     messages: Vec<Message>,
+    /// To be dropped outside: what they carry is the user's.
+    done_with: Vec<Arc<dyn Landing>>,
 }
 
 /// The operations of one thread.
@@ -151,6 +154,7 @@ impl Station {
                 landed: Vec::new(),
                 over: Vec::new(),
                 messages: Vec::new(),
+                done_with: Vec::new(),
             }),
             closed: Cell::new(false),
         }
@@ -185,7 +189,7 @@ impl Station {
 
     pub(crate) fn submit(&self, landing: Arc<dyn Landing>, request: Request) {
         if self.closed.get() {
-            landing.land(GONE);
+            self.hub.land(landing, GONE);
             return;
         }
         let mut inner = self.inner.borrow_mut();
@@ -194,9 +198,16 @@ impl Station {
 
     pub(crate) fn cancel(&self, landing: &dyn Landing) {
         let mut inner = self.inner.borrow_mut();
+        if landing.ticket().id().is_none() {
+            // It lies at our own desk.
+            inner.read_messages(&self.hub, self.n);
+        }
         if let Some(id) = landing.ticket().id() {
             inner.cancel(id);
         }
+        let done_with = std::mem::take(&mut inner.done_with);
+        drop(inner);
+        drop(done_with);
     }
 
     /// Hands over what was submitted, waits if told to, and wakes those whose
@@ -204,22 +215,32 @@ impl Station {
     ///
     /// While it waits others can only leave word at the desk.
     pub fn turn(&self, wait: Wait) -> usize {
+        match self.try_turn(wait) {
+            Ok(count) => count,
+            // It cannot go on without its driver, and nobody would be woken.
+            Err(error) => panic!("the driver of station {} is broken: {error}", self.n),
+        }
+    }
+
+    fn try_turn(&self, wait: Wait) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
         inner.read_messages(&self.hub, self.n);
         let wait = match inner.over.is_empty() {
             true => wait,
             false => Wait::No,
         };
-        inner.drive(&self.hub, wait);
+        inner.drive(&self.hub, wait)?;
         let mut over = std::mem::take(&mut inner.over);
+        let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
+        drop(done_with);
         let count = over.len();
         for (landing, result) in over.drain(..) {
-            landing.land(result);
+            self.hub.land(landing, result);
         }
         // The empty row is used again.
         self.inner.borrow_mut().over.append(&mut over);
-        count
+        Ok(count)
     }
 
     /// True if the driver has something to do, or something is left to tell.
@@ -235,7 +256,8 @@ impl Station {
             Some(most) => Wait::AtMost(most),
             None => Wait::ForGood,
         };
-        if !self.desk().sit_down() {
+        // Without a driver there is no alarm yet either.
+        if self.inner.borrow().driver.is_none() || !self.desk().sit_down() {
             return self.turn(Wait::No);
         }
         let landed = self.turn(wait);
@@ -249,7 +271,7 @@ impl Station {
     pub fn close(&self) {
         self.closed.set(true);
         for message in self.desk().close() {
-            message.refuse();
+            self.hub.refuse(message);
         }
         {
             let mut inner = self.inner.borrow_mut();
@@ -260,7 +282,7 @@ impl Station {
         let until = Instant::now() + CLOSING;
         while !self.is_empty() || !self.inner.borrow().over.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || self.try_turn(Wait::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
                 eprintln!(
                     "kinfolk: {} operations did not end within {CLOSING:?}: their buffers are leaked",
@@ -270,7 +292,6 @@ impl Station {
                 std::mem::forget(inner.driver.take());
                 return;
             }
-            self.turn(Wait::AtMost(left));
         }
     }
 }
@@ -346,21 +367,19 @@ impl Inner {
                     if let Some(id) = landing.ticket().id() {
                         self.cancel(id);
                     }
+                    self.done_with.push(landing);
                 }
             }
         }
         self.messages = messages;
     }
 
-    fn drive(&mut self, hub: &Hub, wait: Wait) {
+    fn drive(&mut self, hub: &Hub, wait: Wait) -> io::Result<()> {
         let Some(driver) = &mut self.driver else {
-            return;
+            return Ok(());
         };
         let mut landed = std::mem::take(&mut self.landed);
-        if let Err(error) = driver.turn(wait, &mut landed) {
-            // It cannot go on without its driver, and nobody would be woken.
-            panic!("the {} driver is broken: {error}", driver.name());
-        }
+        let turned = driver.turn(wait, &mut landed);
         for Landed { id, result } in landed.drain(..) {
             let entry = self.table.remove(id);
             debug_assert!(entry.is_some(), "operation {id:?} was over before");
@@ -371,6 +390,7 @@ impl Inner {
         }
         self.landed = landed;
         self.let_in(hub);
+        turned
     }
 
     /// There may be room for those who wait.

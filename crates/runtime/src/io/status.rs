@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -30,6 +31,8 @@ struct Escorted<T> {
     flight: Arc<Flight<T>>,
     held: Mutex<Held>,
     hub: Arc<Hub>,
+    /// How often it has gone over to another job.
+    owner: AtomicU32,
 }
 
 impl<T: Operation> Escorted<T> {
@@ -44,10 +47,13 @@ impl<T: Operation> Escorted<T> {
     }
 
     /// What is called when the body of the job is over.
-    fn stop(self: &Arc<Self>) -> impl FnOnce() + Send + 'static {
+    fn stop(self: &Arc<Self>, owner: u32) -> impl FnOnce() + Send + 'static {
         let seen = Arc::downgrade(self);
         move || {
-            if let Some(flight) = seen.upgrade() {
+            // Not if it has gone over to another job meanwhile.
+            if let Some(flight) = seen.upgrade()
+                && flight.owner.load(Ordering::SeqCst) == owner
+            {
                 let hub = flight.hub.clone();
                 hub.cancel(flight);
             }
@@ -117,9 +123,11 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
     }
 
     fn direct_to(self: Arc<Self>, scope: &Scope) -> bool {
-        let Some(work) = Work::of_scope(scope, self.stop()) else {
+        let owner = self.owner.load(Ordering::SeqCst) + 1;
+        let Some(work) = Work::of_task(scope, self.stop(owner)) else {
             return false;
         };
+        self.owner.store(owner, Ordering::SeqCst);
         let mut held = self.held();
         let before = match &mut *held {
             Held::UnderWay(before) => before.replace(work),
@@ -189,9 +197,10 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
         flight,
         held: Mutex::new(Held::UnderWay(None)),
         hub: hub.clone(),
+        owner: AtomicU32::new(0),
     });
     if kinfolk_core::current_job().is_some() {
-        let Some(work) = Work::here(escorted.stop()) else {
+        let Some(work) = Work::here(escorted.stop(0)) else {
             return refused(
                 escorted.flight.never_begun(),
                 io::Error::other("the job shuts down and begins nothing more"),
@@ -223,8 +232,9 @@ impl<O> IoOp<O> {
         }
     }
 
-    /// From now on it belongs to the job of `scope`, and may go on after the one
-    /// that began it. If the body of that job is over, it comes back as it was.
+    /// From now on it belongs to the task that `scope` is in, and may go on after
+    /// the job that began it. If the body of that task is over, it comes back as
+    /// it was.
     pub fn direct_to(self, scope: &Scope) -> Result<IoOp<O>, IoOp<O>> {
         match &self.at {
             At::UnderWay(flight) if !flight.clone().direct_to(scope) => Err(self),

@@ -247,7 +247,8 @@ impl Uring {
             }
             Wait::ForGood => self.ring.submitter().submit_and_wait(1),
             Wait::AtMost(most) => {
-                let time = Timespec::from(most);
+                // More than the kernel can count it takes for nothing at all.
+                let time = Timespec::from(most.min(LONG));
                 let args = SubmitArgs::new().timespec(&time);
                 self.ring.submitter().submit_with_args(1, &args)
             }
@@ -345,6 +346,8 @@ fn probe(ring: &IoUring) -> io::Result<()> {
 /// Offsets as the ring wants them: all ones is where the file stands.
 fn offset(place: Place) -> u64 {
     match place {
+        // All ones again: out of range, as the kernel says of its neighbour.
+        Place::At(u64::MAX) => u64::MAX - 1,
         Place::At(at) => at,
         Place::Here => u64::MAX,
     }
@@ -457,7 +460,9 @@ fn entry(request: &Request) -> squeue::Entry {
     }
 }
 
-impl Driver for Uring {
+// SAFETY: each submission is collected once, after the last touch of its memory,
+// with no more than was asked for.
+unsafe impl Driver for Uring {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         if let Request::WriteThenSync {
             fd,
@@ -502,14 +507,17 @@ impl Driver for Uring {
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
         self.enable()?;
         self.pour();
+        let listened = self.listening;
         self.collect(landed);
-        let wait = match landed.is_empty() && self.spill.is_empty() {
-            true => wait,
-            false => Wait::No,
-        };
+        // The alarm may have rung for this very wait.
+        let rung = listened && !self.listening;
         if wait != Wait::No {
             self.listen();
         }
+        let wait = match landed.is_empty() && self.spill.is_empty() && !rung {
+            true => wait,
+            false => Wait::No,
+        };
         self.enter(wait)?;
         self.collect(landed);
         Ok(())
@@ -547,6 +555,9 @@ impl Drop for Uring {
         }
     }
 }
+
+/// The longest single wait.
+const LONG: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 /// How long a ring that closes waits at a time.
 const MOMENT: std::time::Duration = std::time::Duration::from_millis(10);

@@ -187,12 +187,12 @@ impl Worker {
         if ticks.is_multiple_of(CLOCK) {
             self.looks.set(self.looks.get() + 1);
             self.machine.fire_due();
-        }
-        if ticks.is_multiple_of(INJECTED) {
             self.look_at_io();
-            if let Some(turn) = self.injected() {
-                return Some(turn);
-            }
+        }
+        if ticks.is_multiple_of(INJECTED)
+            && let Some(turn) = self.injected()
+        {
+            return Some(turn);
         }
         self.handed_over()
             .or_else(|| self.own().ring.pop().map(turn))

@@ -154,7 +154,9 @@ impl Exposed {
     }
 }
 
-impl Driver for Exposed {
+// SAFETY: each submission is collected once, after the last touch of its memory,
+// with no more than was asked for.
+unsafe impl Driver for Exposed {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         let (fate, chance) = self.weather.next(request);
         // A close that fails has closed the file all the same.

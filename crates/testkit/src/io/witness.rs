@@ -93,7 +93,9 @@ impl Watched {
     }
 }
 
-impl Driver for Watched {
+// SAFETY: each submission is collected once, after the last touch of its memory,
+// with no more than was asked for.
+unsafe impl Driver for Watched {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         self.seen.submitted.fetch_add(1, SeqCst);
         if !self.under_way.insert((id.index, id.generation)) {

@@ -448,7 +448,9 @@ impl Readiness {
     }
 }
 
-impl Driver for Readiness {
+// SAFETY: each submission is collected once, after the last touch of its memory,
+// with no more than was asked for.
+unsafe impl Driver for Readiness {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         let (fd, side, interest) = match plan(request) {
             Plan::Now => {

@@ -1,0 +1,327 @@
+//! I/O where two things meet: each of these has gone wrong once, or could have.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use kinfolk_core::{
+    Budget, Error, Pool, Scope, checkpoint, current_job, on, scope, spawn, timeout, yield_now,
+};
+use kinfolk_runtime::Runtime;
+use kinfolk_runtime::fs::File;
+use kinfolk_runtime::io::{self, IoDriver, at_most, pipe, reap_next};
+use kinfolk_testkit::{Gate, VirtualClock, guarded};
+
+/// On each driver, with no workers, one and two.
+fn on_each<F>(name: &'static str, body: F)
+where
+    F: Fn(&Runtime) -> Result<(), Error> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            for workers in 0..3 {
+                let rt = Runtime::builder().workers(workers).io(driver).build();
+                let rt = rt.expect("a runtime");
+                watched.watch(rt.tree());
+                body(&rt).expect(name);
+            }
+        }
+    });
+}
+
+#[test]
+fn io_2_begun_after_a_scope_that_had_to_wait() {
+    on_each("after_a_scope", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            scope(async |s| {
+                s.launch(async {
+                    yield_now().await?;
+                    yield_now().await
+                });
+                Ok(())
+            })
+            .await?;
+            let op = reader.start_read(Vec::with_capacity(8));
+            assert!(!op.is_done());
+            writer.write("abc").await.0?;
+            assert_eq!(op.await.0?, 3);
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+#[test]
+fn io_2_directed_to_a_task_that_waits_in_a_scope() {
+    on_each("in_a_scope", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            scope(async |s| {
+                let here = Scope::current().expect("a scope");
+                let task = s.spawn(async move {
+                    let op = reader.start_read(Vec::with_capacity(8));
+                    Ok::<_, Error>(op.direct_to(&here).expect("its body runs"))
+                });
+                let op = task.await?;
+                assert!(!op.is_done());
+                writer.write("abc").await.0?;
+                assert_eq!(op.await.0?, 3);
+                Ok(())
+            })
+            .await
+        })
+    });
+}
+
+#[test]
+fn io_3_a_cancel_finds_what_is_still_on_its_way() {
+    on_each("on_its_way", |rt| {
+        rt.block_on(async {
+            for _ in 0..200 {
+                let (reader, _writer) = pipe()?;
+                // Begun on the main lane, and so left at a worker's desk.
+                let op = reader.start_read(Vec::with_capacity(8));
+                let op = op.direct_to(&Scope::current().expect("a scope"));
+                let op = op.expect("its body runs");
+                on(Pool, async move {
+                    op.cancel();
+                    op.await.0.expect_err("it was ended early");
+                    Ok::<_, Error>(())
+                })
+                .await?;
+            }
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+#[test]
+fn io_1_a_limit_in_a_limit_does_not_lock_up() {
+    on_each("limit_in_limit", |rt| {
+        rt.block_on(at_most(
+            2,
+            scope(async |s| {
+                let (reader, writer) = pipe()?;
+                let reader = Arc::new(reader);
+                let inner = s.spawn(at_most(
+                    1,
+                    scope(async move |s| {
+                        for _ in 0..2 {
+                            let reader = reader.clone();
+                            s.launch(async move { reader.read([0_u8; 1]).await.0 });
+                        }
+                        Ok(())
+                    }),
+                ));
+                for _ in 0..20 {
+                    yield_now().await?;
+                }
+                // Its turn comes although a read waits for the inner one.
+                writer.write("ab").await.0?;
+                inner.await
+            }),
+        ))
+    });
+}
+
+#[test]
+fn io_1_a_limit_counts_for_what_is_made_outside_it() {
+    on_each("made_outside", |rt| {
+        rt.block_on(async {
+            let mut pipes = Vec::new();
+            for _ in 0..8 {
+                pipes.push(pipe()?);
+            }
+            let pipes = Arc::new(pipes);
+            let read = Arc::new(AtomicUsize::new(0));
+            let begun = Gate::new();
+            let inner = {
+                let (pipes, read, begun) = (pipes.clone(), read.clone(), begun.clone());
+                at_most(
+                    8,
+                    scope(async move |s| {
+                        for n in 0..8 {
+                            let (pipes, read) = (pipes.clone(), read.clone());
+                            s.launch(async move {
+                                pipes[n].0.read([0_u8; 1]).await.0?;
+                                read.fetch_add(1, SeqCst);
+                                Ok::<_, Error>(())
+                            });
+                        }
+                        begun.open();
+                        Ok(())
+                    }),
+                )
+            };
+            let task = spawn(at_most(1, inner));
+            begun.wait().await;
+            // With one under way at once, what is written to the last is not read
+            // while the first has nothing. Which is the first nobody knows: of two
+            // that can be read at most one is.
+            for _ in 0..20 {
+                io::nop().await?;
+                yield_now().await?;
+            }
+            pipes[6].1.write("x").await.0?;
+            pipes[7].1.write("x").await.0?;
+            for _ in 0..20 {
+                io::nop().await?;
+                yield_now().await?;
+            }
+            assert!(read.load(SeqCst) < 2, "two were under way at once");
+            for (_, writer) in &pipes[..6] {
+                writer.write("x").await.0?;
+            }
+            task.await
+        })
+    });
+}
+
+#[test]
+fn shutdown_1_at_the_grace_operations_are_asked_to_end() {
+    guarded("at_the_grace", |watched| {
+        for workers in 0..3 {
+            let rt = Runtime::builder().workers(workers).build();
+            let rt = rt.expect("a runtime");
+            watched.watch(rt.tree());
+            let (begun, ended) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+            let task = rt.scope().task("reader").spawn({
+                let (begun, ended) = (begun.clone(), ended.clone());
+                async move {
+                    let (reader, _writer) = pipe()?;
+                    let op = reader.start_read(Vec::with_capacity(8));
+                    begun.open();
+                    op.await.0.expect_err("nothing was written");
+                    ended.store(1, SeqCst);
+                    Ok::<_, Error>(())
+                }
+            });
+            let job = task.into_job();
+            rt.wait_for(begun.wait()).expect("outside");
+            let report = rt.shutdown(Duration::from_millis(20)).expect("a report");
+            assert_eq!(ended.load(SeqCst), 1, "{report}");
+            assert!(report.stragglers.is_empty(), "{report}");
+            drop(job);
+        }
+    });
+}
+
+#[test]
+fn io_1_an_offset_out_of_range_is_an_error() {
+    on_each("out_of_range", |rt| {
+        let path = std::env::temp_dir().join(format!("kinfolk-range-{}", std::process::id()));
+        let tried = rt.block_on(async {
+            let file = File::create(&path).await?;
+            file.write_all_at("kept", 0).await.0?;
+            file.write_at("lost", u64::MAX).await.0.expect_err("-1");
+            file.write_at("lost", 1 << 63).await.0.expect_err("beyond");
+            let (read, buf) = file.read_at(Vec::with_capacity(8), 0).await;
+            assert_eq!((read?, &*buf), (4, &b"kept"[..]));
+            Ok::<_, Error>(())
+        });
+        std::fs::remove_file(&path)?;
+        tried
+    });
+}
+
+#[test]
+fn src_m08_two_who_reap_at_once() {
+    on_each("two_reap", |rt| {
+        rt.block_on(async {
+            let (first, second) = (pipe()?, pipe()?);
+            let ops = [
+                first.0.start_read(Vec::with_capacity(8)),
+                second.0.start_read(Vec::with_capacity(8)),
+            ];
+            let both = futures_util::future::join(reap_next(), async {
+                let other = reap_next();
+                let mut other = pin!(other);
+                poll_fn(|cx| match other.as_mut().poll(cx) {
+                    Poll::Ready(left) => Poll::Ready(left),
+                    Poll::Pending => Poll::Pending,
+                })
+                .await
+            });
+            let both = futures_util::future::join(both, async {
+                first.1.write("a").await.0?;
+                second.1.write("b").await.0
+            });
+            let ((one, two), written) = both.await;
+            written?;
+            assert_eq!(one.min(two), 0);
+            drop(ops);
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+#[test]
+fn cancel_3_an_interrupt_that_a_dropped_operation_took_is_told_again() {
+    on_each("told_again", |rt| {
+        rt.block_on(async {
+            let (reader, _writer) = pipe()?;
+            let me = current_job().expect("a job");
+            {
+                let mut read = pin!(reader.read(Vec::with_capacity(8)));
+                // Once to begin it, once to be told.
+                poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
+                me.interrupt("look up");
+                let done = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
+                if done {
+                    // It had ended by itself in here: then it has said so.
+                    return Ok::<_, Error>(());
+                }
+            }
+            checkpoint().await.expect_err("it was not heard");
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+#[test]
+fn test_1_the_clock_waits_for_operations() {
+    guarded("clock_waits", |watched| {
+        for workers in 0..3 {
+            let rt = Runtime::builder()
+                .workers(workers)
+                .clock(Arc::new(VirtualClock::new()))
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let start = kinfolk_core::now();
+                for _ in 0..100 {
+                    timeout(Duration::from_secs(3600), io::nop()).await?;
+                }
+                assert_eq!(kinfolk_core::now(), start, "no time has passed");
+                Ok::<_, Error>(())
+            })
+            .expect("in time");
+        }
+    });
+}
+
+#[test]
+fn host_1_a_pump_says_what_is_under_way() {
+    guarded("pumped", |watched| {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        watched.watch(rt.tree());
+        let task = rt.scope().spawn(async {
+            let (reader, writer) = pipe()?;
+            let read = reader.start_read(Vec::with_capacity(8));
+            writer.write("abc").await.0?;
+            read.await.0
+        });
+        let job = task.into_job();
+        while !job.state().is_terminal() {
+            let pumped = rt.pump(Budget::Turns(1)).expect("outside every job");
+            assert!(
+                pumped.more || pumped.under_way > 0 || job.state().is_terminal(),
+                "the host would sleep: {pumped:?}"
+            );
+        }
+    });
+}
