@@ -330,14 +330,15 @@ pin_project! {
 impl<F: Future> Future for OrCancelFuture<F> {
     type Output = Result<F::Output, Cancelled>;
 
-    #[inline]
+    // Always: a result that comes out of a call is written in two pieces and
+    // read back in one, which costs more than all the rest of a ready one.
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         match poll_point(cx, this.yielded) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
-                this.wait.over();
-                this.inner.set(None);
+                give_up(this.inner, this.wait);
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}
@@ -360,6 +361,14 @@ impl<F: Future> Future for OrCancelFuture<F> {
             }
         }
     }
+}
+
+/// What was awaited is dropped, since its waiter was told.
+#[cold]
+#[inline(never)]
+fn give_up<F>(mut inner: Pin<&mut Option<F>>, wait: &mut Wait) {
+    wait.over();
+    inner.set(None);
 }
 
 impl<F> fmt::Debug for OrCancelFuture<F> {
