@@ -46,20 +46,6 @@ mod real {
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
 
-    /// Runs `f` on a [`local!`](super::local). The place is looked up first and
-    /// apart, so that the look-up is one instruction however large `f` is.
-    #[inline(always)]
-    pub(crate) fn with_local<T, R>(
-        key: &'static std::thread::LocalKey<T>,
-        f: impl FnOnce(&T) -> R,
-    ) -> R {
-        const { assert!(!std::mem::needs_drop::<T>()) };
-        let place = key.with(std::ptr::from_ref);
-        // SAFETY: without a destructor it lives as long as the thread, and `f`
-        // cannot take the reference further.
-        f(unsafe { &*place })
-    }
-
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
         if round < 64 {
@@ -108,13 +94,6 @@ mod model {
     pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
 
-    pub(crate) fn with_local<T: 'static, R>(
-        key: &'static loom::thread::LocalKey<T>,
-        f: impl FnOnce(&T) -> R,
-    ) -> R {
-        key.with(f)
-    }
-
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();
     }
@@ -144,17 +123,41 @@ impl<T> Plain<T> {
     }
 }
 
-/// A thread-local that needs no destructor: `local!(static NAME: Type = value)`.
+/// A thread-local that needs no destructor, and a function that runs another on
+/// it: `local!(static NAME: Type = value; fn with)`.
+///
+/// The place is looked up apart, in one instruction. With `try_with`: the
+/// standard library's `with` is not marked for inlining, and then whether the
+/// look-up is a call depends on how the compiler has divided the crate.
 #[cfg(not(loom))]
 macro_rules! local {
-    (static $name:ident: $type:ty = $value:expr) => {
+    (static $name:ident: $type:ty = $value:expr; $vis:vis fn $with:ident) => {
         std::thread_local! { static $name: $type = const { $value } }
+
+        #[inline]
+        $vis fn $with<R>(f: impl FnOnce(&$type) -> R) -> R {
+            #[inline]
+            fn place() -> *const $type {
+                match $name.try_with(std::ptr::from_ref) {
+                    Ok(place) => place,
+                    Err(_) => unreachable!("there is no destructor"),
+                }
+            }
+            const { assert!(!std::mem::needs_drop::<$type>()) };
+            // SAFETY: without a destructor it lives as long as the thread, and
+            // `f` cannot take the reference further.
+            f(unsafe { &*place() })
+        }
     };
 }
 #[cfg(loom)]
 macro_rules! local {
-    (static $name:ident: $type:ty = $value:expr) => {
+    (static $name:ident: $type:ty = $value:expr; $vis:vis fn $with:ident) => {
         loom::thread_local! { static $name: $type = $value }
+
+        $vis fn $with<R>(f: impl FnOnce(&$type) -> R) -> R {
+            $name.with(f)
+        }
     };
 }
 pub(crate) use local;

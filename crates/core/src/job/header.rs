@@ -152,7 +152,7 @@ impl Birth<'_> {
 
 impl Header {
     #[inline]
-    pub(crate) fn new(birth: Birth<'_>) -> Header {
+    pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let depth = birth.parent.map_or(0, |p| p.depth + 1);
         Header {
             state: State::new(birth.state),

@@ -94,8 +94,9 @@ pub struct Spawner<L = Pool> {
     lane: PhantomData<L>,
 }
 
-/// Where a task is spawned, with the options of its spawner.
-#[derive(Clone, Copy)]
+/// Where a task is spawned, with the options of its spawner. It goes by
+/// reference, as [`Birth`] does: a copy is read in larger pieces than it was
+/// just written in, and waits for them.
 pub(crate) struct Place<'a> {
     parent: &'a Header,
     name: Option<&'a Cow<'static, str>>,
@@ -307,7 +308,7 @@ impl<'a> Place<'a> {
     }
 
     pub(crate) fn spawn_as<L, F>(
-        self,
+        &self,
         future: F,
         bits: u64,
         site: &'static Location<'static>,
@@ -335,7 +336,7 @@ impl<'a> Place<'a> {
         unsafe { Task::new(job) }
     }
 
-    pub(crate) fn launch<L, F>(self, future: F, site: &'static Location<'static>) -> Job
+    pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -349,7 +350,7 @@ impl<'a> Place<'a> {
         self.launch_planned::<L, F>(future, &plan)
     }
 
-    fn launch_planned<L, F>(self, future: F, plan: &Plan) -> Job
+    fn launch_planned<L, F>(&self, future: F, plan: &Plan) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -374,14 +375,14 @@ impl<'a> Place<'a> {
     }
 
     #[cold]
-    fn refuse<F>(self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
+    fn refuse<F>(&self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
         let job = refused_job(self.parent, refused.refusal, site);
         drop(refused.future);
         job
     }
 
     /// Makes the cell and links it; not started yet.
-    fn put_checked<L, F>(self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -398,7 +399,7 @@ impl<'a> Place<'a> {
     /// `lane`; if it `stays`, only to the main thread, and only if this is it.
     /// What it borrows outlives the job.
     unsafe fn put<F>(
-        self,
+        &self,
         future: F,
         plan: &Plan,
         lane: Lane,
@@ -439,7 +440,7 @@ impl<'a> Place<'a> {
             }
         }
         let h = cell::create_task(
-            Birth {
+            &Birth {
                 tree: Some(&tree),
                 kind: JobKind::Task,
                 lane,
@@ -527,7 +528,7 @@ pub(crate) fn refused_job(
         site,
     );
     // SAFETY: one reference, ours.
-    let job = unsafe { JobRef::adopt(cell::create_node(birth)) };
+    let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
     let inherited = match refusal {
         Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
         _ => None,
