@@ -234,6 +234,11 @@ impl Header {
         self.site.location()
     }
 
+    #[inline]
+    pub(crate) fn site_mark(&self) -> Site {
+        self.site
+    }
+
     /// The tree this job belongs to.
     ///
     /// # Safety
@@ -631,6 +636,7 @@ pub(crate) struct Site(pub(crate) u32);
 static ANCHOR: u8 = 0;
 
 impl Site {
+    #[inline]
     pub(crate) fn of(location: &'static Location<'static>) -> Site {
         let here = ptr::from_ref(&ANCHOR).addr() as i64;
         let there = ptr::from_ref(location).expose_provenance() as i64;

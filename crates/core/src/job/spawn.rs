@@ -156,6 +156,7 @@ impl<L> Spawner<L> {
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
     /// the future is dropped by this call and never polled.
+    #[inline]
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -202,28 +203,15 @@ impl<L> Spawner<L> {
     /// Spawns a child task and polls it once, here, before returning. On a
     /// host that lends its wakers, from outside a job of the same lane, and
     /// when nested deeper than 16, it is [`spawn`](Spawner::spawn).
+    #[inline]
     #[track_caller]
     pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let plan = Plan {
-            spawned: true,
-            timer: false,
-            bits: state::COUNTED,
-            site: Location::caller(),
-        };
         let place = self.place();
-        let job = match place.put_checked::<L, F>(future, &plan) {
-            Ok(job) => {
-                run_now(&job);
-                job
-            }
-            Err(refused) => place.refuse(refused, plan.site),
-        };
-        // SAFETY: made of F, with HANDLE set; a refused one has no value.
-        unsafe { Task::new(job) }
+        place.spawn_now_as::<L, F>(future, Location::caller())
     }
 
     /// Spawns a child task that reaches its first point even if it is
@@ -307,6 +295,9 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Inlined, so that the handle is made where it is kept: what comes out of
+    /// a call as its parts is slow to copy as a whole.
+    #[inline]
     pub(crate) fn spawn_as<L, F>(
         &self,
         future: F,
@@ -317,13 +308,23 @@ impl<'a> Place<'a> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
+        let job = self.spawn_job::<L, F>(future, bits, site);
+        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        unsafe { Task::new(job) }
+    }
+
+    fn spawn_job<L, F>(&self, future: F, bits: u64, site: &'static Location<'static>) -> JobRef
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
         let plan = Plan {
             spawned: true,
             timer: false,
             bits,
             site,
         };
-        let job = match self.put_checked::<L, F>(future, &plan) {
+        match self.put_checked::<L, F>(future, &plan) {
             Ok(job) => {
                 if bits & state::LAZY == 0 {
                     start(&job);
@@ -331,9 +332,43 @@ impl<'a> Place<'a> {
                 job
             }
             Err(refused) => self.refuse(refused, site),
-        };
+        }
+    }
+
+    /// As [`spawn_as`](Place::spawn_as), and polls it once, here.
+    #[inline]
+    pub(crate) fn spawn_now_as<L, F>(
+        &self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = self.spawn_job_now::<L, F>(future, site);
         // SAFETY: made of F, with HANDLE set; a refused one has no value.
         unsafe { Task::new(job) }
+    }
+
+    fn spawn_job_now<L, F>(&self, future: F, site: &'static Location<'static>) -> JobRef
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            bits: state::COUNTED,
+            site,
+        };
+        match self.put_checked::<L, F>(future, &plan) {
+            Ok(job) => {
+                run_now(&job);
+                job
+            }
+            Err(refused) => self.refuse(refused, site),
+        }
     }
 
     pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
@@ -705,6 +740,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 ///
 /// # Panics
 /// Outside every job: there is nobody to be a child of.
+#[inline]
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where

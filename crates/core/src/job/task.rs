@@ -79,8 +79,9 @@ enum Found {
 impl<T> Task<T> {
     /// # Safety
     /// `job` is a task whose value is a `T`, with HANDLE set for this handle.
+    #[inline]
     pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
-        let site = Site::of(job.site());
+        let site = job.site_mark();
         Task {
             waiting: ManuallyDrop::new(Some(Waiting {
                 job,
@@ -194,7 +195,8 @@ impl<T> Task<T> {
             // Others may still look.
             h.state.remove(state::HANDLE | state::OUTPUT);
         }
-        drop(self.waiting.take());
+        // In place: a copy would be read in larger pieces than it was written.
+        *self.waiting = None;
         Some(value)
     }
 
