@@ -40,6 +40,50 @@ mod real {
         }
     }
 
+    /// A pointer that is used as a [`Plain`] one, and that others may look at
+    /// without the right to: to fetch ahead, and for nothing else.
+    pub(crate) struct Link<T>(AtomicPtr<T>);
+
+    impl<T> Link<T> {
+        pub(crate) const fn new(to: *const T) -> Self {
+            Link(AtomicPtr::new(to.cast_mut()))
+        }
+
+        /// # Safety
+        /// As [`Plain::get`].
+        #[inline]
+        pub(crate) unsafe fn get(&self) -> *const T {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// # Safety
+        /// As [`Plain::with_mut`].
+        #[inline]
+        pub(crate) unsafe fn set(&self, to: *const T) {
+            self.0.store(to.cast_mut(), Ordering::Relaxed);
+        }
+
+        /// Fetches ahead what it points to, or pointed to a moment ago.
+        #[inline]
+        pub(crate) fn fetch_ahead(&self) {
+            fetch_ahead(self.0.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Asks the processor for the first lines of what lies at `at`. Nothing is
+    /// read, so that any address will do.
+    #[inline]
+    pub(crate) fn fetch_ahead<T>(at: *const T) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..3 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a hint; whatever the address, nothing happens.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>().wrapping_add(64 * line)) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
     /// Freed cells are kept for the next.
     pub(crate) const POOLED: bool = true;
 
@@ -90,6 +134,33 @@ mod model {
             self.0.with(|p| unsafe { *p })
         }
     }
+
+    pub(crate) struct Link<T>(Plain<*const T>);
+
+    impl<T> Link<T> {
+        pub(crate) fn new(to: *const T) -> Self {
+            Link(Plain::new(to))
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn get(&self) -> *const T {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.get() }
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn set(&self, to: *const T) {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.set(to) }
+        }
+
+        /// Nobody looks, so that loom sees only those who may.
+        pub(crate) fn fetch_ahead(&self) {}
+    }
+
+    pub(crate) fn fetch_ahead<T>(_at: *const T) {}
 
     pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;

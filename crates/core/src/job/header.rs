@@ -35,7 +35,7 @@ use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
 use crate::cancel::wait::WaitKind;
 use crate::sync::{
-    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain, QUARANTINE,
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
 };
 use crate::task::cell::Vtable;
 use crate::tree::Shared;
@@ -64,7 +64,7 @@ pub(crate) struct Header {
     /// \[parent's lock\]
     pub(crate) next: Plain<*const Header>,
     /// \[lock\] The newest child.
-    pub(crate) first: Plain<*const Header>,
+    pub(crate) first: Link<Header>,
     /// H5.
     pub(crate) walk: Plain<*const Header>,
     pub(crate) vtable: &'static Vtable,
@@ -169,7 +169,7 @@ impl Header {
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
             prev: Plain::new(ptr::null()),
             next: Plain::new(ptr::null()),
-            first: Plain::new(ptr::null()),
+            first: Link::new(ptr::null()),
             walk: Plain::new(ptr::null()),
             vtable: birth.vtable,
             run: Plain::new(ptr::null()),
