@@ -338,7 +338,8 @@ impl<F: Future> Future for OrCancelFuture<F> {
         match poll_point(cx, this.yielded) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
-                give_up(this.inner, this.wait);
+                this.wait.over();
+                this.inner.set(None);
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}
@@ -361,14 +362,6 @@ impl<F: Future> Future for OrCancelFuture<F> {
             }
         }
     }
-}
-
-/// What was awaited is dropped, since its waiter was told.
-#[cold]
-#[inline(never)]
-fn give_up<F>(mut inner: Pin<&mut Option<F>>, wait: &mut Wait) {
-    wait.over();
-    inner.set(None);
 }
 
 impl<F> fmt::Debug for OrCancelFuture<F> {
