@@ -9,7 +9,7 @@ use std::task::{RawWakerVTable, Waker};
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
-use crate::sync::{local, with_local};
+use crate::sync::local;
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
@@ -46,12 +46,7 @@ local!(static CONTEXT: Context = Context {
     clock: Cell::new((0, 0, 0)),
     turn: Cell::new(ptr::null()),
     again: Cell::new(false),
-});
-
-#[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> R {
-    with_local(&CONTEXT, f)
-}
+}; pub(crate) fn with);
 
 impl Context {
     /// The job being polled here.

@@ -40,25 +40,55 @@ mod real {
         }
     }
 
+    /// A pointer that is used as a [`Plain`] one, and that others may look at
+    /// without the right to: to fetch ahead, and for nothing else.
+    pub(crate) struct Link<T>(AtomicPtr<T>);
+
+    impl<T> Link<T> {
+        pub(crate) const fn new(to: *const T) -> Self {
+            Link(AtomicPtr::new(to.cast_mut()))
+        }
+
+        /// # Safety
+        /// As [`Plain::get`].
+        #[inline]
+        pub(crate) unsafe fn get(&self) -> *const T {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// # Safety
+        /// As [`Plain::with_mut`].
+        #[inline]
+        pub(crate) unsafe fn set(&self, to: *const T) {
+            self.0.store(to.cast_mut(), Ordering::Relaxed);
+        }
+
+        /// Fetches ahead what it points to, or pointed to a moment ago.
+        #[inline]
+        pub(crate) fn fetch_ahead(&self) {
+            fetch_ahead(self.0.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Asks the processor for the first lines of what lies at `at`. Nothing is
+    /// read, so that any address will do.
+    #[inline]
+    pub(crate) fn fetch_ahead<T>(at: *const T) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..3 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a hint; whatever the address, nothing happens.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>().wrapping_add(64 * line)) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
     /// Freed cells are kept for the next.
     pub(crate) const POOLED: bool = true;
 
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
-
-    /// Runs `f` on a [`local!`](super::local). The place is looked up first and
-    /// apart, so that the look-up is one instruction however large `f` is.
-    #[inline(always)]
-    pub(crate) fn with_local<T, R>(
-        key: &'static std::thread::LocalKey<T>,
-        f: impl FnOnce(&T) -> R,
-    ) -> R {
-        const { assert!(!std::mem::needs_drop::<T>()) };
-        let place = key.with(std::ptr::from_ref);
-        // SAFETY: without a destructor it lives as long as the thread, and `f`
-        // cannot take the reference further.
-        f(unsafe { &*place })
-    }
 
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
@@ -105,15 +135,35 @@ mod model {
         }
     }
 
+    pub(crate) struct Link<T>(Plain<*const T>);
+
+    impl<T> Link<T> {
+        pub(crate) fn new(to: *const T) -> Self {
+            Link(Plain::new(to))
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn get(&self) -> *const T {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.get() }
+        }
+
+        /// # Safety
+        /// See the twin in `real`; here loom checks the promise.
+        pub(crate) unsafe fn set(&self, to: *const T) {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.set(to) }
+        }
+
+        /// Nobody looks, so that loom sees only those who may.
+        pub(crate) fn fetch_ahead(&self) {}
+    }
+
+    pub(crate) fn fetch_ahead<T>(_at: *const T) {}
+
     pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
-
-    pub(crate) fn with_local<T: 'static, R>(
-        key: &'static loom::thread::LocalKey<T>,
-        f: impl FnOnce(&T) -> R,
-    ) -> R {
-        key.with(f)
-    }
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();
@@ -144,17 +194,41 @@ impl<T> Plain<T> {
     }
 }
 
-/// A thread-local that needs no destructor: `local!(static NAME: Type = value)`.
+/// A thread-local that needs no destructor, and a function that runs another on
+/// it: `local!(static NAME: Type = value; fn with)`.
+///
+/// The place is looked up apart, in one instruction. With `try_with`: the
+/// standard library's `with` is not marked for inlining, and then whether the
+/// look-up is a call depends on how the compiler has divided the crate.
 #[cfg(not(loom))]
 macro_rules! local {
-    (static $name:ident: $type:ty = $value:expr) => {
+    (static $name:ident: $type:ty = $value:expr; $vis:vis fn $with:ident) => {
         std::thread_local! { static $name: $type = const { $value } }
+
+        #[inline]
+        $vis fn $with<R>(f: impl FnOnce(&$type) -> R) -> R {
+            #[inline]
+            fn place() -> *const $type {
+                match $name.try_with(std::ptr::from_ref) {
+                    Ok(place) => place,
+                    Err(_) => unreachable!("there is no destructor"),
+                }
+            }
+            const { assert!(!std::mem::needs_drop::<$type>()) };
+            // SAFETY: without a destructor it lives as long as the thread, and
+            // `f` cannot take the reference further.
+            f(unsafe { &*place() })
+        }
     };
 }
 #[cfg(loom)]
 macro_rules! local {
-    (static $name:ident: $type:ty = $value:expr) => {
+    (static $name:ident: $type:ty = $value:expr; $vis:vis fn $with:ident) => {
         loom::thread_local! { static $name: $type = $value }
+
+        $vis fn $with<R>(f: impl FnOnce(&$type) -> R) -> R {
+            $name.with(f)
+        }
     };
 }
 pub(crate) use local;

@@ -363,7 +363,7 @@ impl Tree {
         );
         // The entry's reference.
         std::mem::forget(shared.clone());
-        let root = cell::create_node(Birth {
+        let root = cell::create_node(&Birth {
             tree: Some(&shared),
             kind: JobKind::Root,
             lane: Lane::Pool,

@@ -22,6 +22,12 @@ std::thread_local! {
     static HERE: Cell<Here> = const { Cell::new(Here::Elsewhere) };
 }
 
+/// With `try_with`, which is inlined where `get` may be a call.
+#[inline]
+fn here() -> Here {
+    HERE.try_with(Cell::get).unwrap_or(Here::Elsewhere)
+}
+
 /// What this thread is to `machine`.
 pub(crate) enum Local<'a> {
     Elsewhere,
@@ -30,8 +36,9 @@ pub(crate) enum Local<'a> {
 }
 
 /// Looks up what this thread is to `machine`.
+#[inline]
 pub(crate) fn local(machine: &Machine) -> Local<'_> {
-    match HERE.get() {
+    match here() {
         // SAFETY: set by `enter` on this thread, whose guard lives further down
         // our stack, as does what it points to.
         Here::Main(of, own) if ptr::eq(of, machine) => Local::Main(unsafe { &*own }),

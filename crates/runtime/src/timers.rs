@@ -39,9 +39,12 @@ impl Timers {
         lock(&self.0)
     }
 
+    #[inline]
     pub(crate) fn set(&self, at: Instant, waker: Waker) -> (TimerKey, Tell) {
         let mut kept = self.kept();
-        let key = kept.queue.insert(at, waker);
+        // Its instant is ours: it need not be read back from where it has just
+        // been written.
+        let number = kept.queue.insert(at, waker).number;
         let tell = match kept.keeper {
             Some((_, until)) if until <= at => Tell::Nobody,
             Some((n, _)) => {
@@ -51,7 +54,7 @@ impl Timers {
             }
             None => Tell::Anybody,
         };
-        (key, tell)
+        (TimerKey { at, number }, tell)
     }
 
     pub(crate) fn clear(&self, key: TimerKey) -> Option<Waker> {

@@ -330,7 +330,9 @@ pin_project! {
 impl<F: Future> Future for OrCancelFuture<F> {
     type Output = Result<F::Output, Cancelled>;
 
-    #[inline]
+    // Always: a result that comes out of a call is written in two pieces and
+    // read back in one, which costs more than all the rest of a ready one.
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         match poll_point(cx, this.yielded) {

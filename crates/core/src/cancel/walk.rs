@@ -272,6 +272,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Ma
             Marked::Claimed => {
                 let st = child.state.load();
                 if st.has(state::HAS_KIDS | state::HAS_NODES) || tree.has_sink() {
+                    child.first.fetch_ahead();
                     todo.push(child, CLAIMED);
                 } else {
                     // SAFETY: claimed by us.
@@ -280,6 +281,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Ma
             }
             Marked::Noted => {
                 child.add_ref();
+                child.first.fetch_ahead();
                 todo.push(child, NOTED);
             }
         }

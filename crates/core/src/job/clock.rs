@@ -8,7 +8,7 @@ use super::header::Header;
 use super::state;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
-use crate::time::alarm::Alarm;
+use crate::time::alarm::{self, Alarm};
 use crate::tree::Shared;
 
 /// Fires what is due: the deadline, or a shield's budget. Says when to look
@@ -129,7 +129,7 @@ pub(crate) fn set_alarm(tree: &Shared, h: &Header, at: Option<Instant>, waker: &
         return;
     };
     if let Some(old) = old {
-        old.clear(tree);
+        alarm::clear(tree, old.key());
     }
     if let Some(at) = at {
         let alarm = Alarm::set(tree, at, waker);
@@ -140,6 +140,6 @@ pub(crate) fn set_alarm(tree: &Shared, h: &Header, at: Option<Instant>, waker: &
 /// The scope needs no timer any more.
 pub(crate) fn clear_alarm(tree: &Shared, h: &Header) {
     if let Some(alarm) = h.if_cold(|cold, _| cold.alarm.take()).flatten() {
-        alarm.clear(tree);
+        alarm::clear(tree, alarm.key());
     }
 }

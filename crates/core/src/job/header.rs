@@ -35,7 +35,7 @@ use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
 use crate::cancel::wait::WaitKind;
 use crate::sync::{
-    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Locked, Ordering, Plain, QUARANTINE,
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
 };
 use crate::task::cell::Vtable;
 use crate::tree::Shared;
@@ -64,7 +64,7 @@ pub(crate) struct Header {
     /// \[parent's lock\]
     pub(crate) next: Plain<*const Header>,
     /// \[lock\] The newest child.
-    pub(crate) first: Plain<*const Header>,
+    pub(crate) first: Link<Header>,
     /// H5.
     pub(crate) walk: Plain<*const Header>,
     pub(crate) vtable: &'static Vtable,
@@ -152,7 +152,7 @@ impl Birth<'_> {
 
 impl Header {
     #[inline]
-    pub(crate) fn new(birth: Birth<'_>) -> Header {
+    pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let depth = birth.parent.map_or(0, |p| p.depth + 1);
         Header {
             state: State::new(birth.state),
@@ -169,7 +169,7 @@ impl Header {
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
             prev: Plain::new(ptr::null()),
             next: Plain::new(ptr::null()),
-            first: Plain::new(ptr::null()),
+            first: Link::new(ptr::null()),
             walk: Plain::new(ptr::null()),
             vtable: birth.vtable,
             run: Plain::new(ptr::null()),
@@ -232,6 +232,11 @@ impl Header {
 
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site.location()
+    }
+
+    #[inline]
+    pub(crate) fn site_mark(&self) -> Site {
+        self.site
     }
 
     /// The tree this job belongs to.
@@ -631,6 +636,7 @@ pub(crate) struct Site(pub(crate) u32);
 static ANCHOR: u8 = 0;
 
 impl Site {
+    #[inline]
     pub(crate) fn of(location: &'static Location<'static>) -> Site {
         let here = ptr::from_ref(&ANCHOR).addr() as i64;
         let there = ptr::from_ref(location).expose_provenance() as i64;

@@ -362,7 +362,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if setup.supervisor {
         bits |= state::SUPERVISOR;
     }
-    let h = cell::create_node(Birth {
+    let h = cell::create_node(&Birth {
         tree: Some(tree),
         kind: setup.kind,
         lane: parent.lane(),

@@ -434,6 +434,7 @@ impl Scope {
     }
 
     /// Spawns a child task; see [`Spawner::spawn`].
+    #[inline]
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -465,12 +466,13 @@ impl Scope {
     }
 
     /// Spawns and polls once, here; see [`Spawner::spawn_now`].
+    #[inline]
     #[track_caller]
     pub fn spawn_now<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        Spawner::new(self.clone()).spawn_now(future)
+        Place::below(&self.0).spawn_now_as::<Pool, F>(future, Location::caller())
     }
 
     /// Spawns a task that reaches its first point; see

@@ -95,8 +95,9 @@ pub struct Spawner<L = Pool> {
     lane: PhantomData<L>,
 }
 
-/// Where a task is spawned, with the options of its spawner.
-#[derive(Clone, Copy)]
+/// Where a task is spawned, with the options of its spawner. It goes by
+/// reference, as [`Birth`] does: a copy is read in larger pieces than it was
+/// just written in, and waits for them.
 pub(crate) struct Place<'a> {
     parent: &'a Header,
     name: Option<&'a Cow<'static, str>>,
@@ -159,6 +160,7 @@ impl<L> Spawner<L> {
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
     /// the future is dropped by this call and never polled.
+    #[inline]
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -205,28 +207,15 @@ impl<L> Spawner<L> {
     /// Spawns a child task and polls it once, here, before returning. On a
     /// host that lends its wakers, from outside a job of the same lane, and
     /// when nested deeper than 16, it is [`spawn`](Spawner::spawn).
+    #[inline]
     #[track_caller]
     pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let plan = Plan {
-            spawned: true,
-            timer: false,
-            bits: state::COUNTED,
-            site: Location::caller(),
-        };
         let place = self.place();
-        let job = match place.put_checked::<L, F>(future, &plan) {
-            Ok(job) => {
-                run_now(&job);
-                job
-            }
-            Err(refused) => place.refuse(refused, plan.site),
-        };
-        // SAFETY: made of F, with HANDLE set; a refused one has no value.
-        unsafe { Task::new(job) }
+        place.spawn_now_as::<L, F>(future, Location::caller())
     }
 
     /// Spawns a child task that reaches its first point even if it is
@@ -310,12 +299,25 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Inlined, so that the handle is made where it is kept: what comes out of
+    /// a call as its parts is slow to copy as a whole.
+    #[inline]
     pub(crate) fn spawn_as<L, F>(
-        self,
+        &self,
         future: F,
         bits: u64,
         site: &'static Location<'static>,
     ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = self.spawn_job::<L, F>(future, bits, site);
+        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        unsafe { Task::new(job) }
+    }
+
+    fn spawn_job<L, F>(&self, future: F, bits: u64, site: &'static Location<'static>) -> JobRef
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -326,7 +328,7 @@ impl<'a> Place<'a> {
             bits,
             site,
         };
-        let job = match self.put_checked::<L, F>(future, &plan) {
+        match self.put_checked::<L, F>(future, &plan) {
             Ok(job) => {
                 if bits & state::LAZY == 0 {
                     start(&job);
@@ -334,12 +336,46 @@ impl<'a> Place<'a> {
                 job
             }
             Err(refused) => self.refuse(refused, site),
-        };
+        }
+    }
+
+    /// As [`spawn_as`](Place::spawn_as), and polls it once, here.
+    #[inline]
+    pub(crate) fn spawn_now_as<L, F>(
+        &self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = self.spawn_job_now::<L, F>(future, site);
         // SAFETY: made of F, with HANDLE set; a refused one has no value.
         unsafe { Task::new(job) }
     }
 
-    pub(crate) fn launch<L, F>(self, future: F, site: &'static Location<'static>) -> Job
+    fn spawn_job_now<L, F>(&self, future: F, site: &'static Location<'static>) -> JobRef
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            bits: state::COUNTED,
+            site,
+        };
+        match self.put_checked::<L, F>(future, &plan) {
+            Ok(job) => {
+                run_now(&job);
+                job
+            }
+            Err(refused) => self.refuse(refused, site),
+        }
+    }
+
+    pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -353,7 +389,7 @@ impl<'a> Place<'a> {
         self.launch_planned::<L, F>(future, &plan)
     }
 
-    fn launch_planned<L, F>(self, future: F, plan: &Plan) -> Job
+    fn launch_planned<L, F>(&self, future: F, plan: &Plan) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -378,14 +414,14 @@ impl<'a> Place<'a> {
     }
 
     #[cold]
-    fn refuse<F>(self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
+    fn refuse<F>(&self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
         let job = refused_job(self.parent, refused.refusal, site);
         drop(refused.future);
         job
     }
 
     /// Makes the cell and links it; not started yet.
-    fn put_checked<L, F>(self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -402,7 +438,7 @@ impl<'a> Place<'a> {
     /// `lane`; if it `stays`, only to the main thread, and only if this is it.
     /// What it borrows outlives the job.
     unsafe fn put<F>(
-        self,
+        &self,
         future: F,
         plan: &Plan,
         lane: Lane,
@@ -443,7 +479,7 @@ impl<'a> Place<'a> {
             }
         }
         let h = cell::create_task::<Spanned<F>>(
-            Birth {
+            &Birth {
                 tree: Some(&tree),
                 kind: JobKind::Task,
                 lane,
@@ -534,7 +570,7 @@ pub(crate) fn refused_job(
         site,
     );
     // SAFETY: one reference, ours.
-    let job = unsafe { JobRef::adopt(cell::create_node(birth)) };
+    let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
     let inherited = match refusal {
         Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
         _ => None,
@@ -711,6 +747,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 ///
 /// # Panics
 /// Outside every job: there is nobody to be a child of.
+#[inline]
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where

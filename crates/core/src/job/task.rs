@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -44,7 +45,8 @@ use crate::unwind::contained;
 /// own; if the task catches it, nothing is to be seen of it here.
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
-    waiting: Option<Waiting>,
+    /// Taken out by the drop: there is nothing left to drop then.
+    waiting: ManuallyDrop<Option<Waiting>>,
     value: PhantomData<*const T>,
 }
 
@@ -79,16 +81,17 @@ enum Found {
 impl<T> Task<T> {
     /// # Safety
     /// `job` is a task whose value is a `T`, with HANDLE set for this handle.
+    #[inline]
     pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
-        let site = Site::of(job.site());
+        let site = job.site_mark();
         Task {
-            waiting: Some(Waiting {
+            waiting: ManuallyDrop::new(Some(Waiting {
                 job,
                 wait: Wait::new(),
                 site,
                 registered: false,
                 forwarded: None,
-            }),
+            })),
             value: PhantomData,
         }
     }
@@ -157,7 +160,7 @@ impl<T> Task<T> {
     /// waiter's own.
     #[track_caller]
     pub fn outcome(mut self) -> TaskOutcome<T> {
-        if let Some(waiting) = &mut self.waiting {
+        if let Some(waiting) = &mut *self.waiting {
             waiting.site = Site::of(Location::caller());
         }
         TaskOutcome(self)
@@ -178,7 +181,7 @@ impl<T> Task<T> {
 
     /// The value, if it has completed and nobody else is to hear of it: what
     /// most awaits come to, without moving anything but the value.
-    #[inline]
+    #[inline(always)]
     fn take_completed(&mut self) -> Option<T> {
         let waiting = self.waiting.as_mut()?;
         let h: &Header = &waiting.job;
@@ -195,7 +198,8 @@ impl<T> Task<T> {
             // Others may still look.
             h.state.remove(state::HANDLE | state::OUTPUT);
         }
-        self.waiting = None;
+        // In place: a copy would be read in larger pieces than it was written.
+        *self.waiting = None;
         Some(value)
     }
 
@@ -421,7 +425,9 @@ fn is_below(h: &Header, above: &Header) -> bool {
 impl<T> Future for Task<T> {
     type Output = Result<T>;
 
-    #[inline]
+    // Always, as with `or_cancel`: a result that comes out of a call is written
+    // in two pieces and read back in one.
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         match self.take_completed() {
             Some(value) => Poll::Ready(Ok(value)),
@@ -431,6 +437,7 @@ impl<T> Future for Task<T> {
 }
 
 impl<T> Task<T> {
+    #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let waiting = self
             .waiting
@@ -498,21 +505,30 @@ fn interrupted_with<T>(back: Forwarded, cancelled: bool, outcome: Outcome<T>) ->
 }
 
 impl<T> Drop for Task<T> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(mut waiting) = self.waiting.take() {
-            waiting.give_back();
-            if !waiting.job.state.load().ended() {
-                let site = waiting.job.site();
-                walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
-            }
-            waiting.let_go();
+        if self.waiting.is_some() {
+            abandon(&mut self.waiting);
         }
+    }
+}
+
+/// The handle goes without having given its outcome.
+#[inline(never)]
+fn abandon(waiting: &mut Option<Waiting>) {
+    if let Some(mut waiting) = waiting.take() {
+        waiting.give_back();
+        if !waiting.job.state.load().ended() {
+            let site = waiting.job.site();
+            walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
+        }
+        waiting.let_go();
     }
 }
 
 impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.waiting {
+        match &*self.waiting {
             Some(waiting) => handle::debug_job(f, "Task", &waiting.job),
             None => f.write_str("Task(taken)"),
         }

@@ -31,7 +31,8 @@ use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
 use crate::sync::{Plain, QUARANTINE};
-use crate::task::{pool, waker};
+use crate::task::pool::{self, Room};
+use crate::task::waker;
 use crate::unwind::{caught, contained};
 
 /// The largest future or output that is kept inside the cell.
@@ -54,11 +55,11 @@ pub(crate) enum Polled {
 
 /// What differs from one type of task to another.
 pub(crate) struct Vtable {
-    /// Size and alignment without `lent`.
-    layout: Layout,
+    /// What it needs without `lent`, and with it.
+    room: Room,
+    room_lent: Room,
     has_slot: bool,
     stage: usize,
-    boxed_output: bool,
     /// Dropping the output runs code.
     output_drops: bool,
     pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>, &mut Option<Error>) -> Polled,
@@ -77,15 +78,19 @@ unsafe fn no_poll(h: *const Header, _: &mut Context<'_>, _: &mut Option<Error>) 
 
 unsafe fn nothing(_: *const Header) {}
 
+const fn room(size: usize, align: usize) -> Room {
+    match Layout::from_size_align(size, align) {
+        Ok(layout) => Room::new(layout),
+        Err(_) => panic!("a task too large for the address space"),
+    }
+}
+
 /// Roots, scopes and refused tasks: a header and a slot.
 pub(crate) static NODE: Vtable = Vtable {
-    layout: match Layout::from_size_align(SLOT_END, 16) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!(),
-    },
+    room: room(SLOT_END, 16),
+    room_lent: room(SLOT_END + size_of::<Slot>(), 16),
     has_slot: true,
     stage: 0,
-    boxed_output: false,
     output_drops: false,
     poll: no_poll,
     drop_future: nothing,
@@ -101,7 +106,7 @@ where
     F::Output: IntoOutcome,
 {
     const BOXED_FUTURE: bool = size_of::<F>() > INLINE;
-    const BOXED_OUTPUT: bool = size_of::<Value<F>>() > INLINE;
+    const BOXED_OUTPUT: bool = is_boxed::<Value<F>>();
 
     const fn vtable(has_slot: bool) -> Vtable {
         let future = if Self::BOXED_FUTURE {
@@ -124,13 +129,10 @@ where
         // `lent` follows the stage, so round up to what it needs.
         let size = (stage + max(future.size(), output.size())).next_multiple_of(8);
         Vtable {
-            layout: match Layout::from_size_align(size, align) {
-                Ok(layout) => layout,
-                Err(_) => panic!("a task too large for the address space"),
-            },
+            room: room(size, align),
+            room_lent: room(size + size_of::<Slot>(), align),
             has_slot,
             stage,
-            boxed_output: Self::BOXED_OUTPUT,
             output_drops: Self::BOXED_OUTPUT || std::mem::needs_drop::<Value<F>>(),
             poll: Self::poll,
             drop_future: Self::drop_future,
@@ -211,6 +213,11 @@ where
     }
 }
 
+/// Whether an output of this type is kept apart from the cell.
+const fn is_boxed<T>() -> bool {
+    size_of::<T>() > INLINE
+}
+
 type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
 
 const fn max(a: usize, b: usize) -> usize {
@@ -222,20 +229,29 @@ unsafe fn stage(h: *const Header) -> *mut u8 {
     unsafe { h.cast_mut().cast::<u8>().add((*h).vtable.stage) }
 }
 
-fn layout_of(vtable: &Vtable, lent: bool) -> Layout {
+#[inline]
+fn room_of(vtable: &Vtable, lent: bool) -> &Room {
     if lent {
-        let size = vtable.layout.size() + size_of::<Slot>();
-        Layout::from_size_align(size, vtable.layout.align()).expect("a task of sane size")
+        &vtable.room_lent
     } else {
-        vtable.layout
+        &vtable.room
     }
 }
 
-unsafe fn allocate(birth: Birth<'_>) -> *const Header {
+/// Memory for such a cell. Inlined, so that its size is known where the type of
+/// the task is.
+#[inline]
+fn memory_for(birth: &Birth<'_>) -> *mut u8 {
+    pool::allocate(room_of(birth.vtable, birth.state & state::LENT != 0))
+}
+
+/// Makes a cell without what its stage holds.
+///
+/// # Safety
+/// `at` is [`memory_for`] it.
+unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
     let lent = birth.state & state::LENT != 0;
-    let layout = layout_of(vtable, lent);
-    let at = pool::allocate(layout);
     let h = at.cast::<Header>();
     // SAFETY: fresh memory of that layout.
     unsafe {
@@ -247,7 +263,7 @@ unsafe fn allocate(birth: Birth<'_>) -> *const Header {
                 .write(AtomicU64::new(0));
         }
         if lent {
-            at.add(vtable.layout.size())
+            at.add(vtable.room.layout().size())
                 .cast::<Slot>()
                 .write(Plain::new(None));
         }
@@ -269,14 +285,15 @@ where
 }
 
 /// A cell with a future in it. `birth.vtable` is [`vtable_for`] the same type.
-pub(crate) fn create_task<F>(birth: Birth<'_>, future: F) -> *const Header
+#[inline]
+pub(crate) fn create_task<F>(birth: &Birth<'_>, future: F) -> *const Header
 where
     F: Future,
     F::Output: IntoOutcome,
 {
     // SAFETY: the vtable is F's, so the stage fits it.
     unsafe {
-        let h = allocate(birth);
+        let h = begin(memory_for(birth), birth);
         let at = stage(h);
         if Stage::<F>::BOXED_FUTURE {
             at.cast::<Pin<Box<F>>>().write(Box::pin(future));
@@ -308,9 +325,9 @@ where
 }
 
 /// A cell with no future: a root, a scope or a refused task.
-pub(crate) fn create_node(birth: Birth<'_>) -> *const Header {
+pub(crate) fn create_node(birth: &Birth<'_>) -> *const Header {
     // SAFETY: no stage to fill.
-    unsafe { allocate(birth) }
+    unsafe { begin(memory_for(birth), birth) }
 }
 
 /// The waiter of a spawned task (WAITER protocol), or the poller's waker of a
@@ -355,7 +372,7 @@ pub(crate) fn lent(h: &Header) -> &Slot {
     unsafe {
         &*std::ptr::from_ref(h)
             .cast::<u8>()
-            .add(h.vtable.layout.size())
+            .add(h.vtable.room.layout().size())
             .cast::<Slot>()
     }
 }
@@ -392,7 +409,7 @@ pub(crate) unsafe fn take_output<T>(h: &Header) -> T {
     // SAFETY: by the caller's promise.
     unsafe {
         let at = stage(h);
-        if h.vtable.boxed_output {
+        if is_boxed::<T>() {
             *at.cast::<Box<T>>().read()
         } else {
             at.cast::<T>().read()
@@ -419,7 +436,7 @@ pub(crate) unsafe fn drop_output(h: &Header) {
 /// # Safety
 /// H6: no reference is left. The future and the output are gone (C1, C2).
 pub(crate) unsafe fn free(this: *const Header) {
-    // SAFETY: exclusive from here on; each part was written by `allocate`.
+    // SAFETY: exclusive from here on; each part was written by `begin`.
     unsafe {
         let h = &*this;
         let vtable = h.vtable;
@@ -435,6 +452,6 @@ pub(crate) unsafe fn free(this: *const Header) {
             return;
         }
         this.cast_mut().drop_in_place();
-        pool::release(this.cast_mut().cast(), layout_of(vtable, is_lent));
+        pool::release(this.cast_mut().cast(), room_of(vtable, is_lent));
     }
 }

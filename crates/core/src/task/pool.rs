@@ -194,13 +194,33 @@ const EMPTY: Row = Row {
     len: 0,
 };
 
+/// A [`Row`] to which cells come one by one. Each part by itself: as a whole it
+/// would be read and written with every cell.
+struct Gathered {
+    slab: Cell<*mut Slab>,
+    head: Cell<*mut Free>,
+    tail: Cell<*mut Free>,
+    len: Cell<u16>,
+}
+
+impl Gathered {
+    fn take(&self) -> Row {
+        Row {
+            slab: self.slab.replace(ptr::null_mut()),
+            head: self.head.replace(ptr::null_mut()),
+            tail: self.tail.replace(ptr::null_mut()),
+            len: self.len.replace(0),
+        }
+    }
+}
+
 /// What one thread keeps of one size.
 struct Rows {
     /// The slab it holds, and the free cells of it that it has.
     held: Cell<*mut Slab>,
     free: Cell<*mut Free>,
     /// Cells of another slab, freed in a row.
-    gathered: Cell<Row>,
+    gathered: Gathered,
     /// Slabs to hold next.
     listed: Cell<*mut Slab>,
     count: Cell<u32>,
@@ -228,7 +248,12 @@ std::thread_local! {
                 Rows {
                     held: Cell::new(ptr::null_mut()),
                     free: Cell::new(ptr::null_mut()),
-                    gathered: Cell::new(EMPTY),
+                    gathered: Gathered {
+                        slab: Cell::new(ptr::null_mut()),
+                        head: Cell::new(ptr::null_mut()),
+                        tail: Cell::new(ptr::null_mut()),
+                        len: Cell::new(0),
+                    },
                     listed: Cell::new(ptr::null_mut()),
                     count: Cell::new(0),
                 }
@@ -340,33 +365,58 @@ fn layout_of(size: usize) -> Layout {
     Layout::from_size_align(bytes_of(size), STEP).expect("a small layout")
 }
 
-/// Which of the sizes; none if it is not one for the lists.
-#[inline]
-fn size_of_cell(layout: Layout) -> Option<usize> {
-    let fits = POOLED && layout.size() <= LARGEST && layout.align() <= STEP;
-    fits.then(|| layout.size().saturating_sub(SMALLEST).div_ceil(STEP))
+/// What a cell needs: its layout, and which of the sizes that is, worked out
+/// once for each type of task.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    layout: Layout,
+    /// [`SIZES`] if it is not one for the lists.
+    size: usize,
 }
 
-/// As [`with_local`](crate::sync::with_local), also in models.
-#[inline(always)]
+impl Room {
+    pub(crate) const fn new(layout: Layout) -> Room {
+        let fits = POOLED && layout.size() <= LARGEST && layout.align() <= STEP;
+        let size = if fits {
+            layout.size().saturating_sub(SMALLEST).div_ceil(STEP)
+        } else {
+            SIZES
+        };
+        Room { layout, size }
+    }
+
+    #[inline]
+    pub(crate) const fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+/// As [`local!`](crate::sync::local) does it, also in models.
+#[inline]
 fn with_lists<R>(f: impl FnOnce(&Lists) -> R) -> R {
-    let lists = LISTS.with(ptr::from_ref);
+    #[inline]
+    fn place() -> *const Lists {
+        match LISTS.try_with(ptr::from_ref) {
+            Ok(place) => place,
+            Err(_) => unreachable!("there is no destructor"),
+        }
+    }
     // SAFETY: without a destructor they live as long as the thread, and `f`
     // cannot take the reference further.
-    f(unsafe { &*lists })
+    f(unsafe { &*place() })
 }
 
 /// Memory for a cell.
 #[inline]
-pub(crate) fn allocate(layout: Layout) -> *mut u8 {
-    let Some(size) = size_of_cell(layout) else {
-        return from_allocator(layout);
-    };
+pub(crate) fn allocate(room: &Room) -> *mut u8 {
     with_lists(|lists| {
-        let free = &lists.rows[size].free;
+        let Some(rows) = lists.rows.get(room.size) else {
+            return from_allocator(room.layout);
+        };
+        let free = &rows.free;
         let head = free.get();
         if head.is_null() {
-            return lists.allocate_slowly(size);
+            return lists.allocate_slowly(room.size);
         }
         // SAFETY: P1, our row.
         free.set(unsafe { (*head).next });
@@ -377,24 +427,28 @@ pub(crate) fn allocate(layout: Layout) -> *mut u8 {
 /// Gives the memory of a cell back.
 ///
 /// # Safety
-/// `at` came from [`allocate`] with this layout, and is not used again.
+/// `at` came from [`allocate`] with this room, and is not used again.
 #[inline]
-pub(crate) unsafe fn release(at: *mut u8, layout: Layout) {
-    let Some(size) = size_of_cell(layout) else {
-        // SAFETY: passed on; such a layout comes from the allocator as it is.
-        return unsafe { dealloc(at, layout) };
-    };
+pub(crate) unsafe fn release(at: *mut u8, room: &Room) {
     with_lists(|lists| {
-        let rows = &lists.rows[size];
-        if slab_of(at) == rows.held.get() {
-            let cell = at.cast::<Free>();
-            let next = rows.free.replace(cell);
-            // SAFETY: nobody uses the cell any more, and it is large enough.
-            unsafe { cell.write(Free { next }) };
+        let Some(rows) = lists.rows.get(room.size) else {
+            // SAFETY: passed on; such a layout comes from the allocator as it is.
+            return unsafe { dealloc(at, room.layout) };
+        };
+        let slab = slab_of(at);
+        let head = if slab == rows.held.get() {
+            &rows.free
+        } else if slab == rows.gathered.slab.get() {
+            rows.gathered.len.set(rows.gathered.len.get() + 1);
+            &rows.gathered.head
         } else {
             // SAFETY: passed on.
-            unsafe { lists.release_elsewhere(at, size) };
-        }
+            return unsafe { lists.gather_anew(at, room.size) };
+        };
+        let cell = at.cast::<Free>();
+        let next = head.replace(cell);
+        // SAFETY: nobody uses the cell any more, and it is large enough.
+        unsafe { cell.write(Free { next }) };
     });
 }
 
@@ -421,7 +475,7 @@ impl Rows {
     }
 
     fn give_gathered(&self) {
-        let row = self.gathered.replace(EMPTY);
+        let row = self.gathered.take();
         // SAFETY: P1, our row.
         if row.len > 0 && unsafe { Slab::give(row) } {
             self.list(row.slab);
@@ -468,28 +522,12 @@ impl Lists {
         head.cast()
     }
 
-    /// It is not of the slab that we hold.
+    /// It is neither of the slab that we hold nor of the one that we gather
+    /// for.
     ///
     /// # Safety
     /// As for [`release`].
-    unsafe fn release_elsewhere(&self, at: *mut u8, size: usize) {
-        let gathered = &self.rows[size].gathered;
-        let cell = at.cast::<Free>();
-        let mut row = gathered.get();
-        if row.slab == slab_of(at) {
-            // SAFETY: nobody uses the cell any more, and it is large enough.
-            unsafe { cell.write(Free { next: row.head }) };
-            row.head = cell;
-            row.len += 1;
-            gathered.set(row);
-        } else {
-            // SAFETY: passed on.
-            unsafe { self.gather_anew(at, size) };
-        }
-    }
-
-    /// # Safety
-    /// As for [`release`].
+    #[inline(never)]
     unsafe fn gather_anew(&self, at: *mut u8, size: usize) {
         if !pools() {
             // SAFETY: each cell is an allocation of its own, of that size.
@@ -498,12 +536,11 @@ impl Lists {
         let rows = &self.rows[size];
         rows.give_gathered();
         let cell = at.cast::<Free>();
-        rows.gathered.set(Row {
-            slab: slab_of(at),
-            head: cell,
-            tail: cell,
-            len: 1,
-        });
+        let gathered = &rows.gathered;
+        gathered.slab.set(slab_of(at));
+        gathered.head.set(cell);
+        gathered.tail.set(cell);
+        gathered.len.set(1);
         if !self.keeps() {
             rows.give_gathered();
             if let Some(slab) = rows.unlist() {
@@ -545,14 +582,14 @@ mod tests {
 
     fn make(layout: Layout, count: usize) -> Vec<usize> {
         (0..count)
-            .map(|_| allocate(layout).expose_provenance())
+            .map(|_| allocate(&Room::new(layout)).expose_provenance())
             .collect()
     }
 
     fn give_back(layout: Layout, cells: impl IntoIterator<Item = usize>) {
         for at in cells {
             // SAFETY: made by `make`, and given up.
-            unsafe { release(ptr::with_exposed_provenance_mut(at), layout) };
+            unsafe { release(ptr::with_exposed_provenance_mut(at), &Room::new(layout)) };
         }
     }
 
@@ -643,7 +680,8 @@ mod tests {
             return;
         }
         let layout = layout(3);
-        let size = size_of_cell(layout).expect("one for the lists");
+        let size = Room::new(layout).size;
+        assert!(size < SIZES, "one for the lists");
         let made = make(layout, (MOST + 100) * 22);
         assert!(slabs_of(&made).len() > MOST + 50);
         give_back(layout, made);
@@ -690,11 +728,12 @@ mod tests {
         let large = Layout::from_size_align(LARGEST + 1, 8).expect("a layout");
         let aligned = Layout::from_size_align(256, 64).expect("a layout");
         for layout in [large, aligned] {
-            assert_eq!(size_of_cell(layout), None);
-            let at = allocate(layout);
+            let room = Room::new(layout);
+            assert_eq!(room.size, SIZES);
+            let at = allocate(&room);
             assert_eq!(at.addr() % layout.align(), 0);
             // SAFETY: made just above.
-            unsafe { release(at, layout) };
+            unsafe { release(at, &room) };
         }
     }
 }

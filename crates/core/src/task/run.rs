@@ -298,6 +298,8 @@ impl Ready {
         if self.len > 0 {
             // SAFETY: H5, ours until the push.
             self.head = unsafe { (*h).run.get() };
+            // It is needed when this one has had its turn.
+            crate::sync::fetch_ahead(self.head);
         }
         Some(h)
     }

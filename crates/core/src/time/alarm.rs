@@ -9,7 +9,10 @@ use crate::observe::Count;
 use crate::tree::Shared;
 
 pub(crate) struct Alarm {
-    key: TimerKey,
+    /// The parts of its key. Apart: a key is written in pieces, and what was
+    /// just written is slow to copy as a whole.
+    at: Instant,
+    number: u64,
     /// The waker it will wake; compared, never used.
     data: usize,
     vtable: usize,
@@ -23,32 +26,48 @@ fn identity(waker: &Waker) -> (usize, usize) {
 }
 
 impl Alarm {
+    #[inline]
     pub(crate) fn set(tree: &Shared, at: Instant, waker: &Waker) -> Alarm {
         let (data, vtable) = identity(waker);
-        let key = tree.host.set_timer(at, waker.clone());
+        let TimerKey { at, number } = tree.host.set_timer(at, waker.clone());
         tree.counters.add(Count::TimerSet);
-        Alarm { key, data, vtable }
+        Alarm {
+            at,
+            number,
+            data,
+            vtable,
+        }
     }
 
     /// When it is due.
     pub(crate) fn at(&self) -> Instant {
-        self.key.at
+        self.at
     }
 
     /// True if it will wake this waker at that time.
     pub(crate) fn serves(&self, at: Instant, waker: &Waker) -> bool {
-        self.key.at == at && identity(waker) == (self.data, self.vtable)
+        self.at == at && identity(waker) == (self.data, self.vtable)
     }
 
-    /// It is needed no more. Firing and giving up are told apart by the host,
-    /// once.
-    pub(crate) fn clear(self, tree: &Shared) {
-        match tree.host.clear_timer(self.key) {
-            Some(waker) => {
-                tree.counters.add(Count::TimerCancelled);
-                crate::unwind::contained(move || drop(waker));
-            }
-            None => tree.counters.add(Count::TimerFired),
+    /// What the host knows it by.
+    #[inline]
+    pub(crate) fn key(&self) -> TimerKey {
+        TimerKey {
+            at: self.at,
+            number: self.number,
         }
+    }
+}
+
+/// An alarm that was taken out is needed no more. Firing and giving up are told
+/// apart by the host, once.
+#[inline]
+pub(crate) fn clear(tree: &Shared, key: TimerKey) {
+    match tree.host.clear_timer(key) {
+        Some(waker) => {
+            tree.counters.add(Count::TimerCancelled);
+            crate::unwind::contained(move || drop(waker));
+        }
+        None => tree.counters.add(Count::TimerFired),
     }
 }

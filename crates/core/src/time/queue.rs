@@ -185,19 +185,24 @@ impl TimerQueue {
     }
 
     fn take_out(&mut self, position: usize) -> Waker {
-        let gone = self.heap[position];
-        if let Some(last) = self.heap.pop()
-            && position < self.heap.len()
-        {
-            if last.before(&gone) {
+        let place = self.heap[position].place;
+        let end = self.heap.len() - 1;
+        if position == end {
+            self.heap.truncate(end);
+        } else {
+            let last = self.heap[end];
+            let earlier = last.before(&self.heap[position]);
+            self.heap.truncate(end);
+            if earlier {
                 self.move_up(position, last);
             } else {
                 self.move_down(position, last);
             }
         }
-        self.free_place(gone.place)
+        self.free_place(place)
     }
 
+    #[inline]
     fn put(&mut self, position: usize, entry: Entry) {
         self.heap[position] = entry;
         // As many positions as places, so it fits.
@@ -205,14 +210,16 @@ impl TimerQueue {
     }
 
     /// Puts `entry` at `position` or further up; what was there is gone.
+    /// Inlined, so that a new entry is never copied as a whole: it would be
+    /// read in larger pieces than it was just written in, and wait for them.
+    #[inline(always)]
     fn move_up(&mut self, mut position: usize, entry: Entry) {
         while position > 0 {
             let above = (position - 1) / CHILDREN;
-            let parent = self.heap[above];
-            if parent.before(&entry) {
+            if self.heap[above].before(&entry) {
                 break;
             }
-            self.put(position, parent);
+            self.put(position, self.heap[above]);
             position = above;
         }
         self.put(position, entry);

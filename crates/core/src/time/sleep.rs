@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::alarm::Alarm;
+use super::alarm::{self, Alarm};
 use crate::cancel::point::{self, Yielded};
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::Cancelled;
 use crate::job::header::Site;
 use crate::job::state;
-use crate::tree::Tree;
+use crate::tree::{Shared, Tree};
 
 /// A moment, given as a distance from the first poll or as an instant.
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +119,10 @@ impl Timer {
     }
 
     fn clear(&mut self) {
-        if let Some(alarm) = self.alarm.take() {
-            alarm.clear(self.tree.shared());
+        if let Some(alarm) = &self.alarm {
+            let key = alarm.key();
+            self.alarm = None;
+            alarm::clear(self.tree.shared(), key);
         }
     }
 }
@@ -185,23 +187,31 @@ impl fmt::Debug for Sleep {
 }
 
 fn tree_here(site: Site) -> Tree {
-    let tree = context::with(|cx| {
-        // SAFETY: the current job has not ended.
-        cx.current().map(|h| unsafe { h.tree() }.handle())
-    });
-    tree.unwrap_or_else(|| {
-        let at = site.location();
-        panic!(
-            "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
-             run it inside a runtime, or use your executor's own timer",
-            at.file(),
-            at.line()
-        )
-    })
+    with_tree_here(site, Shared::handle)
 }
 
 fn now_here(site: Site) -> Instant {
-    tree_here(site).host().now()
+    with_tree_here(site, |tree| tree.host.now())
+}
+
+#[inline]
+fn with_tree_here<R>(site: Site, f: impl FnOnce(&Shared) -> R) -> R {
+    context::with(|cx| match cx.current() {
+        // SAFETY: the current job has not ended.
+        Some(h) => f(unsafe { h.tree() }),
+        None => outside(site),
+    })
+}
+
+#[cold]
+fn outside(site: Site) -> ! {
+    let at = site.location();
+    panic!(
+        "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
+         run it inside a runtime, or use your executor's own timer",
+        at.file(),
+        at.line()
+    )
 }
 
 /// The time now by the clock of the current job's host; the system's clock
