@@ -436,6 +436,15 @@ fn src_m12_told_while_connecting() {
             in_the_system("connects").await?;
             task.cancel("enough");
             assert!(task.outcome().await?.is_cancelled());
+            // Nor if it could, because it was only interrupted.
+            let task = s.task("connects").spawn(async move {
+                let told = TcpStream::connect(&[addr, next][..]).await;
+                assert!(Error::from(told.expect_err("told")).is_cancelled());
+                Ok::<_, Error>(())
+            });
+            in_the_system("connects").await?;
+            task.interrupt("once");
+            task.await?;
             let late = timeout(Duration::from_millis(5), TcpStream::connect(addr)).await;
             assert_eq!(
                 late.expect_err("late").kind(),

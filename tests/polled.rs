@@ -404,6 +404,50 @@ fn io_5_what_hyper_wants() {
 }
 
 #[test]
+fn io_5_http_2_with_a_job_for_each_request() {
+    use hyper::{client, server};
+
+    on_each("http_2", |rt| {
+        rt.block_on(scope(async |s| {
+            let (here, there) = connected().await?;
+            let executor = Executor::new(s.clone());
+            let served = server::conn::http2::Builder::new(executor.clone())
+                .timer(Timer)
+                .serve_connection(Polled::new(there), service_fn(hello));
+            s.launch(async move { served.await.map_err(|error| Error::msg(error.to_string())) });
+            let (sender, connection) =
+                client::conn::http2::handshake(executor.clone(), Polled::new(here))
+                    .await
+                    .map_err(|error| Error::msg(error.to_string()))?;
+            executor.execute(async move {
+                connection.await.expect("a connection");
+            });
+            let asked: Vec<_> = (0..20)
+                .map(|n| {
+                    let mut sender = sender.clone();
+                    let name = n.to_string().repeat(1 + n * 1000);
+                    s.spawn(async move {
+                        let request = Request::builder()
+                            .uri("http://localhost/")
+                            .body(Full::new(Bytes::from(name.clone())))
+                            .expect("a request");
+                        let response = sender.send_request(request).await.expect("a response");
+                        let body = response.into_body().collect().await.expect("a body");
+                        assert_eq!(body.to_bytes(), format!("hello {name}"));
+                        Ok::<_, Error>(())
+                    })
+                })
+                .collect();
+            for task in asked {
+                task.await?;
+            }
+            Ok(())
+        }))
+        .expect("http/2");
+    });
+}
+
+#[test]
 fn io_5_a_header_that_does_not_come_in_time() {
     on_each("header", |rt| {
         rt.block_on(async {
