@@ -61,6 +61,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return workloads::memory::child(&words.next().unwrap_or_default());
     }
+    if words
+        .next_if(|word| word == workloads::echo::CLIENTS)
+        .is_some()
+    {
+        return workloads::echo::child(words);
+    }
     let options = Options::parse(words)?;
     if cfg!(debug_assertions) {
         eprintln!("WARNING: built without --release; the numbers mean nothing.");

@@ -3,6 +3,7 @@
 
 mod cancel_tree;
 mod create;
+pub mod echo;
 mod file_read;
 mod hand_over;
 mod is_cancelled;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Group> {
         hand_over::groups,
         timer::groups,
         file_read::groups,
+        echo::groups,
         memory::groups,
     ];
     workloads.iter().flat_map(|groups| groups()).collect()
