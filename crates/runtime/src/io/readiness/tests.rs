@@ -273,12 +273,16 @@ fn a_number_that_is_used_again_is_not_confused() {
         let (next, next_writer) = quick_pipe();
         let kept = put_in_place(&reader, next);
         let n = rig.read(&reader, &mut buf);
-        // Something happens to the file that had the number.
-        put(&writer, b"bc");
         rig.nothing();
         put(&next_writer, b"def");
         assert_eq!(rig.over(1), [(n, 3)], "{leave}");
         assert_eq!(&buf[..3], b"def");
+        // Something happens to the file that had the number.
+        let n = rig.read(&reader, &mut buf);
+        put(&writer, b"bc");
+        rig.nothing();
+        put(&next_writer, b"h");
+        assert_eq!(rig.over(1), [(n, 1)], "{leave}");
         // And back again.
         put_in_place(&reader, kept);
         let n = rig.read(&reader, &mut buf);
@@ -502,6 +506,12 @@ fn a_unix_connection_waits_for_room() {
     rig.nothing();
     rig.cancel(1);
     assert_eq!(rig.over(1), [(1, -libc::ECANCELED)]);
+    // It does not sleep over it, although nothing will be reported.
+    let begun = Instant::now();
+    rig.turn(Wait::ForGood);
+    rig.turn(Wait::AtMost(LONG));
+    assert!(begun.elapsed() < LONG, "it slept");
+    assert_eq!(rig.over, []);
     let listener = UnixListener::from(OwnedFd::from(listener));
     let _taken = listener.accept().expect("the first");
     assert_eq!(rig.over(1), [(2, 0)]);
