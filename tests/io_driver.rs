@@ -2,12 +2,14 @@
 //! and what many operations cost. `KINFOLK_STORM` is the size of the storm
 //! (10,000 unless set; 100,000 is the full size).
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use kinfolk_core::{Error, Scope, scope, spawn, yield_now};
+use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{self, IoDriver, pipe};
 use kinfolk_runtime::{Builder, Runtime};
 use kinfolk_testkit::guarded;
@@ -260,6 +262,65 @@ fn io_3_a_number_that_is_used_again_is_another_file() {
                 Ok(())
             }))
             .expect("nobody is forgotten");
+        }
+    });
+}
+
+/// How many files of this directory are open.
+fn open_files(dir: &Path) -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").expect("our files");
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    targets.filter(|target| target.starts_with(dir)).count()
+}
+
+/// Files are opened, written and read by those who are cancelled meanwhile:
+/// whatever the driver was at, in the end none is open.
+#[test]
+fn io_3_files_that_were_opened_for_nobody_are_closed() {
+    guarded("opened for nobody", |watched| {
+        let dir = std::env::temp_dir().join(format!("kinfolk-nobody-{}", std::process::id()));
+        for driver in DRIVERS {
+            for workers in 0..3 {
+                std::fs::create_dir_all(&dir).expect("a directory");
+                let builder = Runtime::builder().workers(workers).blocking_threads(2);
+                let rt = build(builder.io(driver));
+                watched.watch(rt.tree());
+                let done = rt.block_on(scope(async |s: Scope| {
+                    let mut tasks = Vec::new();
+                    for n in 0..300_usize {
+                        let path = dir.join(format!("{}", n % 7));
+                        tasks.push(s.spawn(async move {
+                            let file = File::create(&path).await?;
+                            let (written, buf) = file.write_at(vec![1; 100], 0).await;
+                            assert_eq!(buf.len(), 100);
+                            written?;
+                            let (read, buf) = file.read_at(Vec::with_capacity(100), 0).await;
+                            assert!(buf.capacity() >= 100);
+                            read?;
+                            file.close().await?;
+                            Ok::<_, Error>(())
+                        }));
+                        // At one point or another of those before.
+                        for _ in 0..n % 5 {
+                            yield_now().await?;
+                        }
+                        tasks[n / 2].cancel("not wanted");
+                    }
+                    let mut done = 0;
+                    for task in tasks {
+                        let outcome = task.outcome().await?;
+                        assert!(!outcome.is_failed(), "{outcome:?}");
+                        done += usize::from(outcome.is_completed());
+                    }
+                    Ok(done)
+                }));
+                let done = done.expect("no error but a cancel");
+                assert!(done > 0 && done < 300, "{done} were not cancelled");
+                let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+                assert_eq!(open_files(&dir), 0, "{driver:?}, {workers} workers");
+                std::fs::remove_dir_all(&dir).expect("the directory");
+            }
         }
     });
 }
