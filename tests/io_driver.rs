@@ -2,6 +2,8 @@
 //! and what many operations cost. `KINFOLK_STORM` is the size of the storm
 //! (10,000 unless set; 100,000 is the full size).
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -322,6 +324,86 @@ fn io_3_files_that_were_opened_for_nobody_are_closed() {
                 std::fs::remove_dir_all(&dir).expect("the directory");
             }
         }
+    });
+}
+
+#[test]
+fn io_3_shutdown_ends_what_waits() {
+    guarded("shutdown", |_| {
+        for driver in DRIVERS {
+            for workers in 0..3 {
+                let rt = build(Runtime::builder().workers(workers).io(driver));
+                let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::<AtomicUsize>::default());
+                rt.block_on(async {
+                    let (reader, writer) = pipe()?;
+                    let (reader, writer) = (Arc::new(reader), Arc::new(writer));
+                    for _ in 0..100 {
+                        let (reader, writer) = (reader.clone(), writer.clone());
+                        let (begun, ended) = (begun.clone(), ended.clone());
+                        rt.scope().launch(async move {
+                            begun.fetch_add(1, Relaxed);
+                            let (read, _) = reader.read(Vec::with_capacity(8)).await;
+                            drop(writer);
+                            ended.fetch_add(1, Relaxed);
+                            Ok::<_, Error>(read.map(drop)?)
+                        });
+                    }
+                    while begun.load(Relaxed) < 100 {
+                        yield_now().await?;
+                    }
+                    Ok::<_, Error>(())
+                })
+                .expect("all of them wait");
+                let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+                assert_eq!(ended.load(Relaxed), 100);
+            }
+        }
+    });
+}
+
+/// Whether a thread of that name is in the system call `openat`.
+fn is_opening(thread: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").expect("our threads");
+    threads.flatten().any(|entry| {
+        let read = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let number = format!("{} ", libc::SYS_openat);
+        read("comm").trim_end() == thread && read("syscall").starts_with(&number)
+    })
+}
+
+/// A thread is in a call that does not return, which readiness cannot end. The
+/// shutdown does not wait for it, and when it does return its file is closed.
+#[test]
+fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
+    guarded("left behind", |_| {
+        let dir = std::env::temp_dir().join(format!("kinfolk-left-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("fifo");
+        let name = CString::new(path.as_os_str().as_bytes()).expect("no zeros");
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let builder = Runtime::builder().name("left").workers(1);
+        let rt = build(builder.io(IoDriver::Readiness));
+        // Nobody writes: so the one who reads waits, and in `open` already.
+        let fifo = path.clone();
+        rt.scope()
+            .launch(async move { Ok::<_, Error>(File::open(fifo).await.map(drop)?) });
+        while !is_opening("left-blocking") {
+            std::thread::yield_now();
+        }
+        let report = rt.shutdown(Duration::from_millis(10)).expect("a report");
+        assert!(!report.is_clean(), "{report}");
+        // Let go, it finds that nobody waits.
+        let writer = std::fs::OpenOptions::new().write(true).open(&path);
+        drop(writer.expect("somebody reads"));
+        while is_opening("left-blocking") {
+            std::thread::yield_now();
+        }
+        while open_files(&dir) > 0 {
+            std::thread::yield_now();
+        }
+        std::fs::remove_dir_all(&dir).expect("the directory");
     });
 }
 
