@@ -3,11 +3,14 @@
 //! (10,000 unless set; 100,000 is the full size).
 
 use std::ffi::CString;
+use std::future::poll_fn;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use kinfolk_core::{Error, Scope, scope, spawn, yield_now};
@@ -275,8 +278,18 @@ fn open_files(dir: &Path) -> usize {
     targets.filter(|target| target.starts_with(dir)).count()
 }
 
-/// Files are opened, written and read by those who are cancelled meanwhile:
-/// whatever the driver was at, in the end none is open.
+/// Begins an operation and drops it.
+async fn dropped(operation: impl Future) {
+    let mut operation = pin!(operation);
+    poll_fn(|cx| {
+        let _ = operation.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Files are opened, written and read by those who are cancelled meanwhile, or
+/// lose interest: whatever the driver was at, in the end none is open.
 #[test]
 fn io_3_files_that_were_opened_for_nobody_are_closed() {
     guarded("opened for nobody", |watched| {
@@ -292,7 +305,13 @@ fn io_3_files_that_were_opened_for_nobody_are_closed() {
                     for n in 0..300_usize {
                         let path = dir.join(format!("{}", n % 7));
                         tasks.push(s.spawn(async move {
+                            if n % 3 == 0 {
+                                dropped(File::create(&path)).await;
+                            }
                             let file = File::create(&path).await?;
+                            if n % 3 == 1 {
+                                dropped(file.read_at(vec![0; 100], 0)).await;
+                            }
                             let (written, buf) = file.write_at(vec![1; 100], 0).await;
                             assert_eq!(buf.len(), 100);
                             written?;
@@ -407,6 +426,38 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
     });
 }
 
+/// Room for one: the next waits its turn, although its pipe would take it.
+#[test]
+fn io_3_beyond_the_limit_operations_wait_their_turn() {
+    guarded("limit", |watched| {
+        for driver in DRIVERS {
+            let rt = build(Runtime::builder().workers(0).io(driver).io_in_flight(1));
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let (reader, _silent) = pipe()?;
+                let (_open, writer) = pipe()?;
+                let reads = spawn(async move { Ok::<_, Error>(reader.read(vec![0; 8]).await.0?) });
+                // There is one thread: by then it waits.
+                let yields = async || -> Result<(), Error> {
+                    for _ in 0..1_000 {
+                        yield_now().await?;
+                    }
+                    Ok(())
+                };
+                yields().await?;
+                let writes = spawn(async move { Ok::<_, Error>(writer.write("a").await.0?) });
+                yields().await?;
+                assert!(!writes.is_ended(), "there is no room for it");
+                reads.cancel("make room");
+                assert!(reads.outcome().await?.is_cancelled());
+                assert_eq!(writes.await?, 1);
+                Ok::<_, Error>(())
+            })
+            .expect("its turn");
+        }
+    });
+}
+
 fn storm() -> usize {
     std::env::var("KINFOLK_STORM")
         .ok()
@@ -467,22 +518,21 @@ fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize
     took.expect("a storm").as_secs_f64() / operations as f64
 }
 
-/// The best of a few: others use this machine.
-fn best(of: usize, cost: impl Fn() -> f64) -> f64 {
-    (0..of).map(|_| cost()).fold(f64::INFINITY, f64::min)
-}
-
+/// One of many costs less than two of few. Others use this machine, which makes
+/// things dearer and never cheaper: so what counts is the best of some rounds.
 fn compare(driver: IoDriver, what: &str, few: impl Fn() -> f64, many: impl Fn() -> f64) {
-    let (few, many) = (best(5, few), best(3, many));
-    println!(
-        "{driver:?}, {what}: {:.0} ns each, of few {:.0} ns",
-        many * 1e9,
-        few * 1e9
-    );
-    assert!(
-        many < 2.0 * few,
-        "{driver:?}, {what}: {many:e} s each, of few {few:e} s"
-    );
+    let best = |best: f64, cost: f64| best.min(cost);
+    let few = (0..5).map(|_| few()).fold(f64::INFINITY, best);
+    let mut least = f64::INFINITY;
+    for _ in 0..8 {
+        least = best(least, many());
+        if least < 2.0 * few {
+            let (many, few) = (least * 1e9, few * 1e9);
+            println!("{driver:?}, {what}: {many:.0} ns each, of few {few:.0} ns");
+            return;
+        }
+    }
+    panic!("{driver:?}, {what}: {least:e} s each, of few {few:e} s");
 }
 
 #[test]
