@@ -2,12 +2,19 @@
 //! and what many operations cost. `KINFOLK_STORM` is the size of the storm
 //! (10,000 unless set; 100,000 is the full size).
 
+use std::ffi::CString;
+use std::future::poll_fn;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use kinfolk_core::{Error, Scope, scope, spawn, yield_now};
+use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{self, IoDriver, pipe};
 use kinfolk_runtime::{Builder, Runtime};
 use kinfolk_testkit::guarded;
@@ -264,6 +271,193 @@ fn io_3_a_number_that_is_used_again_is_another_file() {
     });
 }
 
+/// How many files of this directory are open.
+fn open_files(dir: &Path) -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").expect("our files");
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    targets.filter(|target| target.starts_with(dir)).count()
+}
+
+/// Begins an operation and drops it.
+async fn dropped(operation: impl Future) {
+    let mut operation = pin!(operation);
+    poll_fn(|cx| {
+        let _ = operation.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Files are opened, written and read by those who are cancelled meanwhile, or
+/// lose interest: whatever the driver was at, in the end none is open.
+#[test]
+fn io_3_files_that_were_opened_for_nobody_are_closed() {
+    guarded("opened for nobody", |watched| {
+        let dir = std::env::temp_dir().join(format!("kinfolk-nobody-{}", std::process::id()));
+        for driver in DRIVERS {
+            for workers in 0..3 {
+                std::fs::create_dir_all(&dir).expect("a directory");
+                let builder = Runtime::builder().workers(workers).blocking_threads(2);
+                let rt = build(builder.io(driver));
+                watched.watch(rt.tree());
+                let done = rt.block_on(scope(async |s: Scope| {
+                    let mut tasks = Vec::new();
+                    for n in 0..300_usize {
+                        let path = dir.join(format!("{}", n % 7));
+                        tasks.push(s.spawn(async move {
+                            if n % 3 == 0 {
+                                dropped(File::create(&path)).await;
+                            }
+                            let file = File::create(&path).await?;
+                            if n % 3 == 1 {
+                                dropped(file.read_at(vec![0; 100], 0)).await;
+                            }
+                            let (written, buf) = file.write_at(vec![1; 100], 0).await;
+                            assert_eq!(buf.len(), 100);
+                            written?;
+                            let (read, buf) = file.read_at(Vec::with_capacity(100), 0).await;
+                            assert!(buf.capacity() >= 100);
+                            read?;
+                            file.close().await?;
+                            Ok::<_, Error>(())
+                        }));
+                        // At one point or another of those before.
+                        for _ in 0..n % 5 {
+                            yield_now().await?;
+                        }
+                        tasks[n / 2].cancel("not wanted");
+                    }
+                    let mut done = 0;
+                    for task in tasks {
+                        let outcome = task.outcome().await?;
+                        assert!(!outcome.is_failed(), "{outcome:?}");
+                        done += usize::from(outcome.is_completed());
+                    }
+                    Ok(done)
+                }));
+                let done = done.expect("no error but a cancel");
+                assert!(done > 0 && done < 300, "{done} were not cancelled");
+                let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+                assert_eq!(open_files(&dir), 0, "{driver:?}, {workers} workers");
+                std::fs::remove_dir_all(&dir).expect("the directory");
+            }
+        }
+    });
+}
+
+#[test]
+fn io_3_shutdown_ends_what_waits() {
+    guarded("shutdown", |_| {
+        for driver in DRIVERS {
+            for workers in 0..3 {
+                let rt = build(Runtime::builder().workers(workers).io(driver));
+                let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::<AtomicUsize>::default());
+                rt.block_on(async {
+                    let (reader, writer) = pipe()?;
+                    let (reader, writer) = (Arc::new(reader), Arc::new(writer));
+                    for _ in 0..100 {
+                        let (reader, writer) = (reader.clone(), writer.clone());
+                        let (begun, ended) = (begun.clone(), ended.clone());
+                        rt.scope().launch(async move {
+                            begun.fetch_add(1, Relaxed);
+                            let (read, _) = reader.read(Vec::with_capacity(8)).await;
+                            drop(writer);
+                            ended.fetch_add(1, Relaxed);
+                            Ok::<_, Error>(read.map(drop)?)
+                        });
+                    }
+                    while begun.load(Relaxed) < 100 {
+                        yield_now().await?;
+                    }
+                    Ok::<_, Error>(())
+                })
+                .expect("all of them wait");
+                let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+                assert_eq!(ended.load(Relaxed), 100);
+            }
+        }
+    });
+}
+
+/// Whether a thread of that name is in the system call `openat`.
+fn is_opening(thread: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").expect("our threads");
+    threads.flatten().any(|entry| {
+        let read = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let number = format!("{} ", libc::SYS_openat);
+        read("comm").trim_end() == thread && read("syscall").starts_with(&number)
+    })
+}
+
+/// A thread is in a call that does not return, which readiness cannot end. The
+/// shutdown does not wait for it, and when it does return its file is closed.
+#[test]
+fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
+    guarded("left behind", |_| {
+        let dir = std::env::temp_dir().join(format!("kinfolk-left-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("fifo");
+        let name = CString::new(path.as_os_str().as_bytes()).expect("no zeros");
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let builder = Runtime::builder().name("left").workers(1);
+        let rt = build(builder.io(IoDriver::Readiness));
+        // Nobody writes: so the one who reads waits, and in `open` already.
+        let fifo = path.clone();
+        rt.scope()
+            .launch(async move { Ok::<_, Error>(File::open(fifo).await.map(drop)?) });
+        while !is_opening("left-blocking") {
+            std::thread::yield_now();
+        }
+        let report = rt.shutdown(Duration::from_millis(10)).expect("a report");
+        assert!(!report.is_clean(), "{report}");
+        // Let go, it finds that nobody waits.
+        let writer = std::fs::OpenOptions::new().write(true).open(&path);
+        drop(writer.expect("somebody reads"));
+        while is_opening("left-blocking") {
+            std::thread::yield_now();
+        }
+        while open_files(&dir) > 0 {
+            std::thread::yield_now();
+        }
+        std::fs::remove_dir_all(&dir).expect("the directory");
+    });
+}
+
+/// Room for one: the next waits its turn, although its pipe would take it.
+#[test]
+fn io_3_beyond_the_limit_operations_wait_their_turn() {
+    guarded("limit", |watched| {
+        for driver in DRIVERS {
+            let rt = build(Runtime::builder().workers(0).io(driver).io_in_flight(1));
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let (reader, _silent) = pipe()?;
+                let (_open, writer) = pipe()?;
+                let reads = spawn(async move { Ok::<_, Error>(reader.read(vec![0; 8]).await.0?) });
+                // There is one thread: by then it waits.
+                let yields = async || -> Result<(), Error> {
+                    for _ in 0..1_000 {
+                        yield_now().await?;
+                    }
+                    Ok(())
+                };
+                yields().await?;
+                let writes = spawn(async move { Ok::<_, Error>(writer.write("a").await.0?) });
+                yields().await?;
+                assert!(!writes.is_ended(), "there is no room for it");
+                reads.cancel("make room");
+                assert!(reads.outcome().await?.is_cancelled());
+                assert_eq!(writes.await?, 1);
+                Ok::<_, Error>(())
+            })
+            .expect("its turn");
+        }
+    });
+}
+
 fn storm() -> usize {
     std::env::var("KINFOLK_STORM")
         .ok()
@@ -324,22 +518,21 @@ fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize
     took.expect("a storm").as_secs_f64() / operations as f64
 }
 
-/// The best of a few: others use this machine.
-fn best(of: usize, cost: impl Fn() -> f64) -> f64 {
-    (0..of).map(|_| cost()).fold(f64::INFINITY, f64::min)
-}
-
+/// One of many costs less than two of few. Others use this machine, which makes
+/// things dearer and never cheaper: so what counts is the best of some rounds.
 fn compare(driver: IoDriver, what: &str, few: impl Fn() -> f64, many: impl Fn() -> f64) {
-    let (few, many) = (best(5, few), best(3, many));
-    println!(
-        "{driver:?}, {what}: {:.0} ns each, of few {:.0} ns",
-        many * 1e9,
-        few * 1e9
-    );
-    assert!(
-        many < 2.0 * few,
-        "{driver:?}, {what}: {many:e} s each, of few {few:e} s"
-    );
+    let best = |best: f64, cost: f64| best.min(cost);
+    let few = (0..5).map(|_| few()).fold(f64::INFINITY, best);
+    let mut least = f64::INFINITY;
+    for _ in 0..8 {
+        least = best(least, many());
+        if least < 2.0 * few {
+            let (many, few) = (least * 1e9, few * 1e9);
+            println!("{driver:?}, {what}: {many:.0} ns each, of few {few:.0} ns");
+            return;
+        }
+    }
+    panic!("{driver:?}, {what}: {least:e} s each, of few {few:e} s");
 }
 
 #[test]

@@ -346,6 +346,11 @@ impl Inner {
                 if let Some(entry) = self.table.remove(id) {
                     self.over.push((entry.landing, -libc::ECANCELED));
                 }
+                // Unless such numbers pile up: each one looked at now was one
+                // cancel.
+                if self.waiting.len() > 2 * (self.table.len - self.flying) + 16 {
+                    self.waiting.retain(|id| self.table.get_mut(*id).is_some());
+                }
             }
             Where::Flying { asked } => {
                 if !std::mem::replace(asked, true)
@@ -412,5 +417,83 @@ impl Inner {
                 unsafe { driver.submit(id, &request) };
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::io::driver::Alarm;
+    use crate::io::flight::Ticket;
+    use crate::io::{MakeDrivers, Real};
+
+    /// Ends nothing but what is cancelled.
+    #[derive(Default)]
+    struct Endless(Vec<Landed>);
+
+    impl Alarm for Endless {
+        fn ring(&self) {}
+    }
+
+    impl Driver for Endless {
+        unsafe fn submit(&mut self, _id: OpId, _request: &Request) {}
+
+        fn cancel(&mut self, id: OpId) {
+            let result = -libc::ECANCELED;
+            self.0.push(Landed { id, result });
+        }
+
+        fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> std::io::Result<()> {
+            landed.append(&mut self.0);
+            Ok(())
+        }
+
+        fn alarm(&self) -> Arc<dyn Alarm> {
+            Arc::new(Endless::default())
+        }
+
+        fn wants_nonblocking(&self) -> bool {
+            false
+        }
+
+        fn name(&self) -> &'static str {
+            "endless"
+        }
+    }
+
+    #[derive(Default)]
+    struct Nobody(Ticket);
+
+    impl Landing for Nobody {
+        fn land(self: Arc<Self>, _result: i32) {}
+
+        fn ticket(&self) -> &Ticket {
+            &self.0
+        }
+    }
+
+    /// All room is taken for ever, and others come and go.
+    #[test]
+    fn those_who_left_the_queue_do_not_pile_up() {
+        let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
+        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let station = Station::new(hub, 0);
+        let submit = || {
+            let landing = Arc::new(Nobody::default());
+            station.submit(landing.clone(), Request::Nop);
+            landing
+        };
+        let _takes_the_room = submit();
+        let waits = submit();
+        for _ in 0..10_000 {
+            let goes = submit();
+            station.cancel(&*goes);
+            station.turn(Wait::No);
+            let queued = station.inner.borrow().waiting.len();
+            assert!(queued < 32, "{queued}");
+        }
+        assert_eq!(station.len(), 2);
+        let first = station.inner.borrow().waiting.front().copied();
+        assert_eq!(first, waits.ticket().id());
     }
 }

@@ -192,6 +192,9 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
     if let Some(told) = kit::cancelled_here() {
         return refused(load, cancelled(told));
     }
+    if let Err(error) = hub.ready() {
+        return refused(load, error);
+    }
     let (flight, request) = Flight::new(load, hub, None);
     let escorted = Arc::new(Escorted {
         flight,

@@ -273,12 +273,16 @@ fn a_number_that_is_used_again_is_not_confused() {
         let (next, next_writer) = quick_pipe();
         let kept = put_in_place(&reader, next);
         let n = rig.read(&reader, &mut buf);
-        // Something happens to the file that had the number.
-        put(&writer, b"bc");
         rig.nothing();
         put(&next_writer, b"def");
         assert_eq!(rig.over(1), [(n, 3)], "{leave}");
         assert_eq!(&buf[..3], b"def");
+        // Something happens to the file that had the number.
+        let n = rig.read(&reader, &mut buf);
+        put(&writer, b"bc");
+        rig.nothing();
+        put(&next_writer, b"h");
+        assert_eq!(rig.over(1), [(n, 1)], "{leave}");
         // And back again.
         put_in_place(&reader, kept);
         let n = rig.read(&reader, &mut buf);
@@ -342,24 +346,27 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
 fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
     let blocking = Arc::new(Blocking::new(1, "blocking".into()));
     let mut rig = Rig::with(blocking.clone());
-    // One that blocks, on the only thread.
+    // One that blocks, on the only thread: more than a pipe holds. It has begun
+    // once there is something to read.
     let (reader, writer) = pipe().expect("a pipe");
     let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
-    let mut bufs = [[0; 8]; 3];
-    let first = rig.read(&reader, &mut bufs[0]);
-    while blocking.len() > 0 {
+    let mut big = vec![7; 1 << 20];
+    let first = rig.write(&writer, &big);
+    while calls::poll(reader.as_raw_fd(), libc::POLLIN as u32) == 0 {
         std::thread::yield_now();
     }
-    let second = rig.read(&reader, &mut bufs[1]);
-    let third = rig.read(&reader, &mut bufs[2]);
+    // It would say that there is no such file.
+    let nothing = Request::Sync {
+        fd: 9_999,
+        data_only: false,
+    };
+    let (second, third) = (rig.submit(nothing), rig.submit(nothing));
     rig.cancel(first);
     rig.cancel(second);
     assert_eq!(rig.over(1), [(second, -libc::ECANCELED)]);
-    put(&writer, b"abc");
-    assert_eq!(rig.over(1), [(first, 3)]);
-    put(&writer, b"de");
-    assert_eq!(rig.over(1), [(third, 2)]);
-    assert_eq!(bufs[1], [0; 8]);
+    rig.nothing();
+    get(&reader, &mut big);
+    assert_eq!(rig.over(2), [(first, 1 << 20), (third, -libc::EBADF)]);
 }
 
 #[test]
@@ -502,6 +509,12 @@ fn a_unix_connection_waits_for_room() {
     rig.nothing();
     rig.cancel(1);
     assert_eq!(rig.over(1), [(1, -libc::ECANCELED)]);
+    // It does not sleep over it, although nothing will be reported.
+    let begun = Instant::now();
+    rig.turn(Wait::ForGood);
+    rig.turn(Wait::AtMost(LONG));
+    assert!(begun.elapsed() < LONG, "it slept");
+    assert_eq!(rig.over, []);
     let listener = UnixListener::from(OwnedFd::from(listener));
     let _taken = listener.accept().expect("the first");
     assert_eq!(rig.over(1), [(2, 0)]);
