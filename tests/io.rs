@@ -81,6 +81,7 @@ fn io_1_a_file_is_written_and_read() {
     });
 }
 
+/// Also: M1, M12.
 #[test]
 fn io_1_told_while_it_waits_the_buffer_comes_back() {
     on_each("told", |rt| {

@@ -535,6 +535,7 @@ fn compare(driver: IoDriver, what: &str, few: impl Fn() -> f64, many: impl Fn() 
     panic!("{driver:?}, {what}: {least:e} s each, of few {few:e} s");
 }
 
+/// Also: M16.
 #[test]
 fn io_3_a_storm_of_cancels_costs_each_the_same() {
     guarded("storm", |_| {

@@ -282,7 +282,7 @@ pub async fn io_1_a_file_is_closed_though_told(lab: IoLab) -> Result<()> {
     Ok(())
 }
 
-/// What is left here is ended by the shutdown of the host.
+/// What is left here is ended by the shutdown of the host. Also: M11.
 pub async fn shutdown_1_operations_in_flight_end(lab: IoLab) -> Result<()> {
     for _ in 0..lab.limit * 2 {
         let (reader, writer) = pipe()?;

@@ -435,7 +435,8 @@ mod tests {
         fn ring(&self) {}
     }
 
-    impl Driver for Endless {
+    // SAFETY: nothing that it is given ever ends.
+    unsafe impl Driver for Endless {
         unsafe fn submit(&mut self, _id: OpId, _request: &Request) {}
 
         fn cancel(&mut self, id: OpId) {
