@@ -282,6 +282,7 @@ macro_rules! for_each_case {
                 handle_5_a_dropped_scope_that_only_a_lease_holds_open,
                 handle_6_services_are_passed_over_and_stopped_last,
                 handle_6_stopped_services_do_not_count_as_cut_short,
+                handle_6_the_services_of_a_task_end_with_its_body,
                 handle_6_a_job_with_only_services_left_refuses_children,
                 handle_6_a_services_failure_counts,
                 handle_6_a_service_can_be_cancelled_by_its_handle,
