@@ -132,6 +132,7 @@ macro_rules! for_each_case {
                 cancel_9_a_scope_stays_where_it_was_first_polled,
                 cancel_9_the_job_of_a_moved_scope_waits_for_it,
                 cancel_9_the_poller_of_a_moved_scope_is_not_cancelled,
+                cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short,
                 cancel_9_a_moved_scope_that_is_dropped_elsewhere,
                 cancel_9_a_future_is_dropped_under_its_own_job,
                 cancel_9_outside_every_job,
