@@ -781,7 +781,7 @@ fn case_l10_shutdown_ends_cooperative_tasks() {
 fn handle_2_a_waker_whose_drop_panics_costs_no_value_twice() {
     use std::pin::Pin;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::task::{Context, Poll, Wake, Waker};
 
     struct Bomb;
