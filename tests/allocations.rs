@@ -281,6 +281,19 @@ fn a_frame_allocates_nothing() {
     rt.shutdown(Duration::ZERO).expect("outside every job");
 }
 
+/// Neither the root nor the tree outlives the last handle.
+fn a_root_that_has_ended_keeps_nothing() {
+    let come_and_go = || {
+        let (tree, host) = tree();
+        end(tree, &host);
+    };
+    // What a thread keeps for good.
+    come_and_go();
+    let before = BYTES.load(Relaxed);
+    come_and_go();
+    assert_eq!(BYTES.load(Relaxed), before);
+}
+
 /// Nesting adds, it does not multiply.
 fn futures_are_small() {
     let nested = size_of_val(&timeout(Duration::ZERO, shield(sleep(Duration::ZERO))));
@@ -301,5 +314,6 @@ fn allocations_header_size_and_pinning() {
     parking_and_being_told_allocates_nothing();
     the_walk_allocates_nothing();
     a_frame_allocates_nothing();
+    a_root_that_has_ended_keeps_nothing();
     futures_are_small();
 }

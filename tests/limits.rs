@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -49,6 +49,37 @@ fn with_failures(builder: SimBuilder) -> (Sim, Arc<Mutex<Vec<Error>>>) {
         .on_failure(move |error| hook.lock().unwrap().push(error.clone()))
         .build();
     (sim, failures)
+}
+
+// --- too many roots ---
+
+/// As many as one likes, one after another: one that is over leaves its place
+/// and all it held.
+#[test]
+fn a_root_that_has_ended_makes_room_for_another() {
+    let sink = Arc::new(RingSink::new(10));
+    for seed in 0..5000 {
+        let mut sim = Sim::builder(seed).sink(sink.clone()).build();
+        sim.run(async {}).unwrap();
+        sim.finish();
+        assert_eq!(Arc::strong_count(&sink), 1);
+    }
+}
+
+/// Also if somebody watches a job whose failure has been taken.
+#[test]
+fn an_observer_keeps_no_tree() {
+    let sink = Arc::new(RingSink::new(10));
+    let mut sim = Sim::builder(0).sink(sink.clone()).build();
+    let task = sim
+        .root()
+        .spawn(async { Err::<(), _>(Error::msg("broken")) });
+    let job = task.job();
+    sim.settle();
+    assert!(outcome(task).is_failed());
+    sim.finish();
+    assert_eq!(Arc::strong_count(&sink), 1);
+    assert!(job.is_ended());
 }
 
 // --- too many children ---
@@ -327,6 +358,91 @@ fn outcome_9_a_host_that_drops_its_turns() {
     tree.request_shutdown(ReasonKind::Shutdown);
     assert!(tree.root_job().is_ended());
     assert_eq!(tree.counters().living(), 0);
+}
+
+/// A host that is cut off one day: what it is given from then on it drops.
+struct CutOff(Arc<Line>);
+
+#[derive(Default)]
+struct Line {
+    turns: Mutex<Vec<Turn>>,
+    cut: AtomicBool,
+    host_is_gone: AtomicBool,
+}
+
+impl Line {
+    fn run(&self) {
+        while let Some(turn) = { self.turns.lock().unwrap().pop() } {
+            self.turns.lock().unwrap().extend(turn.run());
+        }
+    }
+}
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        self.0.host_is_gone.store(true, SeqCst);
+    }
+}
+
+impl Host for CutOff {
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
+    fn start(&self, turn: Turn) {
+        self.0.turns.lock().unwrap().push(turn);
+    }
+
+    fn schedule(&self, ready: Ready) {
+        let line = self.0.clone();
+        if line.cut.load(SeqCst) {
+            drop(ready);
+            assert!(!line.host_is_gone.load(SeqCst), "in a call of its own");
+        } else {
+            line.turns.lock().unwrap().extend(ready);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+}
+
+/// outcome-9: the last job may end inside a call of the host, by its turn
+/// being dropped there; the tree and the host in it live until the call is
+/// over, though nobody else holds them.
+#[test]
+fn outcome_9_the_host_outlives_the_call_in_which_the_last_job_ends() {
+    let line = Arc::new(Line::default());
+    let tree = Tree::new(Box::new(CutOff(line.clone())), TreeOptions::default());
+    let waker = Arc::new(Mutex::new(None::<Waker>));
+    let kept = waker.clone();
+    let tally = Tally::new();
+    tree.root_scope().launch(tally.count(async move {
+        std::future::poll_fn(|cx| {
+            *kept.lock().unwrap() = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        })
+        .await;
+    }));
+    line.run();
+    tree.request_shutdown(ReasonKind::Shutdown);
+    line.run();
+    drop(tree);
+    assert!(!line.host_is_gone.load(SeqCst), "a job is left");
+    line.cut.store(true, SeqCst);
+    let waker = waker.lock().unwrap().take().unwrap();
+    waker.wake();
+    assert_eq!(tally.drops(), 1);
+    assert!(line.host_is_gone.load(SeqCst));
 }
 
 // --- two runtimes ---

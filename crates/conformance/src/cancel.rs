@@ -2023,6 +2023,31 @@ pub async fn cancel_9_the_poller_of_a_moved_scope_is_not_cancelled(lab: Lab) {
     assert!(opens.outcome().await.unwrap().is_cancelled());
 }
 
+/// cancel-9: a moved scope returns a value though its job is cancelled: the
+/// poller gets it, unless a child was cut short. Also: outcome-7.
+pub async fn cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short(lab: Lab) {
+    for child in [false, true] {
+        let (opens, moved) = open_and_hand_over(&lab, async move {
+            if child {
+                launch(parked());
+            }
+            let _told = park().await;
+            Ok(())
+        })
+        .await;
+        let polls = spawn(async move {
+            let value = moved.await;
+            checkpoint().await.unwrap();
+            let kind = value.err().map(|error| error.kind());
+            assert_eq!(kind, child.then_some(ErrorKind::Stopped));
+        });
+        lab.settle().await;
+        assert!(opens.cancel("its parent"));
+        polls.await.unwrap();
+        assert!(opens.outcome().await.unwrap().is_cancelled());
+    }
+}
+
 /// cancel-9: a moved scope that is dropped by its new owner ends in its job.
 pub async fn cancel_9_a_moved_scope_that_is_dropped_elsewhere(lab: Lab) {
     let slot = Arc::new(Mutex::new(None));

@@ -948,6 +948,20 @@ pub async fn handle_6_stopped_services_do_not_count_as_cut_short(lab: Lab) {
     assert_eq!(lab.elapsed() - before, 10 * MS);
 }
 
+/// handle-6: the body of a task is the last to go, and its services go with it.
+pub async fn handle_6_the_services_of_a_task_end_with_its_body(lab: Lab) {
+    let before = lab.elapsed();
+    let task = spawn(async {
+        let service = Scope::current().unwrap().spawn_service(park()).into_job();
+        sleep(10 * MS).await?;
+        Ok::<_, Error>(service)
+    });
+    let service = task.await.unwrap();
+    assert!(service.is_ended());
+    assert_eq!(service.reason().unwrap().kind(), ReasonKind::ScopeEnded);
+    assert_eq!(lab.elapsed() - before, 10 * MS);
+}
+
 /// handle-6: once its services are being stopped a job refuses new children.
 pub async fn handle_6_a_job_with_only_services_left_refuses_children(_lab: Lab) {
     let log = Log::new();

@@ -142,6 +142,7 @@ pub async fn see_1_who_waits_and_since_when_it_was_told(lab: Lab) {
     lab.settle().await;
     assert_eq!(lab.snapshot().find("slow").unwrap().waiters, 2);
 
+    sleep(10 * MS).await.unwrap();
     job.cancel("enough");
     sleep(40 * MS).await.unwrap();
     let tree = lab.snapshot();

@@ -107,3 +107,13 @@ pub(crate) fn lapse(h: &Header) {
         leave(h, true);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_says_what_it_is() {
+        assert_eq!(format!("{:?}", IgnoreGuard(None)), "IgnoreGuard");
+    }
+}

@@ -97,3 +97,21 @@ impl Failures {
         timed_out.joined_by(&rest, self.more)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Also where none of them replaces TimedOut.
+    #[test]
+    fn a_late_failure_that_is_passed_on_keeps_its_place() {
+        let [first, second] = ["first", "second"].map(Error::msg);
+        let mut failures = Failures::default();
+        for error in [&first, &second, &first] {
+            failures.record(Failure::new(error.clone()), true);
+        }
+        let all = failures.beside(Error::msg("too late"));
+        let beside: Vec<_> = all.suppressed().iter().map(Error::to_string).collect();
+        assert_eq!(beside, ["first", "second"]);
+    }
+}

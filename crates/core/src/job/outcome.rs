@@ -170,3 +170,50 @@ impl<A, B, C> Success for (A, B, C) {}
 impl<A, B, C, D> Success for (A, B, C, D) {}
 impl<A, B, C, D, E> Success for (A, B, C, D, E) {}
 impl<A, B, C, D, E, F> Success for (A, B, C, D, E, F) {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::cancel::reason::{ReasonData, ReasonKind};
+    use crate::job::id::JobId;
+
+    fn all() -> [Outcome<u8>; 4] {
+        let asked = ReasonData {
+            kind: ReasonKind::Asked,
+            text: None,
+            origin: JobId::new(1, 1),
+            culprit: None,
+            site: std::panic::Location::caller(),
+            at: std::time::Instant::now(),
+        };
+        let reason = Reason::new(std::sync::Arc::new(asked), false);
+        [
+            Outcome::Completed(7),
+            Outcome::Failed(Error::msg("broken")),
+            Outcome::Cancelled {
+                reason: reason.clone(),
+                late: None,
+            },
+            Outcome::Cancelled {
+                reason,
+                late: Some(9),
+            },
+        ]
+    }
+
+    /// Each question has one answer for each of the ways to end.
+    #[test]
+    fn an_outcome_answers_every_question() {
+        let ask = |question: fn(&Outcome<u8>) -> bool| all().each_ref().map(question);
+        assert_eq!(ask(Outcome::is_completed), [true, false, false, false]);
+        assert_eq!(ask(Outcome::is_failed), [false, true, false, false]);
+        assert_eq!(ask(Outcome::is_cancelled), [false, false, true, true]);
+        assert_eq!(ask(|it| it.error().is_some()), [false, true, false, false]);
+        assert_eq!(ask(|it| it.reason().is_some()), [false, false, true, true]);
+        assert_eq!(all().map(Outcome::completed), [Some(7), None, None, None]);
+        assert_eq!(
+            all().map(Outcome::into_value),
+            [Some(7), None, None, Some(9)]
+        );
+    }
+}

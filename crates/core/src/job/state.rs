@@ -152,7 +152,7 @@ pub(crate) enum Marked {
 
 /// What a [`State::claim`] did.
 #[must_use]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
     /// The caller must push it.
     Push,
@@ -162,7 +162,7 @@ pub(crate) enum Claim {
 
 /// What a [`State::claim_lent`] found.
 #[must_use]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClaimLent {
     /// It was claimed and let go: this is its turn.
     Pushed,
@@ -174,7 +174,7 @@ pub(crate) enum ClaimLent {
 
 /// What a turn that ended Pending has to do.
 #[must_use]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Park {
     /// It is parked; do not touch it again.
     Parked,
@@ -479,6 +479,239 @@ mod tests {
         assert_eq!(format!("{:?}", Snapshot(0)), "active");
         let st = Snapshot(SHIELD | HELD | MUST);
         assert_eq!(format!("{st:?}"), "shield | held | must");
+        assert_eq!(format!("{:?}", Snapshot(HELD)), "held");
+        assert_eq!(format!("{:?}", Snapshot(COUNTED)), "counted");
+    }
+
+    /// Bits that no step of the word looks at.
+    const NOISE: u64 = SHIELD | SERVICE | HAS_JOINERS | FORCE | HOLD | ATOMIC | LENT | MUST;
+
+    /// Takes a step from `from`, with and without other bits around, and says
+    /// what it answered, which bits it set and which it cleared.
+    fn step<R: PartialEq + fmt::Debug>(
+        from: u64,
+        step: impl Fn(&State) -> R,
+    ) -> (R, Snapshot, Snapshot) {
+        let [one, two] = [0, NOISE].map(|noise| {
+            let before = from | noise;
+            let state = State::new(before);
+            let answer = step(&state);
+            let after = state.load().0;
+            (answer, Snapshot(after & !before), Snapshot(before & !after))
+        });
+        assert_eq!(one, two, "from {:?}", Snapshot(from));
+        one
+    }
+
+    /// What [`step`] says of a step that sets and clears these.
+    fn did<R>(answer: R, set: u64, cleared: u64) -> (R, Snapshot, Snapshot) {
+        (answer, Snapshot(set), Snapshot(cleared))
+    }
+
+    #[test]
+    fn every_bit_has_a_place_of_its_own() {
+        let bits = [
+            BUSY,
+            NOTIFIED,
+            PUSHED,
+            CANCELLED,
+            ENTRY,
+            GUARD,
+            SHIELD,
+            SERVICE,
+            HAS_KIDS,
+            HAS_NODES,
+            HAS_JOINERS,
+            TOLD,
+            FORCE,
+            ENDED,
+            FAILED,
+            STOPPED,
+            WAITER,
+            HANDLE,
+            HOLD,
+            LAZY,
+            ATOMIC,
+            SUPERVISOR,
+            UNREPORTED,
+            INTERRUPTED,
+            BODY_DONE,
+            SHUT,
+            OUTPUT,
+            FORCED,
+            CUT_ABOVE,
+            CUT_OWN,
+            LENT,
+            COUNTED,
+            u64::from(TOLD_AT) << 32,
+            HELD,
+            MUST,
+        ];
+        assert_eq!(bits.iter().fold(0, |all, bit| all | bit), u64::MAX);
+        assert_eq!(bits.iter().map(|bit| bit.count_ones()).sum::<u32>(), 64);
+    }
+
+    #[test]
+    fn a_snapshot_answers_from_its_bits() {
+        assert!(Snapshot(BUSY | GUARD).has(GUARD | LAZY));
+        assert!(Snapshot(GUARD).has(GUARD));
+        assert!(!Snapshot(BUSY | GUARD).has(LAZY | ENDED));
+        for noise in [0, NOISE] {
+            let ask = |bits, question: fn(Snapshot) -> bool| question(Snapshot(bits | noise));
+            assert!(!ask(0, Snapshot::effective));
+            assert!(ask(CANCELLED, Snapshot::effective));
+            assert!(!ask(GUARD, Snapshot::effective));
+            assert!(!ask(CANCELLED | GUARD, Snapshot::effective));
+            assert!(!ask(GUARD, Snapshot::must_look));
+            assert!(ask(CANCELLED | GUARD, Snapshot::must_look));
+            assert!(ask(INTERRUPTED, Snapshot::must_look));
+            assert!(ask(CANCELLED | BUSY, Snapshot::is_alone));
+            for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED] {
+                assert!(!ask(company, Snapshot::is_alone));
+            }
+            assert!(!ask(BODY_DONE, Snapshot::ended));
+            assert!(ask(ENDED, Snapshot::ended));
+        }
+    }
+
+    #[test]
+    fn bits_are_added_and_removed_and_the_word_before_is_told() {
+        let state = State::new(BUSY | GUARD);
+        assert_eq!(state.add(GUARD | HOLD), Snapshot(BUSY | GUARD));
+        assert_eq!(state.peek(), Snapshot(BUSY | GUARD | HOLD));
+        assert_eq!(state.remove(HOLD | LAZY), Snapshot(BUSY | GUARD | HOLD));
+        assert_eq!(state.load(), Snapshot(BUSY | GUARD));
+    }
+
+    #[test]
+    fn a_mark_wakes_once_and_leaves_what_is_over() {
+        use Marked::*;
+        let task = |from| step(from, |state| state.mark(ENTRY, true));
+        assert_eq!(task(CANCELLED), did(No, 0, 0));
+        assert_eq!(task(ENDED), did(No, 0, 0));
+        assert_eq!(task(GUARD), did(Held, CANCELLED | ENTRY, 0));
+        assert_eq!(task(GUARD | BUSY), did(Held, CANCELLED | ENTRY, 0));
+        assert_eq!(task(0), did(Claimed, CANCELLED | ENTRY | BUSY, 0));
+        assert_eq!(task(BUSY), did(Noted, CANCELLED | ENTRY | NOTIFIED, 0));
+        assert_eq!(task(BUSY | NOTIFIED), did(Noted, CANCELLED | ENTRY, 0));
+        assert_eq!(task(BUSY | LAZY), did(Claimed, CANCELLED | ENTRY, LAZY));
+        let scope = |from| step(from, |state| state.mark(0, false));
+        assert_eq!(scope(0), did(Noted, CANCELLED, 0));
+        assert_eq!(scope(GUARD), did(Held, CANCELLED, 0));
+    }
+
+    #[test]
+    fn a_wake_is_pushed_noted_or_stale() {
+        let claim = |from| step(from, State::claim);
+        assert_eq!(claim(0), did(Claim::Push, BUSY, 0));
+        assert_eq!(claim(BUSY), did(Claim::Leave, NOTIFIED, 0));
+        assert_eq!(claim(BUSY | NOTIFIED), did(Claim::Leave, 0, 0));
+        assert_eq!(claim(BUSY | BODY_DONE), did(Claim::Leave, 0, 0));
+        let lent = |from| step(from, State::claim_lent);
+        assert_eq!(lent(0), did(ClaimLent::Unasked, BUSY, 0));
+        assert_eq!(lent(BUSY), did(ClaimLent::NotYet, 0, 0));
+        assert_eq!(lent(BUSY | PUSHED), did(ClaimLent::Pushed, 0, PUSHED));
+        let start = |from| step(from, State::start_lazy);
+        assert_eq!(start(BUSY | LAZY), did(true, 0, LAZY));
+        assert_eq!(start(BUSY), did(false, 0, 0));
+        let park = |from| step(from, State::park);
+        assert_eq!(park(BUSY), did(Park::Parked, 0, BUSY));
+        assert_eq!(park(BUSY | NOTIFIED), did(Park::Again, 0, 0));
+    }
+
+    #[test]
+    fn leaving_a_guard_wakes_as_the_mark_would_have() {
+        use Marked::*;
+        let enter = |from| step(from, State::enter_guard);
+        assert_eq!(enter(0), did(true, GUARD, 0));
+        assert_eq!(enter(GUARD), did(true, 0, 0));
+        assert_eq!(enter(CANCELLED), did(false, 0, 0));
+        let leave = |from| step(from, |state| state.leave_guard(true));
+        assert_eq!(leave(BUSY), did(No, 0, 0));
+        assert_eq!(leave(CANCELLED), did(No, 0, 0));
+        assert_eq!(leave(GUARD), did(No, 0, GUARD));
+        assert_eq!(leave(GUARD | ENDED), did(No, 0, GUARD));
+        assert_eq!(leave(GUARD | CANCELLED | ENDED), did(No, 0, GUARD));
+        assert_eq!(leave(GUARD | CANCELLED), did(Claimed, BUSY, GUARD));
+        assert_eq!(leave(GUARD | CANCELLED | BUSY), did(Noted, NOTIFIED, GUARD));
+    }
+
+    #[test]
+    fn a_job_is_told_once_and_only_of_a_mark_in_effect() {
+        let tell = |from| step(from, |state| state.tell(5));
+        assert_eq!(tell(0), did(false, 0, 0));
+        assert_eq!(tell(CANCELLED | GUARD), did(false, 0, 0));
+        assert_eq!(tell(CANCELLED), did(true, TOLD | 5 << 32, 0));
+        assert_eq!(tell(CANCELLED | TOLD), did(false, 0, 0));
+        assert_eq!(Snapshot(TOLD).told_at(0), Some(0));
+    }
+
+    #[test]
+    fn an_interrupt_comes_before_the_end_of_the_body_or_not_at_all() {
+        let interrupt = |from| step(from, State::interrupt);
+        assert_eq!(interrupt(BUSY), did(true, INTERRUPTED, 0));
+        assert_eq!(interrupt(INTERRUPTED), did(true, 0, 0));
+        assert_eq!(interrupt(BODY_DONE), did(false, 0, 0));
+        assert_eq!(interrupt(ENDED), did(false, 0, 0));
+    }
+
+    /// Every way into the end, by both doors. A mark that entered elsewhere
+    /// has its reason elsewhere, and that must have been kept.
+    #[test]
+    fn an_end_is_one_step_and_waits_for_the_reason() {
+        const END: u64 = ENDED | BUSY | BODY_DONE;
+        let over = |from: u64, set: u64| {
+            let (_, set, cleared) = did((), set & !from, 0);
+            (Some(()), set, cleared)
+        };
+        for from in [0, BUSY, BUSY | BODY_DONE, OUTPUT] {
+            for kept in [false, true] {
+                for (mark, how) in [(0, 0), (CANCELLED | ENTRY, STOPPED), (CANCELLED, STOPPED)] {
+                    let from = from | mark;
+                    let alone = step(from, |state| {
+                        let after = state.end_alone(OUTPUT, kept)?;
+                        assert_eq!(after, state.load());
+                        Some(())
+                    });
+                    let [ended, failed] = [false, true].map(|failed| {
+                        step(from, |state| {
+                            let after = state.end(failed, OUTPUT, kept)?;
+                            assert_eq!(after, state.load());
+                            Some(())
+                        })
+                    });
+                    if mark == CANCELLED && !kept {
+                        assert_eq!(alone, did(None, 0, 0));
+                        assert_eq!(ended, did(None, 0, 0));
+                        assert_eq!(failed, did(None, 0, 0));
+                    } else {
+                        assert_eq!(alone, over(from, END | OUTPUT | how));
+                        assert_eq!(ended, over(from, END | OUTPUT | how));
+                        assert_eq!(failed, over(from, END | OUTPUT | FAILED));
+                    }
+                }
+            }
+        }
+        for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED] {
+            let alone = step(company, |state| state.end_alone(0, true));
+            assert_eq!(alone, did(None, 0, 0));
+        }
+    }
+
+    #[test]
+    fn the_handle_and_its_waiter_leave_by_the_word() {
+        let before = |from| {
+            let state = State::new(from);
+            (state.take_waiter(), state.load())
+        };
+        let waits = HANDLE | WAITER;
+        assert_eq!(before(waits), (Snapshot(waits), Snapshot(HANDLE)));
+        assert_eq!(before(HANDLE), (Snapshot(HANDLE), Snapshot(HANDLE)));
+        let ended = Snapshot(waits | ENDED);
+        assert_eq!(before(ended.0), (ended, ended));
+        let state = State::new(ended.0);
+        assert_eq!(state.drop_handle(), ended);
+        assert_eq!(state.load(), Snapshot(WAITER | ENDED));
     }
 
     /// No edge but the five of the diagram.
