@@ -213,11 +213,13 @@ fn on_native(dir: &Path, workers: usize, rough: bool, ops: u64) {
     ended.expect("operations at random");
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
-    clean(&format!("{workers} workers"), &witness, &quarantine);
+    let weather = if rough { "rough" } else { "fair" };
+    let what = format!("{workers} workers, {weather} weather");
+    clean(&what, &witness, &quarantine);
     before.assert_no_more();
 }
 
-/// Also: J10.
+/// Also: io-1.
 #[test]
 fn io_3_dropped_cancelled_and_timed_out_at_random() {
     let ops = operations();

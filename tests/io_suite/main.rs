@@ -2,11 +2,13 @@
 //! types. Each runs on the simulation, on a hundred seeds in fair weather and in
 //! rough, and on the native runtime.
 
+mod broken;
 mod bytes;
 mod errors;
 mod hosts;
 mod lab;
 mod limits;
+mod sockets;
 mod telling;
 
 macro_rules! suite {
@@ -55,5 +57,12 @@ suite! {
             io_1_interrupted_it_is_begun_again,
             io_1_a_full_disk_is_an_error_of_one_write,
             io_1_too_many_files;
+        sockets:
+            io_5_a_server_sends_every_byte_back,
+            io_5_accepted_for_nobody_it_is_closed,
+            io_5_told_while_it_accepts_connects_and_receives,
+            io_5_a_connection_that_is_refused_or_reset,
+            io_5_messages_stay_whole,
+            io_5_sockets_with_a_name_on_the_disk;
     }
 }

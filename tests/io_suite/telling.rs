@@ -50,6 +50,7 @@ pub async fn case_j13_told_at_entry_nothing_is_submitted(lab: IoLab) -> Result<(
     Ok(())
 }
 
+/// Also: M12, io-1.
 pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -> Result<()> {
     let (reader, writer) = pipe()?;
     let own = lab.clone();
@@ -75,6 +76,7 @@ pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -
 
 /// Whichever comes first, the bytes or the cancel, nothing is lost: they are
 /// read, or still there. What was read is told at the next point.
+/// Also: M15.
 pub async fn io_1_what_succeeded_is_returned_though_told(lab: IoLab) -> Result<()> {
     for round in 0..10 {
         // Once the cancel comes too late for sure.
@@ -282,7 +284,7 @@ pub async fn io_1_a_file_is_closed_though_told(lab: IoLab) -> Result<()> {
     Ok(())
 }
 
-/// What is left here is ended by the shutdown of the host.
+/// What is left here is ended by the shutdown of the host. Also: M11.
 pub async fn shutdown_1_operations_in_flight_end(lab: IoLab) -> Result<()> {
     for _ in 0..lab.limit * 2 {
         let (reader, writer) = pipe()?;
