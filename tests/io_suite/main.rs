@@ -8,6 +8,7 @@ mod errors;
 mod hosts;
 mod lab;
 mod limits;
+mod simulated;
 mod sockets;
 mod telling;
 
@@ -47,6 +48,8 @@ suite! {
             io_1_a_cancel_during_a_cancel,
             io_3_dropped_while_its_cancel_is_under_way,
             io_1_a_file_is_closed_though_told,
+            io_2_what_was_started_goes_on_though_told,
+            io_2_what_was_started_ends_with_its_job,
             shutdown_1_operations_in_flight_end;
         limits:
             io_3_beyond_the_limit_they_wait_in_order,

@@ -284,6 +284,46 @@ pub async fn io_1_a_file_is_closed_though_told(lab: IoLab) -> Result<()> {
     Ok(())
 }
 
+pub async fn io_2_what_was_started_goes_on_though_told(lab: IoLab) -> Result<()> {
+    let (reader, writer) = pipe()?;
+    let own = lab.clone();
+    let task = spawn(async move {
+        let read = reader.start_read(own.quarantine.buf(8));
+        current_job().expect("a job").cancel("enough");
+        assert!(checkpoint().await.is_err());
+        assert!(!read.is_done());
+        cleanup(async {
+            let (written, _) = writer.write("a").await;
+            assert_eq!(written.expect("in cleanup it works"), 1);
+            let (read, buf) = read.await;
+            // An interrupt ends what was started for good.
+            assert!(own.rough || (read.expect("the byte"), &*buf) == (1, &b"a"[..]));
+            Ok::<_, Error>(())
+        })
+        .await?;
+        checkpoint().await?;
+        Ok::<_, Error>(())
+    });
+    assert!(task.outcome().await?.is_cancelled());
+    Ok(())
+}
+
+pub async fn io_2_what_was_started_ends_with_its_job(lab: IoLab) -> Result<()> {
+    let (reader, writer) = pipe()?;
+    let own = lab.clone();
+    let task = spawn(async move {
+        for _ in 0..5 {
+            drop(reader.start_read(own.quarantine.buf(8)));
+        }
+        Ok::<_, Error>(())
+    });
+    task.await?;
+    lab.until_no_buffers().await?;
+    assert_eq!(lab.under_way(), 0);
+    drop(writer);
+    Ok(())
+}
+
 /// What is left here is ended by the shutdown of the host. Also: M11.
 pub async fn shutdown_1_operations_in_flight_end(lab: IoLab) -> Result<()> {
     for _ in 0..lab.limit * 2 {

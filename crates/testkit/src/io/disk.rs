@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::linux::{KEEP_SIZE, PUNCH_HOLE};
+
 /// Where a file may not reach.
 const LONGEST: u64 = 1 << 32;
 
@@ -252,8 +254,8 @@ impl Disk {
         };
         let end = at.checked_add(len).filter(|end| *end <= LONGEST);
         let end = end.ok_or(libc::EFBIG)? as usize;
-        let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+        let keeps = mode & KEEP_SIZE != 0;
+        if mode & PUNCH_HOLE != 0 {
             let end = end.min(bytes.len());
             if (at as usize) < end {
                 bytes[at as usize..end].fill(0);
@@ -394,11 +396,10 @@ mod tests {
         let file = disk.open(b"/a", CREATE, 0o644).unwrap();
         disk.allocate(file, 0, 0, 8).unwrap();
         assert_eq!(disk.size(file), 8);
-        disk.allocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, 100)
-            .unwrap();
+        disk.allocate(file, KEEP_SIZE, 0, 100).unwrap();
         assert_eq!(disk.size(file), 8);
         disk.write(file, 0, b"abcdefgh", Duration::ZERO).unwrap();
-        let hole = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+        let hole = KEEP_SIZE | PUNCH_HOLE;
         disk.allocate(file, hole, 2, 4).unwrap();
         assert_eq!(disk.read(file, 0, 100).unwrap(), b"ab\0\0\0\0gh");
         assert_eq!(
