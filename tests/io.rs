@@ -11,7 +11,7 @@ use kinfolk_core::{
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
-use kinfolk_runtime::io::{self, pipe};
+use kinfolk_runtime::io::{self, IoDriver, pipe};
 use kinfolk_testkit::{Gate, guarded};
 
 /// A scratch directory, removed at the end.
@@ -31,16 +31,24 @@ impl Drop for Scratch {
     }
 }
 
-/// On no workers, one and two.
+/// On each driver, with no workers, one and two.
 fn on_each(name: &'static str, body: impl Fn(Runtime) + Send + Sync + 'static) {
     guarded(name, move |watched| {
-        for workers in 0..3 {
-            let rt = Runtime::builder()
-                .workers(workers)
-                .build()
-                .expect("a runtime");
-            watched.watch(rt.tree());
-            body(rt);
+        for (driver, called) in [
+            (IoDriver::Ring, "io_uring"),
+            (IoDriver::Readiness, "readiness"),
+        ] {
+            for workers in 0..3 {
+                let rt = Runtime::builder()
+                    .workers(workers)
+                    .io(driver)
+                    .build()
+                    .expect("a runtime");
+                watched.watch(rt.tree());
+                let handle = rt.handle().clone();
+                body(rt);
+                assert_eq!(handle.io_driver(), Some(called));
+            }
         }
     });
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
-use kinfolk_runtime::io::{PipeReader, PipeWriter, nop, pipe};
+use kinfolk_runtime::io::{IoDriver, PipeReader, PipeWriter, nop, pipe};
 use kinfolk_testkit::io::{OpenFiles, Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Rng, Sim, guarded};
 
@@ -209,12 +209,13 @@ fn on_sim(options: fn() -> SimIo, seeds: u64, ops: u64) {
     }
 }
 
-fn on_native(dir: &Path, workers: usize, options: SimIo, ops: u64) {
+fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: u64) {
     let before = OpenFiles::now();
     let (witness, quarantine) = (Witness::new(), Quarantine::new());
     let (seen, weather) = (witness.clone(), Weather::new(options, 1));
     let rt = Runtime::builder()
         .workers(workers)
+        .io(driver)
         .io_in_flight(64)
         .wrap_io(move |driver| seen.watch(weather.wrap(driver)))
         .build()
@@ -225,7 +226,8 @@ fn on_native(dir: &Path, workers: usize, options: SimIo, ops: u64) {
     ended.expect("operations at random");
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
-    clean(&format!("{workers} workers"), &witness, &quarantine);
+    let what = format!("{driver:?}, {workers} workers");
+    clean(&what, &witness, &quarantine);
     before.assert_no_more();
 }
 
@@ -239,11 +241,13 @@ fn io_3_dropped_cancelled_and_timed_out_at_random() {
         }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
-        for workers in [0, 2] {
-            on_native(&dir, workers, SimIo::new(), ops);
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            for workers in [0, 2] {
+                on_native(&dir, driver, workers, SimIo::new(), ops);
+            }
+            on_native(&dir, driver, 2, SimIo::rough(), ops / 10);
+            on_native(&dir, driver, 2, stormy(), ops / 10);
         }
-        on_native(&dir, 2, SimIo::rough(), ops / 10);
-        on_native(&dir, 2, stormy(), ops / 10);
         std::fs::remove_dir_all(&dir).expect("a scratch directory");
     });
 }

@@ -5,6 +5,7 @@
 mod broken;
 mod bytes;
 mod errors;
+mod files;
 mod hosts;
 mod lab;
 mod limits;
@@ -30,7 +31,8 @@ macro_rules! suite {
 }
 
 suite! {
-    sim, rough_sim, ring_alone, ring_two, rough_ring_two;
+    sim, rough_sim, ring_alone, ring_two, rough_ring_two,
+    readiness_alone, readiness_two, rough_readiness_two;
     {
         bytes:
             io_1_a_file_is_written_and_read,
@@ -60,6 +62,10 @@ suite! {
             io_1_interrupted_it_is_begun_again,
             io_1_a_full_disk_is_an_error_of_one_write,
             io_1_too_many_files;
+        files:
+            io_5_names_are_given_changed_and_taken_away,
+            io_5_a_file_in_several_pieces,
+            io_5_a_file_is_written_to_the_disk_and_cut;
         sockets:
             io_5_a_server_sends_every_byte_back,
             io_5_accepted_for_nobody_it_is_closed,

@@ -3,6 +3,7 @@
 
 mod cancel_tree;
 mod create;
+mod file_read;
 mod hand_over;
 mod is_cancelled;
 pub mod memory;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Group> {
         yields::groups,
         hand_over::groups,
         timer::groups,
+        file_read::groups,
         memory::groups,
     ];
     workloads.iter().flat_map(|groups| groups()).collect()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kinfolk_core::{
     Error, ErrorKind, Outcome, ReasonKind, Result, TaskSet, all, any, blocking, checkpoint,
-    current_job, for_each_concurrent, park, race, select, shield, sleep, spawn, timeout,
+    cleanup, current_job, for_each_concurrent, park, race, select, shield, sleep, spawn, timeout,
 };
 
 use crate::interrupted::words_of;
@@ -87,6 +87,31 @@ pub async fn request_2_an_interrupt_heard_between_two_items(lab: Lab) {
     // Those that had begun; a branch that has not begun never does.
     assert!(ended.load(SeqCst) <= 3, "{ended:?}");
     assert_eq!(lab.elapsed(), Duration::ZERO);
+}
+
+/// request-2: one that comes when it is decided, and the losers clean up, is for
+/// the next point: what a loser returns nobody hears.
+/// Also: handle-7.
+pub async fn request_2_losers_that_clean_up_do_not_take_it(lab: Lab) {
+    let task = spawn(async {
+        let winner = async {
+            sleep(MS).await?;
+            Ok::<_, Error>(7)
+        };
+        let loser = async {
+            let told = park().await.expect_err("it has lost");
+            cleanup(sleep(10 * MS)).await?;
+            Err::<u32, Error>(told.into())
+        };
+        assert_eq!(race((winner, loser)).await?, 7);
+        let told = checkpoint().await.expect_err("nobody has heard it");
+        assert_eq!(told.reason().text(), Some("meanwhile"));
+        Ok::<_, Error>(())
+    });
+    lab.settle().await;
+    sleep(5 * MS).await.unwrap();
+    assert!(task.interrupt("meanwhile"));
+    task.await.unwrap();
 }
 
 /// request-3: passed on to a child that does not hear it before a deadline fires

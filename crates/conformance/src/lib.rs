@@ -25,6 +25,7 @@ pub mod locals;
 pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
+pub mod passed_on;
 pub mod reasons;
 pub mod requests;
 pub mod revoking;

@@ -358,6 +358,7 @@ macro_rules! for_each_case {
             interrupts_meet:
                 request_2_an_interrupt_in_a_branch_stops_the_whole,
                 request_2_an_interrupt_heard_between_two_items,
+                request_2_losers_that_clean_up_do_not_take_it,
                 request_3_a_deadline_does_not_swallow_what_was_passed_on,
                 request_2_a_dropped_await_gives_it_back,
                 request_2_somebody_elses_request_is_not_ours,
@@ -485,6 +486,17 @@ macro_rules! for_each_case {
                 outcome_1_a_panic_in_from_is_the_callers,
                 outcome_1_an_own_error_given_up_may_panic_when_dropped,
                 outcome_1_an_own_error_that_waits_is_dropped_with_the_scope,
+            ;
+            passed_on:
+                request_2_given_up_above_two_awaits,
+                request_2_heard_below_two_awaits_is_not_given_back,
+                request_2_taken_back_half_way_it_is_gone,
+                request_2_two_that_met_half_way_both_come_back,
+                request_2_caught_below_two_awaits_it_does_not_come_back,
+                request_2_heard_before_the_one_that_ends_it,
+                request_2_a_handle_that_changes_hands,
+                request_2_a_handle_of_an_ended_task_changes_hands,
+                request_2_a_handle_given_up_for_an_observer,
             ;
             reasons:
                 case_r01_an_explicit_cancel,
@@ -674,6 +686,8 @@ macro_rules! for_each_case {
                 handle_6_giving_up_the_start_cancels_the_service,
                 handle_6_a_failure_after_the_start_was_given_up,
                 handle_6_a_word_that_went_elsewhere_keeps_nobody,
+                handle_6_time_goes_on_in_a_service_of_a_cancelled_job,
+                outcome_8_a_cancel_has_not_reached_the_services_of_its_job,
             ;
             shield_rules:
                 src_t10_a_guarded_job_is_marked_but_not_told,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, JobState, NeverReady, Ready, ReasonKind, Result, Scope, checkpoint,
-    current_job, launch, park, scope, sleep, spawn, timeout,
+    Error, ErrorKind, JobState, NeverReady, Ready, ReasonKind, Result, Scope, checkpoint, cleanup,
+    current_job, launch, park, scope, shield_for, sleep, spawn, timeout,
 };
 
 use kinfolk_testkit::{Gate, Lab, Log, Tally};
@@ -244,4 +244,56 @@ pub async fn handle_6_a_word_that_went_elsewhere_keeps_nobody(lab: Lab) {
         Ok(())
     });
     let _ = other.await;
+}
+
+/// handle-6: a cancel passes over the services of its job: what a service sets
+/// itself goes on, its deadlines as well as its shields. Also: time-1, shield-2.
+pub async fn handle_6_time_goes_on_in_a_service_of_a_cancelled_job(lab: Lab) {
+    let task = spawn(async {
+        let here = Scope::current().expect("inside a job");
+        let hurried = here.spawn_service(async {
+            let late = timeout(10 * MS, sleep(60 * MS)).await;
+            Ok::<_, Error>(late.map_err(|error| error.kind()))
+        });
+        let shielded = here.spawn_service(async {
+            sleep(5 * MS).await?;
+            // Nothing is held back here, so no budget is spent.
+            shield_for(MS, sleep(10 * MS)).await
+        });
+        park().await.expect_err("cancelled");
+        cleanup(async { Ok::<_, Error>((hurried.await?, shielded.await)) }).await
+    });
+    lab.settle().await;
+    let began = lab.elapsed();
+    assert!(task.cancel("over"));
+    let outcome = task.outcome().await.unwrap();
+    let (hurried, shielded) = outcome.into_value().expect("a late value");
+    assert_eq!(hurried, Err(ErrorKind::TimedOut));
+    shielded.expect("nobody told it");
+    assert_eq!(lab.elapsed() - began, 15 * MS);
+}
+
+/// outcome-8: a cancel that has passed a service over has not reached it: a
+/// service that returns it has failed. Also: handle-6.
+pub async fn outcome_8_a_cancel_has_not_reached_the_services_of_its_job(lab: Lab) {
+    let task = spawn(async {
+        let (tell, told) = (Gate::new(), Arc::new(Mutex::new(None)));
+        let (wait, passed) = (tell.clone(), told.clone());
+        let supervised = Scope::build().supervisor().run(async move |s| {
+            let service = s.spawn_service(async move {
+                wait.wait().await;
+                let told: Option<Error> = passed.lock().unwrap().take();
+                Err::<(), Error>(told.expect("passed to it"))
+            });
+            let error = park().await.expect_err("cancelled");
+            *told.lock().unwrap() = Some(error.into());
+            tell.open();
+            Ok(cleanup(service.outcome()).await?.is_failed())
+        });
+        supervised.await
+    });
+    lab.settle().await;
+    assert!(task.cancel("over"));
+    let outcome = task.outcome().await.unwrap();
+    assert_eq!(outcome.into_value(), Some(true));
 }

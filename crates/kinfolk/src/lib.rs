@@ -56,7 +56,9 @@
 //!   or later. [`now`], [`deadline`]: what time it is, and how much is left.
 //! - [`on_cancel`]: a callback for who cannot await.
 //! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
-//! - `Runtime`, with the feature `runtime`: the native runtime by hand;
+//! - `fs`, `net`, `io`, `process`, `signal`, with the feature `runtime`: files and sockets whose
+//!   operations are points; buffers always come back.
+//! - `Runtime`, with the same feature: the native runtime by hand;
 //!   [`snapshot`](Tree::snapshot) shows who lives in it.
 //!
 //! **Authors of libraries and hosts.**
@@ -73,7 +75,8 @@
 //! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
 //! are recognised by type, so that what is inside can be downcast; `tracing`: children
 //! run in the span in which they were spawned, detached jobs and blocking calls in
-//! none; `testkit`, which belongs among the dev-dependencies. None is on by default.
+//! none; `futures-io`, `tokio-io` and `hyper`, for streams behind their traits;
+//! `testkit`, which belongs among the dev-dependencies. None is on by default.
 
 pub use kinfolk_core::*;
 
@@ -85,7 +88,7 @@ pub use kinfolk_macros::test;
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime as runtime;
 #[cfg(feature = "runtime")]
-pub use kinfolk_runtime::{Runtime, fs, io, net};
+pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
 #[cfg(feature = "tokio")]
@@ -115,3 +118,8 @@ mod readme {}
 #[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
 #[doc = include_str!("../../../docs/testing.md")]
 mod testing {}
+
+/// And in the guide to i/o.
+#[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../docs/io.md")]
+mod io_guide {}

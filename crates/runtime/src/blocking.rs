@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kinfolk_core::host::BlockingCall;
 
+use crate::io::IoCall;
 use crate::machine::Machine;
 
 /// How long an idle thread waits for another call.
@@ -29,9 +30,27 @@ impl Drop for InFlight {
     }
 }
 
+/// What a thread is wanted for.
+enum Call {
+    Job(BlockingCall, InFlight),
+    Io(IoCall),
+}
+
+impl Call {
+    fn run(self) {
+        match self {
+            Call::Job(call, flight) => {
+                call.run();
+                drop(flight);
+            }
+            Call::Io(call) => call.run(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Queue {
-    calls: VecDeque<(BlockingCall, InFlight)>,
+    calls: VecDeque<Call>,
     threads: usize,
     idle: usize,
     /// Calls that idle threads have been woken for and not yet taken.
@@ -65,14 +84,23 @@ impl Blocking {
 
     /// Runs `call` on a thread, now or when one is free.
     pub(crate) fn run(self: &Arc<Self>, call: BlockingCall, flight: InFlight) {
+        self.push(Call::Job(call, flight));
+    }
+
+    /// The same for a call of a driver.
+    pub(crate) fn run_io(self: &Arc<Self>, call: IoCall) {
+        self.push(Call::Io(call));
+    }
+
+    fn push(self: &Arc<Self>, call: Call) {
         let starts = {
             let mut queue = self.queue();
             if queue.stopping {
                 drop(queue);
-                drop((call, flight));
+                drop(call);
                 return;
             }
-            queue.calls.push_back((call, flight));
+            queue.calls.push_back(call);
             if queue.idle > queue.promised {
                 queue.promised += 1;
                 self.came.notify_one();
@@ -112,10 +140,9 @@ impl Blocking {
     fn serve(&self) {
         let mut queue = self.queue();
         loop {
-            if let Some((call, flight)) = queue.calls.pop_front() {
+            if let Some(call) = queue.calls.pop_front() {
                 drop(queue);
                 call.run();
-                drop(flight);
                 queue = self.queue();
                 continue;
             }

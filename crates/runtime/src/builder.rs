@@ -29,6 +29,7 @@ pub struct Builder {
     grace: Duration,
     hook: Option<crate::WakeHook>,
     blocking: usize,
+    io: IoDriver,
     in_flight: usize,
     wrap_io: Option<WrapDriver>,
 }
@@ -47,6 +48,7 @@ impl Builder {
             grace: GRACE,
             hook: None,
             blocking: BLOCKING,
+            io: IoDriver::default(),
             in_flight: IN_FLIGHT,
             wrap_io: None,
         }
@@ -72,10 +74,17 @@ impl Builder {
         self
     }
 
-    /// How many i/o operations each thread has with the system at once; more
-    /// wait, in order. [`IN_FLIGHT`] by default, one at least.
+    /// Which driver carries out i/o; the best there is by default. If one is
+    /// demanded that does not work here, the first operation says so.
+    pub fn io(mut self, driver: IoDriver) -> Self {
+        self.io = driver;
+        self
+    }
+
+    /// How many operations each worker has with the system at a time; more wait
+    /// their turn, and can be cancelled there. 16,384 by default, one at least.
     pub fn io_in_flight(mut self, most: usize) -> Self {
-        self.in_flight = most;
+        self.in_flight = most.max(1);
         self
     }
 
@@ -143,11 +152,12 @@ impl Builder {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
         let told = Arc::downgrade(&machine);
+        let (io, blocking) = (self.io, machine.blocking.clone());
         let wrap = self.wrap_io.unwrap_or_else(|| Box::new(|driver| driver));
         machine.set_io(Hub::new(
             self.workers.max(1),
             Box::new(move |stations| {
-                let drivers = IoDriver::Best.make(stations)?;
+                let drivers = io.make(stations, &blocking)?;
                 Ok(drivers.into_iter().map(&wrap).collect())
             }),
             Box::new(Real),

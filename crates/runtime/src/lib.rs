@@ -19,6 +19,8 @@
 //! | `fs` | files |
 //! | `io` | operations, and the drivers that carry them out |
 //! | `net` | sockets |
+//! | `process` | processes that do not outlive their family |
+//! | `signal` | waiting for signals of the system |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
 //! | `coarse`, `linux` | a cheap clock, and what only Linux has |
@@ -38,9 +40,11 @@ mod linux;
 mod machine;
 mod main_lane;
 pub mod net;
+pub mod process;
 mod runtime;
 mod scheduler;
 mod scope_blocking;
+pub mod signal;
 mod signals;
 mod sync;
 mod timers;

@@ -1,5 +1,7 @@
 //! What only Linux has, and what stands in for it elsewhere.
 
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Asks the kernel to wake this thread when its time has come, and not up to
@@ -38,3 +40,229 @@ pub type StatBuf = libc::statx;
 /// As above.
 #[cfg(not(target_os = "linux"))]
 pub type StatBuf = libc::stat;
+
+/// As `statx` or `fstatat`.
+///
+/// # Safety
+/// A path that ends with a zero, and room for the answer.
+pub(crate) unsafe fn stat(
+    fd: RawFd,
+    path: *const libc::c_char,
+    flags: i32,
+    out: *mut StatBuf,
+) -> i32 {
+    #[cfg(target_os = "linux")]
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    // SAFETY: as the caller says.
+    unsafe {
+        #[cfg(target_os = "linux")]
+        return libc::statx(fd, path, flags, mask, out);
+        #[cfg(not(target_os = "linux"))]
+        return match *path {
+            0 => libc::fstat(fd, out),
+            _ => libc::fstatat(fd, path, out, flags),
+        };
+    }
+}
+
+/// The bytes of a file reach the disk; elsewhere its times as well.
+pub(crate) fn sync_data(fd: RawFd) -> i32 {
+    // SAFETY: no pointers.
+    unsafe {
+        #[cfg(target_os = "linux")]
+        return libc::fdatasync(fd);
+        #[cfg(not(target_os = "linux"))]
+        return libc::fsync(fd);
+    }
+}
+
+/// A part of a file begins its way to the disk; elsewhere all of it gets there.
+pub(crate) fn sync_range(fd: RawFd, at: u64, len: u32, flags: u32) -> i32 {
+    // SAFETY: no pointers.
+    unsafe {
+        #[cfg(target_os = "linux")]
+        return libc::sync_file_range(fd, at as i64, i64::from(len), flags);
+        #[cfg(not(target_os = "linux"))]
+        return {
+            let _ = (at, len, flags);
+            libc::fsync(fd)
+        };
+    }
+}
+
+/// Room for a part of a file; elsewhere there is no such call.
+pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, len: u64) -> i32 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointers.
+    return unsafe { libc::fallocate(fd, mode, at as i64, len as i64) };
+    #[cfg(not(target_os = "linux"))]
+    return {
+        let _ = (fd, mode, at, len);
+        // SAFETY: the error number of this thread.
+        unsafe { *libc::__error() = libc::ENOTSUP };
+        -1
+    };
+}
+
+/// Takes a connection, which does not block, and which other programs do not
+/// inherit.
+///
+/// # Safety
+/// Room for the address, and its size.
+pub(crate) unsafe fn accept(
+    fd: RawFd,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> i32 {
+    #[cfg(target_os = "linux")]
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: as the caller says.
+    unsafe {
+        #[cfg(target_os = "linux")]
+        return libc::accept4(fd, addr, len, flags);
+        #[cfg(not(target_os = "linux"))]
+        return {
+            let fd = libc::accept(fd, addr, len);
+            if fd >= 0 {
+                libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+                libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK);
+            }
+            fd
+        };
+    }
+}
+/// A moment: seconds since 1970, and nanoseconds.
+pub(crate) type Moment = (i64, u32);
+
+/// What a [`StatBuf`] says, in one form for all systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) len: u64,
+    /// What it is, and who may do what with it.
+    pub(crate) mode: u32,
+    pub(crate) links: u64,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) inode: u64,
+    pub(crate) device: (u32, u32),
+    pub(crate) accessed: Moment,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
+    /// Not every file system knows.
+    pub(crate) created: Option<Moment>,
+}
+
+#[cfg(target_os = "linux")]
+impl Facts {
+    pub(crate) fn of(stat: &StatBuf) -> Facts {
+        let moment = |at: libc::statx_timestamp| (at.tv_sec, at.tv_nsec);
+        Facts {
+            len: stat.stx_size,
+            mode: u32::from(stat.stx_mode),
+            links: u64::from(stat.stx_nlink),
+            user: stat.stx_uid,
+            group: stat.stx_gid,
+            inode: stat.stx_ino,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            accessed: moment(stat.stx_atime),
+            modified: moment(stat.stx_mtime),
+            changed: moment(stat.stx_ctime),
+            created: (stat.stx_mask & libc::STATX_BTIME != 0).then(|| moment(stat.stx_btime)),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Facts {
+    pub(crate) fn of(stat: &StatBuf) -> Facts {
+        Facts {
+            len: stat.st_size as u64,
+            mode: stat.st_mode as u32,
+            links: stat.st_nlink as u64,
+            user: stat.st_uid,
+            group: stat.st_gid,
+            inode: stat.st_ino as u64,
+            device: (
+                libc::major(stat.st_dev) as u32,
+                libc::minor(stat.st_dev) as u32,
+            ),
+            accessed: (stat.st_atime as i64, stat.st_atime_nsec as u32),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            created: None,
+        }
+    }
+}
+
+/// For [`Request::Stat`](crate::io::Request::Stat): the file itself, not a path.
+#[cfg(target_os = "linux")]
+pub(crate) const EMPTY_PATH: i32 = libc::AT_EMPTY_PATH;
+
+/// As above; the driver takes an empty path for it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const EMPTY_PATH: i32 = 0;
+
+/// For [`Request::SyncRange`](crate::io::Request::SyncRange): all of it is
+/// written out, and waited for.
+#[cfg(target_os = "linux")]
+pub(crate) const SYNC_RANGE: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+    | libc::SYNC_FILE_RANGE_WRITE
+    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const SYNC_RANGE: u32 = 0;
+
+/// Past the cache of the system.
+#[cfg(target_os = "linux")]
+pub(crate) const DIRECT: i32 = libc::O_DIRECT;
+
+/// As above; elsewhere there is no such flag.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const DIRECT: i32 = 0;
+
+/// A file that stands for a process of ours that was not waited for, and can be
+/// read once it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: two numbers, no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0_u32) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor of our own.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pidfd_open(_pid: u32) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Sends a signal to the process that `pidfd` stands for, and to no other that
+/// has got its number since.
+#[cfg(target_os = "linux")]
+pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: without a siginfo there is no memory to read.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            none,
+            0_u32,
+        )
+    };
+    match sent {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pidfd_send_signal(_pidfd: BorrowedFd<'_>, _signal: i32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

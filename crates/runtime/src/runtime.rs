@@ -457,6 +457,12 @@ impl Handle {
         self.machine.workers.len()
     }
 
+    /// What the driver of its i/o is called: `io_uring` or `readiness`. None
+    /// before the first operation.
+    pub fn io_driver(&self) -> Option<&'static str> {
+        self.machine.io()?.driver_name()
+    }
+
     /// What is alive, runnable and due.
     pub fn gauges(&self) -> Gauges {
         self.tree.gauges()

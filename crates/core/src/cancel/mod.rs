@@ -1,6 +1,7 @@
 //! Cancellation: why, how the mark travels, where a body hears of it, and
 //! what holds it back.
 
+pub(crate) mod forward;
 pub(crate) mod guard;
 pub(crate) mod hook;
 pub(crate) mod patience;

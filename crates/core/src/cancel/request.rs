@@ -7,13 +7,14 @@
 //! innermost job, so the same bit is set on the task's inline scopes too. There
 //! it is only a hint, *ask your task*: it is set by [`spread`] and by whoever
 //! attaches a scope, and cleared by whoever asks. See `README.md` beside this
-//! file.
+//! file. What an await does with a request is in [`forward`](super::forward).
 
 use std::borrow::Cow;
 use std::num::NonZeroU16;
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::forward::Away;
 use super::reason::{Reason, ReasonData, ReasonKind};
 use super::sweep;
 use super::walk::{self, Why};
@@ -28,31 +29,20 @@ use crate::unwind::contained;
 #[derive(Default)]
 pub(crate) struct Requests {
     /// Interrupts that were not taken back.
-    count: u32,
+    pub(super) count: u32,
     /// How many awaits the latest has come through.
-    hops: u32,
+    pub(super) hops: u32,
     /// The latest, delivered or not.
-    latest: Option<Arc<ReasonData>>,
+    pub(super) latest: Option<Arc<ReasonData>>,
     /// The number of the latest. Numbers wrap round: they are compared over
     /// short distances only.
     number: u16,
     /// The last delivery: of those after `heard_from`, up to `heard`.
-    heard_from: u16,
-    heard: u16,
+    pub(super) heard_from: u16,
+    pub(super) heard: u16,
+    /// Those that awaits have taken and passed on.
+    pub(super) away: Vec<Away>,
 }
-
-/// A request that was passed on to a task: its number there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forwarded(NonZeroU16);
-
-impl Forwarded {
-    fn is_after(self, number: u16) -> bool {
-        self.0.get().wrapping_sub(number).cast_signed() > 0
-    }
-}
-
-/// From how many awaits on it is asked whether they go in a circle.
-const MANY_HOPS: u32 = 1024;
 
 // ------------------------------------------------------------ from outside
 
@@ -68,12 +58,15 @@ pub(crate) fn interrupt(
 
 /// Takes one request back. How many are left; an ended task keeps what it has.
 pub(crate) fn uninterrupt(h: &Header) -> usize {
+    // Dropped outside the lock.
+    let mut forgotten = Vec::new();
     with_requests(h, |task, cold, st| {
         let requests = &mut cold.requests;
         if !st.ended() && requests.count > 0 {
             requests.count -= 1;
             if requests.count == 0 {
                 task.state.remove(state::INTERRUPTED);
+                forgotten = std::mem::take(&mut requests.away);
             }
         }
         requests.count as usize
@@ -93,7 +86,7 @@ fn with_requests(h: &Header, f: impl FnOnce(&Header, &mut Cold, Snapshot) -> usi
 
 /// The task whose body `h` is, or is part of. None for the root, and for a
 /// scope that has ended.
-fn task_of(h: &Header) -> Option<JobRef> {
+pub(super) fn task_of(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
         at = at.parent_from_outside()?;
@@ -101,12 +94,13 @@ fn task_of(h: &Header) -> Option<JobRef> {
     Some(at)
 }
 
-fn ask(
+/// Its number there; none if the body is over.
+pub(super) fn ask(
     task: &Header,
     text: Option<Cow<'static, str>>,
     site: &'static Location<'static>,
     hops: u32,
-) -> Option<Forwarded> {
+) -> Option<NonZeroU16> {
     let tree = walk::pin(task)?;
     let new = Arc::new(ReasonData {
         kind: ReasonKind::Interrupted,
@@ -128,7 +122,7 @@ fn ask(
         // Never zero.
         let number = NonZeroU16::new(requests.number.wrapping_add(1)).unwrap_or(NonZeroU16::MIN);
         requests.number = number.get();
-        Ok((requests.latest.replace(new), Forwarded(number)))
+        Ok((requests.latest.replace(new), number))
     });
     let asked = unused.as_ref().ok().map(|(_, number)| *number);
     drop(unused);
@@ -141,7 +135,7 @@ fn ask(
 /// INTERRUPTED has been set at `start`, or can be taken there again: tells the
 /// scopes inside the same task, and wakes everything in which a point may wait.
 /// After this every point that can take it has seen the bit or will be polled.
-fn spread(start: &Header) {
+pub(super) fn spread(start: &Header) {
     if start.state.load().effective() {
         // Told already, and told again at every point.
         return;
@@ -195,7 +189,7 @@ pub(crate) fn guard_left(h: &Header) {
 
 /// The task in whose poll `h` is polled, if no shield and no guard stands
 /// between: whose request a point in `h` may take.
-fn heard_by(h: &Header) -> Option<JobRef> {
+pub(super) fn heard_by(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     loop {
         if at.state.load().has(state::SHIELD | state::GUARD) {
@@ -216,6 +210,11 @@ pub(crate) fn pending(h: &Header) -> bool {
 /// Takes the request, for a point in `h`.
 #[cold]
 pub(crate) fn take(h: &Header) -> Option<Cancelled> {
+    take_and(h, |_| ())
+}
+
+/// As [`take`]; `also` changes the requests in the same step.
+pub(super) fn take_and(h: &Header, also: impl FnOnce(&mut Requests)) -> Option<Cancelled> {
     let task = heard_by(h)?;
     // The hints first: a request that comes after this sets them again, one
     // that came before stands in the task already.
@@ -232,93 +231,15 @@ pub(crate) fn take(h: &Header) -> Option<Cancelled> {
         let requests = &mut cold.requests;
         requests.heard_from = requests.heard;
         requests.heard = requests.number;
+        also(requests);
         requests.latest.clone()
     })
     .flatten()
     .map(told)
 }
 
-/// The latest request as something to return, pending or passed on before; none
-/// if all were taken back meanwhile. It is delivered with this.
-pub(crate) fn deliver(h: &Header) -> Option<Cancelled> {
-    take(h).or_else(|| {
-        task_of(h)?
-            .if_cold(|cold, _| {
-                let stands = cold.requests.count > 0;
-                stands.then(|| cold.requests.latest.clone()).flatten()
-            })
-            .flatten()
-            .map(told)
-    })
-}
-
-fn told(latest: Arc<ReasonData>) -> Cancelled {
+pub(super) fn told(latest: Arc<ReasonData>) -> Cancelled {
     Cancelled::new(Reason::new(latest, false))
-}
-
-/// An await in `h` takes the request and passes it on to its target. What the
-/// target has now, if it has it.
-pub(crate) fn forward(h: &Header, target: &Header) -> Option<Forwarded> {
-    if target.state.load().has(state::BODY_DONE | state::ENDED) {
-        // Nobody there could be told: it stays for the next point here.
-        return None;
-    }
-    let task = heard_by(h)?;
-    let hops = task.if_cold(|cold, _| cold.requests.hops).unwrap_or(0);
-    if hops >= MANY_HOPS && u64::from(hops) > living(h) {
-        // It has come through more awaits than there are jobs: they wait for
-        // each other in a circle, in which it would go round for ever.
-        return None;
-    }
-    let told = take(h)?;
-    let reason = told.reason();
-    let text = reason.data().text.clone();
-    let forwarded = ask(target, text, reason.site(), hops.saturating_add(1));
-    if forwarded.is_none() {
-        put_back(h);
-    }
-    forwarded
-}
-
-fn living(h: &Header) -> u64 {
-    walk::pin(h).map_or(0, |tree| tree.counters.read().living())
-}
-
-/// What was forwarded to `target`, which has ended, was not heard there, or
-/// ended it: whoever forwarded it has it again.
-#[cold]
-pub(crate) fn came_back(target: &Header, forwarded: Forwarded) -> bool {
-    let interrupted = target
-        .reason()
-        .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
-    is_unheard(target, forwarded)
-        || (interrupted && forwarded.is_after(requests_of(target).1.heard_from))
-}
-
-/// What was forwarded to `target` stands there undelivered.
-pub(crate) fn is_unheard(target: &Header, forwarded: Forwarded) -> bool {
-    let (pending, requests) = requests_of(target);
-    pending && forwarded.is_after(requests.heard)
-}
-
-/// The numbers of its requests, and whether one is pending.
-fn requests_of(target: &Header) -> (bool, Numbers) {
-    target
-        .if_cold(|cold, st| {
-            let requests = &cold.requests;
-            let numbers = Numbers {
-                heard_from: requests.heard_from,
-                heard: requests.heard,
-            };
-            (st.has(state::INTERRUPTED), numbers)
-        })
-        .unwrap_or_default()
-}
-
-#[derive(Default)]
-struct Numbers {
-    heard_from: u16,
-    heard: u16,
 }
 
 /// The request that was taken in `h` is there again, for the next point. Not
@@ -357,8 +278,15 @@ pub(crate) fn undelivered(task: &Header) {
 fn stop_if_pending(task: &Header) -> bool {
     let latest = task
         .if_cold(|cold, st| {
-            let pending = st.has(state::INTERRUPTED);
-            pending.then(|| cold.requests.latest.clone()).flatten()
+            if !st.has(state::INTERRUPTED) {
+                return None;
+            }
+            let requests = &mut cold.requests;
+            if !st.has(state::CANCELLED) {
+                // What was heard before is not what ends it.
+                requests.heard_from = requests.heard;
+            }
+            requests.latest.clone()
         })
         .flatten();
     // The bit stays: whoever forwarded the request sees that nobody heard it.

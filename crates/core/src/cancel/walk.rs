@@ -311,20 +311,19 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
     go(tree, shield, marked);
 }
 
-/// The nearest ancestor that is effectively cancelled, however many shields
-/// stand in between.
+/// The nearest ancestor that is effectively cancelled and whose cancel comes as
+/// far as `h`: however many shields stand in between, but no service.
 ///
 /// # Safety
 /// `h` is linked.
 pub(crate) unsafe fn first_cancelled_above(h: &Header) -> Option<&Header> {
-    // SAFETY: ancestors of a linked job are linked (H3).
-    let mut at = unsafe { h.parent() };
-    while let Some(job) = at {
-        if job.state.load().effective() {
-            return Some(job);
+    let mut at = h;
+    while !at.state.load().has(state::SERVICE) {
+        // SAFETY: ancestors of a linked job are linked (H3).
+        at = unsafe { at.parent() }?;
+        if at.state.load().effective() {
+            return Some(at);
         }
-        // SAFETY: as above.
-        at = unsafe { job.parent() };
     }
     None
 }

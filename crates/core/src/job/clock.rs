@@ -107,7 +107,8 @@ unsafe fn will_be_marked(h: &Header) -> bool {
         if st.effective() {
             return true;
         }
-        if st.has(state::SHIELD | state::GUARD) {
+        // Walks pass over services.
+        if st.has(state::SHIELD | state::GUARD | state::SERVICE) {
             return false;
         }
         // SAFETY: linked (H3).

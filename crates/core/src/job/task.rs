@@ -15,9 +15,10 @@ use super::id::JobId;
 use super::names;
 use super::outcome::Outcome;
 use super::state;
+use crate::cancel::forward::{self, Forwarded};
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
-use crate::cancel::request::{self, Forwarded};
+use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::context;
@@ -62,8 +63,9 @@ struct Waiting {
     wait: Wait,
     site: Site,
     registered: bool,
-    /// The interrupt of the waiter that was passed on to the task.
-    forwarded: Option<Forwarded>,
+    /// The interrupt of the waiter that was passed on to the task. In a box,
+    /// since it is rare.
+    forwarded: Option<Box<Forwarded>>,
 }
 
 /// What a poll of the untyped part found.
@@ -164,10 +166,11 @@ impl<T> Task<T> {
     /// Gives up the owning handle: the task goes on as a child of its parent.
     #[track_caller]
     pub fn into_job(mut self) -> Job {
-        let waiting = self
+        let mut waiting = self
             .waiting
             .take()
             .expect("a Task was used after it had given its outcome");
+        waiting.give_back();
         let job = waiting.job.clone();
         waiting.let_go();
         Job::new(job)
@@ -180,7 +183,7 @@ impl<T> Task<T> {
         let waiting = self.waiting.as_mut()?;
         let h: &Header = &waiting.job;
         let st = h.state.load();
-        if !st.ended() || st.has(state::FAILED | state::STOPPED) {
+        if !st.ended() || st.has(state::FAILED | state::STOPPED) || waiting.forwarded.is_some() {
             return None;
         }
         debug_assert!(st.has(state::OUTPUT), "completed without a value: {st:?}");
@@ -251,11 +254,12 @@ impl Waiting {
             return Poll::Ready(Found::Ended);
         }
         // Asked once by each job that waits: the one that counts it has.
-        if !self.wait.is_counted_here()
-            && let Some(error) = handle::ask(h, self.site)
-        {
-            self.wait.over();
-            return Poll::Ready(Found::Circular(error));
+        if !self.wait.is_counted_here() {
+            if let Some(error) = handle::ask(h, self.site) {
+                self.wait.over();
+                return Poll::Ready(Found::Circular(error));
+            }
+            self.give_back_what_is_not_ours();
         }
         if let Some(told) = self.heed() {
             self.wait.over();
@@ -284,10 +288,8 @@ impl Waiting {
         if st.effective() {
             return cancel_with(&self.job, self.site, waiter);
         }
-        if st.has(state::INTERRUPTED)
-            && let Some(forwarded) = request::forward(waiter, &self.job)
-        {
-            self.forwarded = Some(forwarded);
+        if st.has(state::INTERRUPTED) {
+            forward::forward(waiter, &self.job, &mut self.forwarded);
         }
         None
     }
@@ -339,15 +341,29 @@ impl Waiting {
         true
     }
 
-    /// Nobody waits here any more: an interrupt that was passed on and that the
-    /// task has not heard is for the next point of whoever passed it on.
+    /// Nobody waits here any more: an interrupt that was passed on and that
+    /// nobody has heard is for the next point of whoever passed it on.
     fn give_back(&mut self) {
-        if let Some(forwarded) = self.forwarded.take()
-            && request::is_unheard(&self.job, forwarded)
-            && let Some(waiter) = context::current()
-        {
-            request::put_back(&waiter);
+        if let Some(forwarded) = self.forwarded.take() {
+            forwarded.give_back();
         }
+    }
+
+    /// The handle may have been moved: whoever awaited it before does so no
+    /// more.
+    fn give_back_what_is_not_ours(&mut self) {
+        if self.forwarded.as_ref().is_some_and(|f| !f.is_by_current()) {
+            self.give_back();
+        }
+    }
+
+    /// The interrupt that has come back to this await: the task, which has
+    /// ended, did not hear it, or was ended by it.
+    fn take_back(&mut self) -> Option<Forwarded> {
+        self.give_back_what_is_not_ours();
+        (self.forwarded.take())
+            .map(|forwarded| *forwarded)
+            .filter(Forwarded::has_come_back)
     }
 
     /// Gives up HANDLE without cancelling. What nobody will take is dropped,
@@ -422,58 +438,62 @@ impl<T> Task<T> {
             .expect("a Task was polled after it had given its outcome");
         let cancelled = point::is_marked();
         let found = std::task::ready!(waiting.poll(cx));
-        let forwarded = waiting.forwarded;
         match found {
             Found::Told(told) => {
                 waiting.give_back();
                 Poll::Ready(Err(told.into()))
             }
             Found::Circular(error) => Poll::Ready(Err(error)),
-            Found::Ended => Poll::Ready(match self.take() {
-                (Outcome::Completed(value), _) => Ok(value),
-                (outcome, job) if forwarded.is_some_and(|f| request::came_back(&job, f)) => {
-                    interrupted_with(cancelled, outcome)
-                }
-                (Outcome::Failed(error), _) => Err(error),
-                (
-                    Outcome::Cancelled {
-                        late: Some(value), ..
-                    },
-                    _,
-                ) if cancelled => Ok(value),
-                (Outcome::Cancelled { reason, .. }, job) => match context::current() {
-                    // The waiter is cancelled too: it is told so.
-                    Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
-                    _ => Err(Error::stopped(reason).at(names::victim_alone(&job), None)),
-                },
-            }),
+            Found::Ended => {
+                let back = waiting.take_back();
+                let (outcome, job) = self.take();
+                Poll::Ready(match back {
+                    Some(back) => interrupted_with(back, cancelled, outcome),
+                    None => ended_with(&job, cancelled, outcome),
+                })
+            }
         }
+    }
+}
+
+fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T> {
+    match outcome {
+        Outcome::Completed(value) => Ok(value),
+        Outcome::Failed(error) => Err(error),
+        Outcome::Cancelled {
+            late: Some(value), ..
+        } if cancelled => Ok(value),
+        Outcome::Cancelled { reason, .. } => match context::current() {
+            // The waiter is cancelled too: it is told so.
+            Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+            _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
+        },
     }
 }
 
 /// An interrupt that was passed on has come back with the outcome. It is
 /// delivered here; or at the next point, if there is something else to return.
 #[cold]
-fn interrupted_with<T>(cancelled: bool, outcome: Outcome<T>) -> Result<T> {
-    let waiter = context::current();
+fn interrupted_with<T>(back: Forwarded, cancelled: bool, outcome: Outcome<T>) -> Result<T> {
     let answer = match outcome {
         Outcome::Completed(value)
         | Outcome::Cancelled {
             late: Some(value), ..
         } => Ok(value),
         Outcome::Failed(error) => Err(error),
-        Outcome::Cancelled { reason, late: None } => match &waiter {
-            // It is told of the cancel; the interrupt is for its task.
-            Some(waiter) if cancelled => Err(point::tell(waiter).into()),
-            _ => {
-                let told = waiter.as_ref().and_then(|waiter| request::deliver(waiter));
-                return Err(told.map_or_else(|| Error::stopped(reason), Error::from));
+        Outcome::Cancelled { reason, late: None } => {
+            let waiter = context::current();
+            match &waiter {
+                // It is told of the cancel; the interrupt is for its task.
+                Some(waiter) if cancelled => Err(point::tell(waiter).into()),
+                _ => {
+                    let told = waiter.as_ref().and_then(|waiter| back.deliver(waiter));
+                    return Err(told.map_or_else(|| Error::stopped(reason), Error::from));
+                }
             }
-        },
+        }
     };
-    if let Some(waiter) = waiter {
-        request::put_back(&waiter);
-    }
+    back.put_back();
     answer
 }
 
@@ -527,13 +547,11 @@ impl<T> Future for TaskOutcome<T> {
             }
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
             Found::Ended => {
-                let forwarded = waiting.forwarded;
-                let (outcome, job) = self.0.take();
-                if forwarded.is_some_and(|forwarded| request::came_back(&job, forwarded))
-                    && let Some(waiter) = context::current()
-                {
+                let back = waiting.take_back();
+                let (outcome, _) = self.0.take();
+                if let Some(back) = back {
                     // For the next point: here there is an outcome to return.
-                    request::put_back(&waiter);
+                    back.put_back();
                 }
                 Poll::Ready(Ok(outcome))
             }

@@ -42,9 +42,8 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
     let st = h.state.load();
     let own = st.has(state::ENTRY);
     let own_reason = if own { h.reason() } else { None };
-    let deadline = own_reason
-        .as_ref()
-        .is_some_and(|reason| reason.kind() == ReasonKind::Deadline);
+    let is_own = |kind| (own_reason.as_ref()).is_some_and(|reason| reason.kind() == kind);
+    let deadline = is_own(ReasonKind::Deadline);
     // Every child is gone and the body is over: nothing is added any more.
     let failures = end::take_failures(h).unwrap_or_default();
     // Failures too late for TimedOut to give way to them, but not for Cancelled.
@@ -64,10 +63,13 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         // SAFETY: the poller is being polled.
         Error::from(Cancelled::new(unsafe { point::reason_inside(poller) }))
     };
-    // Asked only where the scope's own cancellation would be the answer.
+    // Asked only where the scope's own cancellation would be the answer. Not by
+    // a branch that has lost: nobody hears its answer, so that an interrupt it
+    // took would be lost.
+    let hears = !h.was_spawned() && !is_own(ReasonKind::RaceLost);
     let interrupted = poller
         .as_ref()
-        .filter(|poller| !h.was_spawned() && poller.state.load().has(state::INTERRUPTED));
+        .filter(|poller| hears && poller.state.load().has(state::INTERRUPTED));
     let interrupt = || interrupted.and_then(|poller| request::take(poller));
     let stopped = |reason| {
         // SAFETY: linked.

@@ -15,8 +15,14 @@ use crate::watch::now_or_never;
 
 /// Asking takes more steps than cancelling: two preemptions, not three.
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    model_with(2, f);
+}
+
+fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(preemptions);
+    // Three tasks that wait for each other take more than a thousand.
+    builder.max_branches = 10_000;
     builder.check(f);
 }
 
@@ -229,6 +235,53 @@ fn forward_vs_target_end() {
             Outcome::Cancelled { late, .. } => assert!(asked && late == Some(None)),
             Outcome::Failed(error) => panic!("{error:?}"),
         }
+        finish(tree, &queue);
+    });
+}
+
+/// An await is given up while its target passes on what it was passed: nobody
+/// has heard it, so whoever gave up does.
+#[test]
+fn give_up_vs_forward() {
+    // One preemption is enough to come between two steps of the turn; two take
+    // a minute.
+    model_with(1, || {
+        let (tree, queue) = tree();
+        let bell = Arc::new(Bell::default());
+        let kept = Arc::new(Mutex::new(None));
+        let (rung, keep) = (bell.clone(), kept.clone());
+        let top = tree.root_scope().spawn(async move {
+            let mut middle = spawn(async move {
+                let inner = std::future::ready(());
+                spawn(Relay { inner, bell: rung }).await
+            });
+            // Passes on what it is asked, and awaits no more.
+            let mut turns = 0;
+            std::future::poll_fn(|cx| {
+                turns += 1;
+                assert!(Pin::new(&mut middle).poll(cx).is_pending());
+                if turns == 1 {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
+            })
+            .await;
+            *keep.lock().unwrap() = Some(middle);
+            park().await.is_err()
+        });
+        queue.run_all();
+        assert!(top.interrupt("now"));
+        queue.run_one();
+        let middle = kept.lock().unwrap().take();
+        let dropper = thread::spawn(move || drop(middle));
+        queue.run_one();
+        dropper.join().unwrap();
+        bell.wake();
+        queue.run_all();
+        assert!(top.is_ended(), "{}", tree.snapshot());
+        let outcome = now_or_never(top.outcome()).unwrap().unwrap();
+        assert!(matches!(outcome, Outcome::Completed(true)), "{outcome:?}");
         finish(tree, &queue);
     });
 }

@@ -36,7 +36,7 @@ use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Op, Place, start};
 ///
 /// Dropped, it is closed once no operation uses it any more.
 pub struct File {
-    fd: Fd,
+    pub(super) fd: Fd,
 }
 
 impl File {
@@ -70,7 +70,7 @@ impl File {
     }
 
     #[track_caller]
-    fn op<T: crate::io::Operation>(&self, load: T) -> Op<T> {
+    pub(super) fn op<T: crate::io::Operation>(&self, load: T) -> Op<T> {
         Op::new(Some(self.fd.hub().clone()), load)
     }
 

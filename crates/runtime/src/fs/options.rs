@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
-use super::File;
+use super::{DirectFile, File};
 use crate::io::Op;
 use crate::io::ops::Open;
+use crate::linux::DIRECT;
 
 /// How a file is opened, as in `std`: `OpenOptions::new().read(true)`.
 #[derive(Clone, Debug)]
@@ -79,7 +80,8 @@ impl OpenOptions {
         self
     }
 
-    /// Further flags of the system, `O_DIRECT` among them.
+    /// Further flags of the system; for `O_DIRECT` see
+    /// [`open_direct`](OpenOptions::open_direct).
     pub fn custom_flags(mut self, flags: i32) -> Self {
         self.custom = flags;
         self
@@ -129,5 +131,24 @@ impl OpenOptions {
             .and_then(|flags| Open::new(path.as_ref(), flags, self.mode))
             .map(|open| Op::new(None, open));
         async move { Ok(File::new(begun?.await?)) }
+    }
+
+    /// Opens the file for direct i/o, past the cache of the system.
+    ///
+    /// # Cancellation
+    /// A *point*, as [`open`](OpenOptions::open).
+    ///
+    /// # Errors
+    /// As [`open`](OpenOptions::open), and where the file system has no direct
+    /// i/o.
+    #[track_caller]
+    pub fn open_direct<P: AsRef<Path>>(
+        &self,
+        path: P,
+    ) -> impl Future<Output = io::Result<DirectFile>> + Send + use<P> {
+        let mut options = self.clone();
+        options.custom |= DIRECT;
+        let open = options.open(path);
+        async move { Ok(DirectFile::new(open.await?)) }
     }
 }

@@ -1,12 +1,12 @@
 //! The desk of a station: where other threads leave word, and how its own
 //! thread is woken when it waits in the driver.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::driver::Alarm;
 use super::flight::{GONE, Landing};
 use super::request::Request;
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
 /// What other threads leave.
 pub(crate) enum Message {
@@ -48,7 +48,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inbox)
     }
 
     pub(crate) fn set_alarm(&self, alarm: Arc<dyn Alarm>) {
@@ -100,14 +100,15 @@ impl Desk {
             .compare_exchange(UP, SEATED, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
         if !sat {
-            self.state.store(UP, Ordering::SeqCst);
+            self.get_up();
         }
         sat
     }
 
-    /// After it.
+    /// After it. A ring that is overwritten here is not lost: a swap sees what
+    /// was left before it.
     pub(crate) fn get_up(&self) {
-        self.state.store(UP, Ordering::SeqCst);
+        self.state.swap(UP, Ordering::SeqCst);
     }
 
     /// Ends the wait of the thread in the driver, this one or the next.
@@ -117,5 +118,136 @@ impl Desk {
         {
             alarm.ring();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::io::flight::Ticket;
+    use loom::sync::Condvar;
+    use loom::thread;
+
+    /// A message that leads nowhere.
+    #[derive(Default)]
+    struct Nobody(Ticket);
+
+    impl Landing for Nobody {
+        fn land(self: Arc<Self>, _result: i32) {}
+
+        fn ticket(&self) -> &Ticket {
+            &self.0
+        }
+    }
+
+    /// A driver that nothing but its alarm wakes.
+    struct Deaf {
+        rung: Mutex<bool>,
+        rings: Condvar,
+    }
+
+    impl Deaf {
+        fn wait(&self) {
+            let mut rung = lock(&self.rung);
+            while !*rung {
+                rung = self.rings.wait(rung).expect("nobody panics");
+            }
+            *rung = false;
+        }
+    }
+
+    impl Alarm for Deaf {
+        fn ring(&self) {
+            *lock(&self.rung) = true;
+            self.rings.notify_one();
+        }
+    }
+
+    /// The thread of the station, as `Station::park` does it, until it has read
+    /// so many.
+    fn reads(desk: &Desk, driver: &Deaf, mut most: usize) {
+        let mut messages = Vec::new();
+        while most > 0 {
+            let sat = desk.sit_down();
+            desk.read(&mut messages);
+            most -= messages.len();
+            if sat && messages.is_empty() {
+                driver.wait();
+            }
+            messages.clear();
+            if sat {
+                desk.get_up();
+            }
+        }
+    }
+
+    fn writes(desk: &Desk) {
+        let nobody = Arc::new(Nobody::default());
+        assert!(desk.leave(Message::Cancel(nobody)));
+        desk.ring();
+    }
+
+    /// D1, with so many who write. A message that waits for a sleeper is a
+    /// thread that waits for ever, and loom says so.
+    fn no_message_waits(writers: usize, each: usize) {
+        loom::model(move || {
+            let driver = Arc::new(Deaf {
+                rung: Mutex::new(false),
+                rings: Condvar::new(),
+            });
+            let desk = Arc::new(Desk::default());
+            desk.set_alarm(driver.clone());
+            let threads: Vec<_> = (0..writers)
+                .map(|_| {
+                    let desk = desk.clone();
+                    thread::spawn(move || (0..each).for_each(|_| writes(&desk)))
+                })
+                .collect();
+            reads(&desk, &driver, writers * each);
+            for thread in threads {
+                thread.join().expect("a writer");
+            }
+        });
+    }
+
+    #[test]
+    fn desk_no_message_of_one_waits_for_a_sleeper() {
+        no_message_waits(1, 2);
+    }
+
+    #[test]
+    fn desk_no_message_of_two_waits_for_a_sleeper() {
+        no_message_waits(2, 1);
+    }
+
+    /// The same for a word that was left elsewhere, where the thread looks before
+    /// it sits down and not after.
+    #[test]
+    fn desk_who_is_rung_for_something_else_does_not_sleep() {
+        loom::model(|| {
+            let driver = Arc::new(Deaf {
+                rung: Mutex::new(false),
+                rings: Condvar::new(),
+            });
+            let desk = Arc::new(Desk::default());
+            desk.set_alarm(driver.clone());
+            let word = Arc::new(AtomicU32::new(0));
+            let writer = {
+                let (desk, word) = (desk.clone(), word.clone());
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        word.fetch_add(1, Ordering::SeqCst);
+                        desk.ring();
+                    }
+                })
+            };
+            while word.load(Ordering::SeqCst) < 2 {
+                if desk.sit_down() {
+                    driver.wait();
+                    desk.get_up();
+                }
+            }
+            writer.join().expect("a writer");
+        });
     }
 }

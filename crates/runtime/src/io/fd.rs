@@ -1,7 +1,8 @@
 //! [`Fd`]: a file that stays open as long as an operation uses it.
 
 use std::fmt;
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::hub::Hub;
@@ -28,6 +29,17 @@ impl Fd {
     /// Owns `raw` from now on.
     pub(crate) fn new(raw: RawFd, hub: Arc<Hub>) -> Fd {
         Fd(Arc::new(Inner { raw, hub }))
+    }
+
+    /// Takes over a file that comes from elsewhere, for the job that is polled
+    /// here.
+    ///
+    /// # Errors
+    /// Those of the system, outside every job, and in a simulation.
+    pub(crate) fn adopt(file: OwnedFd) -> io::Result<Fd> {
+        let hub = Hub::current()?;
+        hub.system().adopt(file.as_raw_fd(), hub.nonblocking()?)?;
+        Ok(Fd::new(file.into_raw_fd(), hub))
     }
 
     pub(crate) fn raw(&self) -> RawFd {

@@ -1,8 +1,10 @@
 //! The hub: the stations of one host, and the way to them.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -99,6 +101,32 @@ pub trait System: Send + Sync {
     /// # Errors
     /// Those of the system, and if it has no such files.
     fn adopt(&self, fd: RawFd, nonblocking: bool) -> io::Result<()>;
+
+    /// Makes a file longer or shorter. It may block: it is called on a thread
+    /// that may.
+    ///
+    /// # Errors
+    /// Those of the system; unless it says otherwise, it cannot.
+    fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
+        let _ = (fd, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The names in a directory, with what each is as in `st_mode`, 0 if that is
+    /// not known. It may block: it is called on a thread that may.
+    ///
+    /// # Errors
+    /// Those of the system; unless it says otherwise, it cannot.
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, u32)>> {
+        let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// True if its files are those of this machine: then others' files can be
+    /// waited for, processes started, signals heard.
+    fn is_real(&self) -> bool {
+        false
+    }
 }
 
 /// What makes the drivers, one for each station, when there is the first
@@ -184,6 +212,18 @@ impl Hub {
         &*self.system
     }
 
+    /// # Errors
+    /// If this is a simulation, which has no `what`.
+    pub(crate) fn must_be_real(&self, what: &str) -> io::Result<()> {
+        match self.system.is_real() {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the simulation has no {what}"),
+            )),
+        }
+    }
+
     /// Ends the wait of the thread of station `n` in its driver.
     pub fn ring(&self, n: usize) {
         self.desks[n].ring();
@@ -192,6 +232,17 @@ impl Hub {
     /// The name of the driver; none before the first operation.
     pub fn driver_name(&self) -> Option<&'static str> {
         self.about.get().map(|about| about.name)
+    }
+
+    /// There are drivers, or why not.
+    ///
+    /// # Errors
+    /// As [`take_driver`](Hub::take_driver).
+    pub(crate) fn ready(&self) -> io::Result<()> {
+        match self.about.get() {
+            Some(_) => Ok(()),
+            None => self.with_drivers(|_| {}),
+        }
     }
 
     /// True if sockets and pipes must not block.

@@ -3,6 +3,8 @@
 //! An operation owns what the system works on, buffer and file, until the system
 //! has let go; see `README.md` beside this file.
 
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod alike;
 mod buf;
 mod choice;
 mod desk;
@@ -14,25 +16,30 @@ mod limit;
 mod op;
 pub(crate) mod ops;
 mod pipe;
+mod pipe_ends;
+mod readiness;
 mod request;
 mod station;
 mod status;
 mod system;
 mod uring;
+mod watched;
 
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
-pub(crate) use choice::IoDriver;
+pub use choice::IoDriver;
 pub(crate) use fd::Fd;
 pub(crate) use flight::Operation;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
 pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
+pub(crate) use readiness::IoCall;
 pub use request::{Place, Request, StatBuf};
 pub use station::{Entered, Station};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};
-pub(crate) use system::Real;
+pub(crate) use system::{Real, give_away, lend};
+pub use watched::{Interest, Readiness, Watched};
 
 /// A trip to the driver and back.
 ///

@@ -72,6 +72,12 @@ impl<T: Operation> Op<T> {
         Poll::Ready(Some(permit))
     }
 
+    /// True once the system has been asked.
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+    pub(crate) fn is_begun(&self) -> bool {
+        !matches!(self.at, At::Start(_))
+    }
+
     fn begin(&mut self, load: T, permit: Option<Permit>) -> Result<(), T::Output> {
         let hub = match &self.hub {
             Some(hub) => hub,
@@ -80,6 +86,9 @@ impl<T: Operation> Op<T> {
                 Err(error) => return Err(load.finish(Err(error))),
             },
         };
+        if let Err(error) = hub.ready() {
+            return Err(load.finish(Err(error)));
+        }
         let (flight, request) = Flight::new(load, hub, permit);
         self.at = At::Flying(flight.clone());
         hub.submit(flight, request);

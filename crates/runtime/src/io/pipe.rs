@@ -24,7 +24,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 
 /// The end of a pipe that is read from; made by [`pipe`].
 pub struct PipeReader {
-    fd: Fd,
+    pub(super) fd: Fd,
 }
 
 impl PipeReader {
@@ -59,7 +59,7 @@ impl fmt::Debug for PipeReader {
 
 /// The end of a pipe that is written to; made by [`pipe`].
 pub struct PipeWriter {
-    fd: Fd,
+    pub(super) fd: Fd,
 }
 
 impl PipeWriter {

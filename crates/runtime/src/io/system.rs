@@ -1,11 +1,15 @@
 //! The system itself, for what needs no waiting.
 
+use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::fd::Fd;
 use super::hub::{SocketOption, System};
 
 /// The system of this machine.
@@ -15,6 +19,39 @@ pub(crate) struct Real;
 fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
     // SAFETY: whoever calls keeps it open meanwhile, and it is not dropped here.
     ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) })
+}
+
+/// Lends the file itself, to those who call the system on their own.
+///
+/// # Panics
+/// If it is a simulated one, whose number means another file of this process or
+/// none.
+pub(crate) fn lend(fd: &Fd) -> BorrowedFd<'_> {
+    if let Err(error) = fd.hub().must_be_real("descriptors to lend") {
+        panic!("{error}");
+    }
+    // SAFETY: open as long as `fd` lives.
+    unsafe { BorrowedFd::borrow_raw(fd.raw()) }
+}
+
+/// Gives the file away, if no operation uses it.
+pub(crate) fn give_away(fd: Fd) -> Result<OwnedFd, Fd> {
+    if !fd.hub().system().is_real() {
+        return Err(fd);
+    }
+    let (raw, _) = fd.into_raw()?;
+    // SAFETY: it was ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// What sort of file, as `st_mode` says it.
+fn sort(kind: fs::FileType) -> u32 {
+    match kind {
+        _ if kind.is_file() => libc::S_IFREG,
+        _ if kind.is_dir() => libc::S_IFDIR,
+        _ if kind.is_symlink() => libc::S_IFLNK,
+        _ => libc::S_IFSOCK,
+    }
 }
 
 /// A kind of socket that others of this process do not inherit.
@@ -86,5 +123,24 @@ impl System for Real {
 
     fn adopt(&self, fd: RawFd, nonblocking: bool) -> io::Result<()> {
         socket(fd).set_nonblocking(nonblocking)
+    }
+
+    fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
+        // SAFETY: as for `socket`.
+        let file = ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) });
+        file.set_len(len)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, u32)>> {
+        fs::read_dir(path)?
+            .map(|entry| {
+                let entry = entry?;
+                Ok((entry.file_name(), entry.file_type().map_or(0, sort)))
+            })
+            .collect()
+    }
+
+    fn is_real(&self) -> bool {
+        true
     }
 }

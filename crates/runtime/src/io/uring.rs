@@ -108,6 +108,7 @@ pub(crate) struct Uring {
 impl Uring {
     /// Rings for so many stations, or why there are none.
     pub(crate) fn make(stations: usize) -> io::Result<Vec<Box<dyn Driver>>> {
+        Uring::new()?.try_out()?;
         (0..stations)
             .map(|_| Ok(Box::new(Uring::new()?) as Box<dyn Driver>))
             .collect()
@@ -142,6 +143,22 @@ impl Uring {
             rung: Box::new([0; 8]),
             listening: false,
         })
+    }
+
+    /// There and back: a system may make rings and forbid to enter them.
+    fn try_out(mut self) -> io::Result<()> {
+        let id = OpId {
+            index: 0,
+            generation: 0,
+        };
+        let mut landed = Vec::new();
+        // SAFETY: it leads nowhere.
+        unsafe { self.submit(id, &Request::Nop) };
+        self.turn(Wait::No, &mut landed)?;
+        match landed.first() {
+            Some(Landed { result: 0, .. }) => Ok(()),
+            _ => Err(io::Error::other("this kernel's io_uring does nothing")),
+        }
     }
 
     fn push(&mut self, entry: squeue::Entry) {

@@ -4,15 +4,33 @@
 //! on success, on errors and on a cancel alike. Methods take `&self`: several
 //! jobs may use a socket at once, by reference or in an `Arc`.
 //!
+//! With the features `futures-io`, `tokio-io` and `hyper` a stream can be wrapped
+//! in `Polled`, which implements their traits; with `stream` listeners have
+//! `incoming`.
+//!
 //! A limit in time is that of the job: `timeout(limit, TcpStream::connect(addr))`.
 
 mod addr;
+#[cfg(feature = "futures-io")]
+mod futures_io;
+#[cfg(feature = "hyper")]
+pub mod hyper;
+#[cfg(feature = "stream")]
+mod incoming;
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+mod polled;
 mod socket;
 mod tcp;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 mod udp;
 mod unix;
 
 pub use addr::ToSocketAddrs;
+#[cfg(feature = "stream")]
+pub use incoming::Incoming;
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+pub use polled::{Polled, Streaming};
 pub use std::net::Shutdown;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

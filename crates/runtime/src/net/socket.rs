@@ -14,12 +14,12 @@ use crate::io::{Fd, Hub, IoBuf, IoBufMut, Op, Operation, SocketOption, ops};
 const BACKLOG: i32 = 4096;
 
 /// A socket.
-pub(crate) struct Socket {
+pub struct Socket {
     fd: Fd,
 }
 
 impl Socket {
-    pub(crate) fn new(fd: Fd) -> Socket {
+    pub(super) fn new(fd: Fd) -> Socket {
         Socket { fd }
     }
 
@@ -122,13 +122,19 @@ impl Socket {
     }
 
     #[track_caller]
-    pub(crate) fn recv<B: IoBufMut>(&self, buf: B) -> Op<ops::Recv<B>> {
+    pub(super) fn recv<B: IoBufMut>(&self, buf: B) -> Op<ops::Recv<B>> {
         self.op(ops::Recv::new(self.fd.clone(), buf))
     }
 
     #[track_caller]
-    pub(crate) fn send<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
+    pub(super) fn send<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
         self.op(ops::Send::new(self.fd.clone(), buf))
+    }
+
+    /// As above; what does not fit at once is sent on by the driver, if it can.
+    #[track_caller]
+    pub(super) fn send_whole<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
+        self.op(ops::Send::all(self.fd.clone(), buf))
     }
 
     #[track_caller]
@@ -147,7 +153,7 @@ impl Socket {
     }
 
     #[track_caller]
-    pub(crate) fn shutdown(&self, how: Shutdown) -> Op<ops::Shutdown> {
+    pub(super) fn shutdown(&self, how: Shutdown) -> Op<ops::Shutdown> {
         self.op(ops::Shutdown::new(self.fd.clone(), how))
     }
 
@@ -171,7 +177,7 @@ impl Socket {
     pub(super) async fn send_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (sent, part) = self.send(buf.slice(done..)).await;
+            let (sent, part) = self.send_whole(buf.slice(done..)).await;
             buf = part.into_inner();
             match sent {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -212,6 +218,10 @@ pub(super) fn unix(addr: &SockAddr) -> io::Result<UnixAddr> {
 macro_rules! files {
     ($($name:ident: $std:ty),* $(,)?) => {$(
         impl $name {
+            fn new(socket: Socket) -> $name {
+                $name { socket }
+            }
+
             /// The socket for other code, which may block on it.
             ///
             /// # Errors
@@ -229,7 +239,7 @@ macro_rules! files {
             /// Takes over a socket of other code, inside a job: its operations
             /// are carried out by the host of that job.
             fn try_from(socket: $std) -> std::io::Result<$name> {
-                Ok($name { socket: Socket::adopt(socket)? })
+                Socket::adopt(socket).map($name::new)
             }
         }
 
@@ -239,7 +249,7 @@ macro_rules! files {
             /// As from std's type. The kind of the socket is not looked at: one
             /// of another kind fails in its operations.
             fn try_from(file: std::os::fd::OwnedFd) -> std::io::Result<$name> {
-                Ok($name { socket: Socket::adopt(file)? })
+                Socket::adopt(file).map($name::new)
             }
         }
 

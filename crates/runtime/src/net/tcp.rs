@@ -13,7 +13,7 @@ use crate::io::{IoBuf, IoBufMut, Op, SocketOption, ops};
 /// Takes TCP connections.
 ///
 /// ```
-/// use kinfolk_core::{Error, launch, scope};
+/// use kinfolk_core::{Error, scope};
 /// use kinfolk_runtime::Runtime;
 /// use kinfolk_runtime::net::{TcpListener, TcpStream};
 ///
@@ -37,7 +37,7 @@ use crate::io::{IoBuf, IoBufMut, Op, SocketOption, ops};
 /// # Ok::<_, Error>(())
 /// ```
 pub struct TcpListener {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl TcpListener {
@@ -59,7 +59,7 @@ impl TcpListener {
             let mut last = no_address();
             for addr in addrs.resolve().await? {
                 match listen(&addr.into()) {
-                    Ok(socket) => return Ok(TcpListener { socket }),
+                    Ok(socket) => return Ok(TcpListener::new(socket)),
                     Err(error) => last = error,
                 }
             }
@@ -83,9 +83,7 @@ impl TcpListener {
         let accept = self.socket.accept();
         async move {
             let (fd, addr) = accept.await?;
-            let stream = TcpStream {
-                socket: Socket::new(fd),
-            };
+            let stream = TcpStream::new(Socket::new(fd));
             Ok((stream, inet(&addr)?))
         }
     }
@@ -119,7 +117,7 @@ fn listen(addr: &SockAddr) -> io::Result<Socket> {
 /// taken by then still reaches the other side, unless there were bytes here that
 /// nobody has read.
 pub struct TcpStream {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl TcpStream {
@@ -148,11 +146,7 @@ impl TcpStream {
             let mut last = no_address();
             for attempt in attempts {
                 match attempt.await {
-                    Ok(fd) => {
-                        return Ok(TcpStream {
-                            socket: Socket::new(fd),
-                        });
-                    }
+                    Ok(fd) => return Ok(TcpStream::new(Socket::new(fd))),
                     Err(error) if is_final(&error) => return Err(error),
                     Err(error) => last = error,
                 }

@@ -36,7 +36,7 @@ impl UdpSocket {
             let mut last = no_address();
             for addr in addrs.resolve().await? {
                 match Socket::bound(Type::DGRAM, &addr.into()) {
-                    Ok(socket) => return Ok(UdpSocket { socket }),
+                    Ok(socket) => return Ok(UdpSocket::new(socket)),
                     Err(error) => last = error,
                 }
             }

@@ -16,7 +16,7 @@ use crate::io::{IoBuf, IoBufMut, Op, ops};
 /// The path is not removed when it is dropped, and one that is there already is
 /// in the way of the next: remove it before or after.
 pub struct UnixListener {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl UnixListener {
@@ -36,7 +36,7 @@ impl UnixListener {
             entered(point).await?;
             let socket = Socket::bound(Type::STREAM, &addr?)?;
             socket.listen()?;
-            Ok(UnixListener { socket })
+            Ok(UnixListener::new(socket))
         }
     }
 
@@ -55,9 +55,7 @@ impl UnixListener {
         let accept = self.socket.accept();
         async move {
             let (fd, addr) = accept.await?;
-            let stream = UnixStream {
-                socket: Socket::new(fd),
-            };
+            let stream = UnixStream::new(Socket::new(fd));
             Ok((stream, unix(&addr)?))
         }
     }
@@ -74,7 +72,7 @@ impl UnixListener {
 /// A connection between two on this machine. See [`TcpStream`](super::TcpStream)
 /// for what several jobs may do with one, and what its drop does.
 pub struct UnixStream {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl UnixStream {
@@ -93,7 +91,7 @@ impl UnixStream {
             SockAddr::unix(path).map(|addr| Op::new(None, ops::Connect::new(addr, Type::STREAM)));
         async move {
             let socket = Socket::new(attempt?.await?);
-            Ok(UnixStream { socket })
+            Ok(UnixStream::new(socket))
         }
     }
 
@@ -103,7 +101,7 @@ impl UnixStream {
     /// Those of the system, and outside every job.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (one, two) = Socket::pair(Type::STREAM)?;
-        Ok((UnixStream { socket: one }, UnixStream { socket: two }))
+        Ok((UnixStream::new(one), UnixStream::new(two)))
     }
 
     /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
@@ -216,7 +214,7 @@ impl UnixDatagram {
         async move {
             entered(point).await?;
             let socket = Socket::bound(Type::DGRAM, &addr?)?;
-            Ok(UnixDatagram { socket })
+            Ok(UnixDatagram::new(socket))
         }
     }
 
@@ -226,7 +224,7 @@ impl UnixDatagram {
     /// Those of the system, and outside every job.
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::make(Domain::UNIX, Type::DGRAM)?;
-        Ok(UnixDatagram { socket })
+        Ok(UnixDatagram::new(socket))
     }
 
     /// Two that are connected with each other.
@@ -235,7 +233,7 @@ impl UnixDatagram {
     /// Those of the system, and outside every job.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, two) = Socket::pair(Type::DGRAM)?;
-        Ok((UnixDatagram { socket: one }, UnixDatagram { socket: two }))
+        Ok((UnixDatagram::new(one), UnixDatagram::new(two)))
     }
 
     /// From now on [`send`](UnixDatagram::send) goes there, and only what comes

@@ -42,6 +42,18 @@ pub(crate) struct Disk {
     next: Number,
 }
 
+impl Node {
+    /// What it is, and who may do what with it, as in `st_mode`.
+    pub(crate) fn full_mode(&self) -> u32 {
+        let kind = match self.what {
+            What::Dir(_) => libc::S_IFDIR,
+            What::File(_) => libc::S_IFREG,
+            What::Socket => libc::S_IFSOCK,
+        };
+        kind | self.mode
+    }
+}
+
 impl Disk {
     /// A disk with the directories that every machine has.
     pub(crate) fn new() -> Disk {
@@ -239,6 +251,29 @@ impl Disk {
         }
         bytes[at..at + new.len()].copy_from_slice(new);
         Ok(())
+    }
+
+    pub(crate) fn set_len(&mut self, number: Number, len: u64) -> Result<(), Errno> {
+        if len > LONGEST {
+            return Err(libc::EFBIG);
+        }
+        match &mut self.file(number)?.what {
+            What::File(bytes) => bytes.resize(len as usize, 0),
+            _ => return Err(libc::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, and what each is.
+    pub(crate) fn list(&mut self, path: &[u8]) -> Result<Vec<(Vec<u8>, u32)>, Errno> {
+        let number = self.find(path)?;
+        match &self.node(number).what {
+            What::Dir(names) => Ok(names
+                .iter()
+                .map(|(name, number)| (name.clone(), self.node(*number).full_mode()))
+                .collect()),
+            _ => Err(libc::ENOTDIR),
+        }
     }
 
     /// Room for a part of a file.

@@ -8,11 +8,18 @@ use crate::io::{Fd, Hub, IoBuf, Operation, Request};
 pub(crate) struct Send<B> {
     fd: Fd,
     buf: B,
+    flags: i32,
 }
 
 impl<B: IoBuf> Send<B> {
     pub(crate) fn new(fd: Fd, buf: B) -> Send<B> {
-        Send { fd, buf }
+        Send { fd, buf, flags: 0 }
+    }
+
+    /// All of them, as far as the driver can see to that: it may be fewer.
+    pub(crate) fn all(fd: Fd, buf: B) -> Send<B> {
+        let flags = libc::MSG_WAITALL;
+        Send { fd, buf, flags }
     }
 }
 
@@ -24,7 +31,7 @@ impl<B: IoBuf> Operation for Send<B> {
             fd: self.fd.raw(),
             buf: self.buf.ptr(),
             len: length(self.buf.filled()),
-            flags: 0,
+            flags: self.flags,
         }
     }
 

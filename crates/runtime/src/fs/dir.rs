@@ -1,0 +1,158 @@
+//! Directories.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+use kinfolk_core::blocking;
+
+use super::names::begin;
+use super::{FileKind, metadata};
+use crate::io::Hub;
+use crate::io::ops::{MakeDir, Unlink};
+
+/// Makes a directory.
+///
+/// # Cancellation
+/// A *point*. Told, it may be there.
+///
+/// # Errors
+/// `AlreadyExists`, `NotFound` if there is nothing to make it in; those of the
+/// system.
+#[track_caller]
+pub fn create_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()>> + Send + use<P> {
+    begin(MakeDir::new(path.as_ref()))
+}
+
+/// Makes a directory, and those it lies in, as far as they are not there.
+///
+/// # Cancellation
+/// A *point*. Told, some of them may be there.
+///
+/// # Errors
+/// Those of the system, and if there is something else in the way.
+pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
+    // From the inside out, until one can be made; and back.
+    let path = path.as_ref();
+    let mut missing = Vec::new();
+    for at in path.ancestors() {
+        if at.as_os_str().is_empty() {
+            break;
+        }
+        match make_or_find(at).await {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(at),
+            Err(error) => return Err(error),
+        }
+    }
+    for at in missing.into_iter().rev() {
+        make_or_find(at).await?;
+    }
+    Ok(())
+}
+
+/// One that is there will do.
+async fn make_or_find(path: &Path) -> io::Result<()> {
+    match create_dir(path).await {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            match metadata(path).await?.is_dir() {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        made => made,
+    }
+}
+
+/// Removes an empty directory.
+///
+/// # Cancellation
+/// A *point*. Told, it may be gone.
+///
+/// # Errors
+/// `DirectoryNotEmpty`; those of the system.
+#[track_caller]
+pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()>> + Send + use<P> {
+    begin(Unlink::new(path.as_ref(), true))
+}
+
+/// What is in a directory, in no order. All names are read before this returns,
+/// on a thread that may block.
+///
+/// # Cancellation
+/// A *point* until it has begun, as [`blocking`].
+///
+/// # Errors
+/// Those of the system.
+pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
+    let dir = path.as_ref().to_path_buf();
+    let hub = Hub::current()?;
+    let names = {
+        let dir = dir.clone();
+        blocking(move |_| hub.system().read_dir(&dir)).await
+    };
+    let names = names.map_err(io::Error::other)??;
+    Ok(ReadDir {
+        dir,
+        names: names.into_iter(),
+    })
+}
+
+/// What is in a directory; made by [`read_dir`].
+pub struct ReadDir {
+    dir: PathBuf,
+    names: vec::IntoIter<(OsString, u32)>,
+}
+
+impl Iterator for ReadDir {
+    type Item = DirEntry;
+
+    fn next(&mut self) -> Option<DirEntry> {
+        let (name, mode) = self.names.next()?;
+        Some(DirEntry {
+            path: self.dir.join(&name),
+            name,
+            kind: (mode != 0).then(|| FileKind::of_mode(mode)),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.names.size_hint()
+    }
+}
+
+impl ExactSizeIterator for ReadDir {}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadDir({:?}, {} left)", self.dir, self.len())
+    }
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    path: PathBuf,
+    name: OsString,
+    kind: Option<FileKind>,
+}
+
+impl DirEntry {
+    /// The directory's path, and the name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name alone.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// What it is; none if the directory does not say: then
+    /// [`symlink_metadata`](super::symlink_metadata) does.
+    pub fn kind(&self) -> Option<FileKind> {
+        self.kind
+    }
+}

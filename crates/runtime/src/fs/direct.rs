@@ -1,0 +1,157 @@
+//! [`DirectFile`]: past the cache of the system.
+
+use std::fmt;
+use std::io;
+
+use super::{File, Metadata};
+use crate::io::{IoBuf, IoBufMut};
+
+/// A file whose bytes go between the buffer and the disk, past the cache of the
+/// system. Opened with [`OpenOptions::open_direct`](super::OpenOptions::open_direct).
+///
+/// Offset, length and address are multiples of [`ALIGN`](DirectFile::ALIGN); an
+/// [`Aligned`](crate::io::Aligned) buffer sees to two of them. An operation that
+/// is not aligned never begins: what the system would do differs from machine to
+/// machine.
+///
+/// ```
+/// use kinfolk_runtime::{Runtime, fs::OpenOptions, io::Aligned};
+///
+/// # let path = std::env::temp_dir().join(format!("kinfolk-direct-{}", std::process::id()));
+/// Runtime::new()?.block_on(async {
+///     let options = OpenOptions::new().read(true).write(true).create(true);
+///     let file = match options.open_direct(&path).await {
+///         Ok(file) => file,
+///         // Not every file system can.
+///         Err(_) => return Ok(()),
+///     };
+///     let page: Aligned = Aligned::zeroed(4096);
+///     let (written, page) = file.write_then_sync(page, 0).await;
+///     written?;
+///     let (read, _) = file.read_at(page, 1).await;
+///     assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+///     Ok::<_, kinfolk_core::Error>(())
+/// })?;
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<_, kinfolk_core::Error>(())
+/// ```
+pub struct DirectFile {
+    file: File,
+}
+
+impl DirectFile {
+    /// What offset, length and address are multiples of.
+    pub const ALIGN: usize = 4096;
+
+    pub(super) fn new(file: File) -> DirectFile {
+        DirectFile { file }
+    }
+
+    fn check(ptr: *const u8, len: usize, at: u64) -> io::Result<()> {
+        let wrong = |what, is| {
+            let align = DirectFile::ALIGN;
+            let words = format!("direct i/o with {what} {is}: it must be a multiple of {align}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, words))
+        };
+        if !ptr.addr().is_multiple_of(DirectFile::ALIGN) {
+            return wrong("an address of", format!("{:#x}", ptr.addr()));
+        }
+        if len == 0 || !len.is_multiple_of(DirectFile::ALIGN) {
+            return wrong("a length of", len.to_string());
+        }
+        if !at.is_multiple_of(DirectFile::ALIGN as u64) {
+            return wrong("an offset of", at.to_string());
+        }
+        Ok(())
+    }
+
+    /// Reads into `buf`, up to its room; how many bytes, 0 at the end.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not aligned.
+    pub async fn read_at<B: IoBufMut>(&self, mut buf: B, at: u64) -> (io::Result<usize>, B) {
+        match DirectFile::check(buf.ptr_mut(), buf.room(), at) {
+            Ok(()) => self.file.read_at(buf, at).await,
+            Err(error) => (Err(error), buf),
+        }
+    }
+
+    /// Writes what is in `buf`; how many bytes were written.
+    ///
+    /// # Cancellation
+    /// A *point*. The buffer comes back either way.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not aligned.
+    pub async fn write_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<usize>, B) {
+        match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => self.file.write_at(buf, at).await,
+            Err(error) => (Err(error), buf),
+        }
+    }
+
+    /// Writes all of `buf`, and waits until it is on the disk; see
+    /// [`File::write_then_sync`].
+    ///
+    /// # Cancellation
+    /// A *point*, as there.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not aligned.
+    pub async fn write_then_sync<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+        match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => self.file.write_then_sync(buf, at).await,
+            Err(error) => (Err(error), buf),
+        }
+    }
+
+    /// What was written is on the disk, and not only in the disk's own cache;
+    /// see [`File::sync_data`].
+    ///
+    /// # Cancellation
+    /// A *point*.
+    #[track_caller]
+    pub fn sync_data(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.file.sync_data()
+    }
+
+    /// See [`File::allocate`].
+    ///
+    /// # Cancellation
+    /// A *point*.
+    #[track_caller]
+    pub fn allocate(
+        &self,
+        at: u64,
+        len: u64,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.file.allocate(at, len)
+    }
+
+    /// See [`File::metadata`].
+    ///
+    /// # Cancellation
+    /// A *point*.
+    #[track_caller]
+    pub fn metadata(&self) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
+        self.file.metadata()
+    }
+
+    /// See [`File::close`].
+    ///
+    /// # Cancellation
+    /// A *point*. Told, the file is closed all the same.
+    #[track_caller]
+    pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.file.close()
+    }
+}
+
+impl fmt::Debug for DirectFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Direct{:?}", self.file)
+    }
+}

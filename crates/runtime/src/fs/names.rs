@@ -1,0 +1,53 @@
+//! The names of files.
+
+use std::io;
+use std::path::Path;
+
+use crate::io::ops::{Rename, Unlink};
+use crate::io::{Op, Operation};
+
+/// An operation of the job that begins it, if its paths are ones.
+#[track_caller]
+pub(super) fn begin<T, R>(
+    operation: io::Result<T>,
+) -> impl Future<Output = io::Result<R>> + Send + use<T, R>
+where
+    T: Operation<Output = io::Result<R>>,
+{
+    let op = match operation {
+        Ok(operation) => Ok(Op::new(None, operation)),
+        Err(error) => Err(error),
+    };
+    async move { op?.await }
+}
+
+/// Gives a file or directory another name. If there is a file with that name, it
+/// is replaced, in one step: whoever looks sees the one or the other.
+///
+/// # Cancellation
+/// A *point*. Told, it has the one name or the other.
+///
+/// # Errors
+/// Those of the system, `CrossesDevices` among them.
+#[track_caller]
+pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(
+    from: P,
+    to: Q,
+) -> impl Future<Output = io::Result<()>> + Send + use<P, Q> {
+    begin(Rename::new(from.as_ref(), to.as_ref()))
+}
+
+/// Takes its name away from a file; it is gone when nobody has it open any more
+/// and it has no other.
+///
+/// # Cancellation
+/// A *point*. Told, it may be gone.
+///
+/// # Errors
+/// Those of the system.
+#[track_caller]
+pub fn remove_file<P: AsRef<Path>>(
+    path: P,
+) -> impl Future<Output = io::Result<()>> + Send + use<P> {
+    begin(Unlink::new(path.as_ref(), false))
+}

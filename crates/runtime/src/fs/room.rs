@@ -1,0 +1,43 @@
+//! How long a file is, and what it has room for.
+
+use std::io;
+
+use kinfolk_core::blocking;
+
+use super::File;
+use crate::io::ops::Allocate;
+
+impl File {
+    /// Sees to it that there is room on the disk for this part of the file. The
+    /// file is as long as that afterwards, if it was not before; what is new is
+    /// zero.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, there may be room.
+    ///
+    /// # Errors
+    /// `StorageFull`; where the file system cannot, `Unsupported`.
+    #[track_caller]
+    pub fn allocate(
+        &self,
+        at: u64,
+        len: u64,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.op(Allocate::new(self.fd.clone(), at, len))
+    }
+
+    /// Makes the file so long: what lies behind is gone, what is new is zero.
+    /// On a thread that may block.
+    ///
+    /// # Cancellation
+    /// A *point* until it has begun, as [`blocking`].
+    ///
+    /// # Errors
+    /// Those of the system.
+    #[track_caller]
+    pub fn set_len(&self, len: u64) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let fd = self.fd.clone();
+        let call = blocking(move |_| fd.hub().system().set_len(fd.raw(), len));
+        async move { call.await.map_err(io::Error::other)? }
+    }
+}

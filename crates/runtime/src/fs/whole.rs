@@ -1,0 +1,93 @@
+//! Whole files.
+
+use std::io;
+use std::path::Path;
+
+use super::{File, OpenOptions};
+use crate::io::IoBuf;
+
+/// How much is copied at a time.
+const CHUNK: usize = 256 * 1024;
+
+/// All bytes of a file.
+///
+/// # Cancellation
+/// A *point*.
+///
+/// # Errors
+/// Those of the system.
+pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
+    let file = File::open(path).await?;
+    // One more than it says, to see the end without growing.
+    let len = usize::try_from(file.metadata().await?.len()).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(len + 1);
+    loop {
+        if bytes.len() == bytes.capacity() {
+            bytes.reserve(CHUNK);
+        }
+        let done = bytes.len();
+        let (read, part) = file.read_at(bytes.slice(done..), done as u64).await;
+        bytes = part.into_inner();
+        if read? == 0 {
+            break;
+        }
+    }
+    file.close().await?;
+    Ok(bytes)
+}
+
+/// Writes a file that has these bytes and no others; it is made if it is not
+/// there.
+///
+/// It is *not atomic*: the old bytes are gone before the new ones are there, and
+/// nobody waits for the disk. To replace a file write another one beside it,
+/// [`sync_data`](File::sync_data) it, and [`rename`](super::rename) it.
+///
+/// # Cancellation
+/// A *point*. Told half-way, the file has a part of the bytes, or none. The
+/// buffer comes back either way.
+///
+/// # Errors
+/// Those of the system.
+pub async fn write<P: AsRef<Path>, B: IoBuf>(path: P, bytes: B) -> (io::Result<()>, B) {
+    let options = OpenOptions::new().write(true).create(true).truncate(true);
+    let file = match options.open(path).await {
+        Ok(file) => file,
+        Err(error) => return (Err(error), bytes),
+    };
+    let (written, bytes) = file.write_all_at(bytes, 0).await;
+    match written {
+        Ok(()) => (file.close().await, bytes),
+        Err(error) => (Err(error), bytes),
+    }
+}
+
+/// Copies the bytes of one file to another, which is made if it is not there,
+/// with what may be done with it; what was in it is gone. How many there were.
+///
+/// Not atomic, as [`write()`].
+///
+/// # Cancellation
+/// A *point*. Told half-way, the other file has a part of the bytes, or none.
+///
+/// # Errors
+/// Those of the system.
+pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
+    let from = File::open(from).await?;
+    let mode = from.metadata().await?.mode();
+    let options = OpenOptions::new().write(true).create(true).truncate(true);
+    let to = options.mode(mode).open(to).await?;
+    let (mut buf, mut at) = (Vec::with_capacity(CHUNK), 0);
+    loop {
+        let (read, bytes) = from.read_at(buf, at).await;
+        if read? == 0 {
+            break;
+        }
+        let (written, bytes) = to.write_all_at(bytes, at).await;
+        written?;
+        at += bytes.len() as u64;
+        buf = bytes;
+    }
+    to.close().await?;
+    Ok(at)
+}

@@ -1,0 +1,37 @@
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::c_path;
+use crate::io::{Hub, Operation, Request};
+
+/// Makes a directory.
+pub(crate) struct MakeDir {
+    path: CString,
+}
+
+impl MakeDir {
+    /// # Errors
+    /// If there is a zero in the path.
+    pub(crate) fn new(path: &Path) -> io::Result<MakeDir> {
+        Ok(MakeDir {
+            path: c_path(path)?,
+        })
+    }
+}
+
+impl Operation for MakeDir {
+    type Output = io::Result<()>;
+
+    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+        Request::MakeDir {
+            path: self.path.as_ptr(),
+            mode: 0o777,
+        }
+    }
+
+    fn finish(self, result: io::Result<u32>) -> io::Result<()> {
+        result.map(drop)
+    }
+}

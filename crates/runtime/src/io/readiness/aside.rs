@@ -1,0 +1,121 @@
+//! Calls that must block, on the runtime's threads for that, and the way back.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polling::Poller;
+
+use super::calls;
+use crate::io::driver::{Landed, OpId};
+use crate::io::request::Request;
+
+/// Where answers come back to the station's thread.
+pub(super) struct Back {
+    landed: Mutex<Vec<Landed>>,
+    /// There are some, to be seen without the lock.
+    any: AtomicBool,
+    poller: Arc<Poller>,
+}
+
+impl Back {
+    pub(super) fn new(poller: Arc<Poller>) -> Back {
+        Back {
+            landed: Mutex::default(),
+            any: AtomicBool::new(false),
+            poller,
+        }
+    }
+
+    fn bring(&self, id: OpId, result: i32) {
+        let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
+        landed.push(Landed { id, result });
+        self.any.store(true, Ordering::Release);
+        drop(landed);
+        // It fails only if the poller is broken, and then its wait fails too.
+        let _ = self.poller.notify();
+    }
+
+    /// What has come back since.
+    pub(super) fn take(&self) -> Vec<Landed> {
+        // What comes after this look rings, and so is seen with the next turn.
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut landed)
+    }
+}
+
+/// Not begun yet.
+const WAITS: u8 = 0;
+/// A thread has begun it, or nobody ever will: its end comes back.
+const BEGUN: u8 = 1;
+/// Cancelled before it began: it never does.
+const CANCELLED: u8 = 2;
+
+/// A call that must block.
+pub(super) struct Call {
+    state: AtomicU8,
+    id: OpId,
+    request: Request,
+    back: Arc<Back>,
+}
+
+impl Call {
+    /// # Safety
+    /// What the request leads to is there, and nobody else uses it, until the
+    /// call has come back or was cancelled.
+    pub(super) unsafe fn new(id: OpId, request: Request, back: Arc<Back>) -> Arc<Call> {
+        Arc::new(Call {
+            state: AtomicU8::new(WAITS),
+            id,
+            request,
+            back,
+        })
+    }
+
+    fn leaves(&self, to: u8) -> bool {
+        let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.state.compare_exchange(WAITS, to, done, failed).is_ok()
+    }
+
+    /// True if it never begins; otherwise its end comes back.
+    pub(super) fn cancel(&self) -> bool {
+        self.leaves(CANCELLED)
+    }
+}
+
+/// A call as the threads get it. Dropped before it began, it has failed.
+pub(crate) struct IoCall(Arc<Call>);
+
+impl IoCall {
+    pub(super) fn new(call: Arc<Call>) -> IoCall {
+        IoCall(call)
+    }
+
+    /// Makes the call, if nobody has cancelled it.
+    pub(crate) fn run(self) {
+        let call = &*self.0;
+        if call.leaves(BEGUN) {
+            // SAFETY: it has neither come back nor was it cancelled.
+            let result = unsafe { calls::call(&call.request) };
+            call.back.bring(call.id, result);
+        }
+    }
+}
+
+impl Drop for IoCall {
+    fn drop(&mut self) {
+        let call = &*self.0;
+        if call.leaves(BEGUN) {
+            // There are no threads to be had. A file is closed all the same.
+            let result = match &call.request {
+                // SAFETY: as in `run`.
+                close @ Request::Close { .. } => unsafe { calls::call(close) },
+                _ => -libc::EAGAIN,
+            };
+            call.back.bring(call.id, result);
+        }
+    }
+}

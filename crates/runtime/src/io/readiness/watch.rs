@@ -1,0 +1,230 @@
+//! Which operations wait for which file, and what for.
+//!
+//! Files are known by their number, and a number may be another file's
+//! tomorrow. So a report of the system is taken for a hint and nothing more:
+//! whoever waits for that number tries again. What must not happen is that we
+//! take a file for armed which is not; hence a file nobody waits for is never
+//! left armed (W1 in [`super`]).
+
+use std::collections::VecDeque;
+
+use polling::Event;
+
+use crate::io::driver::OpId;
+
+/// In which direction an operation waits. Those of one direction are served in
+/// the order they came; those that only want to know are served all at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Read,
+    Write,
+    Poll,
+}
+
+/// What the system is to report of a file, in bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Interest(u8);
+
+impl Interest {
+    pub(super) const NONE: Interest = Interest(0);
+    pub(super) const READ: Interest = Interest(1);
+    pub(super) const WRITE: Interest = Interest(2);
+    pub(super) const URGENT: Interest = Interest(4);
+    /// Errors and hang-ups, which are always reported of a file that is armed.
+    pub(super) const ERRORS: Interest = Interest(8);
+    const BITS: usize = 4;
+
+    /// What `poll` wants to know.
+    pub(super) fn of_poll(events: u32) -> Interest {
+        let has = |bit: libc::c_short| events & bit as u32 != 0;
+        let mut bits = Interest::ERRORS.0;
+        if has(libc::POLLOUT) {
+            bits |= Interest::WRITE.0;
+        }
+        if has(libc::POLLPRI) {
+            bits |= Interest::URGENT.0;
+        }
+        // All that is left comes with something to read.
+        if events & !((libc::POLLOUT | libc::POLLPRI) as u32) != 0 {
+            bits |= Interest::READ.0;
+        }
+        Interest(bits)
+    }
+
+    fn bits(self) -> impl Iterator<Item = usize> {
+        (0..Interest::BITS).filter(move |bit| self.0 & (1 << bit) != 0)
+    }
+
+    pub(super) fn covers(self, other: Interest) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(super) fn event(self, key: usize) -> Event {
+        let read = self.covers(Interest::READ);
+        let mut event = Event::new(key, read, self.covers(Interest::WRITE));
+        event.set_priority(self.covers(Interest::URGENT));
+        event
+    }
+}
+
+/// Those who wait in one direction, in the order they came. One that was taken
+/// out leaves its number behind, which means nobody.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    ids: VecDeque<OpId>,
+    living: usize,
+}
+
+impl Row {
+    pub(super) fn is_empty(&self) -> bool {
+        self.living == 0
+    }
+
+    fn push(&mut self, id: OpId) {
+        self.ids.push_back(id);
+        self.living += 1;
+    }
+
+    /// One that is in here is gone. `lives` says of the others whether they are.
+    fn gone(&mut self, lives: impl Fn(OpId) -> bool) {
+        self.living -= 1;
+        if self.living == 0 {
+            self.ids.clear();
+        } else if self.ids.len() > 2 * self.living + 16 {
+            // Each number that is looked at now has cost one removal before.
+            self.ids.retain(|id| lives(*id));
+        }
+    }
+
+    /// The first who waits.
+    pub(super) fn first(&mut self, lives: impl Fn(OpId) -> bool) -> Option<OpId> {
+        while let Some(id) = self.ids.front() {
+            if lives(*id) {
+                return Some(*id);
+            }
+            self.ids.pop_front();
+        }
+        None
+    }
+
+    /// All who wait.
+    pub(super) fn all(&self, lives: impl Fn(OpId) -> bool) -> Vec<OpId> {
+        self.ids.iter().copied().filter(|id| lives(*id)).collect()
+    }
+}
+
+/// Who waits for one file.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    rows: [Row; 3],
+    /// How many want each bit of an interest.
+    wants: [usize; Interest::BITS],
+    /// What the system is to report, once.
+    pub(super) armed: Interest,
+    /// The system may know this number from before.
+    pub(super) known: bool,
+}
+
+impl Watch {
+    pub(super) fn row(&mut self, side: Side) -> &mut Row {
+        &mut self.rows[side as usize]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.iter().all(Row::is_empty)
+    }
+
+    pub(super) fn push(&mut self, side: Side, interest: Interest, id: OpId) {
+        self.row(side).push(id);
+        for bit in interest.bits() {
+            self.wants[bit] += 1;
+        }
+    }
+
+    pub(super) fn gone(&mut self, side: Side, interest: Interest, lives: impl Fn(OpId) -> bool) {
+        self.row(side).gone(lives);
+        for bit in interest.bits() {
+            self.wants[bit] -= 1;
+        }
+    }
+
+    /// All who wait, in any direction.
+    pub(super) fn all(&self, lives: impl Fn(OpId) -> bool) -> Vec<OpId> {
+        self.rows.iter().flat_map(|row| row.all(&lives)).collect()
+    }
+
+    /// What those who wait want to be reported.
+    pub(super) fn wanted(&self) -> Interest {
+        let bits = self.wants.iter().enumerate();
+        Interest(bits.fold(0, |all, (bit, wants)| all | (u8::from(*wants > 0) << bit)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn id(index: u32) -> OpId {
+        OpId {
+            index,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn a_row_is_in_order_and_forgets_who_is_gone() {
+        let mut row = Row::default();
+        for n in 0..4 {
+            row.push(id(n));
+        }
+        let lives = |id: OpId| id.index != 0 && id.index != 2;
+        row.gone(lives);
+        row.gone(lives);
+        assert_eq!(row.first(lives), Some(id(1)));
+        assert_eq!(row.all(lives), [id(1), id(3)]);
+        row.gone(|id| id.index == 3);
+        assert_eq!(row.first(|id| id.index == 3), Some(id(3)));
+        row.gone(|_| false);
+        assert!(row.is_empty());
+        assert_eq!(row.first(|_| false), None);
+    }
+
+    /// One waits for ever, others come and go: the row does not grow.
+    #[test]
+    fn numbers_that_mean_nobody_do_not_pile_up() {
+        let mut row = Row::default();
+        row.push(id(0));
+        for n in 1..10_000 {
+            row.push(id(n));
+            row.gone(|id| id.index == 0);
+            assert!(row.ids.len() <= 19, "{}", row.ids.len());
+        }
+        assert_eq!(row.first(|id| id.index == 0), Some(id(0)));
+    }
+
+    #[test]
+    fn a_watch_wants_what_its_own_want() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.wanted(), Interest::NONE);
+        watch.push(Side::Read, Interest::READ, id(0));
+        watch.push(Side::Read, Interest::READ, id(1));
+        watch.push(Side::Write, Interest::WRITE, id(2));
+        let urgent = Interest::of_poll(libc::POLLPRI as u32);
+        watch.push(Side::Poll, urgent, id(3));
+        for (side, gone) in [(Side::Read, 0), (Side::Write, 2)] {
+            let interest = match side {
+                Side::Read => Interest::READ,
+                _ => Interest::WRITE,
+            };
+            watch.gone(side, interest, |id| id.index != gone);
+        }
+        assert!(watch.wanted().covers(Interest::READ));
+        assert!(!watch.wanted().covers(Interest::WRITE));
+        watch.gone(Side::Read, Interest::READ, |id| id.index == 3);
+        assert_eq!(watch.wanted(), urgent);
+        assert!(!watch.wanted().covers(Interest::READ), "it would spin");
+        watch.gone(Side::Poll, urgent, |_| false);
+        assert!(watch.is_empty());
+        assert_eq!(watch.wanted(), Interest::NONE);
+    }
+}

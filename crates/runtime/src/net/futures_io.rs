@@ -1,0 +1,54 @@
+//! [`Polled`] behind the traits of futures-io.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::{AsyncRead, AsyncWrite};
+
+use super::{Polled, Streaming};
+
+impl<S: Streaming + Unpin> AsyncRead for Polled<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let read = ready!(this.poll_fill(cx))?;
+        let bytes = read.len().min(buf.len());
+        buf[..bytes].copy_from_slice(&read[..bytes]);
+        this.consume(bytes);
+        Poll::Ready(Ok(bytes))
+    }
+}
+
+impl<S: Streaming + Unpin> AsyncWrite for Polled<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_accept(cx, [buf].into_iter())
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut()
+            .poll_accept(cx, bufs.iter().map(|buf| &**buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_sent(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_end(cx)
+    }
+}

@@ -1,0 +1,145 @@
+//! What hyper wants of a runtime: [`Polled`] is its i/o, [`Executor`] launches
+//! its tasks into a scope, [`Timer`] is the clock of the job.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{self, ReadBufCursor};
+use kinfolk_core::{Scope, now, sleep_until};
+
+use super::{Polled, Streaming};
+
+impl<S: Streaming + Unpin> rt::Read for Polled<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let read = ready!(this.poll_fill(cx))?;
+        let bytes = read.len().min(buf.remaining());
+        buf.put_slice(&read[..bytes]);
+        this.consume(bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Streaming + Unpin> rt::Write for Polled<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_accept(cx, [buf].into_iter())
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut()
+            .poll_accept(cx, bufs.iter().map(|buf| &**buf))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_sent(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_end(cx)
+    }
+}
+
+/// Launches hyper's tasks into a scope: cancelled with it, and waited for when it
+/// is left.
+#[derive(Clone, Debug)]
+pub struct Executor(Scope);
+
+impl Executor {
+    /// Into this scope.
+    pub fn new(scope: Scope) -> Executor {
+        Executor(scope)
+    }
+}
+
+impl<F> rt::Executor<F> for Executor
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.launch(async move {
+            future.await;
+        });
+    }
+}
+
+/// Sleeps by the clock of the job: in a simulation by virtual time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timer;
+
+impl rt::Timer for Timer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        // What cannot be represented is never.
+        Box::pin(Sleep::new(now().checked_add(duration)))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(Sleep::new(Some(deadline)))
+    }
+
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: Instant) {
+        *sleep = self.sleep_until(new_deadline);
+    }
+}
+
+/// A sleep that cannot say that it was cancelled: then it does not end. Who waits
+/// for it is told by the stream.
+struct Sleep {
+    until: Option<Instant>,
+    /// There while it waits. Never locked: it makes the sleep `Sync`.
+    inner: Mutex<Option<kinfolk_core::Sleep>>,
+}
+
+impl Sleep {
+    fn new(until: Option<Instant>) -> Sleep {
+        let inner = Mutex::new(None);
+        Sleep { until, inner }
+    }
+}
+
+impl rt::Sleep for Sleep {}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let Some(until) = this.until else {
+            return Poll::Pending;
+        };
+        let inner = this.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let sleep = inner.get_or_insert_with(|| sleep_until(until));
+        let slept = ready!(Pin::new(sleep).poll(cx));
+        // Told, it waits anew when it is polled in clean-up.
+        *inner = None;
+        match slept {
+            Ok(()) => Poll::Ready(()),
+            Err(_told) => Poll::Pending,
+        }
+    }
+}

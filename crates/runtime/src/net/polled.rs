@@ -1,0 +1,345 @@
+//! [`Polled`]: a stream behind traits whose buffers are lent for the time of a
+//! poll.
+//!
+//! Such a buffer cannot be handed to the system, which keeps it longer. So there
+//! is one in between for each direction, and at most one operation that has it.
+//!
+//! ```text
+//! read:   empty ──recv──▶ with the system ──landed──▶ full ──taken──▶ empty
+//! write:  empty ──accepted──▶ with the system ──landed──▶ empty
+//!                                  ▲    └── short, or told ──▶ rest ──┐
+//!                                  └───────────── polled ─────────────┘
+//! ```
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use kinfolk_core::is_cancelled;
+use kinfolk_core::kit::Point;
+
+use super::addr::is_final;
+use super::socket::Socket;
+use super::{TcpStream, UnixStream};
+use crate::io::{IoBuf, Op, Slice, cancelled, ops};
+
+/// How much is read at once at first, and when there is little.
+const LEAST: usize = 8 * 1024;
+
+/// How much is read or accepted at once at most.
+const MOST: usize = 64 * 1024;
+
+/// A stream that can be [`Polled`].
+pub trait Streaming: sealed::Sealed {}
+
+impl Streaming for TcpStream {}
+impl Streaming for UnixStream {}
+
+mod sealed {
+    use super::{Socket, TcpStream, UnixStream};
+
+    pub trait Sealed {
+        fn socket(&self) -> &Socket;
+    }
+
+    impl Sealed for TcpStream {
+        fn socket(&self) -> &Socket {
+            &self.socket
+        }
+    }
+
+    impl Sealed for UnixStream {
+        fn socket(&self) -> &Socket {
+            &self.socket
+        }
+    }
+}
+
+/// A stream behind poll-style traits: `AsyncRead` and `AsyncWrite` of futures-io
+/// (feature `futures-io`) and tokio (`tokio-io`), `Read` and `Write` of hyper
+/// (`hyper`).
+///
+/// **Reading.** What was read and not taken stays in here for the next read. A
+/// read that is dropped half-way loses nothing.
+///
+/// **Writing.** A write copies up to 64 KiB, hands them to the system and
+/// returns; the next waits until they are sent, and says if that has failed.
+/// So does a flush; a close or shutdown flushes first. Without a flush the bytes
+/// are usually sent by themselves; to be sure, flush.
+///
+/// **Dropped**, it ends what is under way. Bytes that were written and not
+/// flushed may be lost, and nobody is told; flush, close or shut down before.
+///
+/// Reads and writes may be waited for by two jobs, one each, as when it was
+/// split in two halves.
+///
+/// # Cancellation
+/// Its polls are *points*. A `Cancelled` comes out as an `io::Error` of kind
+/// `Other`. Nothing is lost by it: told while reading, what arrives later can be
+/// read; told while flushing, what is not sent yet is kept, and a flush in
+/// [`cleanup`](kinfolk_core::cleanup) sends it. A write that was told has
+/// accepted nothing.
+pub struct Polled<S> {
+    stream: S,
+    reading: Reading,
+    writing: Writing,
+}
+
+impl<S: Streaming> Polled<S> {
+    /// A stream behind poll-style traits.
+    pub fn new(stream: S) -> Polled<S> {
+        Polled {
+            stream,
+            reading: Reading::default(),
+            writing: Writing::default(),
+        }
+    }
+
+    /// The stream, for its addresses and settings. What is read or written
+    /// through it passes by the bytes in here.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// What was read and not taken yet; waits for more if that is nothing. Empty
+    /// at the end of the stream.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let socket = self.stream.socket();
+        self.writing.poll_beside(socket, cx);
+        self.reading.poll_fill(socket, cx)
+    }
+
+    /// So many bytes were taken.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.reading.taken += bytes;
+    }
+
+    /// Accepts bytes of these parts; how many.
+    pub(super) fn poll_accept<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> Poll<io::Result<usize>> {
+        let socket = self.stream.socket();
+        let accepted = self.writing.poll_accept(socket, cx, parts);
+        self.writing.waited_for = accepted.is_pending();
+        accepted
+    }
+
+    /// Waits until all that was accepted is sent.
+    pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.writing.poll_sent(self.stream.socket(), cx);
+        self.writing.waited_for = sent.is_pending();
+        sent
+    }
+
+    /// As above, and then ends this direction.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = self.writing.poll_end(self.stream.socket(), cx);
+        self.writing.waited_for = ended.is_pending();
+        ended
+    }
+}
+
+impl<S: Streaming> From<S> for Polled<S> {
+    fn from(stream: S) -> Polled<S> {
+        Polled::new(stream)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Polled<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Polled").field(&self.stream).finish()
+    }
+}
+
+struct Reading {
+    /// What was read; with the system while there is an operation.
+    buf: Vec<u8>,
+    /// How much of it was taken.
+    taken: usize,
+    /// How much is read at once.
+    size: usize,
+    op: Option<Op<ops::Recv<Vec<u8>>>>,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading {
+            buf: Vec::new(),
+            taken: 0,
+            size: LEAST,
+            op: None,
+        }
+    }
+}
+
+impl Reading {
+    fn poll_fill(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        if self.taken == self.buf.len() {
+            ready!(self.poll_more(socket, cx))?;
+        }
+        Poll::Ready(Ok(&self.buf[self.taken..]))
+    }
+
+    fn poll_more(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.op.is_none() {
+            let mut buf = std::mem::take(&mut self.buf);
+            self.taken = 0;
+            buf.clear();
+            if buf.capacity() != self.size {
+                buf = Vec::with_capacity(self.size);
+            }
+            self.op = Some(socket.recv(buf));
+        }
+        let Some(op) = &mut self.op else {
+            unreachable!("made above");
+        };
+        let (read, buf) = ready!(Pin::new(op).poll(cx));
+        self.op = None;
+        self.buf = buf;
+        let read = read?;
+        if read == self.buf.capacity() {
+            self.size = (self.size * 2).min(MOST);
+        } else if read < self.size / 4 {
+            self.size = (self.size / 2).max(LEAST);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[derive(Default)]
+struct Writing {
+    /// What was accepted; with the system while there is an operation.
+    buf: Vec<u8>,
+    /// How much of it was sent.
+    sent: usize,
+    op: Option<Op<ops::Send<Slice<Vec<u8>>>>>,
+    ending: Option<Op<ops::Shutdown>>,
+    /// Asked before bytes are accepted.
+    entry: Point,
+    /// A failure that nobody has heard of.
+    failed: Option<io::Error>,
+    /// Somebody waits for this direction: whoever reads leaves it alone, so that
+    /// it wakes the right one.
+    waited_for: bool,
+}
+
+impl Writing {
+    fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            let op = match &mut self.op {
+                Some(op) => op,
+                None if self.sent < self.buf.len() => {
+                    let rest = std::mem::take(&mut self.buf).slice(self.sent..);
+                    self.op.insert(socket.send_whole(rest))
+                }
+                None => {
+                    self.buf.clear();
+                    self.sent = 0;
+                    return Poll::Ready(Ok(()));
+                }
+            };
+            let (sent, part) = ready!(Pin::new(op).poll(cx));
+            self.landed(sent, part)?;
+        }
+    }
+
+    /// An operation is over.
+    fn landed(&mut self, sent: io::Result<usize>, part: Slice<Vec<u8>>) -> io::Result<()> {
+        self.op = None;
+        self.sent = part.begin();
+        self.buf = part.into_inner();
+        let sent = match sent {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            other => other,
+        };
+        match sent {
+            Ok(bytes) => {
+                self.sent += bytes;
+                Ok(())
+            }
+            Err(error) => {
+                // Told, what is left is kept: a flush in clean-up sends it.
+                if !is_final(&error) {
+                    self.buf.clear();
+                    self.sent = 0;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn poll_accept<'a>(
+        &mut self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_sent(socket, cx))?;
+        for part in parts {
+            let room = MOST - self.buf.len();
+            self.buf.extend_from_slice(&part[..part.len().min(room)]);
+        }
+        let accepted = self.buf.len();
+        if accepted == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let asked = self.entry.poll_enter(cx);
+        if !matches!(asked, Poll::Ready(Ok(()))) {
+            self.buf.clear();
+        }
+        ready!(asked).map_err(cancelled)?;
+        self.entry.done();
+        let all = std::mem::take(&mut self.buf).slice(..);
+        let op = self.op.insert(socket.send_whole(all));
+        match Pin::new(&mut *op).poll(cx) {
+            Poll::Pending if op.is_begun() => Poll::Ready(Ok(accepted)),
+            Poll::Pending => {
+                // Its turn is over before the system was asked.
+                self.op = None;
+                Poll::Pending
+            }
+            Poll::Ready((sent, part)) => {
+                let landed = self.landed(sent, part);
+                let sent = std::mem::take(&mut self.sent);
+                self.buf.clear();
+                // What was not sent is not accepted.
+                Poll::Ready(landed.map(|()| sent))
+            }
+        }
+    }
+
+    fn poll_end(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_sent(socket, cx))?;
+        let ending = self
+            .ending
+            .get_or_insert_with(|| socket.shutdown(Shutdown::Write));
+        let ended = ready!(Pin::new(ending).poll(cx));
+        self.ending = None;
+        Poll::Ready(match ended {
+            // The other side was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            ended => ended,
+        })
+    }
+
+    /// Whoever reads may wait for the answer to what is not sent yet.
+    fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
+        let rests = self.op.is_none() && self.sent == self.buf.len();
+        // Told, the reader is told by its own wait, and what is under way goes on.
+        if self.waited_for || rests || self.failed.is_some() || is_cancelled() {
+            return;
+        }
+        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx)
+            && !is_final(&error)
+        {
+            self.failed = Some(error);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A process of ours: signals to it, and its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::io::ops::Poll;
+use crate::io::{Hub, Op};
+use crate::linux;
+
+/// How far it has come.
+enum Stage {
+    /// Not reaped: its number is its own, whether it runs or not.
+    Ours(Child),
+    Reaped(ExitStatus),
+    /// Somebody else has reaped it, or nobody can: the number of the error.
+    Lost(Option<i32>),
+}
+
+/// A process of ours.
+pub(super) struct Kept {
+    id: u32,
+    /// It leads a process group of its own.
+    group: bool,
+    /// Readable once it has ended.
+    pidfd: Arc<OwnedFd>,
+    hub: Arc<Hub>,
+    stage: Mutex<Stage>,
+}
+
+impl Kept {
+    /// Takes over a process that was just started.
+    ///
+    /// # Errors
+    /// If the system has no more files; the process is killed then.
+    pub(super) fn new(mut child: Child, group: bool, hub: Arc<Hub>) -> io::Result<Kept> {
+        let id = child.id();
+        let pidfd = match linux::pidfd_open(id) {
+            Ok(pidfd) => Arc::new(pidfd),
+            Err(error) => {
+                let _ = child.kill();
+                reap_later(child);
+                return Err(error);
+            }
+        };
+        Ok(Kept {
+            id,
+            group,
+            pidfd,
+            hub,
+            stage: Mutex::new(Stage::Ours(child)),
+        })
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// How it ended; none while it was not reaped.
+    pub(super) fn status(&self) -> Option<io::Result<ExitStatus>> {
+        match &*self.stage() {
+            Stage::Ours(_) => None,
+            Stage::Reaped(status) => Some(Ok(*status)),
+            Stage::Lost(Some(error)) => Some(Err(io::Error::from_raw_os_error(*error))),
+            Stage::Lost(None) => Some(Err(io::Error::other(
+                "the process was killed by force, and nobody has waited for it",
+            ))),
+        }
+    }
+
+    /// Waits until it has ended. A point.
+    #[track_caller]
+    pub(super) fn ended(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let poll = Poll::new(self.pidfd.clone(), libc::POLLIN as u32);
+        let op = Op::new(Some(self.hub.clone()), poll);
+        async move { op.await.map(drop) }
+    }
+
+    /// Sends a signal to it, and to its group if it has one of its own. Nothing
+    /// happens if it was reaped.
+    pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
+        // Held, so that nobody reaps it meanwhile and the number stays its own.
+        let stage = self.stage();
+        match *stage {
+            Stage::Ours(_) => self.send(signal),
+            Stage::Reaped(_) | Stage::Lost(_) => Ok(()),
+        }
+    }
+
+    /// It has not been reaped.
+    fn send(&self, signal: i32) -> io::Result<()> {
+        // SAFETY: two numbers.
+        let to_group = self.group && unsafe { libc::kill(-(self.id as i32), signal) } == 0;
+        // It may have gone to another group, and must not escape.
+        match to_group && signal != libc::SIGKILL {
+            true => Ok(()),
+            false => linux::pidfd_send_signal(self.pidfd.as_fd(), signal),
+        }
+    }
+
+    /// It has ended: what is left of its group goes with it, and the system
+    /// forgets it.
+    pub(super) fn reap(&self) {
+        let mut stage = self.stage();
+        let Stage::Ours(child) = &mut *stage else {
+            return;
+        };
+        if self.group {
+            // While it was not reaped nobody else can have a group of its number.
+            let _ = self.send(libc::SIGKILL);
+        }
+        // It has ended: this does not wait.
+        *stage = match child.wait() {
+            Ok(status) => Stage::Reaped(status),
+            Err(error) => Stage::Lost(error.raw_os_error()),
+        };
+    }
+
+    /// Nobody can wait for it here: it is killed, and reaped elsewhere.
+    pub(super) fn give_up(&self) {
+        let mut stage = self.stage();
+        if let Stage::Ours(_) = *stage {
+            let _ = self.send(libc::SIGKILL);
+            if let Stage::Ours(child) = std::mem::replace(&mut *stage, Stage::Lost(None)) {
+                drop(stage);
+                reap_later(child);
+            }
+        }
+    }
+}
+
+/// Reaps a process that was killed, on a thread of its own if it takes time.
+fn reap_later(mut child: Child) {
+    if let Ok(None) = child.try_wait() {
+        let reaper = std::thread::Builder::new().name("kinfolk-reaper".into());
+        // Without a thread it is left to the end of this process.
+        let _ = reaper.spawn(move || child.wait());
+    }
+}

@@ -1,0 +1,366 @@
+//! Which driver carries out i/o, what happens where the best one does not work,
+//! and what many operations cost. `KINFOLK_STORM` is the size of the storm
+//! (10,000 unless set; 100,000 is the full size).
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use kinfolk_core::{Error, Scope, scope, spawn, yield_now};
+use kinfolk_runtime::io::{self, IoDriver, pipe};
+use kinfolk_runtime::{Builder, Runtime};
+use kinfolk_testkit::guarded;
+
+const DRIVERS: [IoDriver; 2] = [IoDriver::Ring, IoDriver::Readiness];
+
+fn build(builder: Builder) -> Runtime {
+    builder.build().expect("a runtime")
+}
+
+/// A trip to the driver and back, and which one it was.
+fn trip(rt: &Runtime) -> Result<Option<&'static str>, Error> {
+    assert_eq!(rt.io_driver(), None, "nothing was asked of it yet");
+    rt.block_on(async { Ok::<_, Error>(io::nop().await?) })?;
+    Ok(rt.io_driver())
+}
+
+#[test]
+fn io_4_the_builder_says_which() {
+    guarded("builder", |_| {
+        for workers in 0..2 {
+            let rt = |driver| build(Runtime::builder().workers(workers).io(driver));
+            let ring = rt(IoDriver::Ring);
+            assert_eq!(trip(&ring).expect("a ring"), Some("io_uring"));
+            let readiness = rt(IoDriver::Readiness);
+            assert_eq!(trip(&readiness).expect("a poller"), Some("readiness"));
+        }
+    });
+}
+
+/// Runs one of the tests below in a process of its own, with `KINFOLK_IO` set.
+fn with_environment(value: &str, test: &str) {
+    let me = std::env::current_exe().expect("this program");
+    let output = Command::new(me)
+        .args([test, "--exact", "--ignored"])
+        .env("KINFOLK_IO", value)
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "KINFOLK_IO={value}: {said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn io_4_the_environment_says_which() {
+    with_environment("epoll", "in_an_environment_that_says_epoll");
+    with_environment("uring", "in_an_environment_that_says_uring");
+    with_environment("nonsense", "in_an_environment_that_says_nonsense");
+}
+
+#[test]
+#[ignore = "run by another test, with KINFOLK_IO=epoll"]
+fn in_an_environment_that_says_epoll() {
+    let rt = build(Runtime::builder().workers(1));
+    assert_eq!(trip(&rt).expect("a poller"), Some("readiness"));
+    // The program's own word goes before it.
+    let rt = build(Runtime::builder().workers(1).io(IoDriver::Ring));
+    assert_eq!(trip(&rt).expect("a ring"), Some("io_uring"));
+}
+
+#[test]
+#[ignore = "run by another test, with KINFOLK_IO=uring"]
+fn in_an_environment_that_says_uring() {
+    let rt = build(Runtime::builder().workers(1));
+    assert_eq!(trip(&rt).expect("a ring"), Some("io_uring"));
+}
+
+#[test]
+#[ignore = "run by another test, with KINFOLK_IO=nonsense"]
+fn in_an_environment_that_says_nonsense() {
+    let rt = build(Runtime::builder().workers(1));
+    let error = trip(&rt).expect_err("no such driver").to_string();
+    assert!(error.contains("KINFOLK_IO is `nonsense`"), "{error}");
+    assert_eq!(rt.io_driver(), None);
+}
+
+/// From now on the system calls of io_uring fail on this thread and those it
+/// starts, as where they are forbidden. `of_setup` says whether the first of them
+/// fails already.
+fn forbid_io_uring(of_setup: bool) {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let if_equal = |k: i64| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 1,
+        k: k as u32,
+    };
+    let answer = |k| statement(libc::BPF_RET | libc::BPF_K, k);
+    let no = || answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    let mut filter = vec![
+        // The number of the call is what comes first.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        if_equal(libc::SYS_io_uring_enter),
+        no(),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    if of_setup {
+        filter.splice(1..1, [if_equal(libc::SYS_io_uring_setup), no()]);
+    }
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: a program that lives as long as the calls, for this thread.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        let set = libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program);
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+#[test]
+fn io_4_without_io_uring_readiness_takes_over() {
+    for of_setup in [true, false] {
+        // On a thread of its own, which never gets it back.
+        guarded("forbidden", move |watched| {
+            forbid_io_uring(of_setup);
+            for workers in 0..3 {
+                let rt = build(Runtime::builder().workers(workers));
+                watched.watch(rt.tree());
+                assert_eq!(trip(&rt).expect("readiness"), Some("readiness"));
+                rt.block_on(async {
+                    let (reader, writer) = pipe()?;
+                    let task = spawn(async move { reader.read(Vec::with_capacity(8)).await });
+                    writer.write("hello").await.0?;
+                    let (read, buf) = task.await?;
+                    assert_eq!((read?, &*buf), (5, &b"hello"[..]));
+                    Ok::<_, Error>(())
+                })
+                .expect("a pipe");
+            }
+            // But where it was demanded, that is said.
+            for workers in 0..2 {
+                let rt = build(Runtime::builder().workers(workers).io(IoDriver::Ring));
+                let error = trip(&rt).expect_err("forbidden").to_string();
+                assert!(error.contains("io_uring"), "{error}");
+                assert!(error.contains("demanded"), "{error}");
+                assert!(error.contains("not permitted"), "{error}");
+                // Each that follows, too.
+                let error = rt.block_on(async { Ok::<_, Error>(pipe().map(drop)?) });
+                let error = error.expect_err("forbidden").to_string();
+                assert!(error.contains("demanded"), "{error}");
+            }
+        });
+    }
+}
+
+/// Two workers read and write the same pipe: every byte arrives once.
+#[test]
+fn io_3_two_workers_share_a_pipe() {
+    guarded("shared pipe", |watched| {
+        for driver in DRIVERS {
+            let rt = build(Runtime::builder().workers(2).io(driver));
+            watched.watch(rt.tree());
+            let got = Arc::new(AtomicUsize::new(0));
+            let sum = Arc::new(AtomicUsize::new(0));
+            let put = 8 * 500 * 100_usize;
+            rt.block_on(async {
+                let (reader, writer) = pipe()?;
+                let (reader, writer) = (Arc::new(reader), Arc::new(writer));
+                let readers = spawn({
+                    let (got, sum) = (got.clone(), sum.clone());
+                    scope(async move |s: Scope| {
+                        for _ in 0..8 {
+                            let (reader, got, sum) = (reader.clone(), got.clone(), sum.clone());
+                            s.launch(async move {
+                                let mut buf = Vec::with_capacity(64);
+                                loop {
+                                    buf.clear();
+                                    let (read, back) = reader.read(buf).await;
+                                    buf = back;
+                                    match read? {
+                                        0 => return Ok::<_, Error>(()),
+                                        bytes => got.fetch_add(bytes, Relaxed),
+                                    };
+                                    let part = buf.iter().map(|byte| usize::from(*byte));
+                                    sum.fetch_add(part.sum(), Relaxed);
+                                }
+                            });
+                        }
+                        Ok(())
+                    })
+                });
+                scope(async |s: Scope| {
+                    for n in 0..8_u8 {
+                        let writer = writer.clone();
+                        s.launch(async move {
+                            for _ in 0..500 {
+                                let mut left = 100;
+                                while left > 0 {
+                                    left -= writer.write(vec![n; left]).await.0?;
+                                }
+                            }
+                            Ok::<_, Error>(())
+                        });
+                    }
+                    Ok(())
+                })
+                .await?;
+                drop(writer);
+                readers.await?;
+                Ok::<_, Error>(())
+            })
+            .expect("every byte");
+            assert_eq!(got.load(Relaxed), put);
+            assert_eq!(sum.load(Relaxed), 500 * 100 * (0..8).sum::<usize>());
+        }
+    });
+}
+
+/// Pipes come and go under the same few numbers, their readers cancelled while
+/// they are waiting: nobody gets a byte of another's, nobody is forgotten.
+#[test]
+fn io_3_a_number_that_is_used_again_is_another_file() {
+    guarded("used again", |watched| {
+        for driver in DRIVERS {
+            let rt = build(Runtime::builder().workers(2).io(driver));
+            watched.watch(rt.tree());
+            rt.block_on(scope(async |s: Scope| {
+                for seed in 0..16_u32 {
+                    s.launch(async move {
+                        for round in 0..100_u32 {
+                            let (reader, writer) = pipe()?;
+                            let word = (seed * 1000 + round).to_ne_bytes();
+                            let task = spawn(async move {
+                                let (read, buf) = reader.read(Vec::with_capacity(8)).await;
+                                read.map(|_| buf)
+                            });
+                            if (seed + round) % 3 == 0 {
+                                yield_now().await?;
+                                task.cancel("not wanted");
+                                match task.outcome().await? {
+                                    outcome if outcome.is_cancelled() => {}
+                                    other => panic!("nothing was written: {other:?}"),
+                                }
+                            } else {
+                                writer.write(word).await.0?;
+                                assert_eq!(task.await?, word);
+                            }
+                        }
+                        Ok::<_, Error>(())
+                    });
+                }
+                Ok(())
+            }))
+            .expect("nobody is forgotten");
+        }
+    });
+}
+
+fn storm() -> usize {
+    std::env::var("KINFOLK_STORM")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(10_000)
+}
+
+/// How long this thread has been running.
+fn cpu_time() -> Duration {
+    let mut at = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a place for the answer.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut at) };
+    assert_eq!(failed, 0);
+    Duration::new(at.tv_sec as u64, at.tv_nsec as u32)
+}
+
+/// So many operations wait, so many of them with the system, for as many pipes;
+/// then all are cancelled. What one of them cost, from the cancel to the end.
+fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize) -> f64 {
+    let builder = Runtime::builder().workers(0).io(driver);
+    let rt = build(builder.io_in_flight(in_flight));
+    let took = rt.block_on(async {
+        let (mut readers, mut writers) = (Vec::new(), Vec::new());
+        for _ in 0..pipes {
+            let (reader, writer) = pipe()?;
+            readers.push(Arc::new(reader));
+            writers.push(writer);
+        }
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counts = begun.clone();
+        let task = spawn(scope(async move |s: Scope| {
+            for n in 0..operations {
+                let (reader, begun) = (readers[n % readers.len()].clone(), counts.clone());
+                s.launch(async move {
+                    begun.fetch_add(1, Relaxed);
+                    let (read, buf) = reader.read(Vec::with_capacity(1)).await;
+                    assert!(read.is_err() && buf.capacity() >= 1);
+                    Ok::<_, Error>(read.map(drop)?)
+                });
+            }
+            Ok(())
+        }));
+        // There is one thread: whoever has begun waits by the time we go on.
+        while begun.load(Relaxed) < operations {
+            yield_now().await?;
+        }
+        let before = cpu_time();
+        task.cancel("a storm");
+        assert!(task.outcome().await?.is_cancelled());
+        let took = cpu_time() - before;
+        // The system has let go of all: a byte is for who comes now.
+        drop(writers);
+        Ok::<_, Error>(took)
+    });
+    took.expect("a storm").as_secs_f64() / operations as f64
+}
+
+/// The best of a few: others use this machine.
+fn best(of: usize, cost: impl Fn() -> f64) -> f64 {
+    (0..of).map(|_| cost()).fold(f64::INFINITY, f64::min)
+}
+
+fn compare(driver: IoDriver, what: &str, few: impl Fn() -> f64, many: impl Fn() -> f64) {
+    let (few, many) = (best(5, few), best(3, many));
+    println!(
+        "{driver:?}, {what}: {:.0} ns each, of few {:.0} ns",
+        many * 1e9,
+        few * 1e9
+    );
+    assert!(
+        many < 2.0 * few,
+        "{driver:?}, {what}: {many:e} s each, of few {few:e} s"
+    );
+}
+
+#[test]
+fn io_3_a_storm_of_cancels_costs_each_the_same() {
+    guarded("storm", |_| {
+        for driver in DRIVERS {
+            // One of them has the longest row, the other the most files.
+            for (what, share) in [("one pipe", usize::MAX), ("many pipes", 4)] {
+                let cost = |n: usize| cancelled(driver, n, n, (n / share).max(1));
+                compare(driver, what, || cost(1_000), || cost(10_000));
+            }
+        }
+    });
+}
+
+#[test]
+fn io_3_a_storm_of_cancels_reaches_those_who_wait_for_room() {
+    guarded("storm beyond the limit", |_| {
+        for driver in DRIVERS {
+            let cost = |n: usize| cancelled(driver, n, n / 10, (n / 100).max(1));
+            compare(driver, "beyond the limit", || cost(1_000), || cost(storm()));
+        }
+    });
+}
