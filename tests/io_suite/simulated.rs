@@ -127,15 +127,17 @@ fn who_waits_for_bytes_that_never_come_is_named() {
 
 #[test]
 fn what_is_left_open_is_named() {
+    let mut kept = None;
     let words = words_of(|| {
         let mut sim = Sim::seeded(1);
         let file = sim.run(async {
             let file = File::create("/tmp/left").await?;
             Ok::<_, Error>(file)
         });
-        std::mem::forget(file);
+        kept = file.ok();
         sim.finish();
     });
+    assert!(kept.is_some());
     assert!(words.contains("1 files are left open"), "{words}");
     assert!(words.contains("file /tmp/left"), "{words}");
 }
