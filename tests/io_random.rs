@@ -16,7 +16,7 @@ use std::time::Duration;
 use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
-use kinfolk_runtime::io::{PipeReader, PipeWriter, nop, pipe};
+use kinfolk_runtime::io::{IoDriver, PipeReader, PipeWriter, nop, pipe};
 use kinfolk_testkit::io::{OpenFiles, Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Rng, Sim, guarded};
 
@@ -139,11 +139,16 @@ async fn end(operation: Operation, rng: &mut Rng) -> Result<()> {
 }
 
 async fn at_random(dir: PathBuf, quarantine: Quarantine, seed: u64, ops: u64) -> Result<()> {
+    // In a storm it takes several attempts.
     let mut pipes = Vec::new();
-    for _ in 0..4 {
-        pipes.push(pipe()?);
+    while pipes.len() < 4 {
+        pipes.extend(pipe());
     }
-    let file = File::create(dir.join("shared")).await?;
+    let file = loop {
+        if let Ok(file) = File::create(dir.join("shared")).await {
+            break file;
+        }
+    };
     let yard = Arc::new(Yard {
         dir,
         quarantine,
@@ -181,12 +186,20 @@ fn clean(what: &str, witness: &Witness, quarantine: &Quarantine) {
     quarantine.check();
 }
 
-fn on_sim(rough: bool, seeds: u64, ops: u64) {
+/// Errors as well.
+fn stormy() -> SimIo {
+    SimIo::rough()
+        .would_block(0.05)
+        .no_space(0.05)
+        .too_many_files(0.05)
+        .not_taken(0.05)
+}
+
+fn on_sim(options: fn() -> SimIo, seeds: u64, ops: u64) {
     for seed in 0..seeds {
-        let options = if rough { SimIo::rough() } else { SimIo::new() };
         // Enough room for all, or a queue.
         let room = if seed % 2 == 0 { 64 } else { 8 };
-        let mut sim = Sim::builder(seed).io(options.in_flight(room)).build();
+        let mut sim = Sim::builder(seed).io(options().in_flight(room)).build();
         let quarantine = Quarantine::new();
         sim.run(at_random("/tmp".into(), quarantine.clone(), seed, ops))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
@@ -196,13 +209,13 @@ fn on_sim(rough: bool, seeds: u64, ops: u64) {
     }
 }
 
-fn on_native(dir: &Path, workers: usize, rough: bool, ops: u64) {
+fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: u64) {
     let before = OpenFiles::now();
     let (witness, quarantine) = (Witness::new(), Quarantine::new());
-    let options = if rough { SimIo::rough() } else { SimIo::new() };
     let (seen, weather) = (witness.clone(), Weather::new(options, 1));
     let rt = Runtime::builder()
         .workers(workers)
+        .io(driver)
         .io_in_flight(64)
         .wrap_io(move |driver| seen.watch(weather.wrap(driver)))
         .build()
@@ -213,23 +226,28 @@ fn on_native(dir: &Path, workers: usize, rough: bool, ops: u64) {
     ended.expect("operations at random");
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
-    clean(&format!("{workers} workers"), &witness, &quarantine);
+    let what = format!("{driver:?}, {workers} workers");
+    clean(&what, &witness, &quarantine);
     before.assert_no_more();
 }
 
-/// Also: J10.
+/// Also: io-1.
 #[test]
 fn io_3_dropped_cancelled_and_timed_out_at_random() {
     let ops = operations();
     guarded("at random", move |_| {
-        on_sim(false, 10, ops / 10);
-        on_sim(true, 10, ops / 10);
+        for options in [SimIo::new, SimIo::rough, stormy] {
+            on_sim(options, 10, ops / 10);
+        }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
-        for workers in [0, 2] {
-            on_native(&dir, workers, false, ops);
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            for workers in [0, 2] {
+                on_native(&dir, driver, workers, SimIo::new(), ops);
+            }
+            on_native(&dir, driver, 2, SimIo::rough(), ops / 10);
+            on_native(&dir, driver, 2, stormy(), ops / 10);
         }
-        on_native(&dir, 2, true, ops / 10);
         std::fs::remove_dir_all(&dir).expect("a scratch directory");
     });
 }

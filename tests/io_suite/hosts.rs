@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kinfolk_core::{Outcome, Result};
 use kinfolk_runtime::Runtime;
+use kinfolk_runtime::io::IoDriver;
 use kinfolk_testkit::harness::{expect_completed, seeds};
 use kinfolk_testkit::io::{Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Sim, guarded};
@@ -93,7 +94,13 @@ impl Drop for Scratch {
     }
 }
 
-fn on_native(name: &'static str, workers: usize, rough: bool, case: fn(IoLab) -> Case) {
+fn on_native(
+    name: &'static str,
+    driver: IoDriver,
+    workers: usize,
+    rough: bool,
+    case: fn(IoLab) -> Case,
+) {
     guarded(name, move |watched| {
         for run in 0..(seeds() / 10).max(1) {
             let (witness, quarantine) = (Witness::new(), Quarantine::new());
@@ -101,6 +108,7 @@ fn on_native(name: &'static str, workers: usize, rough: bool, case: fn(IoLab) ->
             let (seen, exposed) = (witness.clone(), weather.clone());
             let rt = Runtime::builder()
                 .workers(workers)
+                .io(driver)
                 .io_in_flight(LIMIT)
                 .wrap_io(move |driver| seen.watch(exposed.wrap(driver)))
                 .on_forced(Box::new(|_| {}))
@@ -133,15 +141,30 @@ fn on_native(name: &'static str, workers: usize, rough: bool, case: fn(IoLab) ->
 
 /// The native runtime with its ring driver, its main thread alone.
 pub fn ring_alone(name: &'static str, case: fn(IoLab) -> Case) {
-    on_native(name, 0, false, case);
+    on_native(name, IoDriver::Ring, 0, false, case);
 }
 
 /// The same with two workers.
 pub fn ring_two(name: &'static str, case: fn(IoLab) -> Case) {
-    on_native(name, 2, false, case);
+    on_native(name, IoDriver::Ring, 2, false, case);
 }
 
 /// With two workers, and everything that is no error.
 pub fn rough_ring_two(name: &'static str, case: fn(IoLab) -> Case) {
-    on_native(name, 2, true, case);
+    on_native(name, IoDriver::Ring, 2, true, case);
+}
+
+/// The native runtime with its readiness driver, its main thread alone.
+pub fn readiness_alone(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, IoDriver::Readiness, 0, false, case);
+}
+
+/// The same with two workers.
+pub fn readiness_two(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, IoDriver::Readiness, 2, false, case);
+}
+
+/// With two workers, and everything that is no error.
+pub fn rough_readiness_two(name: &'static str, case: fn(IoLab) -> Case) {
+    on_native(name, IoDriver::Readiness, 2, true, case);
 }

@@ -2,11 +2,15 @@
 //! types. Each runs on the simulation, on a hundred seeds in fair weather and in
 //! rough, and on the native runtime.
 
+mod broken;
 mod bytes;
 mod errors;
+mod files;
 mod hosts;
 mod lab;
 mod limits;
+mod simulated;
+mod sockets;
 mod telling;
 
 macro_rules! suite {
@@ -27,7 +31,8 @@ macro_rules! suite {
 }
 
 suite! {
-    sim, rough_sim, ring_alone, ring_two, rough_ring_two;
+    sim, rough_sim, ring_alone, ring_two, rough_ring_two,
+    readiness_alone, readiness_two, rough_readiness_two;
     {
         bytes:
             io_1_a_file_is_written_and_read,
@@ -45,6 +50,8 @@ suite! {
             io_1_a_cancel_during_a_cancel,
             io_3_dropped_while_its_cancel_is_under_way,
             io_1_a_file_is_closed_though_told,
+            io_2_what_was_started_goes_on_though_told,
+            io_2_what_was_started_ends_with_its_job,
             shutdown_1_operations_in_flight_end;
         limits:
             io_3_beyond_the_limit_they_wait_in_order,
@@ -55,5 +62,16 @@ suite! {
             io_1_interrupted_it_is_begun_again,
             io_1_a_full_disk_is_an_error_of_one_write,
             io_1_too_many_files;
+        files:
+            io_5_names_are_given_changed_and_taken_away,
+            io_5_a_file_in_several_pieces,
+            io_5_a_file_is_written_to_the_disk_and_cut;
+        sockets:
+            io_5_a_server_sends_every_byte_back,
+            io_5_accepted_for_nobody_it_is_closed,
+            io_5_told_while_it_accepts_connects_and_receives,
+            io_5_a_connection_that_is_refused_or_reset,
+            io_5_messages_stay_whole,
+            io_5_sockets_with_a_name_on_the_disk;
     }
 }

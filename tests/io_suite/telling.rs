@@ -50,6 +50,7 @@ pub async fn case_j13_told_at_entry_nothing_is_submitted(lab: IoLab) -> Result<(
     Ok(())
 }
 
+/// Also: M12, io-1.
 pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -> Result<()> {
     let (reader, writer) = pipe()?;
     let own = lab.clone();
@@ -75,6 +76,7 @@ pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -
 
 /// Whichever comes first, the bytes or the cancel, nothing is lost: they are
 /// read, or still there. What was read is told at the next point.
+/// Also: M15.
 pub async fn io_1_what_succeeded_is_returned_though_told(lab: IoLab) -> Result<()> {
     for round in 0..10 {
         // Once the cancel comes too late for sure.
@@ -279,6 +281,46 @@ pub async fn io_1_a_file_is_closed_though_told(lab: IoLab) -> Result<()> {
         lab.until_under_way(0).await?;
         lab.assert_none_open();
     }
+    Ok(())
+}
+
+pub async fn io_2_what_was_started_goes_on_though_told(lab: IoLab) -> Result<()> {
+    let (reader, writer) = pipe()?;
+    let own = lab.clone();
+    let task = spawn(async move {
+        let read = reader.start_read(own.quarantine.buf(8));
+        current_job().expect("a job").cancel("enough");
+        assert!(checkpoint().await.is_err());
+        assert!(!read.is_done());
+        cleanup(async {
+            let (written, _) = writer.write("a").await;
+            assert_eq!(written.expect("in cleanup it works"), 1);
+            let (read, buf) = read.await;
+            // An interrupt ends what was started for good.
+            assert!(own.rough || (read.expect("the byte"), &*buf) == (1, &b"a"[..]));
+            Ok::<_, Error>(())
+        })
+        .await?;
+        checkpoint().await?;
+        Ok::<_, Error>(())
+    });
+    assert!(task.outcome().await?.is_cancelled());
+    Ok(())
+}
+
+pub async fn io_2_what_was_started_ends_with_its_job(lab: IoLab) -> Result<()> {
+    let (reader, writer) = pipe()?;
+    let own = lab.clone();
+    let task = spawn(async move {
+        for _ in 0..5 {
+            drop(reader.start_read(own.quarantine.buf(8)));
+        }
+        Ok::<_, Error>(())
+    });
+    task.await?;
+    lab.until_no_buffers().await?;
+    assert_eq!(lab.under_way(), 0);
+    drop(writer);
     Ok(())
 }
 

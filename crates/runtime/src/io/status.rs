@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -33,6 +33,8 @@ struct Escorted<T> {
     hub: Arc<Hub>,
     /// How often it has gone over to another job.
     owner: AtomicU32,
+    /// Somebody has asked for its end.
+    asked: AtomicBool,
 }
 
 impl<T: Operation> Escorted<T> {
@@ -54,8 +56,7 @@ impl<T: Operation> Escorted<T> {
             if let Some(flight) = seen.upgrade()
                 && flight.owner.load(Ordering::SeqCst) == owner
             {
-                let hub = flight.hub.clone();
-                hub.cancel(flight);
+                flight.cancel();
             }
         }
     }
@@ -99,7 +100,8 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
         self.flight.take(waker).map(|(load, result)| {
             self.taken();
             // Interrupted on its way out of the kernel, because it was asked to.
-            let result = match result == -libc::EINTR {
+            let asked = self.asked.load(Ordering::SeqCst);
+            let result = match result == -libc::EINTR && asked {
                 true => -libc::ECANCELED,
                 false => result,
             };
@@ -112,6 +114,7 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
     }
 
     fn cancel(self: Arc<Self>) {
+        self.asked.store(true, Ordering::SeqCst);
         let hub = self.hub.clone();
         hub.cancel(self);
     }
@@ -201,6 +204,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
         held: Mutex::new(Held::UnderWay(None)),
         hub: hub.clone(),
         owner: AtomicU32::new(0),
+        asked: AtomicBool::new(false),
     });
     if kinfolk_core::current_job().is_some() {
         let Some(work) = Work::here(escorted.stop(0)) else {

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use kinfolk_runtime::io::{Place, Request};
 
 use super::addr::Addr;
-use super::disk::{Errno, What};
+use super::disk::Errno;
 use super::faults::On;
 use super::kernel::{Key, State};
 use super::memory::{self, About, Pieces};
@@ -305,13 +305,8 @@ impl State {
         };
         let size = self.disk.size(number);
         let node = self.disk.node(number);
-        let kind = match node.what {
-            What::Dir(_) => libc::S_IFDIR,
-            What::File(_) => libc::S_IFREG,
-            What::Socket => libc::S_IFSOCK,
-        };
         let about = About {
-            mode: kind | node.mode,
+            mode: node.full_mode(),
             links: node.links,
             number,
             size,

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::linux::{KEEP_SIZE, PUNCH_HOLE};
+
 /// Where a file may not reach.
 const LONGEST: u64 = 1 << 32;
 
@@ -38,6 +40,18 @@ pub(crate) struct Node {
 pub(crate) struct Disk {
     nodes: BTreeMap<Number, Node>,
     next: Number,
+}
+
+impl Node {
+    /// What it is, and who may do what with it, as in `st_mode`.
+    pub(crate) fn full_mode(&self) -> u32 {
+        let kind = match self.what {
+            What::Dir(_) => libc::S_IFDIR,
+            What::File(_) => libc::S_IFREG,
+            What::Socket => libc::S_IFSOCK,
+        };
+        kind | self.mode
+    }
 }
 
 impl Disk {
@@ -239,6 +253,29 @@ impl Disk {
         Ok(())
     }
 
+    pub(crate) fn set_len(&mut self, number: Number, len: u64) -> Result<(), Errno> {
+        if len > LONGEST {
+            return Err(libc::EFBIG);
+        }
+        match &mut self.file(number)?.what {
+            What::File(bytes) => bytes.resize(len as usize, 0),
+            _ => return Err(libc::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, and what each is.
+    pub(crate) fn list(&mut self, path: &[u8]) -> Result<Vec<(Vec<u8>, u32)>, Errno> {
+        let number = self.find(path)?;
+        match &self.node(number).what {
+            What::Dir(names) => Ok(names
+                .iter()
+                .map(|(name, number)| (name.clone(), self.node(*number).full_mode()))
+                .collect()),
+            _ => Err(libc::ENOTDIR),
+        }
+    }
+
     /// Room for a part of a file.
     pub(crate) fn allocate(
         &mut self,
@@ -252,8 +289,8 @@ impl Disk {
         };
         let end = at.checked_add(len).filter(|end| *end <= LONGEST);
         let end = end.ok_or(libc::EFBIG)? as usize;
-        let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+        let keeps = mode & KEEP_SIZE != 0;
+        if mode & PUNCH_HOLE != 0 {
             let end = end.min(bytes.len());
             if (at as usize) < end {
                 bytes[at as usize..end].fill(0);
@@ -394,11 +431,10 @@ mod tests {
         let file = disk.open(b"/a", CREATE, 0o644).unwrap();
         disk.allocate(file, 0, 0, 8).unwrap();
         assert_eq!(disk.size(file), 8);
-        disk.allocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, 100)
-            .unwrap();
+        disk.allocate(file, KEEP_SIZE, 0, 100).unwrap();
         assert_eq!(disk.size(file), 8);
         disk.write(file, 0, b"abcdefgh", Duration::ZERO).unwrap();
-        let hole = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+        let hole = KEEP_SIZE | PUNCH_HOLE;
         disk.allocate(file, hole, 2, 4).unwrap();
         assert_eq!(disk.read(file, 0, 100).unwrap(), b"ab\0\0\0\0gh");
         assert_eq!(

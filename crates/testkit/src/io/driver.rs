@@ -1,8 +1,11 @@
 //! The kernel as a driver and as a system.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
@@ -210,5 +213,25 @@ impl System for SimKernel {
             io::ErrorKind::Unsupported,
             "a simulated kernel has no files of the real one",
         ))
+    }
+
+    fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        match state.owners.get(fd, "set_len").cloned() {
+            Some(Open::File { number, flags, .. }) if flags & libc::O_ACCMODE != libc::O_RDONLY => {
+                state.disk.set_len(number, len).map_err(failed)
+            }
+            Some(_) => Err(failed(libc::EINVAL)),
+            None => Err(failed(libc::EBADF)),
+        }
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, u32)>> {
+        let path = path.as_os_str().as_bytes();
+        let names = self.state().disk.list(path).map_err(failed)?;
+        let owned = names.into_iter();
+        Ok(owned
+            .map(|(name, mode)| (OsString::from_vec(name), mode))
+            .collect())
     }
 }

@@ -10,6 +10,7 @@ use kinfolk_runtime::io::{Request, StatBuf};
 use socket2::SockAddr;
 
 use super::addr::Addr;
+use super::linux;
 
 /// The pieces of memory that a request reads or writes.
 pub(crate) struct Pieces(Vec<(*mut u8, usize)>);
@@ -109,25 +110,8 @@ pub(crate) struct About {
 
 /// Answers what was asked about a file.
 pub(crate) fn answer_stat(out: *mut StatBuf, about: &About) {
-    // SAFETY: plain numbers: all zero is one.
-    let mut stat: StatBuf = unsafe { std::mem::zeroed() };
-    stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
-    stat.stx_mode = about.mode as u16;
-    stat.stx_nlink = about.links;
-    stat.stx_ino = about.number;
-    stat.stx_size = about.size;
-    stat.stx_blksize = 4096;
-    stat.stx_blocks = about.size.div_ceil(512);
-    for time in [
-        &mut stat.stx_mtime,
-        &mut stat.stx_ctime,
-        &mut stat.stx_atime,
-    ] {
-        time.tv_sec = about.changed.as_secs() as i64;
-        time.tv_nsec = about.changed.subsec_nanos();
-    }
     // SAFETY: P1.
-    unsafe { out.write(stat) };
+    unsafe { out.write(linux::stat(about)) };
 }
 
 /// An address of a request.

@@ -16,6 +16,7 @@
 //! | `wires` | streams of bytes: pipes and connections |
 //! | `sockets`, `addr` | who listens where, and messages |
 //! | `memory` | the only place that follows the pointers of a request |
+//! | `linux` | what only Linux has |
 //! | `driver` | the kernel as a driver and as a system |
 //! | `side` | the simulation's end of it |
 //! | `witness` | [`Witness`]: counts and checks the traffic of any driver |
@@ -29,6 +30,7 @@ mod disk;
 mod driver;
 mod faults;
 mod kernel;
+mod linux;
 mod memory;
 mod open_files;
 mod options;

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
 use kinfolk_runtime::io::{Place, Request};
+use socket2::{SockRef, Type};
 
 use super::faults::{Fate, Fault, Faults, On, OpKind};
 use super::options::SimIo;
@@ -34,6 +36,7 @@ struct Shared {
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
 ///
+/// Only for drivers of the real kernel: the simulated one has its own.
 /// Delays are real time here. What goes wrong comes from the seed, but when
 /// operations come does not. Clones share the script.
 #[derive(Clone)]
@@ -82,7 +85,14 @@ impl std::fmt::Debug for Weather {
 /// What a request works on, as far as it shows.
 fn on(request: &Request) -> On {
     match request {
-        Request::Recv { .. } | Request::Send { .. } => On::Connection,
+        Request::Recv { fd, .. } | Request::Send { fd, .. } => {
+            // SAFETY: it is open as long as an operation uses it.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            match SockRef::from(&fd).r#type() {
+                Ok(Type::DGRAM) => On::Datagrams,
+                _ => On::Connection,
+            }
+        }
         Request::RecvMsg { .. } | Request::SendMsg { .. } => On::Datagrams,
         Request::Read { place, .. }
         | Request::Write { place, .. }

@@ -135,3 +135,81 @@ unsafe impl Driver for Watched {
         self.driver.name()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says whatever it was told to say.
+    struct Says(Vec<Landed>);
+
+    struct Silent;
+
+    impl Alarm for Silent {
+        fn ring(&self) {}
+    }
+
+    // SAFETY: each submission is collected once, unless a test wants to see what
+    // happens otherwise; no memory is touched.
+    unsafe impl Driver for Says {
+        unsafe fn submit(&mut self, _id: OpId, _request: &Request) {}
+
+        fn cancel(&mut self, _id: OpId) {}
+
+        fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+            landed.append(&mut self.0);
+            Ok(())
+        }
+
+        fn alarm(&self) -> Arc<dyn Alarm> {
+            Arc::new(Silent)
+        }
+
+        fn wants_nonblocking(&self) -> bool {
+            false
+        }
+
+        fn name(&self) -> &'static str {
+            "says"
+        }
+    }
+
+    /// Begins one operation; the driver says of these that they are over.
+    fn witness(over: &[u32]) -> Witness {
+        let witness = Witness::new();
+        let id = |index| OpId {
+            index,
+            generation: 0,
+        };
+        let said = over.iter().map(|index| Landed {
+            id: id(*index),
+            result: 0,
+        });
+        let mut driver = witness.watch(Box::new(Says(said.collect())));
+        // SAFETY: it leads to nothing.
+        unsafe { driver.submit(id(1), &Request::Nop) };
+        driver.cancel(id(1));
+        driver.turn(Wait::No, &mut Vec::new()).expect("a turn");
+        witness
+    }
+
+    #[test]
+    fn one_that_is_over_once_is_right() {
+        let witness = witness(&[1]);
+        witness.check();
+        let counts = (witness.submitted(), witness.completed(), witness.cancels());
+        assert_eq!(counts, (1, 1, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "operations submitted and completed")]
+    fn one_that_is_never_over_is_missed() {
+        witness(&[]).check();
+    }
+
+    #[test]
+    #[should_panic(expected = "operation 1.0 is over, and was not under way")]
+    fn one_that_is_over_twice_is_noticed() {
+        witness(&[1, 1]).check();
+    }
+}
