@@ -181,6 +181,82 @@ fn io_1_a_limit_counts_for_what_is_made_outside_it() {
 }
 
 #[test]
+fn io_5_streams_behind_traits_wait_for_no_limit() {
+    use futures_util::{AsyncReadExt as _, AsyncWriteExt as _};
+    use kinfolk_runtime::net::{Polled, UnixStream};
+    on_each("polled_limit", |rt| {
+        rt.block_on(async {
+            let (here, there) = UnixStream::pair()?;
+            let (idle, feed) = pipe()?;
+            let holder = at_most(1, async {
+                let mut idle = pin!(idle.read([0_u8; 1]));
+                // It has the one permit, and keeps it.
+                let first = poll_fn(|cx| Poll::Ready(idle.as_mut().poll(cx).is_ready())).await;
+                assert!(!first);
+                let mut here = Polled::new(here);
+                here.write_all(b"hello").await?;
+                here.flush().await?;
+                let (read, buf) = idle.await;
+                read?;
+                here.write_all(&buf).await?;
+                here.close().await?;
+                Ok::<_, Error>(())
+            });
+            let other = async {
+                let mut there = Polled::new(there);
+                let mut got = [0_u8; 5];
+                there.read_exact(&mut got).await?;
+                assert_eq!(&got, b"hello");
+                feed.write("!").await.0?;
+                let mut rest = Vec::new();
+                there.read_to_end(&mut rest).await?;
+                assert_eq!(rest, b"!");
+                Ok::<_, Error>(())
+            };
+            let (one, two) = futures_util::future::join(holder, other).await;
+            one?;
+            two
+        })
+    });
+}
+
+#[test]
+fn io_1_told_outside_it_goes_on_in_cleanup() {
+    on_each("goes_on", |rt| {
+        rt.block_on(async {
+            let (reader, writer) = pipe()?;
+            let told = Gate::new();
+            let task = spawn({
+                let told = told.clone();
+                async move {
+                    let mut read = pin!(reader.read(Vec::with_capacity(8)));
+                    poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
+                    current_job().expect("a job").cancel("enough");
+                    // Told, and the system asked to end it; it may be over in here.
+                    let done = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
+                    told.open();
+                    if done {
+                        return Ok(());
+                    }
+                    kinfolk_core::cleanup(async {
+                        let (bytes, buf) = read.await;
+                        assert_eq!((bytes?, &*buf), (3, &b"abc"[..]));
+                        Ok::<_, Error>(())
+                    })
+                    .await
+                }
+            });
+            told.wait().await;
+            writer.write("abc").await.0?;
+            match task.outcome().await? {
+                kinfolk_core::Outcome::Failed(error) => Err(error.resume()),
+                _ => Ok(()),
+            }
+        })
+    });
+}
+
+#[test]
 fn shutdown_1_at_the_grace_operations_are_asked_to_end() {
     guarded("at_the_grace", |watched| {
         for workers in 0..3 {

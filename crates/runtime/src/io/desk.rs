@@ -1,7 +1,7 @@
 //! The desk of a station: where other threads leave word, and how its own
 //! thread is woken when it waits in the driver.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::driver::Alarm;
 use super::flight::Landing;
@@ -34,7 +34,8 @@ pub(crate) struct Desk {
     state: AtomicU32,
     /// How much is in the inbox, to be seen without the lock.
     left: AtomicU32,
-    alarm: OnceLock<Arc<dyn Alarm>>,
+    /// None before the driver is made, and once the desk is closed.
+    alarm: Mutex<Option<Arc<dyn Alarm>>>,
 }
 
 impl Desk {
@@ -43,7 +44,7 @@ impl Desk {
     }
 
     pub(crate) fn set_alarm(&self, alarm: Arc<dyn Alarm>) {
-        let _ = self.alarm.set(alarm);
+        *lock(&self.alarm) = Some(alarm);
     }
 
     /// Leaves word; the thread is to be told by the caller. If the station is
@@ -77,6 +78,7 @@ impl Desk {
     pub(crate) fn close(&self) -> Vec<Message> {
         let mut inbox = self.inbox();
         inbox.closed = true;
+        *lock(&self.alarm) = None;
         self.left.store(0, Ordering::SeqCst);
         std::mem::take(&mut inbox.messages)
     }
@@ -102,10 +104,11 @@ impl Desk {
 
     /// Ends the wait of the thread in the driver, this one or the next.
     pub(crate) fn ring(&self) {
-        if self.state.swap(RUNG, Ordering::SeqCst) == SEATED
-            && let Some(alarm) = self.alarm.get()
-        {
-            alarm.ring();
+        if self.state.swap(RUNG, Ordering::SeqCst) == SEATED {
+            let alarm = lock(&self.alarm).clone();
+            if let Some(alarm) = alarm {
+                alarm.ring();
+            }
         }
     }
 }

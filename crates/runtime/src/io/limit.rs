@@ -13,7 +13,8 @@ static LIMIT: Local<Arc<Limit>> = Local::new();
 /// `most` operations under way at once. Others wait for their turn, in order.
 ///
 /// A limit inside another one counts for both. What is begun by `start_…` does
-/// not wait, and is not counted.
+/// not wait, and is not counted; nor is what goes through
+/// [`Polled`](crate::net::Polled).
 ///
 /// ```
 /// # async fn demo(file: kinfolk_runtime::fs::File) -> kinfolk_core::Result<()> {

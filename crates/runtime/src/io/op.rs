@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use kinfolk_core::kit::Point;
-use kinfolk_core::{Cancelled, WaitKind};
+use kinfolk_core::kit::{self, Point};
+use kinfolk_core::{Cancelled, ReasonKind, WaitKind};
 
 use super::flight::{Flight, Operation, answer};
 use super::hub::Hub;
@@ -34,6 +34,8 @@ pub(crate) struct Op<T: Operation> {
     at: At<T>,
     /// None until it is begun: that of the job that begins it.
     hub: Option<Arc<Hub>>,
+    /// It counts where there is a limit.
+    limited: bool,
     /// It waits for its turn, where there is a limit.
     turn: Option<Box<Turn>>,
     /// It was told this while the operation was under way.
@@ -52,6 +54,7 @@ impl<T: Operation> Op<T> {
         Op {
             at: At::Start(load),
             hub,
+            limited: true,
             turn: None,
             told: None,
             point: Point::new(),
@@ -60,6 +63,9 @@ impl<T: Operation> Op<T> {
 
     /// Waits for its turn, where there is a limit.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
+        if !self.limited {
+            return Poll::Ready(None);
+        }
         let turn = match &mut self.turn {
             Some(turn) => turn,
             None => match limit::turn() {
@@ -70,6 +76,14 @@ impl<T: Operation> Op<T> {
         let permit = ready!(turn.poll(cx));
         self.turn = None;
         Poll::Ready(Some(permit))
+    }
+
+    /// It waits for no turn and is not counted: it may outlive whoever polls it,
+    /// and would keep the turn of others.
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+    pub(crate) fn unlimited(mut self) -> Op<T> {
+        self.limited = false;
+        self
     }
 
     /// True once the system has been asked.
@@ -100,6 +114,12 @@ impl<T: Operation> Op<T> {
             hub.cancel(flight);
         }
     }
+}
+
+/// What was told in an earlier poll counts in this one too. Not a cancel that a
+/// shield holds back by now: in there operations work.
+fn still_counts(told: &Cancelled) -> bool {
+    told.reason().kind() == ReasonKind::Interrupted || kit::cancelled_here().is_some()
 }
 
 /// A cancellation as i/o says it: of a kind that no loop takes for a reason to
@@ -162,9 +182,11 @@ impl<T: Operation> Future for Op<T> {
                     return Poll::Pending;
                 }
                 At::Ended(load) => match this.told.take() {
-                    Some(told) => return Poll::Ready(load.finish(Err(cancelled(told)))),
+                    Some(told) if still_counts(&told) => {
+                        return Poll::Ready(load.finish(Err(cancelled(told))));
+                    }
                     // Nobody has asked for it here: once more, if nobody does now.
-                    None => this.at = At::Start(load),
+                    _ => this.at = At::Start(load),
                 },
                 At::Over => panic!("an operation was polled after it was over"),
             }

@@ -33,6 +33,8 @@ struct Escorted<T> {
     hub: Arc<Hub>,
     /// How often it has gone over to another job.
     owner: AtomicU32,
+    /// One more than the last owner whose body is over.
+    stopped: AtomicU32,
     /// Somebody has asked for its end.
     asked: AtomicBool,
 }
@@ -52,10 +54,12 @@ impl<T: Operation> Escorted<T> {
     fn stop(self: &Arc<Self>, owner: u32) -> impl FnOnce() + Send + 'static {
         let seen = Arc::downgrade(self);
         move || {
+            let Some(flight) = seen.upgrade() else {
+                return;
+            };
+            flight.stopped.fetch_max(owner + 1, Ordering::SeqCst);
             // Not if it has gone over to another job meanwhile.
-            if let Some(flight) = seen.upgrade()
-                && flight.owner.load(Ordering::SeqCst) == owner
-            {
+            if flight.owner.load(Ordering::SeqCst) == owner {
                 flight.cancel();
             }
         }
@@ -131,6 +135,10 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
             return false;
         };
         self.owner.store(owner, Ordering::SeqCst);
+        if self.stopped.load(Ordering::SeqCst) > owner {
+            // Its body has ended in between, and its word found the old owner.
+            self.clone().cancel();
+        }
         let mut held = self.held();
         let before = match &mut *held {
             Held::UnderWay(before) => before.replace(work),
@@ -204,6 +212,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
         held: Mutex::new(Held::UnderWay(None)),
         hub: hub.clone(),
         owner: AtomicU32::new(0),
+        stopped: AtomicU32::new(0),
         asked: AtomicBool::new(false),
     });
     if kinfolk_core::current_job().is_some() {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{self, ReadBufCursor};
+use kinfolk_core::kit::Point;
 use kinfolk_core::{Scope, now, sleep_until};
 
 use super::{Polled, Streaming};
@@ -139,7 +140,11 @@ impl Future for Sleep {
         *inner = None;
         match slept {
             Ok(()) => Poll::Ready(()),
-            Err(_told) => Poll::Pending,
+            Err(told) => {
+                // The stream tells it, also if it is told once only.
+                Point::new().tell_again(&told);
+                Poll::Pending
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::is_cancelled;
 use kinfolk_core::kit::Point;
@@ -124,21 +124,21 @@ impl<S: Streaming> Polled<S> {
     ) -> Poll<io::Result<usize>> {
         let socket = self.stream.socket();
         let accepted = self.writing.poll_accept(socket, cx, parts);
-        self.writing.waited_for = accepted.is_pending();
+        self.writing.waited_for = accepted.is_pending().then(|| cx.waker().clone());
         accepted
     }
 
     /// Waits until all that was accepted is sent.
     pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.writing.poll_sent(self.stream.socket(), cx);
-        self.writing.waited_for = sent.is_pending();
+        self.writing.waited_for = sent.is_pending().then(|| cx.waker().clone());
         sent
     }
 
     /// As above, and then ends this direction.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ended = self.writing.poll_end(self.stream.socket(), cx);
-        self.writing.waited_for = ended.is_pending();
+        self.writing.waited_for = ended.is_pending().then(|| cx.waker().clone());
         ended
     }
 }
@@ -192,7 +192,7 @@ impl Reading {
             if buf.capacity() != self.size {
                 buf = Vec::with_capacity(self.size);
             }
-            self.op = Some(socket.recv(buf));
+            self.op = Some(socket.recv(buf).unlimited());
         }
         let Some(op) = &mut self.op else {
             unreachable!("made above");
@@ -222,9 +222,9 @@ struct Writing {
     entry: Point,
     /// A failure that nobody has heard of.
     failed: Option<io::Error>,
-    /// Somebody waits for this direction: whoever reads leaves it alone, so that
-    /// it wakes the right one.
-    waited_for: bool,
+    /// Who waits for this direction: another job that reads leaves it alone, so
+    /// that it wakes the right one.
+    waited_for: Option<Waker>,
 }
 
 impl Writing {
@@ -237,7 +237,7 @@ impl Writing {
                 Some(op) => op,
                 None if self.sent < self.buf.len() => {
                     let rest = std::mem::take(&mut self.buf).slice(self.sent..);
-                    self.op.insert(socket.send_whole(rest))
+                    self.op.insert(socket.send_whole(rest).unlimited())
                 }
                 None => {
                     self.buf.clear();
@@ -297,7 +297,7 @@ impl Writing {
         ready!(asked).map_err(cancelled)?;
         self.entry.done();
         let all = std::mem::take(&mut self.buf).slice(..);
-        let op = self.op.insert(socket.send_whole(all));
+        let op = self.op.insert(socket.send_whole(all).unlimited());
         match Pin::new(&mut *op).poll(cx) {
             Poll::Pending if op.is_begun() => Poll::Ready(Ok(accepted)),
             Poll::Pending => {
@@ -319,7 +319,7 @@ impl Writing {
         ready!(self.poll_sent(socket, cx))?;
         let ending = self
             .ending
-            .get_or_insert_with(|| socket.shutdown(Shutdown::Write));
+            .get_or_insert_with(|| socket.shutdown(Shutdown::Write).unlimited());
         let ended = ready!(Pin::new(ending).poll(cx));
         self.ending = None;
         Poll::Ready(match ended {
@@ -332,8 +332,11 @@ impl Writing {
     /// Whoever reads may wait for the answer to what is not sent yet.
     fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
         let rests = self.op.is_none() && self.sent == self.buf.len();
+        // One of the same job that was given up leaves its work to the reader.
+        let waiter = self.waited_for.as_ref();
+        let waited_for = waiter.is_some_and(|waiter| !waiter.will_wake(cx.waker()));
         // Told, the reader is told by its own wait, and what is under way goes on.
-        if self.waited_for || rests || self.failed.is_some() || is_cancelled() {
+        if waited_for || rests || self.failed.is_some() || is_cancelled() {
             return;
         }
         if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx)

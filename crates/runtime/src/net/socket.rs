@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddr;
 
 use socket2::{Domain, SockAddr, Type};
@@ -49,11 +49,7 @@ impl Socket {
 
     /// One that comes from elsewhere.
     pub(super) fn adopt(file: impl Into<OwnedFd>) -> io::Result<Socket> {
-        let hub = Hub::current()?;
-        let raw = file.into().into_raw_fd();
-        let fd = Fd::new(raw, hub.clone());
-        hub.system().adopt(raw, hub.nonblocking()?)?;
-        Ok(Socket::new(fd))
+        Ok(Socket::new(Fd::adopt(file.into())?))
     }
 
     /// It goes elsewhere.
