@@ -239,6 +239,18 @@ impl Disk {
         Ok(())
     }
 
+    /// What lies behind is gone, what is new is zero.
+    pub(crate) fn set_len(&mut self, number: Number, len: u64) -> Result<(), Errno> {
+        let What::File(bytes) = &mut self.file(number)?.what else {
+            return Err(libc::EISDIR);
+        };
+        if len > LONGEST {
+            return Err(libc::EFBIG);
+        }
+        bytes.resize(len as usize, 0);
+        Ok(())
+    }
+
     /// Room for a part of a file.
     pub(crate) fn allocate(
         &mut self,
@@ -397,6 +409,10 @@ mod tests {
         disk.allocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, 100)
             .unwrap();
         assert_eq!(disk.size(file), 8);
+        disk.write(file, 0, b"abcdefgh", Duration::ZERO).unwrap();
+        disk.set_len(file, 2).unwrap();
+        disk.set_len(file, 4).unwrap();
+        assert_eq!(disk.read(file, 0, 100).unwrap(), b"ab\0\0");
         disk.write(file, 0, b"abcdefgh", Duration::ZERO).unwrap();
         let hole = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
         disk.allocate(file, hole, 2, 4).unwrap();

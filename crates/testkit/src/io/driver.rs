@@ -211,4 +211,14 @@ impl System for SimKernel {
             "a simulated kernel has no files of the real one",
         ))
     }
+
+    fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let number = match state.owners.get(fd, "set_len") {
+            Some(Open::File { number, .. }) => *number,
+            Some(_) => return Err(failed(libc::EINVAL)),
+            None => return Err(failed(libc::EBADF)),
+        };
+        state.disk.set_len(number, len).map_err(failed)
+    }
 }
