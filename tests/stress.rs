@@ -6,8 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, current_job, on, on_cancel, park, scope, sleep, spawn,
-    timeout, yield_now,
+    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, current_job, on, on_cancel, park,
+    scope, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::guarded;
