@@ -88,6 +88,34 @@ fn cancel_5_a_completion_is_stopped_at_every_point() {
 }
 
 #[test]
+fn cancel_5_what_has_begun_is_returned_at_entry_too() {
+    Sim::seeded(1)
+        .run(async {
+            let there = |begun: bool| {
+                let (wait, completer) = completion();
+                assert!(completer.complete(7));
+                if begun { wait.begun() } else { wait }
+            };
+            let asked = Log::new();
+            let stopped = asked.clone();
+            let told = Scope::build().cancelled("at once").run(async |_| {
+                assert_eq!(there(true).await?, 7);
+                assert!(there(false).await.is_err(), "told comes first");
+                let (wait, _completer) = completion::<u32>();
+                let wait = wait.begun().abort_with(move || {
+                    stopped.say("asked");
+                    Abort::Done
+                });
+                wait.await
+            });
+            assert!(told.await.is_err());
+            assert_eq!(asked.text(), "asked");
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+}
+
+#[test]
 fn handle_6_the_start_of_a_service_is_stopped_at_every_point() {
     let went = cancel_everywhere(|| {
         Scope::build().run(async |s| {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, on, park, scope, sleep, spawn,
-    timeout, yield_now,
+    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, current_job, on, on_cancel, park,
+    scope, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::guarded;
@@ -384,6 +384,40 @@ fn lane_6_wakes_from_foreign_threads() {
             barrier.wait();
             task.await?;
             thread.join().expect("the thread ends");
+        }
+        Ok(())
+    });
+}
+
+/// The walk of a cancel sees that a job has a child, and when it comes to it both
+/// are gone.
+#[test]
+fn tree_5_a_cancel_meets_a_job_that_is_ending() {
+    on_two_workers("ending", || async {
+        for _ in 0..rounds() / 20 {
+            let stopped = scope(async |s| {
+                let inside = Arc::new(AtomicBool::new(false));
+                let hooked = Arc::new(AtomicBool::new(false));
+                let (there, called) = (inside.clone(), hooked.clone());
+                s.launch(async move {
+                    let job = current_job().expect("a job");
+                    let calls = called.clone();
+                    let _hook = on_cancel(move |_| {
+                        calls.store(true, SeqCst);
+                        hold(|| job.is_ended());
+                    });
+                    scope(async |_| {
+                        there.store(true, SeqCst);
+                        hold(|| called.load(SeqCst));
+                        Ok(())
+                    })
+                    .await
+                });
+                hold(|| inside.load(SeqCst));
+                s.cancel("while it has a child");
+                Ok(())
+            });
+            stopped.await?;
         }
         Ok(())
     });

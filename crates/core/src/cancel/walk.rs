@@ -248,6 +248,10 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Ma
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };
+    if next.is_none() {
+        // Gone since the caller looked. `h` may be ending, and keep its reason.
+        return;
+    }
     // Under the lock: the ender of `h` swaps `origin` under it too, when there
     // are no children left.
     let origin = h.origin_to_hand_on();

@@ -235,7 +235,8 @@ impl<T> fmt::Debug for Completer<T> {
 /// Waits for the value that its [`Completer`] brings. Made by [`completion`].
 ///
 /// # Cancellation
-/// A *point*: told at entry, even if the value is there. Told while it waits, it
+/// A *point*: told at entry, even if the value is there, unless it has
+/// [`begun`](Completion::begun). Told while it waits, it
 /// asks the operation to stop ([`abort_with`](Completion::abort_with)) and
 /// returns `Cancelled`, unless the answer is [`Abort::NotNow`]: then it waits
 /// on, returns the value, and the next point tells. A value that came before it
@@ -292,8 +293,13 @@ impl<T> Completion<T> {
         }
     }
 
-    /// The caller has asked at entry.
-    pub(crate) fn begun(mut self) -> Self {
+    /// What is waited for has begun, and may have taken effect: a value that is
+    /// there is returned at entry too, and the next point tells. If there is none
+    /// yet, it is asked to stop at entry as at any later time.
+    ///
+    /// For an operation that is begun before its wait: ask with a
+    /// [`checkpoint`](crate::checkpoint) before that.
+    pub fn begun(mut self) -> Self {
         self.begun = true;
         self
     }

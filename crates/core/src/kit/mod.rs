@@ -18,7 +18,7 @@
 //!     let id = library::start(move |bytes| {
 //!         completer.complete(bytes);
 //!     });
-//!     wait.abort_with(move || match library::stop(id) {
+//!     wait.begun().abort_with(move || match library::stop(id) {
 //!         true => kit::Abort::Done,
 //!         false => kit::Abort::NotNow, // it is waited for
 //!     })
@@ -28,6 +28,8 @@
 //!
 //! - Told before the value came: [`abort_with`](Completion::abort_with) asks the
 //!   operation to stop, and it may answer that it cannot.
+//! - An operation that [has begun](Completion::begun) before it is waited for may be
+//!   over by then: what it brings is returned, and the next point tells.
 //! - A value for nobody goes to [`on_undelivered`](Completion::on_undelivered).
 //! - What is to happen at the moment of the cancel, on the canceller's thread,
 //!   is a hook: [`on_cancel`](crate::on_cancel).

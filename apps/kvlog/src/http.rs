@@ -1,0 +1,158 @@
+//! HTTP/1: a job for each connection, and in it one for each request.
+//!
+//! | answer to a change | means |
+//! |---|---|
+//! | 200 | it is on the disk |
+//! | 400, 413, 503, 504, 507 | it is not there, and will not be |
+//! | 500, or none | nobody knows: ask again, with the same id |
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use kinfolk::net::hyper::Timer;
+use kinfolk::net::{Polled, TcpListener, TcpStream};
+use kinfolk::prelude::*;
+use kinfolk::{ErrorKind, Result, kit, on_cancel, shield_for};
+
+use crate::record::Record;
+use crate::store::Store;
+
+/// How long a request may take, unless it says less: `?within=…` milliseconds.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a connection may say nothing.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long the requests under way may take when the server stops.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// The longest value.
+const LONGEST: usize = 1 << 20;
+
+type Answer = Response<Full<Bytes>>;
+
+/// Serves until it is told to stop: then it takes no more connections, and
+/// returns when the requests under way are answered.
+///
+/// # Cancellation
+/// A *point*.
+pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
+    let connections = Scope::named("http").supervisor(); // one that fails is alone in it
+    let accept = async move |s: Scope| loop {
+        match listener.accept().await.map_err(Error::from) {
+            Ok((stream, peer)) => {
+                let name = format!("connection from {peer}");
+                s.task(name).launch(connection(stream, store.clone()));
+            }
+            Err(told) if told.is_cancelled() => return Err(told),
+            // Too many open files, or the client has changed its mind.
+            Err(_) => sleep(Duration::from_millis(10)).await?,
+        }
+    };
+    connections.run(accept).await
+}
+
+/// Told to stop, it answers the request under way and no other.
+async fn connection(stream: TcpStream, store: Arc<Store>) {
+    let (mut told, completer) = kit::completion();
+    let _hook = on_cancel(move |_| {
+        completer.complete(());
+    });
+    // It has the requests in it, and is gone when it is over: a client that hangs up
+    // takes its request along.
+    let served = async move {
+        let service = service_fn(move |request| answer(request, store.clone()));
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(Timer)
+                .header_read_timeout(IDLE)
+                .serve_connection(Polled::new(stream), service)
+        );
+        let mut stops = false;
+        poll_fn(|cx| {
+            if !stops && pin!(&mut told).poll(cx).is_ready() {
+                stops = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(cx)
+        })
+        .await
+    };
+    // A client that goes away, or talks nonsense, is nobody's failure.
+    let _ = shield_for(GRACE, served).await;
+}
+
+async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Result<Answer, Infallible> {
+    let within = query(&request, "within").and_then(|millis| millis.parse().ok());
+    let limit = within.map_or(LIMIT, |millis| LIMIT.min(Duration::from_millis(millis)));
+    let handled = Scope::named("request")
+        .timeout(limit)
+        .run_future(handle(request, &store))
+        .await;
+    Ok(handled.unwrap_or_else(|error| {
+        let full = error.downcast_ref::<io::Error>().map(io::Error::kind)
+            == Some(io::ErrorKind::StorageFull);
+        let status = match error.kind() {
+            ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            _ if full => StatusCode::INSUFFICIENT_STORAGE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        reply(status, format!("{error}\n"))
+    }))
+}
+
+async fn handle(request: Request<Incoming>, store: &Store) -> Result<Answer> {
+    let key = request.uri().path()[1..].to_owned();
+    let put = match *request.method() {
+        Method::GET => {
+            return Ok(match store.get(&key) {
+                Some(value) => reply(StatusCode::OK, value),
+                None => reply(StatusCode::NOT_FOUND, "no such key\n"),
+            });
+        }
+        Method::PUT => true,
+        Method::DELETE => false,
+        _ => {
+            return Ok(reply(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "GET, PUT or DELETE\n",
+            ));
+        }
+    };
+    let Some(id) = query(&request, "id").map(str::to_owned) else {
+        return Ok(reply(StatusCode::BAD_REQUEST, "say ?id=… of your own\n"));
+    };
+    // Not a wait of ours: `or_cancel` makes it a point.
+    let body = Limited::new(request.into_body(), LONGEST).collect();
+    let Ok(body) = body.or_cancel().await? else {
+        return Ok(reply(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too long, or cut off\n",
+        ));
+    };
+    let value = put.then(|| body.to_bytes().to_vec());
+    store.write(Record { id, key, value }).await?;
+    Ok(reply(StatusCode::OK, ""))
+}
+
+/// What the part of the address behind the `?` says of `name`.
+fn query<'a>(request: &'a Request<Incoming>, name: &str) -> Option<&'a str> {
+    let mut pairs = request.uri().query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn reply(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer
+}

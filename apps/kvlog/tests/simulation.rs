@@ -1,0 +1,225 @@
+//! The store in the simulation: on a disk that is full, slow and in parts, with
+//! writers that are stopped anywhere.
+
+mod book;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use book::{Book, Fate};
+use kinfolk::testkit::io::{Fault, OpKind, SimIo, SimKernel};
+use kinfolk::testkit::{Rng, Sim, cancel_everywhere, guarded};
+use kinfolk::{Error, ErrorKind, Result, all, cleanup, fs, now, scope, sleep, timeout};
+use kvlog::record::{Record, replay};
+use kvlog::store::{self, Store};
+
+const LOG: &str = "/data/log";
+
+fn record(id: &str) -> Record {
+    Record {
+        id: id.into(),
+        key: "key".into(),
+        value: Some(id.into()),
+    }
+}
+
+/// Runs a body beside a committer.
+async fn with_store<T>(body: impl AsyncFnOnce(Arc<Store>) -> Result<T>) -> Result<T> {
+    let (store, committer) = store::open(Path::new("/data")).await?;
+    scope(async |s| {
+        s.spawn_atomic(committer.run()).into_job();
+        body(store).await
+    })
+    .await
+}
+
+fn fate(written: &Result<()>) -> Fate {
+    let Err(error) = written else {
+        return Fate::Written;
+    };
+    let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    match error.kind() {
+        ErrorKind::Cancelled | ErrorKind::TimedOut => Fate::NotWritten,
+        _ if io == Some(io::ErrorKind::StorageFull) => Fate::NotWritten,
+        _ => Fate::Unknown,
+    }
+}
+
+/// Writes with little time; what was refused is tried again, or not.
+async fn writer(store: Arc<Store>, book: Book, mut rng: Rng) -> Result<()> {
+    for _ in 0..8 {
+        let record = book.invent(&mut rng);
+        loop {
+            let limit = Duration::from_micros(rng.below(4000) as u64);
+            let written = timeout(limit, store.write(record.clone())).await;
+            book.note(&record.id, fate(&written));
+            if written.is_ok() || rng.chance(0.5) {
+                break;
+            }
+            book.note(&record.id, Fate::Unknown);
+        }
+    }
+    Ok(())
+}
+
+/// At any moment: what a process that is killed now leaves behind.
+async fn audit(disk: SimKernel, book: Book) -> Result<()> {
+    loop {
+        book.check(&disk.get(LOG).expect("a log"));
+        sleep(Duration::from_micros(50)).await?;
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_there_whatever_goes_wrong() {
+    guarded("kvlog", |watched| {
+        let (mut written, mut refused) = (0, 0);
+        for seed in 0..200 {
+            let weather = SimIo::rough().no_space(0.1);
+            let mut sim = Sim::builder(seed).io(weather).build();
+            watched.watch(sim.tree());
+            let (kernel, book) = (sim.io(), Book::default());
+            let audit = audit(kernel.clone(), book.clone());
+            let clients = book.clone();
+            let body = with_store(async move |store| {
+                scope(async |s| {
+                    s.spawn_service(audit).into_job();
+                    for client in 0..4 {
+                        let rng = Rng::new(seed * 4 + client);
+                        s.launch(writer(store.clone(), clients.clone(), rng));
+                    }
+                    Ok(())
+                })
+                .await
+            });
+            let ran = sim.run(body);
+            ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+            let log = kernel.get(LOG).expect("a log");
+            book.check(&log);
+            assert_eq!(replay(&log).1, log.len(), "seed {seed}: a torn end");
+            assert_eq!(book.count(Fate::Unknown), 0, "seed {seed}");
+            written += book.count(Fate::Written);
+            refused += book.count(Fate::NotWritten);
+            sim.finish();
+        }
+        assert!(written > 1000 && refused > 500, "{written} and {refused}");
+    });
+}
+
+#[test]
+fn a_write_can_be_cancelled_anywhere() {
+    let went = cancel_everywhere(async || {
+        let book = Book::default();
+        let ran = with_store(async |store| {
+            let write = async |seed| {
+                let record = book.invent(&mut Rng::new(seed));
+                let written = store.write(record.clone()).await;
+                book.note(&record.id, fate(&written));
+                written
+            };
+            all((write(1), write(2))).await
+        })
+        .await;
+        if let Ok(log) = cleanup(fs::read(LOG)).await {
+            book.check(&log);
+        }
+        assert_eq!(book.count(Fate::Unknown), 0);
+        ran.map(drop)
+    });
+    assert_eq!(went.forced, 0, "everything hears");
+    assert!(went.points > 10, "{went:?}");
+}
+
+#[test]
+fn a_log_that_is_torn_anywhere_keeps_its_whole_records() {
+    let (mut log, mut ends) = (Vec::new(), vec![0]);
+    for id in ["a", "b", "c"] {
+        record(id).append_to(&mut log);
+        ends.push(log.len());
+    }
+    for cut in 0..=log.len() {
+        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        let mut sim = Sim::seeded(cut as u64);
+        sim.io().put(LOG, &log[..cut]);
+        sim.run(with_store(async move |store| {
+            assert_eq!(store.get("key").is_some(), whole > 0);
+            store.write(record("a")).await?; // there, if it is whole
+            store.write(record("next")).await
+        }))
+        .expect("a store");
+        let (records, end) = replay(&sim.io().get(LOG).expect("a log"));
+        let ids: Vec<&str> = records.iter().map(|record| &*record.id).collect();
+        let expected = [&["a", "next"][..], &["a", "next"], &["a", "b", "next"]];
+        let all = ["a", "b", "c", "next"];
+        assert_eq!(
+            ids,
+            expected.get(whole).unwrap_or(&&all[..]).to_vec(),
+            "{cut}"
+        );
+        assert_eq!(end, sim.io().get(LOG).expect("a log").len());
+        sim.finish();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_and_leaves_nothing() {
+    // The first part of the write is there, then the disk is full.
+    let weather =
+        SimIo::new()
+            .fault(OpKind::Write, 1, Fault::Short)
+            .fault(OpKind::Write, 2, Fault::NoSpace);
+    let mut sim = Sim::builder(7).io(weather).build();
+    sim.run(with_store(async move |store| {
+        let full = store.write(record("a")).await;
+        assert_eq!(fate(&full), Fate::NotWritten);
+        assert_eq!(store.get("key"), None);
+        store.write(record("b")).await
+    }))
+    .expect("it goes on");
+    let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
+    assert_eq!(records, [record("b")]);
+    sim.finish();
+}
+
+#[test]
+fn a_broken_disk_stops_everything() {
+    let weather = SimIo::new().fault(OpKind::Write, 1, Fault::Broken);
+    let mut sim = Sim::builder(7).io(weather).build();
+    let ran = sim.run(with_store(async move |store| {
+        let lost = store.write(record("a")).await;
+        assert_eq!(lost.expect_err("broken").kind(), ErrorKind::Failed);
+        store.write(record("b")).await
+    }));
+    let error = ran.expect_err("broken");
+    assert_eq!(error.kind(), ErrorKind::Failed, "{error:?}");
+    sim.finish();
+}
+
+/// A deadline that comes when the record was taken changes nothing: the answer is
+/// late, and true. One that comes before leaves nothing behind.
+#[test]
+fn a_deadline_is_a_definite_answer() {
+    let second = Duration::from_secs(1);
+    let weather = SimIo::new().fault(OpKind::Write, 1, Fault::Late(second));
+    let mut sim = Sim::builder(7).io(weather).build();
+    sim.run(with_store(async move |store| {
+        let begun = now();
+        let taken = timeout(second / 2, store.write(record("taken")));
+        let waiting = async {
+            sleep(second / 4).await?; // by now the other is being written
+            let late = timeout(second / 4, store.write(record("waiting"))).await;
+            assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
+            assert!(now() - begun < second);
+            Ok::<_, Error>(())
+        };
+        all((taken, waiting)).await?;
+        assert!(now() - begun >= second);
+        Ok(())
+    }))
+    .expect("one is written");
+    let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
+    assert_eq!(records, [record("taken")]);
+    sim.finish();
+}
