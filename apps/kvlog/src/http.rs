@@ -62,7 +62,7 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
 }
 
 /// Told to stop, it answers the request under way and no other.
-async fn connection(stream: TcpStream, store: Arc<Store>) {
+async fn connection(stream: TcpStream, store: Arc<Store>) -> Result<()> {
     let (mut told, completer) = kit::completion();
     let _hook = on_cancel(move |_| {
         completer.complete(());
@@ -87,8 +87,11 @@ async fn connection(stream: TcpStream, store: Arc<Store>) {
         })
         .await
     };
-    // A client that goes away, or talks nonsense, is nobody's failure.
-    let _ = shield_for(GRACE, served).await;
+    match shield_for(GRACE, served).await {
+        Err(error) if error.kind() == ErrorKind::Panicked => Err(error),
+        // A client that goes away, or talks nonsense, is nobody's failure.
+        _ => Ok(()),
+    }
 }
 
 async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Result<Answer, Infallible> {
@@ -112,7 +115,7 @@ async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Result<Answer,
 }
 
 async fn handle(request: Request<Incoming>, store: &Store) -> Result<Answer> {
-    let key = request.uri().path()[1..].to_owned();
+    let key = request.uri().path().trim_start_matches('/').to_owned();
     let put = match *request.method() {
         Method::GET => {
             return Ok(match store.get(&key) {

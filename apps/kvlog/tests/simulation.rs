@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use book::{Book, Fate};
+use kinfolk::net::{TcpListener, TcpStream};
 use kinfolk::testkit::io::{Fault, OpKind, SimIo, SimKernel};
 use kinfolk::testkit::{Rng, Sim, cancel_everywhere, guarded};
-use kinfolk::{Error, ErrorKind, Result, all, cleanup, fs, now, scope, sleep, timeout};
+use kinfolk::{Error, ErrorKind, Result, all, cleanup, fs, now, scope, sleep, spawn, timeout};
+use kvlog::http;
 use kvlog::record::{Record, replay};
 use kvlog::store::{self, Store};
 
@@ -163,6 +165,25 @@ fn a_log_that_is_torn_anywhere_keeps_its_whole_records() {
     }
 }
 
+/// The pages of a batch need not reach the disk in order.
+#[test]
+fn what_lies_behind_a_hole_does_not_come_back() {
+    let mut log = Vec::new();
+    for id in ["a", "b", "c"] {
+        record(id).append_to(&mut log);
+    }
+    let middle = log.len() / 2;
+    log[middle] ^= 1;
+    let mut sim = Sim::seeded(7);
+    sim.io().put(LOG, &log);
+    // As long as the one that is torn.
+    sim.run(with_store(async |store| store.write(record("d")).await))
+        .expect("a store");
+    let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
+    assert_eq!(records, [record("a"), record("d")]);
+    sim.finish();
+}
+
 #[test]
 fn a_full_disk_refuses_and_leaves_nothing() {
     // The first part of the write is there, then the disk is full.
@@ -222,4 +243,54 @@ fn a_deadline_is_a_definite_answer() {
     let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
     assert_eq!(records, [record("taken")]);
     sim.finish();
+}
+
+/// The status of an answer.
+async fn ask(request: &str) -> Result<String> {
+    let stream = TcpStream::connect("127.0.0.1:80").await?;
+    stream.write_all(request.to_owned()).await.0?;
+    let (read, line) = stream.read_exact([0; 12]).await;
+    read?;
+    Ok(String::from_utf8_lossy(&line[9..]).into())
+}
+
+#[test]
+fn the_whole_server_in_the_simulation() {
+    for seed in 0..20 {
+        let mut sim = Sim::builder(seed).io(SimIo::rough()).build();
+        let body = with_store(async |store| {
+            let listener = TcpListener::bind("127.0.0.1:80").await?;
+            let server = spawn(http::serve(listener, store));
+            let put = "HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
+            let plain = "HTTP/1.1\r\nhost: x\r\n\r\n";
+            let cut = "HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhi";
+            for (request, status) in [
+                (format!("GET /k {plain}"), "404"),
+                (format!("PUT /k?id=1 {put}"), "200"),
+                (format!("GET /k {plain}"), "200"),
+                (format!("DELETE /k?id=2 {plain}"), "200"),
+                (format!("PUT /k?id=1 {put}"), "200"), // made before: it stays deleted
+                (format!("GET /k {plain}"), "404"),
+                (format!("PUT /k {plain}"), "400"),
+                (format!("POST /k {plain}"), "405"),
+                (format!("PUT /k?id=3&within=2000 {cut}"), "504"), // the rest never comes
+            ] {
+                assert_eq!(ask(&request).await?, status, "{request}");
+            }
+            let _idle = TcpStream::connect("127.0.0.1:80").await?;
+            let begun = now();
+            server.cancel("enough");
+            assert!(server.outcome().await?.is_cancelled());
+            assert!(
+                now() - begun < Duration::from_secs(1),
+                "nobody waits for the idle"
+            );
+            Ok(())
+        });
+        let ran = sim.run(body);
+        ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
+        assert_eq!(records.len(), 2, "seed {seed}");
+        sim.finish();
+    }
 }
