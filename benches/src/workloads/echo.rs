@@ -1,8 +1,9 @@
 //! Echo over TCP on this machine: a server on one thread, and clients in a process
 //! of their own, the same for all. What counts is what the server spends.
 
+use std::error::Error;
+use std::io;
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use smol::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -68,7 +69,12 @@ pub fn groups() -> Vec<Group> {
     let load = |connections, size, messages| Load {
         connections,
         size,
-        messages,
+        // A test wants to see that it works.
+        messages: if cfg!(test) {
+            connections as u64
+        } else {
+            messages
+        },
     };
     vec![
         group(
@@ -104,38 +110,64 @@ fn cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Lets clients loose on a server at `addr`; what they say is collected once the
-/// server is done.
-fn clients(addr: SocketAddr, load: Load) -> std::process::Child {
-    let this = std::env::current_exe().expect("a program has a path");
-    Command::new(this)
-        .args([CLIENTS, &addr.to_string()])
-        .args([load.connections, load.size, load.messages as usize].map(|n| n.to_string()))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the clients start")
+/// Clients that were let loose on a server; what they say is collected once that
+/// is done.
+#[cfg(not(test))]
+struct Clients(std::process::Child);
+
+#[cfg(not(test))]
+impl Clients {
+    fn start(addr: SocketAddr, load: Load) -> Clients {
+        let this = std::env::current_exe().expect("a program has a path");
+        let child = std::process::Command::new(this)
+            .args([CLIENTS, &addr.to_string()])
+            .args([load.connections, load.size, load.messages as usize].map(|n| n.to_string()))
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        Clients(child.expect("the clients start"))
+    }
+
+    fn said(self) -> String {
+        let output = self.0.wait_with_output().expect("the clients end");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// A test is another program: its clients are a thread.
+#[cfg(test)]
+struct Clients(std::thread::JoinHandle<String>);
+
+#[cfg(test)]
+impl Clients {
+    fn start(addr: SocketAddr, load: Load) -> Clients {
+        let run = move || run_clients(addr, load).expect("the clients end");
+        Clients(std::thread::spawn(run))
+    }
+
+    fn said(self) -> String {
+        self.0.join().expect("the clients end")
+    }
 }
 
 /// What a round comes to: the server's time and what the clients say.
 struct Round {
     load: Load,
     cpu: Duration,
-    clients: std::process::Child,
+    clients: Clients,
 }
 
 impl Round {
     fn begin(addr: SocketAddr, load: Load) -> Round {
         Round {
             load,
-            clients: clients(addr, load),
+            clients: Clients::start(addr, load),
             cpu: cpu(),
         }
     }
 
     fn end(self) -> Vec<f64> {
         let spent = cpu() - self.cpu;
-        let said = self.clients.wait_with_output().expect("the clients end");
-        let said = String::from_utf8_lossy(&said.stdout);
+        let said = self.clients.said();
         let mut numbers = vec![per(spent, self.load.messages)];
         numbers.extend(
             said.split_whitespace()
@@ -147,11 +179,26 @@ impl Round {
 }
 
 /// The process of the clients.
-pub fn child(mut words: impl Iterator<Item = String>) -> Result<(), Box<dyn std::error::Error>> {
+pub fn child(mut words: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
     let addr: SocketAddr = words.next().ok_or("an address")?.parse()?;
-    let mut number =
-        || Ok::<u64, Box<dyn std::error::Error>>(words.next().ok_or("a number")?.parse()?);
-    let (connections, size, messages) = (number()?, number()? as usize, number()?);
+    let mut number = || Ok::<u64, Box<dyn Error>>(words.next().ok_or("a number")?.parse()?);
+    let load = Load {
+        connections: number()? as usize,
+        size: number()? as usize,
+        messages: number()?,
+    };
+    println!("{}", run_clients(addr, load)?);
+    Ok(())
+}
+
+/// Everything that the clients do; the time for each message, and the times that
+/// half of them and all but one in a hundred took at most.
+fn run_clients(addr: SocketAddr, load: Load) -> io::Result<String> {
+    let Load {
+        connections,
+        size,
+        messages,
+    } = load;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -168,25 +215,24 @@ pub fn child(mut words: impl Iterator<Item = String>) -> Result<(), Box<dyn std:
             tasks.spawn(async move {
                 let (message, mut back) = (vec![7_u8; size], vec![0_u8; size]);
                 let mut times = Vec::new();
-                for _ in 0..messages / connections {
+                for _ in 0..messages / connections as u64 {
                     let begin = Instant::now();
                     stream.write_all(&message).await?;
                     stream.read_exact(&mut back).await?;
                     times.push(begin.elapsed());
                 }
-                Ok::<_, std::io::Error>(times)
+                Ok::<_, io::Error>(times)
             });
         }
         let mut times = Vec::new();
         while let Some(done) = tasks.join_next().await {
             times.extend(done.expect("no panic")?);
         }
-        Ok::<_, std::io::Error>((start.elapsed(), times))
+        Ok::<_, io::Error>((start.elapsed(), times))
     })?;
     times.sort_unstable();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_nanos();
-    println!("{} {} {}", per(wall, messages), at(0.5), at(0.99));
-    Ok(())
+    Ok(format!("{} {} {}", per(wall, messages), at(0.5), at(0.99)))
 }
 
 async fn kinfolk(load: Load) -> kinfolk_core::Result<Vec<f64>> {
