@@ -118,7 +118,7 @@ struct Work {
 struct Requests {
     count: usize,
     pending: Vec<Ask>,
-    /// The last delivery.
+    /// What a point took last.
     delivered: Vec<Ask>,
 }
 
@@ -563,9 +563,8 @@ impl<'a> Model<'a> {
         }
         let earlier = self.works[n].away.take();
         let earlier = earlier.filter(|away| self.is_unheard(target, away.there));
-        self.deliver(task);
         let mut here = earlier.and_then(|away| away.here).unwrap_or_default();
-        here.extend(&self.requests[task].delivered);
+        here.append(&mut self.requests[task].pending);
         let there = self.ask(target).expect("its body is not over");
         self.works[n].away = Some(Away {
             there,

@@ -492,6 +492,8 @@ macro_rules! for_each_case {
             passed_on:
                 request_2_given_up_above_two_awaits,
                 request_2_heard_below_two_awaits_is_not_given_back,
+                request_2_an_older_one_comes_home_after_a_newer_was_heard,
+                request_2_taken_back_half_way_it_does_not_return_with_another,
                 request_2_taken_back_half_way_it_is_gone,
                 request_2_two_that_met_half_way_both_come_back,
                 request_2_caught_below_two_awaits_it_does_not_come_back,

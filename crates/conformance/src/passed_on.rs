@@ -94,6 +94,75 @@ pub async fn request_2_heard_below_two_awaits_is_not_given_back(lab: Lab) {
     top.await.expect("it was heard below");
 }
 
+/// request-2: one that was heard below is not given back because an older one,
+/// passed on by another await, has come home unheard.
+pub async fn request_2_an_older_one_comes_home_after_a_newer_was_heard(lab: Lab) {
+    let gates: [Gate; 4] = std::array::from_fn(|_| Gate::new());
+    let [first, second, enough, end] = gates.clone();
+    let half_way: Arc<Mutex<Option<Job>>> = Arc::default();
+    let tell = half_way.clone();
+    let top = spawn(async move {
+        let until = end.clone();
+        let middle = spawn(async move {
+            let silent = await_until(deaf(&until), &first).await.expect("it waits");
+            let told = spawn(async move {
+                let told = park().await.expect_err("passed on");
+                assert_eq!(words(&told), "newer");
+                end.wait().await;
+            });
+            let told = await_until(told, &second).await.expect("it waits");
+            drop(silent);
+            until.wait().await;
+            drop(told);
+        });
+        *tell.lock().unwrap() = Some(middle.job());
+        drop(await_until(middle, &enough).await);
+        checkpoint().await
+    });
+    let [first, second, enough, end] = gates;
+    lab.settle().await;
+    let middle = half_way.lock().unwrap().take().expect("it was told");
+    assert!(middle.interrupt("older"));
+    lab.settle().await;
+    first.open();
+    lab.settle().await;
+    assert!(top.interrupt("newer"));
+    lab.settle().await;
+    second.open();
+    lab.settle().await;
+    enough.open();
+    lab.settle().await;
+    end.open();
+    top.await.expect("it was heard below");
+}
+
+/// request-2: a request that was taken back half-way stays so when another one
+/// comes after it.
+pub async fn request_2_taken_back_half_way_it_does_not_return_with_another(lab: Lab) {
+    let (enough, end) = (Gate::new(), Gate::new());
+    let (give_up, until) = (enough.clone(), end.clone());
+    let half_way: Arc<Mutex<Option<Job>>> = Arc::default();
+    let tell = half_way.clone();
+    let top = spawn(async move {
+        let middle = deaf(&until);
+        *tell.lock().unwrap() = Some(middle.job());
+        drop(await_until(middle, &give_up).await);
+        checkpoint().await
+    });
+    lab.settle().await;
+    assert!(top.interrupt("stop"));
+    lab.settle().await;
+    let middle = half_way.lock().unwrap().take().expect("it was told");
+    assert_eq!(middle.uninterrupt(), 0);
+    assert!(middle.interrupt("somebody else's"));
+    lab.settle().await;
+    enough.open();
+    lab.settle().await;
+    end.open();
+    top.await
+        .expect("whoever takes one back half-way answers for it");
+}
+
 /// request-2: taken back half-way it is not given back further up.
 pub async fn request_2_taken_back_half_way_it_is_gone(lab: Lab) {
     let (enough, end) = (Gate::new(), Gate::new());

@@ -5,8 +5,7 @@
 //! cold part: so a request that went through several awaits is found again from
 //! each of them. The await keeps a [`Forwarded`], which stands for the note.
 
-use std::num::NonZeroU16;
-
+use super::numbers::Numbers;
 use super::reason::ReasonKind;
 use super::request::{self, Requests};
 use super::walk;
@@ -19,11 +18,10 @@ use crate::job::state;
 /// for each target, since a task has one handle to await it by.
 pub(super) struct Away {
     to: JobRef,
-    /// Their numbers here: those after `from`, up to `upto`.
-    from: u16,
-    upto: u16,
+    /// Their numbers here.
+    numbers: Numbers,
     /// The number of the latest there; none while it is being passed on.
-    there: Option<NonZeroU16>,
+    there: Option<u64>,
 }
 
 /// A request that was passed on by a task. Dropped, it was heard: then nobody
@@ -32,7 +30,7 @@ pub(crate) struct Forwarded {
     by: JobRef,
     to: JobRef,
     /// Its number there.
-    there: NonZeroU16,
+    there: u64,
 }
 
 /// From how many awaits on it is asked whether they go in a circle.
@@ -44,28 +42,23 @@ enum Place {
     Heard,
     /// Pending, or between two tasks.
     Unheard,
-    PassedOn(JobRef, NonZeroU16),
-}
-
-fn is_after(number: u16, other: u16) -> bool {
-    number.wrapping_sub(other).cast_signed() > 0
+    PassedOn(JobRef, u64),
 }
 
 impl Requests {
     /// Those that were just taken go to `target`, with those that are there
     /// already and have not been heard.
-    fn leave_for(&mut self, target: &Header) {
-        let (from, upto) = (self.heard_from, self.heard);
+    fn leave_for(&mut self, target: &Header, numbers: Numbers) {
         let there = None;
         match self.note_of(target) {
             Some(at) => {
                 let note = &mut self.away[at];
-                (note.upto, note.there) = (upto, there);
+                note.numbers.append(numbers);
+                note.there = there;
             }
             None => self.away.push(Away {
                 to: JobRef::from_header(target),
-                from,
-                upto,
+                numbers,
                 there,
             }),
         }
@@ -75,13 +68,11 @@ impl Requests {
         (self.away.iter()).position(|note| std::ptr::eq(note.to.as_ptr(), target))
     }
 
-    fn place_of(&self, number: NonZeroU16, pending: bool) -> Place {
-        let n = number.get();
-        if pending && is_after(n, self.heard) {
+    fn place_of(&self, number: u64) -> Place {
+        if self.pending.contains(number) {
             return Place::Unheard;
         }
-        let note =
-            (self.away.iter().rev()).find(|note| is_after(n, note.from) && !is_after(n, note.upto));
+        let note = (self.away.iter()).find(|note| note.numbers.contains(number));
         match note.map(|note| (&note.to, note.there)) {
             None => Place::Heard,
             Some((_, None)) => Place::Unheard,
@@ -111,7 +102,7 @@ pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forward
         *kept = None;
     }
     // Taken and noted in one step: nobody who asks finds it nowhere.
-    let Some(told) = request::take_and(h, |requests| requests.leave_for(target)) else {
+    let Some(told) = request::take_and(h, |requests, taken| requests.leave_for(target, taken)) else {
         return;
     };
     let reason = told.reason();
@@ -145,39 +136,33 @@ fn living(h: &Header) -> u64 {
 
 /// Nobody has heard the request of `target` with this number: it is pending,
 /// there or wherever it was passed on to.
-fn is_unheard(target: &Header, number: NonZeroU16) -> bool {
+fn is_unheard(target: &Header, number: u64) -> bool {
     let mut at = (JobRef::from_header(target), number);
-    // Each step leads to a request that was made later. The bound is for
-    // numbers that have wrapped round in a circle of awaits.
-    for _ in 0..u16::MAX {
-        let place = at.0.if_cold(|cold, st| {
-            let pending = st.has(state::INTERRUPTED);
-            cold.requests.place_of(at.1, pending)
-        });
-        match place {
+    // Each step leads to a request that was made later, so this ends, also in a
+    // circle of awaits.
+    loop {
+        match (at.0).if_cold(|cold, _| cold.requests.place_of(at.1)) {
             None | Some(Place::Heard) => return false,
             Some(Place::Unheard) => return true,
             Some(Place::PassedOn(job, number)) => at = (job, number),
         }
     }
-    true
 }
 
 /// What `task` passed on to `target` is pending again, for its next point. Not
 /// if it has been taken back meanwhile.
 fn come_home(task: &Header, target: &Header) {
-    let mut note = None;
-    let back = task.if_cold(|cold, _| {
+    let home = task.if_cold(|cold, _| {
         let requests = &mut cold.requests;
-        let gone = requests.away.swap_remove(requests.note_of(target)?);
+        let Away { to, numbers, .. } = requests.away.swap_remove(requests.note_of(target)?);
         let back = requests.count > 0 && task.state.interrupt();
-        if back && is_after(requests.heard, gone.from) {
-            requests.heard = gone.from;
+        if back {
+            requests.pending.append(numbers);
         }
-        note = Some(gone);
-        Some(back)
+        // Dropped outside the lock.
+        Some((back, to))
     });
-    if back.flatten() == Some(true) {
+    if let Some((true, _)) = home.flatten() {
         request::spread(task);
     }
 }
@@ -200,9 +185,8 @@ impl Forwarded {
     pub(crate) fn has_come_back(&self) -> bool {
         let interrupted =
             (self.to.reason()).is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
-        let heard_from = (self.to).if_cold(|cold, _| cold.requests.heard_from);
-        self.is_unheard()
-            || (interrupted && heard_from.is_some_and(|from| is_after(self.there.get(), from)))
+        let taken_last = || (self.to).if_cold(|cold, _| cold.requests.taken.contains(self.there));
+        self.is_unheard() || (interrupted && taken_last() == Some(true))
     }
 
     /// Nobody waits for the target any more: what has not been heard is for the
@@ -226,11 +210,11 @@ impl Forwarded {
         let told = self.by.if_cold(|cold, _| {
             let requests = &mut cold.requests;
             if let Some(at) = requests.note_of(&self.to) {
-                let note = &requests.away[at];
-                requests.heard_from = note.from;
-                if is_after(note.upto, requests.heard) {
-                    requests.heard = note.upto;
+                let numbers = std::mem::take(&mut requests.away[at].numbers);
+                if newer.is_none() {
+                    requests.taken = Numbers::default();
                 }
+                requests.taken.append(numbers);
             }
             let stands = requests.count > 0;
             stands.then(|| requests.latest.clone()).flatten()

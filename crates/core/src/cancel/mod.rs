@@ -4,6 +4,7 @@
 pub(crate) mod forward;
 pub(crate) mod guard;
 pub(crate) mod hook;
+mod numbers;
 pub(crate) mod patience;
 pub(crate) mod point;
 pub(crate) mod reason;

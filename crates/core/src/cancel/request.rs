@@ -10,11 +10,11 @@
 //! file. What an await does with a request is in [`forward`](super::forward).
 
 use std::borrow::Cow;
-use std::num::NonZeroU16;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::forward::Away;
+use super::numbers::Numbers;
 use super::reason::{Reason, ReasonData, ReasonKind};
 use super::sweep;
 use super::walk::{self, Why};
@@ -34,13 +34,15 @@ pub(crate) struct Requests {
     pub(super) hops: u32,
     /// The latest, delivered or not.
     pub(super) latest: Option<Arc<ReasonData>>,
-    /// The number of the latest. Numbers wrap round: they are compared over
-    /// short distances only.
-    number: u16,
-    /// The last delivery: of those after `heard_from`, up to `heard`.
-    pub(super) heard_from: u16,
-    pub(super) heard: u16,
-    /// Those that awaits have taken and passed on.
+    /// The number of the latest: they count from one.
+    number: u64,
+    /// Those that wait for a point: some if the task shows INTERRUPTED, else
+    /// none.
+    pub(super) pending: Numbers,
+    /// Those that the last point took.
+    pub(super) taken: Numbers,
+    /// Those that awaits have taken and passed on. What is in none of the three
+    /// was heard, or taken back.
     pub(super) away: Vec<Away>,
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
             requests.count -= 1;
             if requests.count == 0 {
                 task.state.remove(state::INTERRUPTED);
+                requests.pending = Numbers::default();
                 forgotten = std::mem::take(&mut requests.away);
             }
         }
@@ -100,7 +103,7 @@ pub(super) fn ask(
     text: Option<Cow<'static, str>>,
     site: &'static Location<'static>,
     hops: u32,
-) -> Option<NonZeroU16> {
+) -> Option<u64> {
     let tree = walk::pin(task)?;
     let new = Arc::new(ReasonData {
         kind: ReasonKind::Interrupted,
@@ -119,10 +122,9 @@ pub(super) fn ask(
         let requests = &mut cold.requests;
         requests.count = requests.count.saturating_add(1);
         requests.hops = hops;
-        // Never zero.
-        let number = NonZeroU16::new(requests.number.wrapping_add(1)).unwrap_or(NonZeroU16::MIN);
-        requests.number = number.get();
-        Ok((requests.latest.replace(new), number))
+        requests.number += 1;
+        requests.pending.insert(requests.number);
+        Ok((requests.latest.replace(new), requests.number))
     });
     let asked = unused.as_ref().ok().map(|(_, number)| *number);
     drop(unused);
@@ -210,11 +212,14 @@ pub(crate) fn pending(h: &Header) -> bool {
 /// Takes the request, for a point in `h`.
 #[cold]
 pub(crate) fn take(h: &Header) -> Option<Cancelled> {
-    take_and(h, |_| ())
+    take_and(h, |requests, taken| requests.taken = taken)
 }
 
-/// As [`take`]; `also` changes the requests in the same step.
-pub(super) fn take_and(h: &Header, also: impl FnOnce(&mut Requests)) -> Option<Cancelled> {
+/// As [`take`]; `keep` says in the same step what becomes of them.
+pub(super) fn take_and(
+    h: &Header,
+    keep: impl FnOnce(&mut Requests, Numbers),
+) -> Option<Cancelled> {
     let task = heard_by(h)?;
     // The hints first: a request that comes after this sets them again, one
     // that came before stands in the task already.
@@ -229,9 +234,8 @@ pub(super) fn take_and(h: &Header, also: impl FnOnce(&mut Requests)) -> Option<C
         }
         task.state.remove(state::INTERRUPTED);
         let requests = &mut cold.requests;
-        requests.heard_from = requests.heard;
-        requests.heard = requests.number;
-        also(requests);
+        let taken = std::mem::take(&mut requests.pending);
+        keep(requests, taken);
         requests.latest.clone()
     })
     .flatten()
@@ -251,7 +255,8 @@ pub(crate) fn put_back(h: &Header) {
             let requests = &mut cold.requests;
             let back = requests.count > 0 && task.state.interrupt();
             if back {
-                requests.heard = requests.heard_from;
+                let taken = std::mem::take(&mut requests.taken);
+                requests.pending.append(taken);
             }
             back
         })
@@ -283,8 +288,9 @@ fn stop_if_pending(task: &Header) -> bool {
             }
             let requests = &mut cold.requests;
             if !st.has(state::CANCELLED) {
-                // What was heard before is not what ends it.
-                requests.heard_from = requests.heard;
+                // These end it, and not what was heard before; whether or not
+                // they are taken back meanwhile.
+                requests.taken = requests.pending.clone();
             }
             requests.latest.clone()
         })

@@ -1,0 +1,89 @@
+//! Sets of the numbers by which a task tells its requests apart.
+
+/// A set of numbers. They are given out in order, and what belongs together
+/// comes in runs: a list of runs, in order, with gaps between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers(Vec<Run>);
+
+/// From the first to the last, both of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u64,
+    last: u64,
+}
+
+impl Numbers {
+    pub(super) fn contains(&self, number: u64) -> bool {
+        let at = self.0.partition_point(|run| run.last < number);
+        self.0.get(at).is_some_and(|run| run.first <= number)
+    }
+
+    pub(super) fn insert(&mut self, number: u64) {
+        self.add(Run {
+            first: number,
+            last: number,
+        });
+    }
+
+    pub(super) fn append(&mut self, other: Numbers) {
+        if self.0.is_empty() {
+            *self = other;
+        } else {
+            for run in other.0 {
+                self.add(run);
+            }
+        }
+    }
+
+    fn add(&mut self, run: Run) {
+        // Those it overlaps or touches become one with it.
+        let start = self.0.partition_point(|old| old.last + 1 < run.first);
+        let end = self.0.partition_point(|old| old.first <= run.last + 1);
+        let mut whole = run;
+        for old in &self.0[start..end] {
+            whole.first = whole.first.min(old.first);
+            whole.last = whole.last.max(old.last);
+        }
+        self.0.splice(start..end, [whole]);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_grow_together() {
+        let mut numbers = Numbers::default();
+        for n in [5, 1, 3, 9] {
+            numbers.insert(n);
+        }
+        assert_eq!(numbers.0.len(), 4);
+        numbers.insert(2);
+        numbers.insert(4);
+        numbers.insert(4);
+        assert_eq!(numbers.0.len(), 2, "1 to 5, and 9: {numbers:?}");
+        for n in 0..12 {
+            assert_eq!(numbers.contains(n), (1..=5).contains(&n) || n == 9, "{n}");
+        }
+    }
+
+    #[test]
+    fn like_a_plain_set() {
+        // A small generator: every pair of sets with numbers below ten.
+        let of = |bits: u32| {
+            let mut numbers = Numbers::default();
+            for n in (0..10).filter(|n| bits >> n & 1 == 1).rev() {
+                numbers.insert(n);
+            }
+            numbers
+        };
+        for left in 0..1 << 10 {
+            for right in (0..1_u32 << 10).step_by(7) {
+                let mut both = of(left);
+                both.append(of(right));
+                assert_eq!(both, of(left | right), "{left:b} and {right:b}");
+            }
+        }
+    }
+}
