@@ -303,8 +303,9 @@ fn futures_are_small() {
 }
 
 /// One test, since the counters are the process's.
+/// Also: K28.
 #[test]
-fn allocations_header_size_and_pinning() {
+fn src_t23_allocations_header_size_and_pinning() {
     // Each cell from the allocator, so that they can be counted.
     // SAFETY: the only test of its process; nobody else looks meanwhile.
     unsafe { std::env::set_var("KINFOLK_CELLS", "malloc") };

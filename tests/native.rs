@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::{
     Budget, Error, ErrorKind, Main, Outcome, Pool, Result, blocking, checkpoint, next_pump, on,
-    park, scope, shield, sleep, spawn, with_world, yield_now,
+    park, scope, shield, sleep, spawn, timeout, with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, HostClock, Runtime};
 use kinfolk_testkit::{Gate, guarded};
@@ -386,6 +386,35 @@ fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
     });
 }
 
+/// A job of the main lane whose last child has ended on a worker waits for its
+/// thread to end it: a cancel that finds it so does not queue it again.
+#[test]
+fn lane_1_a_cancel_meets_an_end_that_waits_for_its_lane() {
+    guarded("cancel before the end's turn", |_| {
+        let (woken, wait) = mpsc::channel();
+        let rt = Runtime::builder()
+            .workers(1)
+            .on_wake(move |_| woken.send(()).unwrap())
+            .build()
+            .unwrap();
+        let gate = Gate::new();
+        let held = gate.clone();
+        let job = rt.scope().on(Main).launch(async move {
+            kinfolk_core::launch(async move { held.wait().await });
+        });
+        wait.recv().unwrap();
+        assert_eq!(rt.pump(Budget::Turns(9)).unwrap().ran, 1);
+        assert!(!job.is_ended());
+        gate.open();
+        // Its end has been pushed to this thread.
+        wait.recv().unwrap();
+        assert!(job.cancel("too late to stop anything"));
+        assert_eq!(rt.pump(Budget::Turns(9)).unwrap().ran, 1);
+        assert!(job.is_ended());
+        assert_eq!(rt.counters().living(), 1, "the root");
+    });
+}
+
 /// Also: C7, C22.
 #[test]
 fn lane_3_the_main_thread_runs_no_pool_work() {
@@ -441,6 +470,40 @@ fn lane_4_a_flood_starves_nobody() {
 }
 
 /// Also: C4.
+/// A loop of nothing but points is ended by its timeout, by the real clock, and
+/// keeps its thread from nobody.
+/// Also: lane-4, time-1.
+#[test]
+fn case_f32_a_loop_of_points_is_ended_by_its_timeout() {
+    guarded("a loop of points", |_| {
+        for workers in [0, 1] {
+            let laps = Arc::new(AtomicUsize::new(0));
+            let other = laps.clone();
+            let spun = rt(workers).block_on(async move {
+                let _beside = spawn(async move {
+                    loop {
+                        yield_now().await?;
+                        other.fetch_add(1, SeqCst);
+                    }
+                    #[expect(unreachable_code)]
+                    Ok::<_, Error>(())
+                });
+                let spin = async {
+                    loop {
+                        checkpoint().await?;
+                    }
+                    #[expect(unreachable_code)]
+                    Ok::<_, Error>(())
+                };
+                Ok::<_, Error>(timeout(Duration::from_millis(50), spin).await)
+            });
+            let error = spun.unwrap().expect_err("it does not end by itself");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            assert!(laps.load(SeqCst) > 1, "somebody else made progress");
+        }
+    });
+}
+
 #[test]
 fn lane_4_what_waits_behind_a_long_turn_is_taken_over() {
     guarded("taken over", |_| {

@@ -63,6 +63,9 @@ fn tree_8_a_failure_climbs_a_chain_a_million_deep() {
     });
 }
 
+/// Each attach, each wake and each join costs the same however many there are:
+/// a million of them would not come to an end otherwise.
+/// Also: K22.
 #[test]
 fn tree_8_a_scope_a_million_wide_is_cancelled_in_one_walk() {
     guarded("wide", |_| {

@@ -278,6 +278,38 @@ pub async fn request_1_a_moved_scope_hears_for_its_own_task(lab: Lab) {
     opens.await.unwrap();
 }
 
+/// request-3: polled by a job that is cancelled, it ends with that job's cancel,
+/// whatever its own task was asked.
+/// Also: request-1, cancel-9.
+pub async fn request_3_a_moved_scope_in_a_cancelled_poller(lab: Lab) {
+    let handed = Arc::new(Mutex::new(None));
+    let (hand, gate) = (handed.clone(), Gate::new());
+    let wait = gate.clone();
+    let opens = spawn(async move {
+        let mut inner: Boxed<Result<(), Error>> = Box::pin(scope(async |_| parked().await));
+        assert!(futures_util::poll!(&mut inner).is_pending());
+        *hand.lock().unwrap() = Some(inner);
+        wait.wait().await;
+    });
+    lab.settle().await;
+    let moved = handed.lock().unwrap().take().expect("it was opened");
+    let stopped = Arc::new(Mutex::new(None));
+    let keep = stopped.clone();
+    let polls = spawn(async move {
+        *keep.lock().unwrap() = moved.await.err();
+        gate.open();
+        checkpoint().await
+    });
+    lab.settle().await;
+    assert!(polls.cancel("of the poller"));
+    assert!(opens.interrupt("of its own task"));
+    assert!(polls.outcome().await.unwrap().is_cancelled());
+    opens.await.unwrap();
+    let stopped = stopped.lock().unwrap().take().expect("it was told");
+    assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+    assert_eq!(stopped.reason().unwrap().text(), Some("of the poller"));
+}
+
 /// request-1: asked of a scope it is asked of its task.
 pub async fn request_1_a_scope_stands_for_its_task(_lab: Lab) {
     let task = spawn(async {

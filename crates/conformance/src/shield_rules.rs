@@ -552,6 +552,27 @@ pub async fn shield_2_a_failure_inside_goes_to_the_caller(lab: Lab) {
     assert_eq!(took, Duration::ZERO);
 }
 
+/// outcome-5: in a job that is cancelled, a shield that was cancelled by itself
+/// ends with the job's cancel: that is the one to pass on.
+/// Also: shield-2.
+pub async fn outcome_5_an_enclosing_cancel_wins_over_the_shields_own(lab: Lab) {
+    let task = spawn(async {
+        park().await.expect_err("cancelled");
+        let stopped = shield(async {
+            assert!(current_job().unwrap().cancel("of the shield"));
+            park().await
+        })
+        .await
+        .unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+        assert_eq!(stopped.reason().unwrap().text(), Some("enough"));
+        Err::<(), _>(stopped)
+    });
+    lab.settle().await;
+    let (outcome, _) = cancel_and_wait(&lab, task).await;
+    assert!(outcome.is_cancelled(), "{outcome:?}");
+}
+
 /// shield-2: a body that left a shield and then sits in a foreign await has
 /// its whole patience from there on.
 /// Also: cancel-6.

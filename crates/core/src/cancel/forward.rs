@@ -102,7 +102,8 @@ pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forward
         *kept = None;
     }
     // Taken and noted in one step: nobody who asks finds it nowhere.
-    let Some(told) = request::take_and(h, |requests, taken| requests.leave_for(target, taken)) else {
+    let Some(told) = request::take_and(h, |requests, taken| requests.leave_for(target, taken))
+    else {
         return;
     };
     let reason = told.reason();

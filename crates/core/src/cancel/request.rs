@@ -216,10 +216,7 @@ pub(crate) fn take(h: &Header) -> Option<Cancelled> {
 }
 
 /// As [`take`]; `keep` says in the same step what becomes of them.
-pub(super) fn take_and(
-    h: &Header,
-    keep: impl FnOnce(&mut Requests, Numbers),
-) -> Option<Cancelled> {
+pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Cancelled> {
     let task = heard_by(h)?;
     // The hints first: a request that comes after this sets them again, one
     // that came before stands in the task already.
