@@ -45,7 +45,7 @@ unsafe impl Driver for Broken {
         }
         self.too_soon.push(id);
         let result = -libc::ECANCELED;
-        self.landed.push(Landed { id, result });
+        self.landed.push(Landed::over(id, result));
     }
 
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {

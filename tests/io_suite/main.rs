@@ -9,6 +9,7 @@ mod files;
 mod hosts;
 mod lab;
 mod limits;
+mod series;
 mod simulated;
 mod sockets;
 mod telling;
@@ -73,5 +74,13 @@ suite! {
             io_5_a_connection_that_is_refused_or_reset,
             io_5_messages_stay_whole,
             io_5_sockets_with_a_name_on_the_disk;
+        series:
+            io_5_connections_come_by_themselves,
+            io_5_what_a_dropped_stream_has_not_given_is_accepted_next,
+            io_5_told_between_connections_none_is_lost,
+            io_5_in_clean_up_connections_come,
+            io_5_connections_nobody_takes_are_closed,
+            io_5_an_error_is_one_item_of_many,
+            io_5_a_timeout_around_a_stream_loses_nothing;
     }
 }

@@ -67,7 +67,11 @@ impl Asker {
             assert!(Instant::now() < until, "it hangs after {last:?}");
         }
         match landed[..] {
-            [Landed { id: over, result }] if over == id => result,
+            [
+                Landed {
+                    id: over, result, ..
+                },
+            ] if over == id => result,
             _ => panic!("{landed:?}, and not {id:?}"),
         }
     }

@@ -23,13 +23,26 @@ impl fmt::Debug for OpId {
     }
 }
 
-/// An operation is over.
+/// An operation is over, or, if it is a series, has answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Landed {
     /// Which.
     pub id: OpId,
     /// As kernels answer: what was done, or the negative error number.
     pub result: i32,
+    /// It is a series and goes on: another answer will come.
+    pub more: bool,
+}
+
+impl Landed {
+    /// It is over.
+    pub fn over(id: OpId, result: i32) -> Landed {
+        Landed {
+            id,
+            result,
+            more: false,
+        }
+    }
 }
 
 /// How long a driver may wait for the first operation to be over.
@@ -55,12 +68,13 @@ pub trait Alarm: Send + Sync {
 /// that requests lead to, is kept by the station it works for.
 ///
 /// # Safety
-/// Every submission is collected once, and from then on the driver does not touch
+/// The end of every submission is collected once, and from then on the driver does not touch
 /// what the request leads to. Of bytes it says no more than were asked for, and
 /// those it says were read it has written; a file it says was opened is open.
 pub unsafe trait Driver: Send {
     /// Begins `request`. Its end will be collected with this `id`, once,
-    /// whatever happens: if it cannot be begun, that is its end.
+    /// whatever happens: if it cannot be begun, that is its end. Only a series
+    /// ([`Request::AcceptMany`]) may give answers before its end.
     ///
     /// # Safety
     /// What the request leads to stays where it is, and nobody else uses it,

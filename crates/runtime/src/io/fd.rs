@@ -3,13 +3,16 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::arrivals::Arrivals;
 use super::hub::Hub;
 
 struct Inner {
     raw: RawFd,
     hub: Arc<Hub>,
+    /// None before the first series.
+    arrivals: OnceLock<Box<Arrivals>>,
 }
 
 impl Drop for Inner {
@@ -28,7 +31,11 @@ pub(crate) struct Fd(Arc<Inner>);
 impl Fd {
     /// Owns `raw` from now on.
     pub(crate) fn new(raw: RawFd, hub: Arc<Hub>) -> Fd {
-        Fd(Arc::new(Inner { raw, hub }))
+        Fd(Arc::new(Inner {
+            raw,
+            hub,
+            arrivals: OnceLock::new(),
+        }))
     }
 
     /// Takes over a file that comes from elsewhere, for the job that is polled
@@ -48,6 +55,16 @@ impl Fd {
 
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         &self.0.hub
+    }
+
+    /// What has arrived here and was not taken yet.
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        self.0.arrivals.get_or_init(Box::default)
+    }
+
+    /// As above; none if there was no series yet.
+    pub(crate) fn known_arrivals(&self) -> Option<&Arrivals> {
+        self.0.arrivals.get().map(|arrivals| &**arrivals)
     }
 
     /// The file itself, if no operation uses it: whoever gets it closes it.

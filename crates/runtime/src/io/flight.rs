@@ -15,11 +15,11 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use kinfolk_core::host::contained;
 
-use super::driver::OpId;
+use super::driver::{Landed, OpId};
 use super::hub::Hub;
 use super::limit::Permit;
 use super::request::Request;
@@ -28,6 +28,12 @@ use super::request::Request;
 pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
+
+    /// Whether it may begin now; otherwise the one who waits is woken.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let _ = cx;
+        Poll::Ready(())
+    }
 
     /// What the system is asked, through this hub. Called when the load lies
     /// where it will stay.
@@ -49,6 +55,12 @@ pub(crate) trait Operation: Send + 'static {
 pub(crate) trait Landing: Send + Sync {
     /// It is over.
     fn land(self: Arc<Self>, result: i32);
+
+    /// The driver has answered. Only a series goes on after that.
+    fn answered(self: Arc<Self>, landed: Landed) {
+        debug_assert!(!landed.more, "{landed:?}: it is no series");
+        self.land(landed.result);
+    }
 
     /// Under which number it flies.
     fn ticket(&self) -> &Ticket;
@@ -120,12 +132,14 @@ pub(crate) const GONE: i32 = i32::MIN;
 
 /// The answer of a kernel as a result.
 pub(crate) fn answer(result: i32) -> io::Result<u32> {
-    match u32::try_from(result) {
-        Ok(done) => Ok(done),
-        Err(_) if result == GONE => Err(io::Error::other(
-            "the runtime that carries out this i/o is gone",
-        )),
-        Err(_) => Err(io::Error::from_raw_os_error(-result)),
+    u32::try_from(result).map_err(|_| failure(result))
+}
+
+/// The answer of a kernel that has failed as an error.
+pub(crate) fn failure(result: i32) -> io::Error {
+    match result {
+        GONE => io::Error::other("the runtime that carries out this i/o is gone"),
+        _ => io::Error::from_raw_os_error(-result),
     }
 }
 

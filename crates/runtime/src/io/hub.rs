@@ -12,7 +12,7 @@ use kinfolk_core::host;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::desk::{Desk, Message};
-use super::driver::Driver;
+use super::driver::{Driver, Landed};
 use super::flight::{GONE, Landing};
 use super::request::Request;
 use super::station;
@@ -291,7 +291,16 @@ impl Hub {
         let _ = self.count.set(count);
     }
 
-    /// An operation is over.
+    /// An operation has answered.
+    pub(crate) fn answered(&self, landing: Arc<dyn Landing>, landed: Landed) {
+        let counted = !landed.more && landing.ticket().uncount();
+        landing.answered(landed);
+        if counted && let Some(count) = self.count.get() {
+            count(false);
+        }
+    }
+
+    /// An operation is over that never came to the driver.
     pub(crate) fn land(&self, landing: Arc<dyn Landing>, result: i32) {
         let counted = landing.ticket().uncount();
         landing.land(result);

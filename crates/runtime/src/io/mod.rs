@@ -5,6 +5,7 @@
 
 #[cfg(all(test, target_os = "linux", not(loom)))]
 mod alike;
+mod arrivals;
 mod buf;
 mod choice;
 mod desk;
@@ -13,28 +14,33 @@ mod fd;
 mod flight;
 mod hub;
 mod limit;
+mod next;
 mod op;
 pub(crate) mod ops;
 mod pipe;
 mod pipe_ends;
 mod readiness;
 mod request;
+mod series;
 mod station;
 mod status;
 mod system;
 mod uring;
 mod watched;
 
+pub(crate) use arrivals::Arrival;
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
 pub use choice::IoDriver;
 pub(crate) use fd::Fd;
-pub(crate) use flight::Operation;
+pub(crate) use flight::{Operation, failure};
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
+pub(crate) use next::Next;
 pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub(crate) use readiness::IoCall;
 pub use request::{Place, Request, StatBuf};
+pub(crate) use series::What;
 pub use station::{Entered, Station};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};

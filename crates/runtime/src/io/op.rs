@@ -118,7 +118,7 @@ impl<T: Operation> Op<T> {
 
 /// What was told in an earlier poll counts in this one too. Not a cancel that a
 /// shield holds back by now: in there operations work.
-fn still_counts(told: &Cancelled) -> bool {
+pub(super) fn still_counts(told: &Cancelled) -> bool {
     told.reason().kind() == ReasonKind::Interrupted || kit::cancelled_here().is_some()
 }
 
@@ -146,6 +146,12 @@ impl<T: Operation> Future for Op<T> {
                             this.at = At::Start(load);
                             return Poll::Pending;
                         }
+                    }
+                    let mut load = load;
+                    if load.poll_ready(cx).is_pending() {
+                        this.at = At::Start(load);
+                        this.point.pending_as(cx, WaitKind::Io);
+                        return Poll::Pending;
                     }
                     let Poll::Ready(permit) = this.poll_turn(cx) else {
                         this.at = At::Start(load);

@@ -158,6 +158,12 @@ pub enum Request {
         /// How much room there is, and how long it is.
         len: *mut libc::socklen_t,
     },
+    /// A series: waits for connections, one after the other; each answer is the
+    /// file of one.
+    AcceptMany {
+        /// The socket that listens.
+        fd: RawFd,
+    },
     /// Connects a socket.
     Connect {
         /// The socket.
@@ -239,6 +245,7 @@ impl Request {
             | Request::ReadVectored { place, .. }
             | Request::WriteVectored { place, .. } => matches!(place, Place::At(_)),
             Request::Accept { .. }
+            | Request::AcceptMany { .. }
             | Request::Connect { .. }
             | Request::Recv { .. }
             | Request::RecvMsg { .. }

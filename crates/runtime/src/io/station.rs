@@ -104,8 +104,8 @@ struct Inner {
     waiting: VecDeque<OpId>,
     flying: usize,
     landed: Vec<Landed>,
-    /// Over, and not yet told.
-    over: Vec<(Arc<dyn Landing>, i32)>,
+    /// Over or answered, and not yet told.
+    over: Vec<(Arc<dyn Landing>, Landed)>,
     messages: Vec<Message>,
     /// To be dropped outside: what they carry is the user's.
     done_with: Vec<Arc<dyn Landing>>,
@@ -235,8 +235,8 @@ impl Station {
         drop(inner);
         drop(done_with);
         let count = over.len();
-        for (landing, result) in over.drain(..) {
-            self.hub.land(landing, result);
+        for (landing, landed) in over.drain(..) {
+            self.hub.answered(landing, landed);
         }
         // The empty row is used again.
         self.inner.borrow_mut().over.append(&mut over);
@@ -311,7 +311,11 @@ impl Inner {
                 Ok(driver) => self.driver = Some(driver),
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(libc::ENOSYS);
-                    self.over.push((landing, -errno));
+                    let nowhere = OpId {
+                        index: u32::MAX,
+                        generation: 0,
+                    };
+                    self.over.push((landing, Landed::over(nowhere, -errno)));
                     return;
                 }
             }
@@ -344,7 +348,8 @@ impl Inner {
             Where::Waiting(_) => {
                 // Its number stays in the queue, and means nobody.
                 if let Some(entry) = self.table.remove(id) {
-                    self.over.push((entry.landing, -libc::ECANCELED));
+                    let landed = Landed::over(id, -libc::ECANCELED);
+                    self.over.push((entry.landing, landed));
                 }
                 // Unless such numbers pile up: each one looked at now was one
                 // cancel.
@@ -385,12 +390,20 @@ impl Inner {
         };
         let mut landed = std::mem::take(&mut self.landed);
         let turned = driver.turn(wait, &mut landed);
-        for Landed { id, result } in landed.drain(..) {
+        for landed in landed.drain(..) {
+            let id = landed.id;
+            if landed.more {
+                let entry = self.table.get_mut(id);
+                debug_assert!(entry.is_some(), "operation {id:?} was over before");
+                let landing = entry.map(|entry| entry.landing.clone());
+                self.over.extend(landing.map(|landing| (landing, landed)));
+                continue;
+            }
             let entry = self.table.remove(id);
             debug_assert!(entry.is_some(), "operation {id:?} was over before");
             if let Some(entry) = entry {
                 self.flying -= 1;
-                self.over.push((entry.landing, result));
+                self.over.push((entry.landing, landed));
             }
         }
         self.landed = landed;
@@ -441,7 +454,7 @@ mod tests {
 
         fn cancel(&mut self, id: OpId) {
             let result = -libc::ECANCELED;
-            self.0.push(Landed { id, result });
+            self.0.push(Landed::over(id, result));
         }
 
         fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> std::io::Result<()> {

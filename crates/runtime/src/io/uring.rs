@@ -5,14 +5,15 @@
 //! it cannot take then waits in `spill`, so that nothing is lost, least of all a
 //! cancel.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 use super::driver::{Alarm, Driver, Landed, OpId, Wait};
 use super::request::{Place, Request};
@@ -28,6 +29,9 @@ const CANCEL: u64 = u64::MAX >> 1;
 
 /// The alarm has rung.
 const ALARM: u64 = (u64::MAX >> 1) - 1;
+
+/// Completions of cancels of a series, with its number.
+const CANCEL_SERIES: u64 = 1 << 31;
 
 /// The first of two that are linked.
 const FIRST: u64 = 1 << 63;
@@ -99,6 +103,8 @@ pub(crate) struct Uring {
     deferred: bool,
     spill: VecDeque<Spilt>,
     linked: HashMap<OpId, Linked>,
+    /// Those that answer many times.
+    series: HashSet<OpId>,
     bell: Arc<Bell>,
     /// Where the count of the alarm goes; boxed, because the kernel writes it.
     rung: Box<[u8; 8]>,
@@ -139,6 +145,7 @@ impl Uring {
             deferred,
             spill: VecDeque::new(),
             linked: HashMap::new(),
+            series: HashSet::new(),
             bell,
             rung: Box::new([0; 8]),
             listening: false,
@@ -159,6 +166,12 @@ impl Uring {
             Some(Landed { result: 0, .. }) => Ok(()),
             _ => Err(io::Error::other("this kernel's io_uring does nothing")),
         }
+    }
+
+    /// A kernel that defers what is over until it is asked knows series too:
+    /// they came with an earlier one.
+    fn has_series(&self) -> bool {
+        self.deferred
     }
 
     fn push(&mut self, entry: squeue::Entry) {
@@ -266,7 +279,16 @@ impl Uring {
         }
     }
 
+    /// One that is just being carried on is not found by a cancel, and goes on:
+    /// it is asked again.
+    fn cancel_series(&mut self, id: OpId) {
+        let which = CancelBuilder::user_data(user_data(id));
+        let entry = opcode::AsyncCancel2::new(which).build();
+        self.push(entry.user_data(user_data(id) | CANCEL_SERIES));
+    }
+
     fn collect(&mut self, landed: &mut Vec<Landed>) {
+        let mut missed = Vec::new();
         for entry in self.ring.completion() {
             match entry.user_data() {
                 CANCEL => {}
@@ -276,14 +298,28 @@ impl Uring {
                         linked.first = Some(entry.result());
                     }
                 }
+                number if number & CANCEL_SERIES != 0 => {
+                    if entry.result() < 0 {
+                        missed.push(op_id(number & !CANCEL_SERIES));
+                    }
+                }
                 user_data => {
                     let id = op_id(user_data);
+                    let more = cqueue::more(entry.flags());
+                    if !more && !self.series.is_empty() {
+                        self.series.remove(&id);
+                    }
                     let result = match self.linked.remove(&id) {
                         Some(linked) => linked.answer(entry.result()),
                         None => entry.result(),
                     };
-                    landed.push(Landed { id, result });
+                    landed.push(Landed { id, result, more });
                 }
+            }
+        }
+        for id in missed {
+            if self.series.contains(&id) {
+                self.cancel_series(id);
             }
         }
     }
@@ -432,6 +468,9 @@ fn entry(request: &Request) -> squeue::Entry {
         Request::Accept { fd, addr, len } => opcode::Accept::new(Fd(fd), addr.cast(), len)
             .flags(libc::SOCK_CLOEXEC)
             .build(),
+        Request::AcceptMany { fd } => opcode::AcceptMulti::new(Fd(fd))
+            .flags(libc::SOCK_CLOEXEC)
+            .build(),
         Request::Connect { fd, addr, len } => {
             opcode::Connect::new(Fd(fd), addr.cast(), len).build()
         }
@@ -460,8 +499,8 @@ fn entry(request: &Request) -> squeue::Entry {
     }
 }
 
-// SAFETY: each submission is collected once, after the last touch of its memory,
-// with no more than was asked for.
+// SAFETY: the end of each submission is collected once, after the last touch of
+// its memory, with no more than was asked for.
 unsafe impl Driver for Uring {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         if let Request::WriteThenSync {
@@ -488,10 +527,25 @@ unsafe impl Driver for Uring {
             );
             return;
         }
-        self.push(entry(request).user_data(user_data(id)));
+        let entry = match *request {
+            Request::AcceptMany { fd } if !self.has_series() => {
+                opcode::Accept::new(Fd(fd), null_mut(), null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            Request::AcceptMany { .. } => {
+                self.series.insert(id);
+                entry(request)
+            }
+            _ => entry(request),
+        };
+        self.push(entry.user_data(user_data(id)));
     }
 
     fn cancel(&mut self, id: OpId) {
+        if self.series.contains(&id) {
+            return self.cancel_series(id);
+        }
         let first = self
             .linked
             .contains_key(&id)

@@ -1,70 +1,88 @@
 //! [`Incoming`]: the connections of a listener, one after the other.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
+#[cfg(feature = "stream")]
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use futures_core::Stream;
-
 use super::socket::Socket;
 use super::{TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::io::{Fd, Op, ops};
+use crate::io::{Arrival, Next, failure};
 
 /// The connections of a listener, one after the other; made by `incoming`. It
-/// never ends.
+/// never ends: an error is an item, and after it the listener can be asked again.
+///
+/// With io_uring it is begun once and the system accepts by itself from then on.
+/// What it has accepted and nobody has taken yet waits in the listener, 64
+/// connections and what came with them; then the system is told to stop until
+/// they were taken. They stay there if the stream is dropped: the next stream, or
+/// the next `accept`, gets them. With the listener they are closed.
+///
+/// Two streams of one listener share what is accepted.
 ///
 /// # Cancellation
-/// A poll of it is a *point*: a `Cancelled` is an item. A poll that is dropped
-/// loses no connection; with the whole stream one that was just accepted is
-/// closed.
+/// A poll of it is a *point*: a `Cancelled` is an item. No connection is lost by
+/// it, nor by a poll or a stream that is dropped. Told before it waits, nothing is
+/// taken from the listener; told while it waits, a connection that came all the
+/// same is returned, and the next point tells.
 pub struct Incoming<'a, S> {
+    next: Next,
     socket: &'a Socket,
-    accept: Option<Op<ops::Accept>>,
     make: fn(Socket) -> S,
 }
 
 impl TcpListener {
-    /// Its connections as a `Stream`.
+    /// Its connections, one after the other; with the feature `stream` a
+    /// `Stream`.
+    #[track_caller]
     pub fn incoming(&self) -> Incoming<'_, TcpStream> {
         Incoming {
+            next: self.socket.incoming(),
             socket: &self.socket,
-            accept: None,
             make: |socket| TcpStream { socket },
         }
     }
 }
 
 impl UnixListener {
-    /// Its connections as a `Stream`.
+    /// Its connections, one after the other; with the feature `stream` a
+    /// `Stream`.
+    #[track_caller]
     pub fn incoming(&self) -> Incoming<'_, UnixStream> {
         Incoming {
+            next: self.socket.incoming(),
             socket: &self.socket,
-            accept: None,
             make: |socket| UnixStream { socket },
         }
     }
 }
 
 impl<S> Incoming<'_, S> {
-    fn accepted(&self, fd: Fd) -> S {
-        (self.make)(Socket::new(fd))
+    /// The next connection; there is always another.
+    ///
+    /// # Cancellation
+    /// A *point*: see [`Incoming`].
+    pub async fn next(&mut self) -> Option<io::Result<S>> {
+        poll_fn(|cx| self.poll_accepted(cx).map(Some)).await
+    }
+
+    fn poll_accepted(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<S>> {
+        Poll::Ready(match ready!(self.next.poll(cx)) {
+            Ok(Arrival::Connection(fd)) => Ok((self.make)(Socket::new(fd))),
+            Ok(Arrival::Failed(failed)) => Err(failure(failed)),
+            Err(error) => Err(error),
+        })
     }
 }
 
-impl<S> Stream for Incoming<'_, S> {
+#[cfg(feature = "stream")]
+impl<S> futures_core::Stream for Incoming<'_, S> {
     type Item = io::Result<S>;
 
-    #[track_caller]
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<S>>> {
-        let this = self.get_mut();
-        let accept = match &mut this.accept {
-            Some(accept) => accept,
-            none => none.insert(this.socket.accept()),
-        };
-        let accepted = ready!(Pin::new(accept).poll(cx));
-        this.accept = None;
-        Poll::Ready(Some(accepted.map(|(fd, _)| this.accepted(fd))))
+        self.get_mut().poll_accepted(cx).map(Some)
     }
 }
 

@@ -5,8 +5,8 @@
 //! jobs may use a socket at once, by reference or in an `Arc`.
 //!
 //! With the features `futures-io`, `tokio-io` and `hyper` a stream can be wrapped
-//! in `Polled`, which implements their traits; with `stream` listeners have
-//! `incoming`.
+//! in `Polled`, which implements their traits; with `stream` the connections of a
+//! listener are a `Stream`.
 //!
 //! A limit in time is that of the job: `timeout(limit, TcpStream::connect(addr))`.
 
@@ -15,7 +15,6 @@ mod addr;
 mod futures_io;
 #[cfg(feature = "hyper")]
 pub mod hyper;
-#[cfg(feature = "stream")]
 mod incoming;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 mod polled;
@@ -27,7 +26,6 @@ mod udp;
 mod unix;
 
 pub use addr::ToSocketAddrs;
-#[cfg(feature = "stream")]
 pub use incoming::Incoming;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub use polled::{Polled, Streaming};

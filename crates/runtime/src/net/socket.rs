@@ -8,7 +8,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Op, Operation, SocketOption, ops};
+use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, SocketOption, What, ops};
 
 /// How many connections may wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -54,6 +54,13 @@ impl Socket {
 
     /// It goes elsewhere.
     pub(super) fn into_std<T: From<OwnedFd>>(self) -> io::Result<T> {
+        let left = self.fd.known_arrivals();
+        if left.is_some_and(|left| !left.is_empty()) {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "something has arrived at this socket that nobody has taken",
+            ));
+        }
         let (raw, hub) = self.fd.into_raw().map_err(|_used| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
@@ -110,6 +117,12 @@ impl Socket {
     #[track_caller]
     pub(super) fn accept(&self) -> Op<ops::Accept> {
         self.op(ops::Accept::new(self.fd.clone()))
+    }
+
+    /// Its connections, one after the other.
+    #[track_caller]
+    pub(super) fn incoming(&self) -> Next {
+        Next::new(self.fd.clone(), What::Connections)
     }
 
     #[track_caller]
@@ -222,8 +235,8 @@ macro_rules! files {
             ///
             /// # Errors
             /// If an operation on it is under way, which may be one that nobody
-            /// waits for any more; the socket is closed then. And in a
-            /// simulation, whose sockets are not files of this machine.
+            /// waits for any more; and if a stream of it was dropped that had
+            /// more to give. The socket is closed then. And in a simulation, whose sockets are not files of this machine.
             pub fn into_std(self) -> std::io::Result<$std> {
                 self.socket.into_std()
             }

@@ -71,7 +71,8 @@ impl TcpListener {
     ///
     /// # Cancellation
     /// A *point*. A connection that was accepted all the same is returned, and
-    /// the next point tells. If the future was dropped it is closed.
+    /// the next point tells. If the future was dropped it is closed. What an
+    /// `incoming` that is gone has accepted comes first.
     ///
     /// # Errors
     /// Those of the system. After one the listener can be asked again; where the

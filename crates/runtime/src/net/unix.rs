@@ -44,7 +44,8 @@ impl UnixListener {
     ///
     /// # Cancellation
     /// A *point*. A connection that was accepted all the same is returned, and
-    /// the next point tells. If the future was dropped it is closed.
+    /// the next point tells. If the future was dropped it is closed. What an
+    /// `incoming` that is gone has accepted comes first.
     ///
     /// # Errors
     /// Those of the system.

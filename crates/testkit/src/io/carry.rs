@@ -44,6 +44,7 @@ pub(crate) fn file_of(request: &Request) -> Option<RawFd> {
         | Request::SyncRange { fd, .. }
         | Request::Allocate { fd, .. }
         | Request::Accept { fd, .. }
+        | Request::AcceptMany { fd }
         | Request::Connect { fd, .. }
         | Request::Recv { fd, .. }
         | Request::Send { fd, .. }
@@ -146,7 +147,7 @@ impl State {
                 self.disk.make_dir(&memory::path(path), mode)?;
                 done(0)
             }
-            Request::Accept { fd, .. } => self.accept(fd, request),
+            Request::Accept { fd, .. } | Request::AcceptMany { fd } => self.accept(fd, request),
             Request::Connect { fd, .. } => self.connect(fd, request),
             Request::Shutdown { fd, how } => self.shut_down(fd, how),
             Request::Poll { fd, events } => self.poll(fd, events),

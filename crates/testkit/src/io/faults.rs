@@ -104,7 +104,7 @@ impl OpKind {
             Request::Open { .. } => OpKind::Open,
             Request::Close { .. } => OpKind::Close,
             Request::Sync { .. } | Request::SyncRange { .. } => OpKind::Sync,
-            Request::Accept { .. } => OpKind::Accept,
+            Request::Accept { .. } | Request::AcceptMany { .. } => OpKind::Accept,
             Request::Connect { .. } => OpKind::Connect,
             _ => OpKind::Other,
         }

@@ -78,6 +78,11 @@ struct Op {
     heard: Option<Event>,
 }
 
+/// Whether a request may answer many times.
+fn is_series(request: &Request) -> bool {
+    matches!(request, Request::AcceptMany { .. })
+}
+
 /// All of the kernel.
 pub(crate) struct State {
     pub(crate) clock: VirtualClock,
@@ -258,7 +263,7 @@ impl State {
 
     fn carry_out(&mut self, count: Count) -> Option<Landed> {
         let op = self.ops.get(&count)?;
-        let (request, fate, answer) = (op.request, op.fate, op.answer);
+        let (id, request, fate, answer) = (op.id, op.request, op.fate, op.answer);
         let carried = match answer {
             Some(answer) => {
                 self.fail(&request, answer);
@@ -267,6 +272,11 @@ impl State {
             None => self.carry(&request, fate.short),
         };
         match carried {
+            Carried::Done(result) if result >= 0 && self.goes_on(count) => {
+                self.make_due(count, fate.late);
+                let more = true;
+                Some(Landed { id, result, more })
+            }
             Carried::Done(result) => {
                 self.give_back(&request);
                 if let Some(fd) = carry::file_of(&request)
@@ -279,7 +289,7 @@ impl State {
                 if let Some(event) = op.heard {
                     self.events.remove(&event);
                 }
-                Some(Landed { id: op.id, result })
+                Some(Landed::over(id, result))
             }
             Carried::Wait(keys) => {
                 let op = self.ops.get_mut(&count)?;
@@ -293,6 +303,14 @@ impl State {
                 }
                 None
             }
+        }
+    }
+
+    /// A series ends after any answer, now and then.
+    fn goes_on(&mut self, count: Count) -> bool {
+        match self.ops.get(&count) {
+            Some(op) if is_series(&op.request) && !op.end_at_wait => self.rng.below(4) != 0,
+            _ => false,
         }
     }
 

@@ -174,7 +174,7 @@ unsafe impl Driver for Exposed {
             && OpKind::of(request) != OpKind::Close
         {
             let result = -errno;
-            return self.answer(fate.late, Landed { id, result });
+            return self.answer(fate.late, Landed::over(id, result));
         }
         self.fates.insert(id, fate);
         let request = match fate.short {
@@ -213,16 +213,24 @@ unsafe impl Driver for Exposed {
         };
         let mut over = Vec::new();
         let turned = self.driver.turn(wait, &mut over);
-        for Landed { id, result } in over {
-            let fate = self.fates.remove(&id).unwrap_or_default();
-            self.cancels.retain(|(_, other)| *other != id);
-            let result = match fate.errno {
+        for mut over in over {
+            let (id, result) = (over.id, over.result);
+            // What goes on keeps its fate.
+            let fate = match over.more {
+                true => self.fates.get(&id).copied(),
+                false => self.fates.remove(&id),
+            };
+            let fate = fate.unwrap_or_default();
+            if !over.more {
+                self.cancels.retain(|(_, other)| *other != id);
+            }
+            over.result = match fate.errno {
                 Some(errno) if result != -libc::ECANCELED => -errno,
                 _ => result,
             };
             match fate.late.is_zero() {
-                true => landed.push(Landed { id, result }),
-                false => self.answer(fate.late, Landed { id, result }),
+                true => landed.push(over),
+                false => self.answer(fate.late, over),
             }
         }
         self.let_go(landed);

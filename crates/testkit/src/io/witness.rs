@@ -13,6 +13,7 @@ struct Seen {
     submitted: AtomicU64,
     completed: AtomicU64,
     cancels: AtomicU64,
+    partial: AtomicU64,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -52,6 +53,11 @@ impl Witness {
         self.0.cancels.load(SeqCst)
     }
 
+    /// How many answers of a series were not its last.
+    pub fn partial(&self) -> u64 {
+        self.0.partial.load(SeqCst)
+    }
+
     /// Panics unless every operation that was begun is over, each once.
     #[track_caller]
     pub fn check(&self) {
@@ -71,6 +77,7 @@ impl std::fmt::Debug for Witness {
             .field("submitted", &self.submitted())
             .field("completed", &self.completed())
             .field("cancels", &self.cancels())
+            .field("partial", &self.partial())
             .finish_non_exhaustive()
     }
 }
@@ -113,12 +120,21 @@ unsafe impl Driver for Watched {
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
         let before = landed.len();
         let turned = self.driver.turn(wait, landed);
-        for Landed { id, .. } in &landed[before..] {
-            if !self.under_way.remove(&(id.index, id.generation)) {
+        let mut over = 0;
+        for Landed { id, more, .. } in &landed[before..] {
+            let key = (id.index, id.generation);
+            if *more {
+                self.seen.partial.fetch_add(1, SeqCst);
+                if !self.under_way.contains(&key) {
+                    self.complain(format!("operation {id:?} goes on, and was not under way"));
+                }
+                continue;
+            }
+            over += 1;
+            if !self.under_way.remove(&key) {
                 self.complain(format!("operation {id:?} is over, and was not under way"));
             }
         }
-        let over = (landed.len() - before) as u64;
         self.seen.completed.fetch_add(over, SeqCst);
         turned
     }
@@ -181,10 +197,7 @@ mod tests {
             index,
             generation: 0,
         };
-        let said = over.iter().map(|index| Landed {
-            id: id(*index),
-            result: 0,
-        });
+        let said = over.iter().map(|index| Landed::over(id(*index), 0));
         let mut driver = witness.watch(Box::new(Says(said.collect())));
         // SAFETY: it leads to nothing.
         unsafe { driver.submit(id(1), &Request::Nop) };

@@ -28,7 +28,7 @@ impl Back {
 
     fn bring(&self, id: OpId, result: i32) {
         let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
-        landed.push(Landed { id, result });
+        landed.push(Landed::over(id, result));
         self.any.store(true, Ordering::Release);
         drop(landed);
         // It fails only if the poller is broken, and then its wait fails too.

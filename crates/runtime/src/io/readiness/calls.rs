@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::ptr::null_mut;
 
 use crate::io::request::{Place, Request};
 use crate::linux;
@@ -170,6 +171,10 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
             }
             Request::Accept { fd, addr, len } => {
                 again(|| linux::accept(fd, addr.cast(), len) as isize)
+            }
+            // One of them: a series may end after each answer.
+            Request::AcceptMany { fd } => {
+                again(|| linux::accept(fd, null_mut(), null_mut()) as isize)
             }
             Request::Connect { fd, addr, len } => {
                 // Not again: the connection goes on without us.

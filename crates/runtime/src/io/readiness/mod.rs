@@ -118,7 +118,7 @@ fn plan(request: &Request) -> Plan {
     let write = |fd| Plan::Ready(fd, Side::Write, Interest::WRITE);
     match *request {
         Nop | Shutdown { .. } => Plan::Now,
-        Accept { fd, .. } | Recv { fd, .. } | RecvMsg { fd, .. } => read(fd),
+        Accept { fd, .. } | AcceptMany { fd } | Recv { fd, .. } | RecvMsg { fd, .. } => read(fd),
         Connect { fd, .. } | Send { fd, .. } | SendMsg { fd, .. } => write(fd),
         Poll { fd, events } => Plan::Ready(fd, Side::Poll, Interest::of_poll(events)),
         Read { fd, place, .. } | ReadVectored { fd, place, .. }
@@ -226,7 +226,7 @@ impl Readiness {
     }
 
     fn over(&mut self, id: OpId, result: i32) {
-        self.done.push(Landed { id, result });
+        self.done.push(Landed::over(id, result));
     }
 
     fn aside(&mut self, id: OpId, request: Request) {

@@ -1,0 +1,136 @@
+//! [`Next`]: waits for what arrives at a socket next, a point.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, WaitKind};
+
+use super::arrivals::{Arrival, Arrivals};
+use super::fd::Fd;
+use super::op::{cancelled, still_counts};
+use super::series::{Series, What};
+
+/// A cancellation that was told, and is passed on when the series it ends is
+/// over.
+struct Told {
+    cancelled: Cancelled,
+    /// None if there was none.
+    series: Option<u64>,
+    /// Before it has waited: then what lies there stays there.
+    at_entry: bool,
+}
+
+/// Takes what arrives at a socket, one after the other.
+///
+/// # Cancellation
+/// A poll is a *point*. Told at entry, nothing is taken. Told while it waits, the
+/// series is ended and waited for; if it has brought something meanwhile that is
+/// returned, and the next point tells. What was not taken stays with the socket.
+/// Dropped, the series ends by itself.
+pub(crate) struct Next {
+    fd: Fd,
+    what: What,
+    /// Its last poll has not brought anything.
+    waits: bool,
+    told: Option<Told>,
+    point: Point,
+}
+
+impl Next {
+    #[track_caller]
+    pub(crate) fn new(fd: Fd, what: What) -> Next {
+        fd.arrivals().add_stream();
+        Next {
+            fd,
+            what,
+            waits: false,
+            told: None,
+            point: Point::new(),
+        }
+    }
+
+    fn arrivals(&self) -> &Arrivals {
+        self.fd.arrivals()
+    }
+
+    fn over<T>(&mut self, with: T) -> Poll<T> {
+        self.waits = false;
+        self.point.done();
+        Poll::Ready(with)
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
+        loop {
+            if let Some(told) = &self.told {
+                if let Some(series) = told.series
+                    && self.arrivals().is_under_way(series, cx.waker())
+                {
+                    self.point.pending_as(cx, WaitKind::Io);
+                    return Poll::Pending;
+                }
+                if let Some(done) = self.ended() {
+                    return self.over(done);
+                }
+            }
+            // What came while it waited is not taken back for a cancel.
+            if self.waits
+                && let Some(arrival) = self.arrivals().take()
+            {
+                return self.over(Ok(arrival));
+            }
+            if let Err(cancelled) = ready!(self.point.poll_enter(cx)) {
+                self.told = Some(Told {
+                    cancelled,
+                    series: self.arrivals().end(),
+                    at_entry: !self.waits,
+                });
+                continue;
+            }
+            if let Some(arrival) = self.arrivals().take_or_wake(cx.waker()) {
+                return self.over(Ok(arrival));
+            }
+            if let Err(error) = self.begin() {
+                return self.over(Err(error));
+            }
+            self.waits = true;
+            self.point.pending_as(cx, WaitKind::Io);
+            return Poll::Pending;
+        }
+    }
+
+    /// The series that was ended on somebody's word is over.
+    fn ended(&mut self) -> Option<io::Result<Arrival>> {
+        let told = self.told.take()?;
+        if !told.at_entry
+            && let Some(arrival) = self.arrivals().take()
+        {
+            self.point.tell_again(&told.cancelled);
+            return Some(Ok(arrival));
+        }
+        // Not if a shield holds it back by now: then it goes on.
+        still_counts(&told.cancelled).then(|| Err(cancelled(told.cancelled)))
+    }
+
+    fn begin(&self) -> io::Result<()> {
+        let hub = self.fd.hub();
+        hub.ready()?;
+        let make = || Series::new(self.fd.clone(), self.what.clone());
+        if let Some(series) = self.arrivals().begin(make) {
+            let request = series.request();
+            hub.submit(Arc::clone(&series) as _, request);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        if let Some(told) = self.told.take() {
+            // Nobody acts on it any more: the next point tells it.
+            self.point.tell_again(&told.cancelled);
+        }
+        self.arrivals().remove_stream();
+    }
+}
