@@ -114,3 +114,10 @@ fn everybody_is_told_why_it_ends() {
     let (silent, closed) = ("hello\nare you there?\n", "hello\nwe are closing\n");
     assert_eq!(said, ["hello\n", silent, closed]);
 }
+
+#[test]
+fn it_can_be_stopped_anywhere() {
+    let went = kinfolk::testkit::cancel_everywhere(run);
+    assert_eq!(went.forced, 0, "every wait hears it");
+    assert!(went.points > 20, "{went:?}");
+}
