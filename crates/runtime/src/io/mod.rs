@@ -7,6 +7,7 @@
 mod alike;
 mod buf;
 mod choice;
+mod counts;
 mod desk;
 pub mod driver;
 mod fd;
