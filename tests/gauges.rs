@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-use kinfolk_core::{park, sleep};
-use kinfolk_testkit::Sim;
+use kinfolk_core::{Error, IoGauges, Task, Tree, all, current_job, park, sleep, spawn, yield_now};
+use kinfolk_runtime::Runtime;
+use kinfolk_runtime::io::{IoDriver, PipeReader, nop, pipe};
+use kinfolk_testkit::io::SimIo;
+use kinfolk_testkit::{Sim, guarded};
 use kinfolk_tokio::Root;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -63,5 +66,130 @@ fn see_3_gauges_of_tokio_do_not_guess() {
         assert!(root.shutdown().await.unwrap().is_clean());
         let gauges = root.tree().gauges();
         assert_eq!((gauges.living, gauges.next_deadline_in), (0, None));
+    });
+}
+
+/// Waits until the operations stand so: in flight, waiting.
+async fn stand(tree: &Tree, wanted: (usize, usize)) -> Result<IoGauges, Error> {
+    loop {
+        let io = tree.gauges().io.expect("this host has i/o");
+        if (io.in_flight, io.waiting) == wanted {
+            return Ok(io);
+        }
+        yield_now().await?;
+    }
+}
+
+/// Five reads in one job, and so at one station.
+fn five(reader: &PipeReader) -> Task<Vec<usize>> {
+    let reads = (0..5).map(|_| reader.read(vec![0; 1]));
+    let reads: Vec<_> = reads.map(|read| async { read.await.0 }).collect();
+    spawn(all(reads))
+}
+
+/// One that is served, five that are cancelled with room for two, and five that
+/// come to their end.
+async fn operations_are_counted(tree: Tree, driver: &'static str) -> Result<(), Error> {
+    let io = tree.gauges().io.expect("this host has i/o");
+    assert_eq!(io, IoGauges::default(), "nothing was begun yet");
+    nop().await?;
+    let io = stand(&tree, (0, 0)).await?;
+    assert_eq!((io.driver, io.submitted), (Some(driver), 1));
+    assert_eq!((io.completed, io.cancelled), (1, 0));
+
+    let (reader, writer) = pipe()?;
+    let task = five(&reader);
+    let io = stand(&tree, (2, 3)).await?;
+    assert_eq!((io.submitted, io.completed, io.cancelled), (6, 1, 0));
+    assert_eq!(tree.counters().io_pending(), 5);
+    let words = tree.gauges().to_string();
+    let wanted = format!(", 2 with {driver}, 3 before it");
+    assert!(words.ends_with(&wanted), "{words}");
+    task.cancel("enough");
+    assert!(task.outcome().await?.is_cancelled());
+    let io = stand(&tree, (0, 0)).await?;
+    assert_eq!((io.submitted, io.completed, io.cancelled), (6, 6, 5));
+
+    let task = five(&reader);
+    stand(&tree, (2, 3)).await?;
+    drop(writer);
+    assert_eq!(task.await?, [0; 5], "the end");
+    let counters = tree.counters();
+    assert_eq!((counters.io_submitted, counters.io_completed), (11, 11));
+    assert_eq!((counters.io_cancelled, counters.io_pending()), (5, 0));
+    let words = counters.to_string();
+    assert!(words.contains("io_submitted             11"), "{words}");
+
+    // Told before it begins, it is not begun.
+    let late = spawn(async {
+        current_job().expect("a job").cancel("already");
+        nop().await
+    });
+    assert!(late.outcome().await?.is_cancelled());
+    assert_eq!(tree.counters().io_submitted, 11);
+    Ok(())
+}
+
+/// see-3: counters and gauges of i/o, on both drivers.
+#[test]
+fn see_3_operations_are_counted_by_driver() {
+    guarded("operations_are_counted", |watched| {
+        for (driver, name) in [
+            (IoDriver::Ring, "io_uring"),
+            (IoDriver::Readiness, "readiness"),
+        ] {
+            for workers in [0, 2] {
+                let rt = Runtime::builder()
+                    .workers(workers)
+                    .io(driver)
+                    .io_in_flight(2)
+                    .build()
+                    .expect("a runtime");
+                watched.watch(rt.tree());
+                let tree = rt.tree().clone();
+                let run = rt.block_on(operations_are_counted(tree, name));
+                run.unwrap_or_else(|error| panic!("{name}, {workers} workers: {error:?}"));
+                let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+            }
+        }
+    });
+}
+
+/// see-3: the same in the simulation.
+#[test]
+fn see_3_operations_of_the_simulation_are_counted() {
+    for seed in 0..20 {
+        let mut sim = Sim::builder(seed).io(SimIo::new().in_flight(2)).build();
+        let tree = sim.tree().clone();
+        sim.run(operations_are_counted(tree, "simulation"))
+            .unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        sim.finish();
+    }
+}
+
+/// see-3: seen from outside, while the worker sleeps in its driver.
+#[test]
+fn see_3_operations_of_a_worker_that_sleeps_are_counted() {
+    guarded("a_worker_that_sleeps", |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            let rt = Runtime::builder()
+                .workers(1)
+                .io(driver)
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            let task = rt.scope().spawn(async {
+                let (reader, _writer) = pipe()?;
+                five(&reader).await
+            });
+            let flying = || rt.tree().gauges().io.expect("i/o").in_flight;
+            while flying() != 5 {
+                std::thread::yield_now();
+            }
+            drop(task);
+            let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
+            assert!(report.is_clean(), "{report}");
+        }
     });
 }

@@ -11,6 +11,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::context;
+use crate::observe::IoGauges;
 
 pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
@@ -109,6 +110,11 @@ pub trait Host: Send + Sync + 'static {
     /// What carries out i/o for its jobs, as the crate that brings the operations
     /// knows it; none if it has none. See [`current`].
     fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
+
+    /// What its i/o has done and has to do; none if it has none.
+    fn io_gauges(&self) -> Option<IoGauges> {
         None
     }
 

@@ -92,7 +92,9 @@ pub use job::{
     Job, Join, Lease, NodeSnapshot, PartOf, Scope, SpawnError, Spawner, Task, TaskOutcome,
     TreeSnapshot, Waiter,
 };
-pub use observe::{Counters, CountersSnapshot, Event, EventKind, Gauges, JobState, RingSink, Sink};
+pub use observe::{
+    Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,
+};
 pub use own::OwnError;
 pub use report::ShutdownReport;
 pub use shutdown::{FORCE, GRACE, Shutdown};

@@ -428,9 +428,15 @@ impl Tree {
         sweep::force_all(self.0.root());
     }
 
-    /// The counters.
+    /// The counters. Those of i/o are the host's, which has one tree.
     pub fn counters(&self) -> CountersSnapshot {
-        self.0.counters.read()
+        let mut read = self.0.counters.read();
+        if let Some(io) = self.0.host.io_gauges() {
+            read.io_submitted = io.submitted;
+            read.io_completed = io.completed;
+            read.io_cancelled = io.cancelled;
+        }
+        read
     }
 
     /// What there is to do now, here and at the host.
@@ -442,6 +448,7 @@ impl Tree {
             runnable: host.runnable,
             next_deadline_in: host.next_timer.map(|at| at.saturating_duration_since(now)),
             queues: host.queues,
+            io: self.0.host.io_gauges(),
         }
     }
 

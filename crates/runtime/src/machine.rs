@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::Clock;
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
+use kinfolk_core::{Clock, IoGauges};
 
 use crate::blocking::{Blocking, InFlight};
 use crate::busy::Busy;
@@ -321,6 +321,10 @@ impl Host for Native {
 
     fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.0.io().map(|hub| hub as &(dyn Any + Send + Sync))
+    }
+
+    fn io_gauges(&self) -> Option<IoGauges> {
+        self.0.io().map(|hub| hub.gauges())
     }
 
     fn gauges(&self) -> HostGauges {

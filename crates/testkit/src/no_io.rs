@@ -4,6 +4,8 @@ pub(crate) mod side {
     use std::any::Any;
     use std::time::Duration;
 
+    use kinfolk_core::IoGauges;
+
     use crate::clock::VirtualClock;
 
     #[derive(Default)]
@@ -13,6 +15,10 @@ pub(crate) mod side {
 
     impl IoHub {
         pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
+            None
+        }
+
+        pub(crate) fn gauges(&self) -> Option<IoGauges> {
             None
         }
     }

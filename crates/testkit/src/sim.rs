@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, JobId, Outcome, Patience,
+    Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
     PointHeld, Pumped, ReasonKind, Scope, ShutdownReport, Sink, Task, Tree, TreeOptions,
     TreeSnapshot,
 };
@@ -83,6 +83,10 @@ impl Host for SimHost {
 
     fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.0.io.as_any()
+    }
+
+    fn io_gauges(&self) -> Option<IoGauges> {
+        self.0.io.gauges()
     }
 
     fn gauges(&self) -> HostGauges {
@@ -667,6 +671,8 @@ impl Sim {
             self.seed
         );
         self.io.finish(self.seed);
+        let counters = self.counters();
+        assert_eq!(counters.io_pending(), 0, "seed {}: {counters}", self.seed);
     }
 
     /// Panics if a job but the root is left, or a timer: for the end of a

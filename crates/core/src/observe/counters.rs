@@ -23,6 +23,12 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct CountersSnapshot {
             $($(#[$doc])* pub $name: u64,)*
+            /// Operations of i/o that were begun.
+            pub io_submitted: u64,
+            /// Operations of i/o that are over, whatever came of them.
+            pub io_completed: u64,
+            /// Of these, those that were ended early.
+            pub io_cancelled: u64,
             /// Jobs created, by kind.
             pub created_by_kind: Vec<(JobKind, u64)>,
         }
@@ -30,7 +36,7 @@ macro_rules! counters {
         const COUNTERS: usize = [$(stringify!($name)),*].len();
 
         impl Counters {
-            /// Reads every counter.
+            /// Reads every counter but those of i/o, which the host keeps.
             pub fn read(&self) -> CountersSnapshot {
                 let created_by_kind: Vec<_> = JobKind::ALL
                     .iter()
@@ -39,6 +45,7 @@ macro_rules! counters {
                 let mut read = CountersSnapshot {
                     $($name: self.sum(Count::$variant as usize),)*
                     created_by_kind,
+                    ..CountersSnapshot::default()
                 };
                 read.jobs_created = read.created_by_kind.iter().map(|(_, count)| count).sum();
                 read
@@ -48,6 +55,9 @@ macro_rules! counters {
         impl fmt::Display for CountersSnapshot {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 $(writeln!(f, "{:24} {}", stringify!($name), self.$name)?;)*
+                writeln!(f, "{:24} {}", "io_submitted", self.io_submitted)?;
+                writeln!(f, "{:24} {}", "io_completed", self.io_completed)?;
+                writeln!(f, "{:24} {}", "io_cancelled", self.io_cancelled)?;
                 Ok(())
             }
         }
@@ -203,6 +213,11 @@ impl CountersSnapshot {
     pub fn timers_pending(&self) -> u64 {
         self.timers_set
             .saturating_sub(self.timers_fired + self.timers_cancelled)
+    }
+
+    /// Operations of i/o that were begun and are not over.
+    pub fn io_pending(&self) -> u64 {
+        self.io_submitted.saturating_sub(self.io_completed)
     }
 
     /// Waits for the end of a job that are still registered.

@@ -19,6 +19,27 @@ pub struct Gauges {
     pub next_deadline_in: Option<Duration>,
     /// The host's queues and how much is in them.
     pub queues: Vec<(&'static str, usize)>,
+    /// Its operations; none if it carries out none.
+    pub io: Option<IoGauges>,
+}
+
+/// The operations of a host, as its drivers see them. In flight and waiting are
+/// what was submitted and is not over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoGauges {
+    /// What the driver is called; none before the first operation.
+    pub driver: Option<&'static str>,
+    /// Operations that were begun. One that was refused, because its job was told
+    /// to stop or there is no driver, was not.
+    pub submitted: u64,
+    /// Of these, those that are over, whatever came of them.
+    pub completed: u64,
+    /// Of these, those that were ended early.
+    pub cancelled: u64,
+    /// Those that the system works on.
+    pub in_flight: usize,
+    /// Those that lie before the driver: for most of them it has no room yet.
+    pub waiting: usize,
 }
 
 impl Gauges {
@@ -40,6 +61,12 @@ impl fmt::Display for Gauges {
         }
         for (queue, length) in &self.queues {
             write!(f, ", {length} in {queue}")?;
+        }
+        if let Some(io) = self.io
+            && let Some(driver) = io.driver
+        {
+            let (in_flight, waiting) = (io.in_flight, io.waiting);
+            write!(f, ", {in_flight} with {driver}, {waiting} before it")?;
         }
         Ok(())
     }

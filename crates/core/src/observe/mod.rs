@@ -10,6 +10,6 @@ mod sink;
 pub(crate) use counters::Count;
 pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
-pub use gauges::Gauges;
+pub use gauges::{Gauges, IoGauges};
 pub use ring::RingSink;
 pub use sink::Sink;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::counts::Counts;
 use super::driver::Alarm;
 use super::flight::Landing;
 use super::request::Request;
@@ -36,9 +37,16 @@ pub(crate) struct Desk {
     left: AtomicU32,
     /// None before the driver is made, and once the desk is closed.
     alarm: Mutex<Option<Arc<dyn Alarm>>>,
+    /// Here, where others can read them.
+    counts: Counts,
 }
 
 impl Desk {
+    /// What the station's operations have come to.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         lock(&self.inbox)
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use kinfolk_core::host;
+use kinfolk_core::{IoGauges, host};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::desk::{Desk, Message};
@@ -234,6 +234,18 @@ impl Hub {
     /// The name of the driver; none before the first operation.
     pub fn driver_name(&self) -> Option<&'static str> {
         self.about.get().map(|about| about.name)
+    }
+
+    /// What the operations of all stations have come to.
+    pub fn gauges(&self) -> IoGauges {
+        let mut sum = IoGauges {
+            driver: self.driver_name(),
+            ..IoGauges::default()
+        };
+        for desk in &self.desks {
+            desk.counts().add_to(&mut sum);
+        }
+        sum
     }
 
     /// There are drivers, or why not.

@@ -8,6 +8,7 @@ mod alike;
 mod arrivals;
 mod buf;
 mod choice;
+mod counts;
 mod desk;
 pub mod driver;
 mod fd;

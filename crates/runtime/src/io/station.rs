@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::counts::Counts;
 use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed, OpId, Wait};
 use super::flight::{GONE, Landing};
@@ -203,7 +204,7 @@ impl Station {
             inner.read_messages(&self.hub, self.n);
         }
         if let Some(id) = landing.ticket().id() {
-            inner.cancel(id);
+            inner.cancel(id, self.desk().counts());
         }
         let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
@@ -229,7 +230,7 @@ impl Station {
             true => wait,
             false => Wait::No,
         };
-        inner.drive(&self.hub, wait)?;
+        inner.drive(&self.hub, self.desk().counts(), wait)?;
         let mut over = std::mem::take(&mut inner.over);
         let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
@@ -276,7 +277,7 @@ impl Station {
         {
             let mut inner = self.inner.borrow_mut();
             for id in inner.table.ids() {
-                inner.cancel(id);
+                inner.cancel(id, self.desk().counts());
             }
         }
         let until = Instant::now() + CLOSING;
@@ -327,6 +328,7 @@ impl Inner {
         };
         let entry = Entry { at, landing };
         let id = self.table.insert(entry);
+        hub.desk(n).counts().submitted();
         if let Some(entry) = self.table.get_mut(id) {
             entry.landing.ticket().set_id(id);
         }
@@ -340,7 +342,7 @@ impl Inner {
         }
     }
 
-    fn cancel(&mut self, id: OpId) {
+    fn cancel(&mut self, id: OpId, counts: &Counts) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
@@ -349,6 +351,7 @@ impl Inner {
                 // Its number stays in the queue, and means nobody.
                 if let Some(entry) = self.table.remove(id) {
                     let landed = Landed::over(id, -libc::ECANCELED);
+                    counts.completed(landed.result);
                     self.over.push((entry.landing, landed));
                 }
                 // Unless such numbers pile up: each one looked at now was one
@@ -375,7 +378,7 @@ impl Inner {
                 Message::Submit(landing, request) => self.accept(hub, n, landing, request),
                 Message::Cancel(landing) => {
                     if let Some(id) = landing.ticket().id() {
-                        self.cancel(id);
+                        self.cancel(id, hub.desk(n).counts());
                     }
                     self.done_with.push(landing);
                 }
@@ -384,10 +387,12 @@ impl Inner {
         self.messages = messages;
     }
 
-    fn drive(&mut self, hub: &Hub, wait: Wait) -> io::Result<()> {
+    fn drive(&mut self, hub: &Hub, counts: &Counts, wait: Wait) -> io::Result<()> {
         let Some(driver) = &mut self.driver else {
             return Ok(());
         };
+        // Also before: it may sleep in there.
+        counts.flying(self.flying);
         let mut landed = std::mem::take(&mut self.landed);
         let turned = driver.turn(wait, &mut landed);
         for landed in landed.drain(..) {
@@ -403,11 +408,13 @@ impl Inner {
             debug_assert!(entry.is_some(), "operation {id:?} was over before");
             if let Some(entry) = entry {
                 self.flying -= 1;
+                counts.completed(landed.result);
                 self.over.push((entry.landing, landed));
             }
         }
         self.landed = landed;
         self.let_in(hub);
+        counts.flying(self.flying);
         turned
     }
 

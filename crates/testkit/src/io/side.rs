@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kinfolk_core::IoGauges;
 use kinfolk_runtime::io::driver::{Driver, Wait};
 use kinfolk_runtime::io::{Entered, Hub, Station};
 
@@ -24,6 +25,10 @@ pub(crate) struct IoHub(Arc<Hub>);
 impl IoHub {
     pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.0)
+    }
+
+    pub(crate) fn gauges(&self) -> Option<IoGauges> {
+        Some(self.0.gauges())
     }
 }
 
