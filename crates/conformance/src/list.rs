@@ -716,6 +716,7 @@ macro_rules! for_each_case {
                 shield_2_shields_nest,
                 shield_2_a_failure_inside_goes_to_the_caller,
                 outcome_5_an_enclosing_cancel_wins_over_the_shields_own,
+                outcome_5_a_moved_scope_tells_of_its_pollers_cancel,
                 shield_2_patience_counts_from_after_the_shield,
                 shield_2_a_budget_counts_from_the_cancel,
                 shield_2_a_budget_after_a_cancel_counts_from_the_entry,

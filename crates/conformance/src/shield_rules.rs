@@ -573,6 +573,45 @@ pub async fn outcome_5_an_enclosing_cancel_wins_over_the_shields_own(lab: Lab) {
     assert!(outcome.is_cancelled(), "{outcome:?}");
 }
 
+/// outcome-5: a scope inside a shield that another job polls, and whose body
+/// brings in the cancel from around the shield, tells its poller of the poller's
+/// own.
+/// Also: cancel-9, outcome-8.
+pub async fn outcome_5_a_moved_scope_tells_of_its_pollers_cancel(lab: Lab) {
+    let handed = Arc::new(Mutex::new(None));
+    let [bring, done] = [Gate::new(), Gate::new()];
+    let (hand, brought, until) = (handed.clone(), bring.clone(), done.clone());
+    let opens = spawn(async move {
+        let told = park().await.expect_err("cancelled");
+        shield(async move {
+            let mut inner = Box::pin(scope(async move |_| {
+                brought.wait().await;
+                Err::<(), Error>(told.into())
+            }));
+            assert!(futures_util::poll!(&mut inner).is_pending());
+            *hand.lock().unwrap() = Some(inner);
+            until.wait().await;
+        })
+        .await
+    });
+    lab.settle().await;
+    assert!(opens.cancel("around the shield"));
+    lab.settle().await;
+    let moved = handed.lock().unwrap().take().expect("it was opened");
+    let polls = spawn(async move {
+        let stopped = moved.await.unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+        assert_eq!(stopped.reason().unwrap().text(), Some("of the poller"));
+        done.open();
+        Err::<(), _>(stopped)
+    });
+    lab.settle().await;
+    assert!(polls.cancel("of the poller"));
+    bring.open();
+    assert!(polls.outcome().await.unwrap().is_cancelled());
+    assert!(!opens.outcome().await.unwrap().is_failed());
+}
+
 /// shield-2: a body that left a shield and then sits in a foreign await has
 /// its whole patience from there on.
 /// Also: cancel-6.
