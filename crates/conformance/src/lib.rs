@@ -26,6 +26,7 @@ pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
 pub mod passed_on;
+pub mod put_back;
 pub mod reasons;
 pub mod requests;
 pub mod revoking;

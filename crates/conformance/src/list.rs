@@ -503,6 +503,13 @@ macro_rules! for_each_case {
                 request_2_a_handle_of_an_ended_task_changes_hands,
                 request_2_a_handle_given_up_for_an_observer,
             ;
+            put_back:
+                request_1_what_was_not_acted_upon_is_told_again,
+                request_2_what_is_put_back_is_what_was_taken,
+                request_1_what_was_taken_back_is_not_put_back,
+                request_1_it_goes_back_to_the_task_it_was_asked_of,
+                request_2_an_answer_to_what_was_taken_back,
+            ;
             reasons:
                 case_r01_an_explicit_cancel,
                 case_r02_a_deadline,

@@ -363,7 +363,7 @@ where
                 return Poll::Ready(Err(told.into()));
             }
             // It has begun meanwhile: for the next point.
-            request::put_back(&job);
+            request::put_back(&job, &told);
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending

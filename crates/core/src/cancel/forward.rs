@@ -7,7 +7,7 @@
 
 use super::numbers::Numbers;
 use super::reason::ReasonKind;
-use super::request::{self, Requests};
+use super::request::{self, Requests, Taken};
 use super::walk;
 use crate::context;
 use crate::error::Cancelled;
@@ -102,13 +102,12 @@ pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forward
         *kept = None;
     }
     // Taken and noted in one step: nobody who asks finds it nowhere.
-    let Some(told) = request::take_and(h, |requests, taken| requests.leave_for(target, taken))
+    let Some(taken) = request::take_and(h, |requests, taken| requests.leave_for(target, taken))
     else {
         return;
     };
-    let reason = told.reason();
-    let text = reason.data().text.clone();
-    match request::ask(target, text, reason.site(), hops.saturating_add(1)) {
+    let text = taken.latest.text.clone();
+    match request::ask(target, text, taken.latest.site, hops.saturating_add(1)) {
         Some(there) => {
             task.if_cold(|cold, _| {
                 let requests = &mut cold.requests;
@@ -210,15 +209,15 @@ impl Forwarded {
         let newer = request::take(h);
         let told = self.by.if_cold(|cold, _| {
             let requests = &mut cold.requests;
-            if let Some(at) = requests.note_of(&self.to) {
-                let numbers = std::mem::take(&mut requests.away[at].numbers);
-                if newer.is_none() {
-                    requests.taken = Numbers::default();
-                }
-                requests.taken.append(numbers);
+            // Forgotten, if all were taken back.
+            let at = requests.note_of(&self.to)?;
+            let numbers = std::mem::take(&mut requests.away[at].numbers);
+            if newer.is_none() {
+                requests.taken = Numbers::default();
             }
-            let stands = requests.count > 0;
-            stands.then(|| requests.latest.clone()).flatten()
+            requests.taken.append(numbers.clone());
+            let latest = requests.latest.clone()?;
+            Some(Taken { latest, numbers })
         });
         newer.or_else(|| told.flatten().map(request::told))
     }

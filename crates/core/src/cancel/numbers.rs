@@ -18,6 +18,22 @@ impl Numbers {
         self.0.get(at).is_some_and(|run| run.first <= number)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those that are greater.
+    pub(super) fn beyond(&self, number: u64) -> Numbers {
+        let runs = self.0.iter().filter(|run| run.last > number);
+        Numbers(
+            runs.map(|run| Run {
+                first: run.first.max(number + 1),
+                ..*run
+            })
+            .collect(),
+        )
+    }
+
     pub(super) fn insert(&mut self, number: u64) {
         self.add(Run {
             first: number,
@@ -65,6 +81,12 @@ mod tests {
         assert_eq!(numbers.0.len(), 2, "1 to 5, and 9: {numbers:?}");
         for n in 0..12 {
             assert_eq!(numbers.contains(n), (1..=5).contains(&n) || n == 9, "{n}");
+            let beyond = numbers.beyond(n);
+            assert_eq!(beyond.is_empty(), n >= 9, "{n}");
+            for other in 0..12 {
+                let greater = numbers.contains(other) && other > n;
+                assert_eq!(beyond.contains(other), greater, "{other} beyond {n}");
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::request::Delivery;
 use crate::job::id::JobId;
 
 /// The kinds of reason.
@@ -49,6 +50,8 @@ pub(crate) struct ReasonData {
     pub(crate) culprit: Option<(JobId, String)>,
     pub(crate) site: &'static Location<'static>,
     pub(crate) at: Instant,
+    /// Of a request that a point took: what it took.
+    pub(crate) delivery: Option<Delivery>,
 }
 
 /// Why a job was cancelled: a kind, perhaps words, where it entered the tree
@@ -109,7 +112,12 @@ impl Reason {
 
     /// True if both speak of the same cancel.
     pub fn same(&self, other: &Reason) -> bool {
-        Arc::ptr_eq(&self.data, &other.data)
+        Arc::ptr_eq(self.stored(), other.stored())
+    }
+
+    /// What was stored when it was asked for.
+    fn stored(&self) -> &Arc<ReasonData> {
+        (self.data.delivery.as_ref()).map_or(&self.data, Delivery::request)
     }
 
     pub(crate) fn data(&self) -> &Arc<ReasonData> {

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::forward::Away;
 use super::numbers::Numbers;
@@ -41,9 +42,27 @@ pub(crate) struct Requests {
     pub(super) pending: Numbers,
     /// Those that the last point took.
     pub(super) taken: Numbers,
+    /// Up to here all were taken back: what a point took of them does not return.
+    forgotten: u64,
     /// Those that awaits have taken and passed on. What is in none of the three
     /// was heard, or taken back.
     pub(super) away: Vec<Away>,
+}
+
+/// What a point took, in the reason that it told: so that it can be put back.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    /// The latest of them.
+    request: Arc<ReasonData>,
+    numbers: Numbers,
+    /// They are put back once, however many copies of the reason there are.
+    is_back: AtomicBool,
+}
+
+impl Delivery {
+    pub(super) fn request(&self) -> &Arc<ReasonData> {
+        &self.request
+    }
 }
 
 // ------------------------------------------------------------ from outside
@@ -69,6 +88,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
             if requests.count == 0 {
                 task.state.remove(state::INTERRUPTED);
                 requests.pending = Numbers::default();
+                requests.forgotten = requests.number;
                 forgotten = std::mem::take(&mut requests.away);
             }
         }
@@ -89,7 +109,7 @@ fn with_requests(h: &Header, f: impl FnOnce(&Header, &mut Cold, Snapshot) -> usi
 
 /// The task whose body `h` is, or is part of. None for the root, and for a
 /// scope that has ended.
-pub(super) fn task_of(h: &Header) -> Option<JobRef> {
+pub(crate) fn task_of(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
         at = at.parent_from_outside()?;
@@ -112,6 +132,7 @@ pub(super) fn ask(
         culprit: None,
         site,
         at: tree.host.now(),
+        delivery: None,
     });
     // Under the lock, so that bit, count and words change together; a step on
     // the word, because the body may end meanwhile.
@@ -212,11 +233,11 @@ pub(crate) fn pending(h: &Header) -> bool {
 /// Takes the request, for a point in `h`.
 #[cold]
 pub(crate) fn take(h: &Header) -> Option<Cancelled> {
-    take_and(h, |requests, taken| requests.taken = taken)
+    take_and(h, |requests, taken| requests.taken = taken).map(told)
 }
 
 /// As [`take`]; `keep` says in the same step what becomes of them.
-pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Cancelled> {
+pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Taken> {
     let task = heard_by(h)?;
     // The hints first: a request that comes after this sets them again, one
     // that came before stands in the task already.
@@ -231,36 +252,76 @@ pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) ->
         }
         task.state.remove(state::INTERRUPTED);
         let requests = &mut cold.requests;
-        let taken = std::mem::take(&mut requests.pending);
-        keep(requests, taken);
-        requests.latest.clone()
+        let numbers = std::mem::take(&mut requests.pending);
+        keep(requests, numbers.clone());
+        let latest = requests.latest.clone()?;
+        Some(Taken { latest, numbers })
     })
     .flatten()
-    .map(told)
 }
 
-pub(super) fn told(latest: Arc<ReasonData>) -> Cancelled {
-    Cancelled::new(Reason::new(latest, false))
+/// Requests that were taken, and the latest that the task has.
+pub(super) struct Taken {
+    pub(super) latest: Arc<ReasonData>,
+    pub(super) numbers: Numbers,
 }
 
-/// The request that was taken in `h` is there again, for the next point. Not
-/// if it has been taken back meanwhile.
-pub(crate) fn put_back(h: &Header) {
-    let Some(task) = task_of(h) else { return };
-    let back = task
-        .if_cold(|cold, _| {
-            let requests = &mut cold.requests;
-            let back = requests.count > 0 && task.state.interrupt();
-            if back {
-                let taken = std::mem::take(&mut requests.taken);
-                requests.pending.append(taken);
+pub(super) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
+    let data = ReasonData {
+        kind: latest.kind,
+        text: latest.text.clone(),
+        origin: latest.origin,
+        culprit: None,
+        site: latest.site,
+        at: latest.at,
+        delivery: Some(Delivery {
+            request: latest,
+            numbers,
+            is_back: AtomicBool::new(false),
+        }),
+    };
+    Cancelled::new(Reason::new(Arc::new(data), false))
+}
+
+/// The request that a point told is there again, for the next point of its task;
+/// `h` is that task, or part of it. Not if it has been taken back meanwhile.
+pub(crate) fn put_back(h: &Header, told: &Cancelled) {
+    let Some((task, delivery)) = delivered(h, told) else {
+        return;
+    };
+    if delivery.is_back.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let back = task.if_cold(|cold, _| {
+        let requests = &mut cold.requests;
+        let numbers = delivery.numbers.beyond(requests.forgotten);
+        let back = !numbers.is_empty() && task.state.interrupt();
+        if back {
+            if requests.taken == delivery.numbers {
+                requests.taken = Numbers::default();
             }
-            back
-        })
-        .unwrap_or(false);
-    if back {
+            requests.pending.append(numbers);
+        }
+        back
+    });
+    if back == Some(true) {
         spread(&task);
     }
+}
+
+/// True if `told` is a request of the task that `h` is part of, and has not been
+/// taken back since.
+pub(crate) fn still_stands(h: &Header, told: &Cancelled) -> bool {
+    delivered(h, told).is_some_and(|(task, delivery)| {
+        task.if_cold(|cold, _| !delivery.numbers.beyond(cold.requests.forgotten).is_empty())
+            .unwrap_or(false)
+    })
+}
+
+fn delivered<'a>(h: &Header, told: &'a Cancelled) -> Option<(JobRef, &'a Delivery)> {
+    let delivery = told.reason().data().delivery.as_ref()?;
+    let task = task_of(h).filter(|task| task.id == told.origin())?;
+    Some((task, delivery))
 }
 
 // ----------------------------------------------------- at both ends of a body
@@ -294,7 +355,7 @@ fn stop_if_pending(task: &Header) -> bool {
         .flatten();
     // The bit stays: whoever forwarded the request sees that nobody heard it.
     latest.is_some_and(|latest| {
-        cancel_itself(task, &told(latest));
+        cancel_itself(task, &Reason::new(latest, false));
         true
     })
 }
@@ -308,8 +369,7 @@ pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
 /// A request has left the body of `h`: the job is cancelled, and with it what
 /// it has started.
 #[cold]
-pub(crate) fn cancel_itself(h: &Header, told: &Cancelled) {
-    let reason = told.reason();
+pub(crate) fn cancel_itself(h: &Header, reason: &Reason) {
     let mut why = Why::new(ReasonKind::Interrupted, reason.site());
     why.text = reason.data().text.clone();
     walk::cancel(h, why);

@@ -110,6 +110,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         culprit: why.culprit,
         site: why.site,
         at: tree.host.now(),
+        delivery: None,
     });
     let task = h.is_task();
     let (marked, unused) = h.with_cold(|cold, st| {

@@ -139,7 +139,7 @@ fn is_cancelled_by(h: &Header, error: &Error) -> bool {
     match unsafe { reached(h, error) } {
         Reached::No => return false,
         Reached::Mark => {}
-        Reached::Interrupt(told) => request::cancel_itself(h, &told),
+        Reached::Interrupt(told) => request::cancel_itself(h, told.reason()),
     }
     true
 }

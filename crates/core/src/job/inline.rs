@@ -486,7 +486,7 @@ fn poll_body<O: Open>(
                 (Got::Cancelled, None)
             }
             Reached::Interrupt(told) => {
-                request::cancel_itself(h, &told);
+                request::cancel_itself(h, told.reason());
                 contained(move || drop((error, own)));
                 (Got::Interrupted(told), None)
             }

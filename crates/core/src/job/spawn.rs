@@ -583,6 +583,7 @@ pub(crate) fn refused_job(
             culprit: None,
             site,
             at: std::time::Instant::now(),
+            delivery: None,
         })
     });
     job.with_cold(|cold, _| {

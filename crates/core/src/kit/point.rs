@@ -10,7 +10,7 @@ use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::Cancelled;
-use crate::job::header::Site;
+use crate::job::header::{JobRef, Site};
 
 /// Makes a point of a future that is written by hand; a field of it.
 ///
@@ -63,6 +63,8 @@ pub struct Point {
     yielded: Yielded,
     wait: Wait,
     site: Site,
+    /// The task that an interrupt was taken from, which this has told.
+    asked: Option<JobRef>,
 }
 
 impl Point {
@@ -74,6 +76,7 @@ impl Point {
             yielded: Yielded::default(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
+            asked: None,
         }
     }
 
@@ -82,6 +85,7 @@ impl Point {
             yielded: Yielded::default(),
             wait: Wait::new(),
             site: Site::of(site),
+            asked: None,
         }
     }
 
@@ -90,8 +94,11 @@ impl Point {
     /// return the error.
     pub fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         let asked = point::poll_point(cx, &mut self.yielded);
-        if let Poll::Ready(Err(_)) = asked {
+        if let Poll::Ready(Err(told)) = &asked {
             self.done();
+            if told.reason().kind() == ReasonKind::Interrupted {
+                self.asked = context::current().and_then(|job| request::task_of(&job));
+            }
         }
         asked
     }
@@ -108,13 +115,24 @@ impl Point {
     }
 
     /// What [`poll_enter`](Point::poll_enter) has told was not acted upon: the
-    /// wait ended with its result all the same. The next point tells it again.
+    /// wait ended with its result all the same. The next point of the task tells
+    /// it again, wherever this is called.
     pub fn tell_again(&self, told: &Cancelled) {
         // A mark is never taken back; an interrupt was taken by this.
-        if told.reason().kind() == ReasonKind::Interrupted
-            && let Some(job) = context::current()
-        {
-            request::put_back(&job);
+        if let Some(task) = self.asked.clone().or_else(context::current) {
+            request::put_back(&task, told);
+        }
+    }
+
+    /// What [`poll_enter`](Point::poll_enter) has told in an earlier poll counts
+    /// in this one too. Not an interrupt that was taken back since, or that was
+    /// another task's; and not a cancel that a shield holds back here.
+    pub fn still_told(&self, told: &Cancelled) -> bool {
+        match told.reason().kind() {
+            ReasonKind::Interrupted => {
+                context::current().is_some_and(|job| request::still_stands(&job, told))
+            }
+            _ => point::marked_here().is_some(),
         }
     }
 

@@ -9,7 +9,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::fd::Fd;
-use super::op::{cancelled, still_counts};
+use super::op::cancelled;
 use super::series::{Series, What};
 
 /// A cancellation that was told, and is passed on when the series it ends is
@@ -110,7 +110,7 @@ impl Next {
             return Some(Ok(arrival));
         }
         // Not if a shield holds it back by now: then it goes on.
-        still_counts(&told.cancelled).then(|| Err(cancelled(told.cancelled)))
+        (self.point.still_told(&told.cancelled)).then(|| Err(cancelled(told.cancelled)))
     }
 
     fn begin(&self) -> io::Result<()> {

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use kinfolk_core::kit::{self, Point};
-use kinfolk_core::{Cancelled, ReasonKind, WaitKind};
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, WaitKind};
 
 use super::flight::{Flight, Operation, answer};
 use super::hub::Hub;
@@ -116,12 +116,6 @@ impl<T: Operation> Op<T> {
     }
 }
 
-/// What was told in an earlier poll counts in this one too. Not a cancel that a
-/// shield holds back by now: in there operations work.
-pub(super) fn still_counts(told: &Cancelled) -> bool {
-    told.reason().kind() == ReasonKind::Interrupted || kit::cancelled_here().is_some()
-}
-
 /// A cancellation as i/o says it: of a kind that no loop takes for a reason to
 /// try again.
 pub(crate) fn cancelled(told: Cancelled) -> io::Error {
@@ -188,11 +182,16 @@ impl<T: Operation> Future for Op<T> {
                     return Poll::Pending;
                 }
                 At::Ended(load) => match this.told.take() {
-                    Some(told) if still_counts(&told) => {
+                    Some(told) if this.point.still_told(&told) => {
                         return Poll::Ready(load.finish(Err(cancelled(told))));
                     }
                     // Nobody has asked for it here: once more, if nobody does now.
-                    _ => this.at = At::Start(load),
+                    told => {
+                        if let Some(told) = told {
+                            this.point.tell_again(&told);
+                        }
+                        this.at = At::Start(load);
+                    }
                 },
                 At::Over => panic!("an operation was polled after it was over"),
             }
