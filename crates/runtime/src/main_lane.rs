@@ -104,8 +104,22 @@ impl Own {
     /// Hands over what was submitted, and wakes whose operations are over; true
     /// if there were any.
     pub(crate) fn look_at_io(&self) -> bool {
+        self.visit_io(|station| station.turn(Wait::No))
+    }
+
+    /// As [`Station::glance`]; true if any were over.
+    pub(crate) fn glance_at_io(&self) -> bool {
+        self.visit_io(Station::glance)
+    }
+
+    /// As [`Station::settle`]; true if any were over.
+    pub(crate) fn settle_io(&self) -> bool {
+        self.visit_io(Station::settle)
+    }
+
+    fn visit_io(&self, visit: impl FnOnce(&Station) -> usize) -> bool {
         match &self.station {
-            Some(station) if station.is_busy() => station.turn(Wait::No) > 0,
+            Some(station) if station.is_busy() => visit(station) > 0,
             _ => false,
         }
     }

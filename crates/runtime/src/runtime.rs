@@ -232,7 +232,7 @@ impl Runtime {
             turns = turns.wrapping_add(1);
             if machine.workers.is_empty() && turns.is_multiple_of(16) {
                 machine.fire_due();
-                self.own.look_at_io();
+                self.own.glance_at_io();
             }
             if self.turn_once() {
                 continue;
@@ -240,7 +240,7 @@ impl Runtime {
             if machine.workers.is_empty() && machine.fire_due() > 0 {
                 continue;
             }
-            if self.own.look_at_io() {
+            if self.own.settle_io() {
                 continue;
             }
             machine.main.park(machine, self.own.station(), || {

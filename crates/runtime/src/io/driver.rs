@@ -48,7 +48,10 @@ impl Landed {
 /// How long a driver may wait for the first operation to be over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// It only looks.
+    /// It only collects what is over already. What was submitted may stay here,
+    /// and the system need not be asked.
+    Peek,
+    /// Not at all; but what was submitted is handed over.
     No,
     /// So long at most.
     AtMost(Duration),
@@ -87,7 +90,7 @@ pub unsafe trait Driver: Send {
     fn cancel(&mut self, id: OpId);
 
     /// Hands over what was submitted, waits if told to, and collects what is
-    /// over.
+    /// over. [Peeking](Wait::Peek) it may leave out the first.
     ///
     /// # Errors
     /// Only where the driver itself is broken.

@@ -2,19 +2,23 @@
 //! owns what the system works on.
 //!
 //! ```text
-//! Flying ──1──▶ Landed ──2──▶ Taken          1: `land`, by the driver's thread
-//!    └────3───▶ Nobody ──4──▶ Taken          2: `take`, by whoever waits
+//! flying ──1──▶ LANDED ──2──▶ taken          1: `land`, by the driver's thread
+//!    └────3───▶ NOBODY ──4──▶ taken          2: `take`, by whoever waits
 //!                                            3: `give_up`, by whoever waited
 //!                                            4: `land`: the result is adopted
 //! ```
 //!
 //! **F1** Between submission and landing nobody but the system touches the load.
-//! **F2** Exactly one takes it out afterwards: 2 or 4, decided under the lock.
+//! **F2** Exactly one takes it out afterwards: 2 or 4. Both sides mark the one
+//! word, and whoever finds the other's mark there takes it.
+//! **F3** The waker is the lander's if it finds `WAKER` when it sets `LANDED`;
+//! otherwise it is that of who waits, who takes `WAKER` back before it touches
+//! it. So it is woken once, or the one who waits sees `LANDED` by itself.
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use kinfolk_core::host::contained;
@@ -23,6 +27,7 @@ use super::driver::{Landed, OpId};
 use super::hub::Hub;
 use super::limit::Permit;
 use super::request::Request;
+use crate::sync::AtomicU32;
 
 /// What an operation brings along and what is made of its result.
 pub(crate) trait Operation: Send + 'static {
@@ -109,22 +114,29 @@ impl Ticket {
     }
 }
 
-enum Stage {
-    Flying(Option<Waker>, Option<Permit>),
-    Landed(i32),
-    Nobody(Option<Permit>),
-    Taken,
-}
+/// It is over: the answer stands.
+const LANDED: u32 = 1;
+/// Nobody waits any more.
+const NOBODY: u32 = 2;
+/// There is a waker: whoever lands takes it.
+const WAKER: u32 = 4;
 
 /// The flight of one operation.
 pub(crate) struct Flight<T> {
-    stage: Mutex<Stage>,
+    state: AtomicU32,
     ticket: Ticket,
+    /// Written before `LANDED` is set, read after it was seen.
+    answer: UnsafeCell<i32>,
+    /// F3.
+    waker: UnsafeCell<Option<Waker>>,
+    /// The lander's.
+    permit: UnsafeCell<Option<Permit>>,
     /// None once it was taken out.
     load: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the load is sent to whoever takes it, one at a time (F1, F2).
+// SAFETY: what is in the cells is sent to whoever takes it, one at a time (F1,
+// F2, F3).
 unsafe impl<T: Send> Sync for Flight<T> {}
 
 /// The answer of a station that is closed.
@@ -144,25 +156,50 @@ pub(crate) fn failure(result: i32) -> io::Error {
 }
 
 impl<T: Operation> Flight<T> {
-    /// A flight, and what is to be asked of the system for it.
-    pub(crate) fn new(
-        load: T,
-        hub: &Arc<Hub>,
-        permit: Option<Permit>,
-    ) -> (Arc<Flight<T>>, Request) {
-        let mut flight = Arc::new(Flight {
-            stage: Mutex::new(Stage::Flying(None, permit)),
+    /// A flight that is not begun. From here on the load lies where it will stay.
+    pub(crate) fn new(load: T) -> Arc<Flight<T>> {
+        Arc::new(Flight {
+            state: AtomicU32::new(0),
             ticket: Ticket::default(),
+            answer: UnsafeCell::new(0),
+            waker: UnsafeCell::new(None),
+            permit: UnsafeCell::new(None),
             load: UnsafeCell::new(Some(load)),
-        });
-        let request = Arc::get_mut(&mut flight)
-            .and_then(|flight| flight.load.get_mut().as_mut())
-            .map_or(Request::Nop, |load| load.request(hub));
-        (flight, request)
+        })
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether it may begin now; otherwise the one who waits is woken.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // SAFETY: nobody else has it.
+        let load = unsafe { (*self.load.get()).as_mut() };
+        load.map_or(Poll::Ready(()), |load| load.poll_ready(cx))
+    }
+
+    /// What is to be asked of the system for it. `waker` is woken when it lands.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn prepare(
+        &self,
+        hub: &Arc<Hub>,
+        permit: Option<Permit>,
+        waker: Option<&Waker>,
+    ) -> Request {
+        if let Some(waker) = waker {
+            let waker = Some(waker.clone());
+            // SAFETY: nobody else has it.
+            unsafe { *self.waker.get() = waker };
+            self.state.store(WAKER, Ordering::Relaxed);
+        }
+        // SAFETY: as above.
+        unsafe {
+            *self.permit.get() = permit;
+            let load = (*self.load.get()).as_mut();
+            load.map_or(Request::Nop, |load| load.request(hub))
+        }
     }
 
     /// # Safety
@@ -173,66 +210,69 @@ impl<T: Operation> Flight<T> {
         load.expect("a load is taken once")
     }
 
+    /// # Safety
+    /// The waker is the caller's (F3).
+    unsafe fn take_waker(&self) -> Option<Waker> {
+        // SAFETY: as promised.
+        unsafe { (*self.waker.get()).take() }
+    }
+
     /// The load and the answer, if it has landed; otherwise `waker` is woken
     /// when it does.
     pub(crate) fn take(&self, waker: &Waker) -> Poll<(T, i32)> {
-        let mut stage = self.stage();
-        match &mut *stage {
-            Stage::Landed(result) => {
-                let result = *result;
-                *stage = Stage::Taken;
-                drop(stage);
-                // SAFETY: 2.
-                Poll::Ready((unsafe { self.load() }, result))
-            }
-            Stage::Flying(old, _) => {
-                if old.as_ref().is_some_and(|old| old.will_wake(waker)) {
-                    return Poll::Pending;
-                }
-                let old = old.replace(waker.clone());
-                drop(stage);
-                drop(old);
-                Poll::Pending
-            }
-            Stage::Nobody(_) | Stage::Taken => unreachable!("a flight has one who waits"),
+        if !self.has_landed() && !self.wake_later(waker) {
+            return Poll::Pending;
         }
+        // SAFETY: 2; and the answer was written before it landed.
+        Poll::Ready(unsafe { (self.load(), *self.answer.get()) })
+    }
+
+    /// From now on `waker` is woken when it lands. True if it has.
+    fn wake_later(&self, waker: &Waker) -> bool {
+        if self.state.fetch_and(!WAKER, Ordering::AcqRel) & LANDED != 0 {
+            return true;
+        }
+        // SAFETY: F3: it has not landed, and whoever lands now finds no `WAKER`.
+        let place = unsafe { &mut *self.waker.get() };
+        let other = match place {
+            Some(old) if old.will_wake(waker) => None,
+            _ => place.replace(waker.clone()),
+        };
+        let landed = self.state.fetch_or(WAKER, Ordering::AcqRel) & LANDED != 0;
+        drop(other);
+        if landed {
+            // SAFETY: F3: whoever landed has found no `WAKER`.
+            drop(unsafe { self.take_waker() });
+        }
+        landed
     }
 
     /// True once it has landed.
     pub(crate) fn has_landed(&self) -> bool {
-        matches!(&*self.stage(), Stage::Landed(_))
+        self.state.load(Ordering::Acquire) & LANDED != 0
     }
 
     /// The load of a flight that was never submitted.
     pub(crate) fn never_begun(&self) -> T {
-        *self.stage() = Stage::Taken;
         // SAFETY: the system does not know of it, and nobody else takes it.
         unsafe { self.load() }
     }
 
-    /// Nobody waits any more. False if it has landed already: then its result
-    /// is adopted here.
+    /// Nobody waits any more, who did before. False if it has landed already:
+    /// then its result is adopted here.
     pub(crate) fn give_up(&self) -> bool {
-        let mut stage = self.stage();
-        match std::mem::replace(&mut *stage, Stage::Nobody(None)) {
-            Stage::Flying(waker, permit) => {
-                *stage = Stage::Nobody(permit);
-                drop(stage);
-                drop(waker);
-                true
-            }
-            Stage::Landed(result) => {
-                *stage = Stage::Taken;
-                drop(stage);
-                // SAFETY: 2: it has landed and nobody else will take it.
-                adopt(unsafe { self.load() }, result);
-                false
-            }
-            before @ (Stage::Nobody(_) | Stage::Taken) => {
-                *stage = before;
-                false
-            }
+        if self.state.fetch_and(!WAKER, Ordering::AcqRel) & LANDED == 0 {
+            // SAFETY: F3, as in `wake_later`.
+            drop(unsafe { self.take_waker() });
         }
+        if self.state.fetch_or(NOBODY, Ordering::AcqRel) & LANDED == 0 {
+            return true;
+        }
+        // SAFETY: 2: it has landed without our mark and nobody else will take it;
+        // and the answer was written before.
+        let (load, answer) = unsafe { (self.load(), *self.answer.get()) };
+        adopt(load, answer);
+        false
     }
 }
 
@@ -247,27 +287,121 @@ fn adopt<T: Operation>(mut load: T, result: i32) {
 
 impl<T: Operation> Landing for Flight<T> {
     fn land(self: Arc<Self>, result: i32) {
-        let mut stage = self.stage();
-        match std::mem::replace(&mut *stage, Stage::Landed(result)) {
-            Stage::Flying(waker, permit) => {
-                drop(stage);
-                drop(permit);
-                if let Some(waker) = waker {
-                    contained(move || waker.wake());
-                }
+        // SAFETY: only here, once, and nobody reads it before `LANDED` is set.
+        unsafe { *self.answer.get() = result };
+        // SAFETY: it is ours.
+        let permit = unsafe { (*self.permit.get()).take() };
+        let before = self.state.fetch_or(LANDED, Ordering::AcqRel);
+        assert_eq!(before & LANDED, 0, "an operation lands once");
+        drop(permit);
+        if before & NOBODY != 0 {
+            // SAFETY: 4.
+            adopt(unsafe { self.load() }, result);
+        } else if before & WAKER != 0 {
+            // SAFETY: F3.
+            if let Some(waker) = unsafe { self.take_waker() } {
+                contained(move || waker.wake());
             }
-            Stage::Nobody(permit) => {
-                *stage = Stage::Taken;
-                drop(stage);
-                drop(permit);
-                // SAFETY: 4.
-                adopt(unsafe { self.load() }, result);
-            }
-            Stage::Landed(_) | Stage::Taken => unreachable!("an operation lands once"),
         }
     }
 
     fn ticket(&self) -> &Ticket {
         &self.ticket
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sync::AtomicUsize as Count;
+    use loom::thread;
+    use std::task::Wake;
+
+    /// Counts who makes something of the answer.
+    struct Load(Arc<Count>);
+
+    impl Operation for Load {
+        type Output = i32;
+
+        fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+            Request::Nop
+        }
+
+        fn finish(self, result: io::Result<u32>) -> i32 {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            result.map_or(-1, |done| done as i32)
+        }
+    }
+
+    struct Bell(Count);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn bell() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell(Count::new(0)));
+        (bell.clone(), Waker::from(bell))
+    }
+
+    fn under_way(waker: &Waker) -> (Arc<Flight<Load>>, Arc<Count>) {
+        let made = Arc::new(Count::new(0));
+        let flight = Flight::new(Load(made.clone()));
+        assert!(!flight.wake_later(waker));
+        (flight, made)
+    }
+
+    /// Polled with another waker while it lands: that one is woken, or the poll
+    /// has seen it.
+    #[test]
+    fn flight_land_vs_another_waker() {
+        loom::model(|| {
+            let ((_, old), (bell, new)) = (bell(), bell());
+            let (flight, made) = under_way(&old);
+            let lander = {
+                let flight = flight.clone();
+                thread::spawn(move || flight.land(7))
+            };
+            let polled = flight.take(&new);
+            lander.join().expect("the lander");
+            let woken = bell.0.load(Ordering::Relaxed);
+            let (load, answer) = match polled {
+                Poll::Ready(taken) => taken,
+                Poll::Pending => {
+                    assert_eq!(woken, 1, "a wake-up was lost");
+                    match flight.take(&new) {
+                        Poll::Ready(taken) => taken,
+                        Poll::Pending => panic!("it has landed"),
+                    }
+                }
+            };
+            assert_eq!(answer, 7);
+            assert_eq!(load.finish(Ok(7)), 7);
+            assert_eq!(made.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Given up while it lands: one of the two adopts the result.
+    #[test]
+    fn flight_land_vs_give_up() {
+        loom::model(|| {
+            let (bell, waker) = bell();
+            let (flight, made) = under_way(&waker);
+            drop(waker);
+            let lander = {
+                let flight = flight.clone();
+                thread::spawn(move || flight.land(7))
+            };
+            let left = flight.give_up();
+            lander.join().expect("the lander");
+            assert_eq!(
+                made.load(Ordering::Relaxed),
+                1,
+                "left to the lander: {left}"
+            );
+            assert_eq!(Arc::strong_count(&bell), 1, "the waker is gone");
+        });
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
@@ -13,11 +13,9 @@ use super::hub::Hub;
 use super::limit::{self, Permit, Turn};
 
 enum At<T: Operation> {
-    /// Not begun.
-    Start(T),
+    /// Not begun: nobody else has it.
+    Start(Arc<Flight<T>>),
     Flying(Arc<Flight<T>>),
-    /// The system has ended it early, and it is not known yet on whose word.
-    Ended(T),
     Over,
 }
 
@@ -50,9 +48,10 @@ impl<T: Operation> Op<T> {
     /// An operation of `hub`, or, if there is none, of the hub of the job that
     /// begins it.
     #[track_caller]
+    #[inline(always)] // Made in its place: otherwise it is copied there.
     pub(crate) fn new(hub: Option<Arc<Hub>>, load: T) -> Op<T> {
         Op {
-            at: At::Start(load),
+            at: At::Start(Flight::new(load)),
             hub,
             limited: true,
             turn: None,
@@ -92,18 +91,24 @@ impl<T: Operation> Op<T> {
         !matches!(self.at, At::Start(_))
     }
 
-    fn begin(&mut self, load: T, permit: Option<Permit>) -> Result<(), T::Output> {
+    fn begin(
+        &mut self,
+        flight: Arc<Flight<T>>,
+        permit: Option<Permit>,
+        waker: &Waker,
+    ) -> Result<(), T::Output> {
         let hub = match &self.hub {
             Some(hub) => hub,
             None => match Hub::current() {
                 Ok(hub) => self.hub.insert(hub),
-                Err(error) => return Err(load.finish(Err(error))),
+                Err(error) => return Err(flight.never_begun().finish(Err(error))),
             },
         };
         if let Err(error) = hub.ready() {
-            return Err(load.finish(Err(error)));
+            return Err(flight.never_begun().finish(Err(error)));
         }
-        let (flight, request) = Flight::new(load, hub, permit);
+        // SAFETY: nobody else has it: it was never submitted.
+        let request = unsafe { flight.prepare(hub, permit, Some(waker)) };
         self.at = At::Flying(flight.clone());
         hub.submit(flight, request);
         Ok(())
@@ -128,71 +133,81 @@ impl<T: Operation> Future for Op<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
         let this = self.get_mut();
         loop {
+            if let At::Flying(flight) = &this.at {
+                if let Poll::Ready((mut load, result)) = flight.take(cx.waker()) {
+                    this.at = At::Over;
+                    this.point.done();
+                    let again = load.answered(result);
+                    if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
+                        // Ended early, and it was not known yet on whose word.
+                        match this.told.take() {
+                            Some(told) if this.point.still_told(&told) => {
+                                return Poll::Ready(load.finish(Err(cancelled(told))));
+                            }
+                            // Nobody has asked for it here: once more, if nobody
+                            // does now.
+                            told => {
+                                if let Some(told) = told {
+                                    this.point.tell_again(&told);
+                                }
+                                this.at = At::Start(Flight::new(load));
+                            }
+                        }
+                        continue;
+                    }
+                    if let Some(told) = this.told.take() {
+                        this.point.tell_again(&told);
+                    }
+                    return Poll::Ready(load.finish(answer(result)));
+                }
+                if this.told.is_none()
+                    && let Err(told) = ready!(this.point.poll_enter(cx))
+                {
+                    this.told = Some(told);
+                    this.cancel(flight.clone());
+                    // It may have landed in here.
+                    continue;
+                }
+                this.point.pending_as(cx, WaitKind::Io);
+                return Poll::Pending;
+            }
             match std::mem::replace(&mut this.at, At::Over) {
-                At::Start(load) => {
+                At::Start(flight) => {
                     match this.point.poll_enter(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(told)) => {
                             this.turn = None;
+                            let load = flight.never_begun();
                             return Poll::Ready(load.finish(Err(cancelled(told))));
                         }
                         Poll::Pending => {
-                            this.at = At::Start(load);
+                            this.at = At::Start(flight);
                             return Poll::Pending;
                         }
                     }
-                    let mut load = load;
-                    if load.poll_ready(cx).is_pending() {
-                        this.at = At::Start(load);
+                    // SAFETY: nobody else has it: it was never submitted.
+                    if unsafe { flight.poll_ready(cx) }.is_pending() {
+                        this.at = At::Start(flight);
                         this.point.pending_as(cx, WaitKind::Io);
                         return Poll::Pending;
                     }
                     let Poll::Ready(permit) = this.poll_turn(cx) else {
-                        this.at = At::Start(load);
+                        this.at = At::Start(flight);
                         this.point.pending_as(cx, WaitKind::Io);
                         return Poll::Pending;
                     };
-                    if let Err(failed) = this.begin(load, permit) {
+                    if let Err(failed) = this.begin(flight, permit, cx.waker()) {
                         return Poll::Ready(failed);
                     }
-                }
-                At::Flying(flight) => {
-                    if let Poll::Ready((mut load, result)) = flight.take(cx.waker()) {
-                        this.point.done();
-                        let again = load.answered(result);
-                        if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
-                            this.at = At::Ended(load);
-                            continue;
-                        }
-                        if let Some(told) = this.told.take() {
-                            this.point.tell_again(&told);
-                        }
-                        return Poll::Ready(load.finish(answer(result)));
-                    }
-                    this.at = At::Flying(flight.clone());
-                    if this.told.is_none()
-                        && let Err(told) = ready!(this.point.poll_enter(cx))
+                    if let At::Flying(flight) = &this.at
+                        && !flight.has_landed()
                     {
-                        this.told = Some(told);
-                        this.cancel(flight);
-                        // It may have landed in here.
-                        continue;
+                        // It has our waker, and we have asked a moment ago.
+                        this.point.pending_as(cx, WaitKind::Io);
+                        return Poll::Pending;
                     }
-                    this.point.pending_as(cx, WaitKind::Io);
-                    return Poll::Pending;
                 }
-                At::Ended(load) => match this.told.take() {
-                    Some(told) if this.point.still_told(&told) => {
-                        return Poll::Ready(load.finish(Err(cancelled(told))));
-                    }
-                    // Nobody has asked for it here: once more, if nobody does now.
-                    told => {
-                        if let Some(told) = told {
-                            this.point.tell_again(&told);
-                        }
-                        this.at = At::Start(load);
-                    }
-                },
+                At::Flying(_) => unreachable!("it was looked at above"),
                 At::Over => panic!("an operation was polled after it was over"),
             }
         }

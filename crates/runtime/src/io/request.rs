@@ -235,6 +235,22 @@ pub enum Request {
 }
 
 impl Request {
+    /// True if it may be over as soon as the system has it, so that it should
+    /// have it soon. What waits for another side, as a rule, is not.
+    pub(crate) fn may_be_over_at_once(&self) -> bool {
+        match self {
+            Request::Read { place, .. } | Request::ReadVectored { place, .. } => {
+                matches!(place, Place::At(_))
+            }
+            Request::Accept { .. }
+            | Request::Connect { .. }
+            | Request::Recv { .. }
+            | Request::RecvMsg { .. }
+            | Request::Poll { .. } => false,
+            _ => true,
+        }
+    }
+
     /// True if it ends by itself, whatever others do: with virtual time the clock
     /// waits for it. What waits for another side, a reader of a pipe, say, would
     /// stop the clock that the other side waits for.

@@ -15,24 +15,28 @@ use super::flight::{GONE, Landing};
 use super::hub::Hub;
 use super::request::Request;
 
+/// How many visits while there is other work until what was submitted is handed
+/// over.
+const VISITS: u32 = 4;
+
 /// How long a station that closes waits for the system to let go.
 const CLOSING: Duration = Duration::from_secs(5);
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     /// In the queue of those for whom there is no room.
-    Waiting(Request),
+    Waiting,
     /// With the driver, which was asked to end it or not.
     Flying { asked: bool },
 }
 
-struct Entry {
-    at: Where,
-    landing: Arc<dyn Landing>,
-}
-
+/// A place for one operation. Copied around as little as possible: it is filled
+/// and emptied for each.
 struct Slot {
+    /// None if the place is free.
+    landing: Option<Arc<dyn Landing>>,
     generation: u32,
-    entry: Option<Entry>,
+    at: Where,
 }
 
 /// What is under way, by number.
@@ -44,51 +48,61 @@ struct Table {
 }
 
 impl Table {
-    fn insert(&mut self, entry: Entry) -> OpId {
+    fn insert(&mut self, at: Where, landing: Arc<dyn Landing>) -> OpId {
         self.len += 1;
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 self.slots.push(Slot {
+                    landing: None,
                     generation: 0,
-                    entry: None,
+                    at,
                 });
                 u32::try_from(self.slots.len() - 1).expect("fewer than four billion operations")
             }
         };
         let slot = &mut self.slots[index as usize];
-        slot.entry = Some(entry);
-        OpId {
+        let id = OpId {
             index,
             generation: slot.generation,
-        }
+        };
+        landing.ticket().set_id(id);
+        slot.at = at;
+        slot.landing = Some(landing);
+        id
     }
 
-    fn get_mut(&mut self, id: OpId) -> Option<&mut Entry> {
+    /// Where the operation is, if it is under way.
+    fn get_mut(&mut self, id: OpId) -> Option<&mut Where> {
         self.slots
             .get_mut(id.index as usize)
-            .filter(|slot| slot.generation == id.generation)?
-            .entry
-            .as_mut()
+            .filter(|slot| slot.generation == id.generation && slot.landing.is_some())
+            .map(|slot| &mut slot.at)
     }
 
-    fn remove(&mut self, id: OpId) -> Option<Entry> {
+    fn landing(&self, id: OpId) -> Option<&Arc<dyn Landing>> {
+        (self.slots.get(id.index as usize))
+            .filter(|slot| slot.generation == id.generation)
+            .and_then(|slot| slot.landing.as_ref())
+    }
+
+    fn remove(&mut self, id: OpId) -> Option<Arc<dyn Landing>> {
         let slot = self
             .slots
             .get_mut(id.index as usize)
             .filter(|slot| slot.generation == id.generation)?;
-        let entry = slot.entry.take()?;
+        let landing = slot.landing.take()?;
         // A bit less than it could hold: drivers need one.
         slot.generation = slot.generation.wrapping_add(1) & (u32::MAX >> 1);
         self.free.push(id.index);
         self.len -= 1;
-        Some(entry)
+        Some(landing)
     }
 
     fn ids(&self) -> Vec<OpId> {
         let living = self.slots.iter().enumerate();
         living
-            .filter(|(_, slot)| slot.entry.is_some())
+            .filter(|(_, slot)| slot.landing.is_some())
             .map(|(index, slot)| OpId {
                 index: index as u32,
                 generation: slot.generation,
@@ -97,13 +111,34 @@ impl Table {
     }
 }
 
+/// What the driver has, and the system perhaps not yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Unsent {
+    Nothing,
+    /// Only what waits for others as a rule.
+    Patient,
+    /// Some of it may be over as soon as the system has it.
+    Urgent,
+}
+
+impl Unsent {
+    fn of(request: &Request) -> Unsent {
+        match request.may_be_over_at_once() {
+            true => Unsent::Urgent,
+            false => Unsent::Patient,
+        }
+    }
+}
+
 struct Inner {
     /// None until the first operation.
     driver: Option<Box<dyn Driver>>,
     table: Table,
     /// In the order they came; some may be gone again.
-    waiting: VecDeque<OpId>,
+    waiting: VecDeque<(OpId, Request)>,
     flying: usize,
+    unsent: Unsent,
+    visits: u32,
     landed: Vec<Landed>,
     /// Over or answered, and not yet told.
     over: Vec<(Arc<dyn Landing>, Landed)>,
@@ -152,6 +187,8 @@ impl Station {
                 table: Table::default(),
                 waiting: VecDeque::new(),
                 flying: 0,
+                unsent: Unsent::Nothing,
+                visits: 0,
                 landed: Vec::new(),
                 over: Vec::new(),
                 messages: Vec::new(),
@@ -226,7 +263,7 @@ impl Station {
     fn try_turn(&self, wait: Wait) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
         inner.read_messages(&self.hub, self.n);
-        let wait = match inner.over.is_empty() {
+        let wait = match inner.over.is_empty() || wait == Wait::Peek {
             true => wait,
             false => Wait::No,
         };
@@ -242,6 +279,37 @@ impl Station {
         // The empty row is used again.
         self.inner.borrow_mut().over.append(&mut over);
         Ok(count)
+    }
+
+    /// A visit while there is other work: wakes those whose operations are over,
+    /// and hands over what was submitted only now and then, so that many go
+    /// together; how many.
+    pub fn glance(&self) -> usize {
+        let visits = {
+            let mut inner = self.inner.borrow_mut();
+            inner.visits = inner.visits.wrapping_add(1);
+            inner.visits
+        };
+        match visits.is_multiple_of(VISITS) {
+            true => self.turn(Wait::No),
+            false => self.turn(Wait::Peek),
+        }
+    }
+
+    /// A visit when there is nothing else to do: hands over what may be over at
+    /// once, and wakes those whose operations are; how many. If none is, the
+    /// thread may [wait](Station::park), and that hands over the rest.
+    pub fn settle(&self) -> usize {
+        let urgent = self.inner.borrow().unsent == Unsent::Urgent;
+        match urgent {
+            true => self.turn(Wait::No),
+            false => self.turn(Wait::Peek),
+        }
+    }
+
+    /// True if something may not have reached the system yet.
+    pub fn has_unsent(&self) -> bool {
+        self.inner.borrow().unsent != Unsent::Nothing
     }
 
     /// True if the driver has something to do, or something is left to tell.
@@ -324,18 +392,15 @@ impl Inner {
         let room = self.flying < hub.most_in_flight() && self.waiting.is_empty();
         let at = match room {
             true => Where::Flying { asked: false },
-            false => Where::Waiting(request),
+            false => Where::Waiting,
         };
-        let entry = Entry { at, landing };
-        let id = self.table.insert(entry);
+        let id = self.table.insert(at, landing);
         hub.desk(n).counts().submitted();
-        if let Some(entry) = self.table.get_mut(id) {
-            entry.landing.ticket().set_id(id);
-        }
         if !room {
-            self.waiting.push_back(id);
+            self.waiting.push_back((id, request));
         } else if let Some(driver) = &mut self.driver {
             self.flying += 1;
+            self.unsent = self.unsent.max(Unsent::of(&request));
             // SAFETY: the flight that the request leads to is in the table, and
             // stays there until the driver has said that it is over.
             unsafe { driver.submit(id, &request) };
@@ -343,27 +408,29 @@ impl Inner {
     }
 
     fn cancel(&mut self, id: OpId, counts: &Counts) {
-        let Some(entry) = self.table.get_mut(id) else {
+        let Some(at) = self.table.get_mut(id) else {
             return;
         };
-        match &mut entry.at {
-            Where::Waiting(_) => {
+        match at {
+            Where::Waiting => {
                 // Its number stays in the queue, and means nobody.
-                if let Some(entry) = self.table.remove(id) {
+                if let Some(landing) = self.table.remove(id) {
                     let landed = Landed::over(id, -libc::ECANCELED);
                     counts.completed(landed.result);
-                    self.over.push((entry.landing, landed));
+                    self.over.push((landing, landed));
                 }
                 // Unless such numbers pile up: each one looked at now was one
                 // cancel.
                 if self.waiting.len() > 2 * (self.table.len - self.flying) + 16 {
-                    self.waiting.retain(|id| self.table.get_mut(*id).is_some());
+                    self.waiting
+                        .retain(|(id, _)| self.table.get_mut(*id).is_some());
                 }
             }
             Where::Flying { asked } => {
                 if !std::mem::replace(asked, true)
                     && let Some(driver) = &mut self.driver
                 {
+                    self.unsent = Unsent::Urgent;
                     driver.cancel(id);
                 }
             }
@@ -391,6 +458,9 @@ impl Inner {
         let Some(driver) = &mut self.driver else {
             return Ok(());
         };
+        if wait != Wait::Peek {
+            self.unsent = Unsent::Nothing;
+        }
         // Also before: it may sleep in there.
         counts.flying(self.flying);
         let mut landed = std::mem::take(&mut self.landed);
@@ -398,18 +468,17 @@ impl Inner {
         for landed in landed.drain(..) {
             let id = landed.id;
             if landed.more {
-                let entry = self.table.get_mut(id);
-                debug_assert!(entry.is_some(), "operation {id:?} was over before");
-                let landing = entry.map(|entry| entry.landing.clone());
+                let landing = self.table.landing(id).cloned();
+                debug_assert!(landing.is_some(), "operation {id:?} was over before");
                 self.over.extend(landing.map(|landing| (landing, landed)));
                 continue;
             }
-            let entry = self.table.remove(id);
-            debug_assert!(entry.is_some(), "operation {id:?} was over before");
-            if let Some(entry) = entry {
+            let landing = self.table.remove(id);
+            debug_assert!(landing.is_some(), "operation {id:?} was over before");
+            if let Some(landing) = landing {
                 self.flying -= 1;
                 counts.completed(landed.result);
-                self.over.push((entry.landing, landed));
+                self.over.push((landing, landed));
             }
         }
         self.landed = landed;
@@ -421,17 +490,15 @@ impl Inner {
     /// There may be room for those who wait.
     fn let_in(&mut self, hub: &Hub) {
         while self.flying < hub.most_in_flight()
-            && let Some(id) = self.waiting.pop_front()
+            && let Some((id, request)) = self.waiting.pop_front()
         {
             // Cancelled meanwhile: its number means nobody.
-            let Some(entry) = self.table.get_mut(id) else {
+            let Some(at) = self.table.get_mut(id) else {
                 continue;
             };
-            let Where::Waiting(request) = entry.at else {
-                continue;
-            };
-            entry.at = Where::Flying { asked: false };
+            *at = Where::Flying { asked: false };
             self.flying += 1;
+            self.unsent = self.unsent.max(Unsent::of(&request));
             if let Some(driver) = &mut self.driver {
                 // SAFETY: as in `accept`.
                 unsafe { driver.submit(id, &request) };
@@ -514,7 +581,104 @@ mod tests {
             assert!(queued < 32, "{queued}");
         }
         assert_eq!(station.len(), 2);
-        let first = station.inner.borrow().waiting.front().copied();
+        let first = station.inner.borrow().waiting.front().map(|(id, _)| *id);
         assert_eq!(first, waits.ticket().id());
+    }
+
+    /// Writes down how it is turned; nothing ever ends.
+    struct Recorder(Arc<std::sync::Mutex<Vec<Wait>>>);
+
+    // SAFETY: as for `Endless`.
+    unsafe impl Driver for Recorder {
+        unsafe fn submit(&mut self, _id: OpId, _request: &Request) {}
+
+        fn cancel(&mut self, _id: OpId) {}
+
+        fn turn(&mut self, wait: Wait, _landed: &mut Vec<Landed>) -> std::io::Result<()> {
+            self.0.lock().expect("one thread").push(wait);
+            Ok(())
+        }
+
+        fn alarm(&self) -> Arc<dyn Alarm> {
+            Arc::new(Endless::default())
+        }
+
+        fn wants_nonblocking(&self) -> bool {
+            false
+        }
+
+        fn name(&self) -> &'static str {
+            "recorder"
+        }
+    }
+
+    /// A station, and how its driver was turned since one last asked.
+    fn recorded() -> (Station, impl Fn() -> Vec<Wait>) {
+        let turns = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let drivers = turns.clone();
+        let make: MakeDrivers =
+            Box::new(move |_| Ok(vec![Box::new(Recorder(drivers.clone())) as Box<dyn Driver>]));
+        let hub = Hub::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
+        let seen = move || std::mem::take(&mut *turns.lock().expect("one thread"));
+        (Station::new(hub, 0), seen)
+    }
+
+    const RECV: Request = Request::Recv {
+        fd: -1,
+        buf: ptr::null_mut(),
+        len: 0,
+        flags: 0,
+    };
+
+    /// What waits for others goes to the system with the wait itself: one visit.
+    #[test]
+    fn what_waits_for_others_is_handed_over_by_the_wait() {
+        let (station, turns) = recorded();
+        station.submit(Arc::new(Nobody::default()), RECV);
+        assert!(station.has_unsent());
+        station.settle();
+        station.park(None);
+        assert_eq!(turns(), [Wait::Peek, Wait::ForGood]);
+        assert!(!station.has_unsent());
+        station.submit(Arc::new(Nobody::default()), RECV);
+        station.submit(Arc::new(Nobody::default()), Request::Nop);
+        // This one may be over at once.
+        station.settle();
+        station.settle();
+        station.park(None);
+        assert_eq!(turns(), [Wait::No, Wait::Peek, Wait::ForGood]);
+        std::mem::forget(station);
+    }
+
+    /// A cancel does not wait until there is nothing else to do.
+    #[test]
+    fn a_cancel_is_handed_over_before_the_wait() {
+        let (station, turns) = recorded();
+        let landing = Arc::new(Nobody::default());
+        station.submit(landing.clone(), RECV);
+        station.park(None);
+        station.cancel(&*landing);
+        station.settle();
+        assert_eq!(turns(), [Wait::ForGood, Wait::No]);
+        std::mem::forget(station);
+    }
+
+    /// While there is other work, what was submitted is handed over now and then.
+    #[test]
+    fn a_busy_thread_hands_over_at_every_fourth_visit() {
+        let (station, turns) = recorded();
+        station.submit(Arc::new(Nobody::default()), Request::Nop);
+        for _ in 0..2 * VISITS {
+            station.glance();
+        }
+        let turns = turns();
+        let handed_over: Vec<_> = (0..).zip(&turns).filter(|t| *t.1 == Wait::No).collect();
+        assert_eq!(handed_over, [(3, &Wait::No), (7, &Wait::No)]);
+        assert!(
+            turns
+                .iter()
+                .all(|wait| matches!(wait, Wait::No | Wait::Peek))
+        );
+        std::mem::forget(station);
     }
 }

@@ -206,7 +206,9 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
     if let Err(error) = hub.ready() {
         return refused(load, error);
     }
-    let (flight, request) = Flight::new(load, hub, None);
+    let flight = Flight::new(load);
+    // SAFETY: nobody else has it yet.
+    let request = unsafe { flight.prepare(hub, None, None) };
     let escorted = Arc::new(Escorted {
         flight,
         held: Mutex::new(Held::UnderWay(None)),

@@ -121,9 +121,9 @@ impl Uring {
     }
 
     fn new() -> io::Result<Uring> {
-        let (ring, deferred) = match ring(true) {
+        let (ring, deferred) = match ring(Kernel::New).or_else(|_| ring(Kernel::Fair)) {
             Ok(ring) => (ring, true),
-            Err(_) => (ring(false)?, false),
+            Err(_) => (ring(Kernel::Old)?, false),
         };
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -242,14 +242,12 @@ impl Uring {
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let (unsent, work) = {
             let queue = self.ring.submission();
-            (
-                queue.len() as u32,
-                queue.taskrun() || queue.cq_overflow() || !self.deferred,
-            )
+            (queue.len() as u32, queue.taskrun() || queue.cq_overflow())
         };
         let entered = match wait {
-            Wait::No if unsent == 0 && !work => return Ok(()),
-            Wait::No => {
+            Wait::Peek if !work => return Ok(()),
+            Wait::No if unsent == 0 && !work && self.deferred => return Ok(()),
+            Wait::Peek | Wait::No => {
                 // SAFETY: no argument.
                 unsafe {
                     let flags = EnterFlags::GETEVENTS.bits();
@@ -309,7 +307,12 @@ impl Uring {
                     if !more && !self.series.is_empty() {
                         self.series.remove(&id);
                     }
-                    let result = match self.linked.remove(&id) {
+                    // Mostly there is none, and looking for it costs.
+                    let linked = match self.linked.is_empty() {
+                        true => None,
+                        false => self.linked.remove(&id),
+                    };
+                    let result = match linked {
                         Some(linked) => linked.answer(entry.result()),
                         None => entry.result(),
                     };
@@ -325,18 +328,31 @@ impl Uring {
     }
 }
 
-fn ring(deferred: bool) -> io::Result<IoUring> {
+/// What a ring is made with depends on what the kernel knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// Since 6.6: entries are taken in order, without a table that says which.
+    New,
+    /// Since 6.1: what is over is run when it is asked for, on the one thread.
+    Fair,
+    Old,
+}
+
+fn ring(kernel: Kernel) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder
         .setup_cqsize(COMPLETIONS)
         .setup_r_disabled()
         .setup_submit_all()
         .dontfork();
-    if deferred {
+    if kernel != Kernel::Old {
         builder
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag();
+    }
+    if kernel == Kernel::New {
+        builder.setup_no_sqarray();
     }
     builder.build(ENTRIES)
 }
@@ -565,11 +581,12 @@ unsafe impl Driver for Uring {
         self.collect(landed);
         // The alarm may have rung for this very wait.
         let rung = listened && !self.listening;
-        if wait != Wait::No {
+        if !matches!(wait, Wait::Peek | Wait::No) {
             self.listen();
         }
         let wait = match landed.is_empty() && self.spill.is_empty() && !rung {
             true => wait,
+            false if wait == Wait::Peek => wait,
             false => Wait::No,
         };
         self.enter(wait)?;
@@ -615,3 +632,47 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 /// How long a ring that closes waits at a time.
 const MOMENT: std::time::Duration = std::time::Duration::from_millis(10);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn number(index: u32) -> OpId {
+        OpId {
+            index,
+            generation: 0,
+        }
+    }
+
+    /// A peek does not go into the kernel for what was submitted, but for what
+    /// the kernel says is over.
+    #[test]
+    fn a_peek_collects_and_hands_nothing_over() {
+        let Ok(mut ring) = Uring::new() else {
+            return;
+        };
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let mut buf = [0; 8];
+        let read = Request::Read {
+            fd: reader.as_raw_fd(),
+            buf: buf.as_mut_ptr(),
+            len: 8,
+            place: Place::Here,
+        };
+        let mut landed = Vec::new();
+        // SAFETY: the buffer outlives it: it is over at the end.
+        unsafe { ring.submit(number(1), &read) };
+        ring.turn(Wait::No, &mut landed).expect("a turn");
+        writer.write_all(b"over").expect("room");
+        ring.turn(Wait::Peek, &mut landed).expect("a turn");
+        assert_eq!(landed.len(), 1, "the kernel has said so");
+        assert_eq!((landed[0].id, landed[0].result), (number(1), 4));
+        landed.clear();
+        // SAFETY: it leads nowhere.
+        unsafe { ring.submit(number(2), &Request::Nop) };
+        ring.turn(Wait::Peek, &mut landed).expect("a turn");
+        assert!(landed.is_empty(), "it was handed over");
+        ring.turn(Wait::No, &mut landed).expect("a turn");
+        assert_eq!(landed.last().map(|over| over.id), Some(number(2)));
+    }
+}

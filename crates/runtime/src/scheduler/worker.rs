@@ -12,7 +12,6 @@ use super::ring::{Item, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
 use crate::io::Station;
-use crate::io::driver::Wait;
 use crate::machine::Machine;
 use crate::sync::{self, RING, SPINS, Thread};
 
@@ -153,7 +152,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
-                None if self.look_at_io() => {}
+                None if self.visit_io(Station::settle) => {}
                 None => {
                     self.sleep();
                     self.looks.set(self.looks.get() + 1);
@@ -187,7 +186,7 @@ impl Worker {
         if ticks.is_multiple_of(CLOCK) {
             self.looks.set(self.looks.get() + 1);
             self.machine.fire_due();
-            self.look_at_io();
+            self.visit_io(Station::glance);
         }
         if ticks.is_multiple_of(INJECTED)
             && let Some(turn) = self.injected()
@@ -200,11 +199,10 @@ impl Worker {
             .or_else(|| self.injected())
     }
 
-    /// Hands over what was submitted, and wakes whose operations are over; true
-    /// if there were any.
-    fn look_at_io(&self) -> bool {
+    /// Wakes whose operations are over; true if there were any.
+    fn visit_io(&self, visit: impl FnOnce(&Station) -> usize) -> bool {
         match &self.station {
-            Some(station) if station.is_busy() => station.turn(Wait::No) > 0,
+            Some(station) if station.is_busy() => visit(station) > 0,
             _ => false,
         }
     }
@@ -342,7 +340,12 @@ impl Worker {
 
     /// Nothing to do: looks round for a moment, then sleeps until there is.
     pub(crate) fn sleep(&self) {
-        for _ in 0..SPINS {
+        // What waits to be handed over to the system is handed over first.
+        let spins = match &self.station {
+            Some(station) if station.has_unsent() => 0,
+            _ => SPINS,
+        };
+        for _ in 0..spins {
             if self.machine.injector.len() > 0 || self.machine.is_stopping() {
                 return;
             }
@@ -358,7 +361,7 @@ impl Worker {
             let found = self.machine.injector.len() > 0
                 || self.machine.is_stopping()
                 || self.machine.fire_due() > 0
-                || self.look_at_io()
+                || self.visit_io(Station::settle)
                 || (how == Sleep::Sentinel && self.steal());
             if found {
                 break;

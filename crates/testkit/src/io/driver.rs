@@ -42,7 +42,7 @@ unsafe impl Driver for SimDriver {
         let mut state = self.0.state();
         state.collect(landed);
         // Whoever waits makes time pass.
-        while wait != Wait::No
+        while !matches!(wait, Wait::Peek | Wait::No)
             && landed.is_empty()
             && let Some(at) = state.next_at()
         {

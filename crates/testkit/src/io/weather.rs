@@ -205,7 +205,7 @@ unsafe impl Driver for Exposed {
             Some(at) => {
                 let left = at.saturating_duration_since(Instant::now());
                 match wait {
-                    Wait::No => Wait::No,
+                    Wait::Peek | Wait::No => wait,
                     Wait::AtMost(most) => Wait::AtMost(most.min(left)),
                     Wait::ForGood => Wait::AtMost(left),
                 }

@@ -414,6 +414,7 @@ impl Readiness {
     /// Asks the system what is ready.
     fn look(&mut self, wait: Wait) -> io::Result<()> {
         let most = match wait {
+            Wait::Peek => return Ok(()),
             Wait::No if self.armed == 0 => return Ok(()),
             // One question instead of the poller's five.
             Wait::No if calls::poll(self.poller.as_raw_fd(), libc::POLLIN as u32) == 0 => {
@@ -511,7 +512,7 @@ unsafe impl Driver for Readiness {
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
         self.try_later();
         self.collect(landed);
-        let wait = match landed.is_empty() {
+        let wait = match landed.is_empty() || wait == Wait::Peek {
             true => wait,
             false => Wait::No,
         };
