@@ -16,6 +16,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
+use kinfolk::io::told;
 use kinfolk::net::hyper::{Timer, serve as serve_connection};
 use kinfolk::net::{Polled, TcpListener, TcpStream};
 use kinfolk::prelude::*;
@@ -51,12 +52,12 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
     // A supervisor: a connection that fails is alone in it.
     let connections = Scope::named("http").patience(grace).supervisor();
     let accept = async move |s: Scope| loop {
-        match listener.accept().await.map_err(Error::from) {
+        match listener.accept().await {
             Ok((stream, peer)) => {
                 let name = format!("connection from {peer}");
                 s.task(name).launch(connection(stream, store.clone()));
             }
-            Err(told) if told.is_cancelled() => return Err(told),
+            Err(error) if told(&error).is_some() => return Err(error.into()),
             // Too many open files, or the client has changed its mind.
             Err(_) => sleep(Duration::from_millis(10)).await?,
         }

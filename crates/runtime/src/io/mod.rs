@@ -31,6 +31,7 @@ pub(crate) use fd::Fd;
 pub(crate) use flight::Operation;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
+pub use op::told;
 pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub(crate) use readiness::IoCall;
