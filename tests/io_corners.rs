@@ -401,3 +401,36 @@ fn host_1_a_pump_says_what_is_under_way() {
         }
     });
 }
+
+#[test]
+fn io_5_the_cancel_that_an_error_comes_from() {
+    on_each("told", |rt| {
+        rt.block_on(scope(async |s| {
+            let (reader, _writer) = pipe()?;
+            // Polled, though it is cancelled before.
+            let task = s.spawn_atomic(async move {
+                let (read, _) = reader.read(vec![0; 8]).await;
+                let error = read.expect_err("it was told");
+                let told = io::told(&error).expect("a cancel");
+                assert_eq!(told.reason().text(), Some("enough"));
+                // As others wrap it: in an error of i/o, in one of their own.
+                let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+                assert!(io::told(&error).is_some());
+                let error = std::io::Error::other(Error::from(error));
+                assert!(io::told(&error).is_some());
+                Err::<(), _>(error)
+            });
+            task.cancel("enough");
+            assert!(task.outcome().await?.is_cancelled());
+            let others: [std::io::Error; 3] = [
+                std::io::Error::other("cancelled: enough"),
+                std::io::Error::from_raw_os_error(libc::ECANCELED),
+                std::io::ErrorKind::Interrupted.into(),
+            ];
+            for error in others {
+                assert!(io::told(&error).is_none(), "{error}");
+            }
+            Ok(())
+        }))
+    });
+}

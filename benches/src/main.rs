@@ -62,10 +62,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         return workloads::memory::child(&words.next().unwrap_or_default());
     }
     if words
-        .next_if(|word| word == workloads::echo::CLIENTS)
+        .next_if(|word| word == workloads::clients::CLIENTS)
         .is_some()
     {
-        return workloads::echo::child(words);
+        return workloads::clients::child(words);
     }
     let options = Options::parse(words)?;
     if cfg!(debug_assertions) {
@@ -126,7 +126,16 @@ fn machine(rounds: usize) -> String {
     let compiler = Command::new("rustc").arg("--version").output();
     let compiler = compiler.map_or(Vec::new(), |output| output.stdout);
     let compiler = String::from_utf8_lossy(&compiler);
-    let peers = ["tokio", "tokio-util", "smol", "async-executor", "glommio"];
+    let peers = [
+        "tokio",
+        "tokio-util",
+        "smol",
+        "async-executor",
+        "glommio",
+        "monoio",
+        "compio",
+        "hyper",
+    ];
     let peers = peers.map(|name| format!("{name} {}", version(LOCK, name).unwrap_or("unknown")));
     format!(
         "{} × {}, Linux {}, {}, {}; {rounds} rounds.",

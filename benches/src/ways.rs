@@ -74,6 +74,20 @@ fn native(workers: usize) -> Runtime {
         .expect("the runtime starts")
 }
 
+/// Without workers, on readiness.
+pub fn native_readiness<F, T>(body: F) -> T
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    let rt = Runtime::builder()
+        .workers(0)
+        .io(kinfolk_runtime::io::IoDriver::Readiness)
+        .build();
+    let rt = rt.expect("the runtime starts");
+    rt.block_on(body).expect("the body succeeds")
+}
+
 fn tokio_runtime_one() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -154,4 +168,26 @@ pub fn glommio<F: Future>(body: F) -> F::Output {
 pub fn glommio_queued<T: 'static>(body: impl Future<Output = T> + 'static) -> glommio::Task<T> {
     let queue = glommio::executor().current_task_queue();
     glommio::spawn_local_into(body, queue).expect("the queue is there")
+}
+
+/// monoio on this thread, on a ring; the body is a task.
+pub fn monoio<F>(body: F) -> F::Output
+where
+    F: Future<Output: 'static> + 'static,
+{
+    monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
+        .build()
+        .expect("monoio starts")
+        .block_on(async { monoio::spawn(body).await })
+}
+
+/// compio on this thread, on a ring; the body is a task.
+pub fn compio<F>(body: F) -> F::Output
+where
+    F: Future<Output: 'static> + 'static,
+{
+    compio::runtime::Runtime::new()
+        .expect("compio starts")
+        .block_on(async { compio::runtime::spawn(body).await })
+        .expect("the body succeeds")
 }

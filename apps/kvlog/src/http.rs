@@ -7,9 +7,7 @@
 //! | 500, or none | nobody knows: ask again, with the same id |
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +16,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use kinfolk::net::hyper::Timer;
+use kinfolk::io::told;
+use kinfolk::net::hyper::{Timer, serve as serve_connection};
 use kinfolk::net::{Polled, TcpListener, TcpStream};
 use kinfolk::prelude::*;
-use kinfolk::{ErrorKind, Result, kit, on_cancel, shield_for};
+use kinfolk::{ErrorKind, Patience, Result};
 
 use crate::record::Record;
 use crate::store::Store;
@@ -46,14 +45,19 @@ type Answer = Response<Full<Bytes>>;
 /// # Cancellation
 /// A *point*.
 pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
-    let connections = Scope::named("http").supervisor(); // one that fails is alone in it
+    let grace = Patience {
+        cleanup: GRACE,
+        ..Patience::default()
+    };
+    // A supervisor: a connection that fails is alone in it.
+    let connections = Scope::named("http").patience(grace).supervisor();
     let accept = async move |s: Scope| loop {
-        match listener.accept().await.map_err(Error::from) {
+        match listener.accept().await {
             Ok((stream, peer)) => {
                 let name = format!("connection from {peer}");
                 s.task(name).launch(connection(stream, store.clone()));
             }
-            Err(told) if told.is_cancelled() => return Err(told),
+            Err(error) if told(&error).is_some() => return Err(error.into()),
             // Too many open files, or the client has changed its mind.
             Err(_) => sleep(Duration::from_millis(10)).await?,
         }
@@ -63,34 +67,17 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
 
 /// Told to stop, it answers the request under way and no other.
 async fn connection(stream: TcpStream, store: Arc<Store>) -> Result<()> {
-    let (mut told, completer) = kit::completion();
-    let _hook = on_cancel(move |_| {
-        completer.complete(());
-    });
     // It has the requests in it, and is gone when it is over: a client that hangs up
     // takes its request along.
-    let served = async move {
-        let service = service_fn(move |request| answer(request, store.clone()));
-        let mut connection = pin!(
-            http1::Builder::new()
-                .timer(Timer)
-                .header_read_timeout(IDLE)
-                .serve_connection(Polled::new(stream), service)
-        );
-        let mut stops = false;
-        poll_fn(|cx| {
-            if !stops && pin!(&mut told).poll(cx).is_ready() {
-                stops = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            connection.as_mut().poll(cx)
-        })
-        .await
-    };
-    match shield_for(GRACE, served).await {
-        Err(error) if error.kind() == ErrorKind::Panicked => Err(error),
+    let service = service_fn(move |request| answer(request, store.clone()));
+    let http = http1::Builder::new()
+        .timer(Timer)
+        .header_read_timeout(IDLE)
+        .serve_connection(Polled::new(stream), service);
+    match serve_connection(http, |http| http.graceful_shutdown()).await {
         // A client that goes away, or talks nonsense, is nobody's failure.
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Failed => Ok(()),
+        served => served,
     }
 }
 

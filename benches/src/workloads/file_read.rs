@@ -142,6 +142,57 @@ async fn glommio(depth: u64) -> Vec<f64> {
     vec![per(start.elapsed(), READS)]
 }
 
+async fn monoio_fs(depth: u64) -> Vec<f64> {
+    let file = Rc::new(
+        monoio::fs::File::open(&file().1)
+            .await
+            .expect("the scratch file"),
+    );
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..depth)
+        .map(|task| {
+            let file = file.clone();
+            monoio::spawn(async move {
+                let (mut places, mut buf) = (Places::new(task), vec![0; PAGE]);
+                for _ in 0..READS / depth {
+                    let (read, back) = file.read_at(buf, places.next()).await;
+                    assert_eq!(read.expect("a page"), PAGE);
+                    buf = back;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await;
+    }
+    vec![per(start.elapsed(), READS)]
+}
+
+async fn compio_fs(depth: u64) -> Vec<f64> {
+    use compio::BufResult;
+    use compio::io::AsyncReadAt;
+    let file = compio::fs::File::open(&file().1).await.expect("the file");
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..depth)
+        .map(|task| {
+            let file = file.clone();
+            compio::runtime::spawn(async move {
+                let (mut places, mut buf) = (Places::new(task), Vec::with_capacity(PAGE));
+                for _ in 0..READS / depth {
+                    let BufResult(read, back) = file.read_at(buf, places.next()).await;
+                    assert_eq!(read.expect("a page"), PAGE);
+                    buf = back;
+                    buf.clear();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("the task ends");
+    }
+    vec![per(start.elapsed(), READS)]
+}
+
 /// A ring by hand: as many buffers as reads at once, each used again.
 fn ring(depth: u64) -> Vec<f64> {
     let mut ring: io_uring::IoUring = io_uring::IoUring::builder()
@@ -187,6 +238,8 @@ fn group(bench: Bench, depth: u64) -> Group {
             ways::tokio_one(tokio_fs(depth))
         }),
         Contestant::peer("glommio", move || ways::glommio(glommio(depth))),
+        Contestant::peer("monoio", move || ways::monoio(monoio_fs(depth))),
+        Contestant::peer("compio", move || ways::compio(compio_fs(depth))),
         Contestant::floor(move || ring(depth)),
     ];
     Group {

@@ -2,10 +2,12 @@
 //! contestant do it, and carries the targets of its benches.
 
 mod cancel_tree;
+pub mod clients;
 mod create;
-pub mod echo;
+mod echo;
 mod file_read;
 mod hand_over;
+mod http;
 mod is_cancelled;
 pub mod memory;
 mod ready_point;
@@ -30,6 +32,7 @@ pub fn all() -> Vec<Group> {
         timer::groups,
         file_read::groups,
         echo::groups,
+        http::groups,
         memory::groups,
     ];
     workloads.iter().flat_map(|groups| groups()).collect()

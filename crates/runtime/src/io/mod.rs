@@ -37,6 +37,7 @@ pub(crate) use flight::{Operation, failure};
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
 pub(crate) use next::Next;
+pub use op::told;
 pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub(crate) use readiness::IoCall;

@@ -1,5 +1,6 @@
 //! [`Op`]: the future of one operation, a point.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -125,6 +126,38 @@ impl<T: Operation> Op<T> {
 /// try again.
 pub(crate) fn cancelled(told: Cancelled) -> io::Error {
     io::Error::other(told)
+}
+
+/// The cancel that an error of i/o comes from, if it does: also one that stands
+/// further down among its sources, as when a library has wrapped it.
+///
+/// ```
+/// # mod kinfolk { pub use kinfolk_core::*; pub use kinfolk_runtime::{io, net}; }
+/// use kinfolk::{Result, io, net::TcpListener, sleep};
+/// use std::time::Duration;
+///
+/// async fn serve(listener: TcpListener) -> Result<()> {
+///     loop {
+///         match listener.accept().await {
+///             Ok((stream, _)) => drop(stream),
+///             Err(error) if io::told(&error).is_some() => return Err(error.into()),
+///             Err(_) => sleep(Duration::from_millis(10)).await?, // too many open files?
+///         }
+///     }
+/// }
+/// ```
+pub fn told(error: &io::Error) -> Option<&Cancelled> {
+    let mut at: &(dyn Error + 'static) = error;
+    loop {
+        // One of i/o passes what is in it over, as a source.
+        at = match at.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => inner,
+            None => at.source()?,
+        };
+        if let Some(told) = at.downcast_ref() {
+            return Some(told);
+        }
+    }
 }
 
 impl<T: Operation> Future for Op<T> {

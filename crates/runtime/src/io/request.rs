@@ -243,6 +243,7 @@ impl Request {
                 matches!(place, Place::At(_))
             }
             Request::Accept { .. }
+            | Request::AcceptMany { .. }
             | Request::Connect { .. }
             | Request::Recv { .. }
             | Request::RecvMsg { .. }

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use kinfolk_core::{Cancelled, blocking};
+use kinfolk_core::blocking;
+
+use crate::io::told;
 
 /// What can be said for an address: an address, an address and a port, several
 /// addresses, or the name of a host and a port, `"localhost:80"`.
@@ -44,9 +46,7 @@ impl Addrs {
 
 /// True for the errors after which another address is not tried.
 pub(super) fn is_final(error: &io::Error) -> bool {
-    error
-        .get_ref()
-        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Cancelled>)
+    told(error).is_some()
 }
 
 /// There was none to try.

@@ -1,15 +1,21 @@
 //! What hyper wants of a runtime: [`Polled`] is its i/o, [`Executor`] launches
-//! its tasks into a scope, [`Timer`] is the clock of the job.
+//! its tasks into a scope, [`Timer`] is the clock of the job. [`serve()`] lets a
+//! connection finish what it has begun when its job is cancelled.
 
+use std::error;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{self, ReadBufCursor};
-use kinfolk_core::kit::Point;
-use kinfolk_core::{Scope, now, sleep_until};
+use kinfolk_core::kit::{Point, completion};
+use kinfolk_core::{
+    OrFail, Result, Scope, checkpoint, cleanup, current_job, is_cancelled, now, on_cancel,
+    sleep_until,
+};
 
 use super::{Polled, Streaming};
 
@@ -62,15 +68,85 @@ impl<S: Streaming + Unpin> rt::Write for Polled<S> {
     }
 }
 
+/// Serves a connection. When its job is cancelled, `stop` asks the connection to
+/// end: it answers the requests it has and takes no other, and then this ends with
+/// the cancel.
+///
+/// ```ignore
+/// let http = http1::Builder::new().serve_connection(Polled::new(stream), service);
+/// serve(http, |http| http.graceful_shutdown()).await
+/// ```
+///
+/// HTTP/2 needs an executor for its requests: let it be [`Executor::current`], so
+/// that they belong to the connection.
+///
+/// # Cancellation
+/// A *point*. The connection, its requests and what they spawn do not hear the
+/// cancel at first: they have the time that clean-up may take
+/// ([`Patience::cleanup`](kinfolk_core::Patience::cleanup) of the job), and are told
+/// when that is spent. In a shield around this nobody hears it before that is over;
+/// so there is none to be put around it. Told at entry, no request is taken.
+///
+/// # Errors
+/// Those of the connection: a client that has gone away is one. An error that comes
+/// from a cancel is of kind `Cancelled`.
+#[track_caller]
+pub fn serve<C, E>(
+    connection: C,
+    stop: impl FnOnce(Pin<&mut C>),
+) -> impl Future<Output = Result<()>>
+where
+    C: Future<Output = std::result::Result<(), E>>,
+    E: Into<Box<dyn error::Error + Send + Sync>> + 'static,
+{
+    let (mut asked, asker) = completion::<()>();
+    let mut stop = Some(stop);
+    let served = cleanup(async move {
+        let mut connection = pin!(connection);
+        let ended = poll_fn(|cx| {
+            if stop.is_some()
+                && Pin::new(&mut asked).poll(cx).is_ready()
+                && let Some(stop) = stop.take()
+            {
+                stop(connection.as_mut());
+            }
+            connection.as_mut().poll(cx)
+        });
+        let ended = ended.await.or_fail();
+        if ended.is_err() && is_cancelled() {
+            // Its time was spent. HTTP/2 says so in words that nobody recognises.
+            checkpoint().await?;
+        }
+        ended
+    });
+    let told = checkpoint();
+    async move {
+        let _hook = on_cancel(move |_| {
+            asker.complete(());
+        });
+        served.await?;
+        Ok(told.await?)
+    }
+}
+
 /// Launches hyper's tasks into a scope: cancelled with it, and waited for when it
 /// is left.
 #[derive(Clone, Debug)]
-pub struct Executor(Scope);
+pub struct Executor(Option<Scope>);
 
 impl Executor {
     /// Into this scope.
     pub fn new(scope: Scope) -> Executor {
-        Executor(scope)
+        Executor(Some(scope))
+    }
+
+    /// Into the job that polls hyper at that moment: the tasks of a connection
+    /// belong to whoever serves it.
+    ///
+    /// # Panics
+    /// Outside every job, when hyper launches a task.
+    pub fn current() -> Executor {
+        Executor(None)
     }
 }
 
@@ -79,7 +155,9 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.launch(async move {
+        let here = || Scope::of_job(&current_job().expect("hyper is polled in a job"));
+        let scope = self.0.clone().unwrap_or_else(here);
+        scope.task("hyper").launch(async move {
             future.await;
         });
     }

@@ -1,0 +1,378 @@
+//! Connections of hyper that are asked to end when their job is cancelled.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::rt::Executor as _;
+use hyper::service::service_fn;
+use hyper::{Request, Response, client, server};
+use kinfolk_core::{
+    Error, ErrorKind, OrFail, Outcome, Patience, Result, now, park, scope, shield, sleep, spawn,
+    timeout,
+};
+use kinfolk_runtime::net::hyper::{Executor, Timer, serve};
+use kinfolk_runtime::net::{Polled, TcpListener, TcpStream};
+use kinfolk_testkit::{Sim, guarded};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// On twenty schedules, and a report of what was dropped before it was done.
+fn on_seeds<B>(name: &'static str, body: impl Fn() -> B + Send + Sync + 'static) -> Vec<String>
+where
+    B: Future<Output = Result<()>> + Send + 'static,
+{
+    let forced = Arc::new(Mutex::new(Vec::new()));
+    let seen = forced.clone();
+    guarded(name, move |watched| {
+        for seed in 0..20 {
+            let forced = forced.clone();
+            let mut sim = Sim::builder(seed)
+                .on_forced(move |job| forced.lock().unwrap().push(job.to_string()))
+                .on_failure(|_| {})
+                .build();
+            watched.watch(sim.tree());
+            let ran = sim.run(body());
+            ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+            sim.assert_nothing_left();
+            sim.finish();
+        }
+    });
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+async fn connected() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let here = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((here, listener.accept().await?.0))
+}
+
+/// What a handler is doing.
+#[derive(Clone, Default)]
+struct Work {
+    begun: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
+}
+
+impl Work {
+    async fn has_begun(&self) -> Result<()> {
+        while self.begun.load(SeqCst) == 0 {
+            sleep(Duration::from_micros(10)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// `/` at once, `/nap` after a second, `/park` when it is told, `/stuck` never,
+/// `/panic` not at all.
+async fn answer(
+    request: Request<Incoming>,
+    work: Work,
+) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
+    work.begun.fetch_add(1, SeqCst);
+    match request.uri().path() {
+        "/nap" => sleep(SECOND).await.expect("it is not told"),
+        "/park" => drop(spawn(park()).await),
+        "/stuck" => drop(spawn(std::future::pending::<()>()).await),
+        "/panic" => panic!("a handler panics"),
+        _ => {}
+    }
+    work.done.fetch_add(1, SeqCst);
+    Ok(Response::new("hello".into()))
+}
+
+async fn http1(stream: TcpStream, work: Work) -> Result<()> {
+    let http = server::conn::http1::Builder::new().serve_connection(
+        Polled::new(stream),
+        service_fn(move |request| answer(request, work.clone())),
+    );
+    serve(http, |http| http.graceful_shutdown()).await
+}
+
+async fn http2(stream: TcpStream, work: Work) -> Result<()> {
+    let http = server::conn::http2::Builder::new(Executor::current())
+        .timer(Timer)
+        .serve_connection(
+            Polled::new(stream),
+            service_fn(move |request| answer(request, work.clone())),
+        );
+    serve(http, |http| http.graceful_shutdown()).await
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+}
+
+/// All that comes until the end.
+async fn rest(stream: &TcpStream) -> Result<String> {
+    let mut all = Vec::new();
+    loop {
+        let (read, more) = stream.read(Vec::with_capacity(256)).await;
+        if read? == 0 {
+            return Ok(String::from_utf8_lossy(&all).into());
+        }
+        all.extend(more);
+    }
+}
+
+/// A client of HTTP/2 that asks once, and holds on to its connection.
+async fn get2(stream: TcpStream, path: &'static str) -> Result<String> {
+    scope(async |s| {
+        let executor = Executor::new(s);
+        let shaken = client::conn::http2::handshake(executor.clone(), Polled::new(stream)).await;
+        let (mut sender, connection) = shaken.or_fail()?;
+        executor.execute(connection);
+        let request = Request::get(format!("http://x{path}")).body(Empty::<Bytes>::new());
+        let request = request.or_fail()?;
+        let response = sender.send_request(request).await.or_fail()?;
+        let body = response.into_body().collect().await.or_fail()?;
+        Ok(String::from_utf8_lossy(&body.to_bytes()).into())
+    })
+    .await
+}
+
+#[test]
+fn io_5_an_idle_connection_ends_at_once() {
+    let forced = on_seeds("idle", async || {
+        // Before its first request, and between two.
+        for before in [true, false] {
+            let (here, there) = connected().await?;
+            let task = spawn(http1(there, Work::default()));
+            if !before {
+                here.write_all(get("/")).await.0?;
+                let (read, _) = here.read(Vec::with_capacity(4096)).await;
+                read?;
+            }
+            let asked = now();
+            task.cancel("closing time");
+            let Outcome::Cancelled { reason, late } = task.outcome().await? else {
+                return Err(Error::msg("it was cancelled"));
+            };
+            assert_eq!(reason.text(), Some("closing time"));
+            assert!(late.is_none(), "it ends with the cancel");
+            assert!(now() - asked < SECOND, "nobody waits for it");
+            assert_eq!(rest(&here).await?, "");
+        }
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_a_request_under_way_is_answered() {
+    let forced = on_seeds("under_way", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        let task = spawn(http1(there, work.clone()));
+        here.write_all(get("/nap")).await.0?;
+        work.has_begun().await?;
+        task.cancel("closing time");
+        let said = rest(&here).await?;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        assert!(said.contains("connection: close"), "{said}");
+        assert!(said.ends_with("hello"), "{said}");
+        assert!(task.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// One whose head has begun to come is under way.
+#[test]
+fn io_5_the_rest_of_a_request_is_waited_for() {
+    let forced = on_seeds("half", async || {
+        let (here, there) = connected().await?;
+        let task = spawn(http1(there, Work::default()));
+        let request = get("/");
+        here.write_all(request[..9].to_owned()).await.0?;
+        sleep(SECOND).await?;
+        task.cancel("closing time");
+        sleep(SECOND).await?;
+        here.write_all(request[9..].to_owned()).await.0?;
+        assert!(rest(&here).await?.ends_with("hello"));
+        assert!(task.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_requests_of_http_2_are_answered_too() {
+    let forced = on_seeds("http_2", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        let task = spawn(http2(there, work.clone()));
+        let client = spawn(get2(here, "/nap"));
+        work.has_begun().await?;
+        task.cancel("closing time");
+        assert_eq!(client.await?, "hello");
+        assert!(task.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// What a request has spawned, and hears, is told when the time for clean-up is
+/// spent.
+#[test]
+fn io_5_requests_have_the_time_that_clean_up_may_take() {
+    let patience = Patience {
+        cleanup: 5 * SECOND,
+        ..Patience::default()
+    };
+    let forced = on_seeds("budget", move || async move {
+        scope(async |s| {
+            let (here, there) = connected().await?;
+            let work = Work::default();
+            let serving = s.task("connection").patience(patience);
+            let task = serving.spawn(http1(there, work.clone()));
+            here.write_all(get("/park")).await.0?;
+            work.has_begun().await?;
+            let asked = now();
+            task.cancel("closing time");
+            let outcome = task.outcome().await?;
+            assert!(outcome.is_cancelled(), "{outcome:?}");
+            let took = now() - asked;
+            assert!((5 * SECOND..6 * SECOND).contains(&took), "{took:?}");
+            Ok(())
+        })
+        .await
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_a_handler_that_is_stuck_is_dropped_and_named() {
+    for serving in [true, false] {
+        let forced = on_seeds("stuck", move || async move {
+            let (here, there) = connected().await?;
+            let work = Work::default();
+            let client = match serving {
+                true => {
+                    here.write_all(get("/stuck")).await.0?;
+                    spawn(async move { rest(&here).await })
+                }
+                false => spawn(async move {
+                    let cut = get2(here, "/stuck").await;
+                    cut.expect_err("it is cut");
+                    Ok::<_, Error>(String::new())
+                }),
+            };
+            let task = match serving {
+                true => spawn(http1(there, work.clone())),
+                false => spawn(http2(there, work.clone())),
+            };
+            work.has_begun().await?;
+            let asked = now();
+            task.cancel("closing time");
+            let outcome = task.outcome().await?;
+            assert!(outcome.is_cancelled(), "{outcome:?}");
+            let took = now() - asked;
+            let limit = Patience::default().cleanup + Patience::default().unaware;
+            assert!(
+                took >= Patience::default().cleanup && took <= limit + SECOND,
+                "{took:?}"
+            );
+            assert_eq!(client.await?, "");
+            assert_eq!(work.done.load(SeqCst), 0);
+            Ok(())
+        });
+        assert_eq!(forced.len(), 20, "{forced:?}");
+        for job in forced {
+            assert!(job.contains("serving.rs"), "{job}");
+        }
+    }
+}
+
+#[test]
+fn io_5_told_at_entry_no_request_is_taken() {
+    let forced = on_seeds("entry", async || {
+        let (here, there) = connected().await?;
+        here.write_all(get("/")).await.0?;
+        let work = Work::default();
+        let served = timeout(Duration::ZERO, http1(there, work.clone())).await;
+        assert_eq!(served.expect_err("late").kind(), ErrorKind::TimedOut);
+        assert_eq!(work.begun.load(SeqCst), 0);
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_the_end_and_the_errors_of_a_connection_are_its_own() {
+    let forced = on_seeds("ends", async || {
+        // The client wants no more.
+        let (here, there) = connected().await?;
+        let task = spawn(http1(there, Work::default()));
+        let last = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        here.write_all(last).await.0?;
+        assert!(rest(&here).await?.ends_with("hello"));
+        task.await?;
+        // It talks nonsense.
+        let (here, there) = connected().await?;
+        here.write_all("nonsense\r\n\r\n").await.0?;
+        let served = http1(there, Work::default()).await;
+        assert_eq!(served.expect_err("nonsense").kind(), ErrorKind::Failed);
+        // A handler panics.
+        let (here, there) = connected().await?;
+        here.write_all(get("/panic")).await.0?;
+        let served = http1(there, Work::default()).await;
+        assert_eq!(served.expect_err("panic").kind(), ErrorKind::Panicked);
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_dropped_it_closes_its_connection() {
+    let forced = on_seeds("dropped", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        here.write_all(get("/park")).await.0?;
+        let mut serving = Box::pin(http1(there, work.clone()));
+        while work.begun.load(SeqCst) == 0 {
+            let polled = std::future::poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx)));
+            assert!(polled.await.is_pending());
+            sleep(Duration::from_micros(10)).await?;
+        }
+        drop(serving);
+        assert_eq!(rest(&here).await?, "");
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+#[test]
+fn io_5_a_shutdown_gives_requests_its_grace() {
+    guarded("shutdown", |watched| {
+        for seed in 0..20 {
+            let mut sim = Sim::builder(seed).on_failure(|_| {}).build();
+            watched.watch(sim.tree());
+            let (nap, scope) = (Work::default(), sim.root());
+            let works = [("/nap", nap.clone()), ("/park", Work::default())];
+            let ran = sim.run(async move {
+                for (path, work) in &works {
+                    let (here, there) = connected().await?;
+                    here.write_all(get(path)).await.0?;
+                    scope.launch(http1(there, work.clone()));
+                    scope.launch(shield(async move { rest(&here).await.map(drop) }));
+                }
+                for (_, work) in &works {
+                    work.has_begun().await?;
+                }
+                Ok::<_, Error>(())
+            });
+            ran.expect("two requests under way");
+            let before = sim.elapsed();
+            drop(sim.shutdown(3 * SECOND));
+            assert_eq!(nap.done.load(SeqCst), 1);
+            let took = sim.elapsed() - before;
+            assert!((3 * SECOND..4 * SECOND).contains(&took), "{took:?}");
+            sim.finish();
+        }
+    });
+}
