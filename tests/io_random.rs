@@ -34,6 +34,21 @@ fn operations() -> u64 {
         .unwrap_or(4_000)
 }
 
+/// Both, unless `KINFOLK_IO` names one.
+fn drivers() -> &'static [IoDriver] {
+    match std::env::var("KINFOLK_IO").as_deref() {
+        Ok("uring") => &[IoDriver::Ring],
+        Ok("epoll") => &[IoDriver::Readiness],
+        _ => &[IoDriver::Ring, IoDriver::Readiness],
+    }
+}
+
+/// How many workers, beside none at all: two, unless `KINFOLK_WORKERS` says.
+fn workers() -> usize {
+    let said = std::env::var("KINFOLK_WORKERS").ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(2)
+}
+
 /// What all jobs share.
 struct Yard {
     dir: PathBuf,
@@ -241,12 +256,12 @@ fn io_3_dropped_cancelled_and_timed_out_at_random() {
         }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
-        for driver in [IoDriver::Ring, IoDriver::Readiness] {
-            for workers in [0, 2] {
+        for &driver in drivers() {
+            for workers in [0, workers()] {
                 on_native(&dir, driver, workers, SimIo::new(), ops);
             }
-            on_native(&dir, driver, 2, SimIo::rough(), ops / 10);
-            on_native(&dir, driver, 2, stormy(), ops / 10);
+            on_native(&dir, driver, workers(), SimIo::rough(), ops / 10);
+            on_native(&dir, driver, workers(), stormy(), ops / 10);
         }
         std::fs::remove_dir_all(&dir).expect("a scratch directory");
     });
