@@ -356,6 +356,19 @@ fn lane_1_a_main_job_is_not_ended_on_another_runtimes_main_thread() {
     });
 }
 
+/// Outside every job there is no turn to be part of: then it is like `spawn`.
+#[test]
+fn handle_3_spawn_now_from_outside_runs_on_its_lane() {
+    guarded("spawn_now from outside", |_| {
+        let rt = rt(1);
+        let task = rt.scope().spawn_now(async { here() });
+        assert_ne!(rt.wait_for(task).unwrap().unwrap(), here());
+        let other = self::rt(1);
+        let there = other.block_on(async { rt.scope().spawn_now(async { here() }).await });
+        assert_ne!(there.unwrap(), here());
+    });
+}
+
 #[test]
 fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
     guarded("output on its lane", |_| {
