@@ -144,3 +144,26 @@ fn it_can_be_stopped_at_any_time() -> Result<()> {
     std::fs::remove_dir_all(&dir)?;
     Ok(())
 }
+
+/// The same at every point, on a disk in memory, with a second run to its end.
+#[test]
+fn it_can_be_stopped_anywhere() {
+    async fn twice() -> Result<()> {
+        let (from, to) = (Path::new("/from"), Path::new("/to"));
+        let bytes: Vec<u8> = (0..150_000_u32).map(|n| (n % 241) as u8).collect();
+        cleanup(async { fs::write(from, bytes.clone()).await.0 }).await?;
+        let stopped = copy(from, to, &Progress::default()).await;
+        cleanup(async {
+            if stopped.is_err() {
+                copy(from, to, &Progress::default()).await?;
+            }
+            assert!(fs::read(to).await? == bytes, "each byte once");
+            Ok::<_, Error>(())
+        })
+        .await?;
+        stopped.map(drop)
+    }
+    let went = kinfolk::testkit::cancel_everywhere(twice);
+    assert_eq!(went.forced, 0, "every wait hears it");
+    assert!(went.points > 20, "{went:?}");
+}

@@ -216,6 +216,39 @@ fn io_5_requests_of_http_2_are_answered_too() {
     assert_eq!(forced, [""; 0]);
 }
 
+#[test]
+fn io_5_an_idle_connection_of_http_2_ends_at_once() {
+    let forced = on_seeds("http_2_idle", async || {
+        let (here, there) = connected().await?;
+        let task = spawn(async move {
+            match http2(there, Work::default()).await {
+                // A client that has heard of it may be gone before the last word.
+                Err(error) if error.kind() == ErrorKind::Failed => Ok(()),
+                served => served,
+            }
+        });
+        let client = spawn(scope(async move |s| {
+            let executor = Executor::new(s);
+            let shaken = client::conn::http2::handshake(executor.clone(), Polled::new(here));
+            let (sender, connection) = shaken.await.or_fail()?;
+            executor.execute(connection);
+            let sender: client::conn::http2::SendRequest<Empty<Bytes>> = sender;
+            while !sender.is_closed() {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            Ok(())
+        }));
+        sleep(SECOND).await?;
+        let asked = now();
+        task.cancel("closing time");
+        assert!(task.outcome().await?.is_cancelled());
+        client.await?;
+        assert!(now() - asked < SECOND, "nobody waits for it");
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
 /// What a request has spawned, and hears, is told when the time for clean-up is
 /// spent.
 #[test]

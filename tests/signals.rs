@@ -54,13 +54,18 @@ impl Process {
 #[test]
 fn shutdown_2_the_first_signal_cancels() {
     guarded("first", |_| {
-        for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        for (signal, code, words) in [
+            ("INT", 130, "shutting down \"SIGINT (Ctrl-C)\" at"),
+            ("TERM", 143, "shutting down \"SIGTERM\" at"),
+        ] {
             let mut process = Process::start("hears");
             Process::until(&mut process.out, "ready");
             process.send(signal);
             let (ended, _, said) = process.end();
             assert_eq!(ended, Some(code), "{said}");
             assert!(said.contains("cleaned up"), "{said}");
+            assert!(said.contains(words), "{said}");
+            assert!(said.contains("bin/signalled.rs"), "{said}");
         }
     });
 }

@@ -16,6 +16,9 @@ fn main() -> ExitCode {
             cleanup(async {
                 sleep(Duration::from_millis(1)).await?;
                 println!("cleaned up");
+                if let Err(told) = &told {
+                    println!("{}", told.reason());
+                }
                 Ok::<_, Error>(())
             })
             .await?;

@@ -1,6 +1,7 @@
 //! What the jobs of one root share: the host, the counters, the sink, the
 //! defaults. A job finds it by the twelve bits in its header.
 
+use std::borrow::Cow;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -405,9 +406,26 @@ impl Tree {
     /// time.
     #[track_caller]
     pub fn request_shutdown(&self, kind: ReasonKind) -> bool {
+        self.shut_down_because(Why::new(kind, Location::caller()))
+    }
+
+    /// As [`request_shutdown`](Tree::request_shutdown), with the words of the reason
+    /// and a place in the code that stands for it: for hosts that are told from
+    /// outside the program, by a signal.
+    pub fn request_shutdown_for(
+        &self,
+        kind: ReasonKind,
+        text: impl Into<Cow<'static, str>>,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let mut why = Why::new(kind, site);
+        why.text = Some(text.into());
+        self.shut_down_because(why)
+    }
+
+    fn shut_down_because(&self, why: Why) -> bool {
         let root = self.0.root();
-        let site = Location::caller();
-        let moved = walk::cancel(root, Why::new(kind, site));
+        let moved = walk::cancel(root, why);
         if !root.state.add(state::BODY_DONE).has(state::BODY_DONE) {
             end::body_gone(root);
         }

@@ -1,5 +1,6 @@
 //! What `#[kinfolk::main]` calls.
 
+use std::panic::Location;
 use std::process::ExitCode;
 
 use kinfolk_core::{GRACE, IntoOutcome};
@@ -11,15 +12,17 @@ use crate::signals::Signals;
 /// shuts the runtime down. What goes wrong is printed.
 ///
 /// The first Ctrl-C or SIGTERM cancels everything, the second drops what is
-/// parked, the third aborts.
+/// parked, the third aborts. The reason of the cancel says which it was, and names
+/// the line of the caller.
 ///
 /// # Panics
 /// If the runtime cannot be made, or if main panicked.
+#[track_caller]
 pub fn run_main<F>(future: F) -> ExitCode
 where
     F: Future<Output: IntoOutcome>,
 {
-    run(true, future)
+    run(Some(Location::caller()), future)
 }
 
 /// As [`run_main`], and leaves signals alone.
@@ -30,16 +33,18 @@ pub fn run_main_without_signals<F>(future: F) -> ExitCode
 where
     F: Future<Output: IntoOutcome>,
 {
-    run(false, future)
+    run(None, future)
 }
 
-fn run<F>(signals: bool, future: F) -> ExitCode
+/// Hears signals, if it is to, in the name of a place in the code.
+fn run<F>(signals: Option<&'static Location<'static>>, future: F) -> ExitCode
 where
     F: Future<Output: IntoOutcome>,
 {
     let runtime = Runtime::new().expect("a runtime for #[kinfolk::main]");
-    let heard = signals.then(|| {
-        Signals::listen(runtime.handle().clone()).expect("signal handlers for #[kinfolk::main]")
+    let heard = signals.map(|site| {
+        let heard = Signals::listen(runtime.handle().clone(), site);
+        heard.expect("signal handlers for #[kinfolk::main]")
     });
     let result = runtime.block_on(future);
     match runtime.shutdown(GRACE) {

@@ -5,9 +5,12 @@
 //! reads it and does the rest.
 
 use std::io::{self, Read};
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::thread::JoinHandle;
+
+use kinfolk_core::ReasonKind;
 
 use crate::runtime::Handle;
 use crate::signal::Wire;
@@ -23,8 +26,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen.
-    pub(crate) fn listen(handle: Handle) -> io::Result<Signals> {
+    /// Begins to listen. `site` stands for the signals in the reason of a cancel:
+    /// where main is.
+    pub(crate) fn listen(handle: Handle, site: &'static Location<'static>) -> io::Result<Signals> {
         let count = Arc::new(AtomicU32::new(0));
         let first = Arc::new(AtomicI32::new(0));
         let heard = {
@@ -41,6 +45,7 @@ impl Signals {
         };
         // SAFETY: the handler uses atomics and abort only.
         let (wire, mut read) = unsafe { Wire::new(&[libc::SIGINT, libc::SIGTERM], heard) }?;
+        let came = first.clone();
         let reader = std::thread::Builder::new()
             .name("kinfolk-signals".into())
             .spawn(move || {
@@ -49,7 +54,9 @@ impl Signals {
                     match byte[0] {
                         1 => {
                             eprintln!("kinfolk: stopping; once more to drop what does not stop");
-                            handle.request_shutdown();
+                            let name = name(came.load(Ordering::SeqCst));
+                            let tree = handle.tree();
+                            tree.request_shutdown_for(ReasonKind::Shutdown, name, site);
                         }
                         _ => {
                             eprintln!("kinfolk: dropping what is left; once more to abort");
@@ -68,6 +75,14 @@ impl Signals {
     /// The first signal that came, if one did.
     pub(crate) fn first(&self) -> Option<i32> {
         Some(self.first.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+}
+
+/// What a reason calls it.
+fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGINT => "SIGINT (Ctrl-C)",
+        _ => "SIGTERM",
     }
 }
 

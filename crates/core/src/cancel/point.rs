@@ -181,10 +181,11 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
 /// Does nothing but ask whether to stop.
 ///
 /// ```
+/// # use kinfolk_core as kinfolk;
 /// # fn work() -> bool { false }
-/// async fn crunch() -> Result<(), kinfolk_core::Cancelled> {
+/// async fn crunch() -> kinfolk::Result<()> {
 ///     while work() {
-///         kinfolk_core::checkpoint().await?;
+///         kinfolk::checkpoint().await?;
 ///     }
 ///     Ok(())
 /// }

@@ -158,6 +158,9 @@ impl<L> Spawner<L> {
     /// With the feature `tracing` it runs in the span in which this is called, as
     /// do children of every other verb; [detached](detach) jobs inherit none.
     ///
+    /// What is not `Send` goes to the main lane with [`Main::here`](crate::Main::here),
+    /// which the free [`spawn`] shows.
+    ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
     /// the future is dropped by this call and never polled.
     #[inline]
@@ -745,6 +748,21 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 }
 
 /// Spawns a child of the current job; see [`Spawner::spawn`].
+///
+/// The future must be `Send`, for any worker may poll it. One that is not can stay on
+/// the main thread, if it is made there:
+///
+/// ```
+/// # mod kinfolk { pub use kinfolk_core::*; }
+/// use kinfolk::{Main, Result, on};
+/// use std::rc::Rc;
+///
+/// async fn window() -> Result<u32> {
+///     let main = Main::here().expect("a window lives on the main thread");
+///     let title = Rc::new(7);
+///     on(main, async move { *title }).await
+/// }
+/// ```
 ///
 /// # Panics
 /// Outside every job: there is nobody to be a child of.

@@ -88,8 +88,9 @@ impl<S: Streaming + Unpin> rt::Write for Polled<S> {
 /// so there is none to be put around it. Told at entry, no request is taken.
 ///
 /// # Errors
-/// Those of the connection: a client that has gone away is one. An error that comes
-/// from a cancel is of kind `Cancelled`.
+/// Those of the connection: a client that has gone away is one, also while the
+/// connection is being ended. An error that comes from a cancel is of kind
+/// `Cancelled`.
 #[track_caller]
 pub fn serve<C, E>(
     connection: C,
