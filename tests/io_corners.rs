@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Budget, Error, Pool, Scope, checkpoint, current_job, on, scope, spawn, timeout, yield_now,
+    Budget, Error, Pool, Scope, blocking, checkpoint, current_job, on, scope, spawn, timeout,
+    yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
@@ -432,5 +433,46 @@ fn io_5_the_cancel_that_an_error_comes_from() {
             }
             Ok(())
         }))
+    });
+}
+
+/// All threads for blocking calls are taken by calls that wait for a file.
+#[test]
+fn io_5_blocking_calls_do_not_keep_files_waiting() {
+    guarded("files_have_threads", |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            let rt = Runtime::builder()
+                .workers(1)
+                .blocking_threads(2)
+                .io(driver)
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            let all_taken = rt.tree().clone();
+            let read = rt.block_on(async {
+                let mut ends = Vec::new();
+                let calls: Vec<_> = (0..3)
+                    .map(|_| {
+                        let (end, wait) = std::sync::mpsc::channel::<usize>();
+                        ends.push(end);
+                        spawn(async move { blocking(move |_| wait.recv()).await })
+                    })
+                    .collect();
+                // The third waits for a thread.
+                while all_taken.gauges().queue("blocking") != Some(1) {
+                    yield_now().await?;
+                }
+                let file = File::open("/proc/self/status").await?;
+                let read = file.read_at(Vec::with_capacity(16), 0).await.0?;
+                for end in ends {
+                    end.send(read).expect("it waits");
+                }
+                for call in calls {
+                    assert_eq!(call.await?.expect("sent"), 16);
+                }
+                Ok::<_, Error>(read)
+            });
+            assert_eq!(read.expect("a file"), 16);
+        }
     });
 }

@@ -58,7 +58,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The blocking pool of a runtime.
+/// A blocking pool of a runtime: that of its jobs, or that of its drivers.
 pub(crate) struct Blocking {
     queue: Mutex<Queue>,
     came: Condvar,

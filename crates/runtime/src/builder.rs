@@ -19,6 +19,9 @@ use crate::runtime::Runtime;
 /// How many threads may be in blocking calls.
 const BLOCKING: usize = 64;
 
+/// How many threads may be in calls of drivers: with readiness, those on files.
+const IO_CALLS: usize = 64;
+
 /// A runtime with options; see [`Runtime::builder`].
 #[must_use = "call `build`"]
 pub struct Builder {
@@ -150,14 +153,16 @@ impl Builder {
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
-        let machine = Arc::new(Machine::new(self.workers, self.clock, self.hook, blocking));
+        let io_calls = Blocking::new(IO_CALLS, format!("{}-io", self.name));
+        let machine = Machine::new(self.workers, self.clock, self.hook, blocking, io_calls);
+        let machine = Arc::new(machine);
         let told = Arc::downgrade(&machine);
-        let (io, blocking) = (self.io, machine.blocking.clone());
+        let (io, calls) = (self.io, machine.io_calls.clone());
         let wrap = self.wrap_io.unwrap_or_else(|| Box::new(|driver| driver));
         machine.set_io(Hub::new(
             self.workers.max(1),
             Box::new(move |stations| {
-                let drivers = io.make(stations, &blocking)?;
+                let drivers = io.make(stations, &calls)?;
                 Ok(drivers.into_iter().map(&wrap).collect())
             }),
             Box::new(Real),

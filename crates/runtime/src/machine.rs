@@ -34,6 +34,9 @@ pub(crate) struct Machine {
     pub(crate) timers: Timers,
     pub(crate) busy: Busy,
     pub(crate) blocking: Arc<Blocking>,
+    /// For calls of drivers: a pool of their own, so that blocking calls of users
+    /// that wait for i/o cannot keep it from being carried out.
+    pub(crate) io_calls: Arc<Blocking>,
     /// How many threads fire timers just now.
     firing: AtomicUsize,
     /// The main thread waits until no run of a factory timer goes on.
@@ -49,6 +52,7 @@ impl Machine {
         clock: Arc<dyn Clock>,
         hook: Option<WakeHook>,
         blocking: Blocking,
+        io_calls: Blocking,
     ) -> Machine {
         Machine {
             coarse: clock.is_system().then(CoarseClock::new),
@@ -59,6 +63,7 @@ impl Machine {
             timers: Timers::default(),
             busy: Busy::new(clock.is_virtual()),
             blocking: Arc::new(blocking),
+            io_calls: Arc::new(io_calls),
             firing: AtomicUsize::new(0),
             awaits_timers: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -347,6 +352,7 @@ impl Host for Native {
                 ("workers", queued),
                 ("timers", timers),
                 ("blocking", self.0.blocking.len()),
+                ("i/o calls", self.0.io_calls.len()),
             ],
         }
     }
@@ -363,8 +369,8 @@ pub(crate) fn with_clock(
     clock: Arc<dyn Clock>,
     hook: Option<WakeHook>,
 ) -> Arc<Machine> {
-    let blocking = Blocking::new(1, String::new());
-    Arc::new(Machine::new(workers, clock, hook, blocking))
+    let pool = || Blocking::new(1, String::new());
+    Arc::new(Machine::new(workers, clock, hook, pool(), pool()))
 }
 
 /// The same; its time stands still.

@@ -312,6 +312,8 @@ impl Runtime {
         self.machine().stop();
         let until = Instant::now() + HOME;
         self.machine().blocking.stop(HOME);
+        let left = until.saturating_duration_since(Instant::now());
+        self.machine().io_calls.stop(left);
         let mut home = self
             .exits
             .home

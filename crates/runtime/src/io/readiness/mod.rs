@@ -13,6 +13,8 @@
 //!   that is meant for another file does no harm.
 //! - **W3** Who waits is in one row of one watch, or in `later`, or is called
 //!   aside; and leaves it when its end goes into `done`.
+//! - **W4** A direction that is reported again and again, and nobody can go on,
+//!   rests for a moment: it is not armed, and tried when the moment is over.
 
 mod aside;
 mod calls;
@@ -24,7 +26,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polling::{Event, Events, Poller};
 
@@ -194,6 +196,9 @@ pub(crate) struct Readiness {
     armed: usize,
     /// Some may be gone again.
     later: Vec<OpId>,
+    /// Files of which a direction rests, and until when. Some may be gone, or be
+    /// others: then it does no harm.
+    resting: Vec<(Instant, RawFd)>,
     /// Over, and not collected yet.
     done: Vec<Landed>,
 }
@@ -221,6 +226,7 @@ impl Readiness {
             watches: HashMap::new(),
             armed: 0,
             later: Vec::new(),
+            resting: Vec::new(),
             done: Vec::new(),
         })
     }
@@ -266,6 +272,10 @@ impl Readiness {
             return;
         };
         let wanted = watch.wanted();
+        if wanted == Interest::NONE {
+            // All of it rests.
+            return;
+        }
         if watch.armed != Interest::NONE && watch.armed.covers(wanted) {
             return;
         }
@@ -336,13 +346,16 @@ impl Readiness {
     fn reported(&mut self, fd: RawFd, readable: bool, writable: bool) {
         // Each report is the last until it is armed again.
         self.set_armed(fd, Interest::NONE);
-        if readable {
-            self.serve(fd, Side::Read);
+        let read = readable && self.serve(fd, Side::Read);
+        let write = writable && self.serve(fd, Side::Write);
+        let polls = self.serve_polls(fd);
+        if let Some(watch) = self.watches.get_mut(&fd) {
+            let read = readable.then(|| watch.reported(Side::Read, read || polls));
+            let write = writable.then(|| watch.reported(Side::Write, write || polls));
+            if let Some(rest) = read.flatten().into_iter().chain(write.flatten()).min() {
+                self.resting.push((Instant::now() + rest, fd));
+            }
         }
-        if writable {
-            self.serve(fd, Side::Write);
-        }
-        self.serve_polls(fd);
         // A file nobody waits for any more stays known, so that arming it again
         // is one call.
         if self.watches.get(&fd).is_some_and(|watch| !watch.is_empty()) {
@@ -350,21 +363,50 @@ impl Readiness {
         }
     }
 
-    /// Tries the calls of one direction, in order, as long as they go on.
-    fn serve(&mut self, fd: RawFd, side: Side) {
+    /// Those whose files have rested try again, and their files are armed.
+    fn try_rested(&mut self) {
+        if self.resting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let rested = self.resting.extract_if(.., |(until, _)| *until <= now);
+        for (_, fd) in rested.collect::<Vec<_>>() {
+            let read = self.serve(fd, Side::Read);
+            let write = self.serve(fd, Side::Write);
+            let polls = self.serve_polls(fd);
+            let Some(watch) = self.watches.get_mut(&fd) else {
+                continue;
+            };
+            watch.rested(read || polls, write || polls);
+            match self.watches.get(&fd).is_some_and(Watch::is_empty) {
+                true => self.forget(fd),
+                false => self.arm(fd),
+            }
+        }
+    }
+
+    /// Tries the calls of one direction, in order, as long as they go on. True if
+    /// one did.
+    fn serve(&mut self, fd: RawFd, side: Side) -> bool {
+        let mut went_on = false;
         while let Some(watch) = self.watches.get_mut(&fd)
             && let Some(id) = watch.row(side).first(|id| self.ops.waits(id))
             && self.try_again(id)
-        {}
+        {
+            went_on = true;
+        }
+        went_on
     }
 
-    fn serve_polls(&mut self, fd: RawFd) {
+    fn serve_polls(&mut self, fd: RawFd) -> bool {
         let Some(watch) = self.watches.get_mut(&fd) else {
-            return;
+            return false;
         };
+        let mut went_on = false;
         for id in watch.row(Side::Poll).all(|id| self.ops.waits(id)) {
-            self.try_again(id);
+            went_on |= self.try_again(id);
         }
+        went_on
     }
 
     /// Tries the call of one who waits for its file; true if it is over.
@@ -411,6 +453,14 @@ impl Readiness {
         }
     }
 
+    /// How long until something is to be tried of which nothing is reported.
+    fn next_try(&self) -> Option<Duration> {
+        let later = (!self.later.is_empty()).then_some(MOMENT);
+        let rested = self.resting.iter().map(|(until, _)| *until).min();
+        let rested = rested.map(|until| until.saturating_duration_since(Instant::now()));
+        later.into_iter().chain(rested).min()
+    }
+
     /// Asks the system what is ready.
     fn look(&mut self, wait: Wait) -> io::Result<()> {
         let most = match wait {
@@ -421,10 +471,10 @@ impl Readiness {
                 return Ok(());
             }
             Wait::No => Some(Duration::ZERO),
-            _ if !self.later.is_empty() => Some(MOMENT),
             Wait::AtMost(most) => Some(most),
             Wait::ForGood => None,
         };
+        let most = most.into_iter().chain(self.next_try()).min();
         self.events.clear();
         match self.poller.wait(&mut self.events, most) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -511,6 +561,7 @@ unsafe impl Driver for Readiness {
 
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
         self.try_later();
+        self.try_rested();
         self.collect(landed);
         let wait = match landed.is_empty() || wait == Wait::Peek {
             true => wait,

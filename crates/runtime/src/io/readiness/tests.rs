@@ -7,7 +7,7 @@ use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::time::Instant;
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -519,6 +519,91 @@ fn a_unix_connection_waits_for_room() {
     let _taken = listener.accept().expect("the first");
     assert_eq!(rig.over(1), [(2, 0)]);
     let _ = std::fs::remove_file(&path);
+}
+
+/// So many turns in which nothing goes on take at least a millisecond each, but
+/// for the first few.
+fn rests(rig: &mut Rig) {
+    let begun = Instant::now();
+    for _ in 0..50 {
+        rig.turn(Wait::AtMost(LONG));
+        assert_eq!(rig.over, []);
+    }
+    // A rest is two turns: it is over, and the next report is in vain.
+    assert!(begun.elapsed() > Duration::from_millis(20), "it spins");
+}
+
+#[test]
+fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
+    let place = |name| {
+        let name = format!("kinfolk-full-{name}-{}", std::process::id());
+        std::env::temp_dir().join(name)
+    };
+    let (full, own) = (place("receiver"), place("sender"));
+    let receiver = UnixDatagram::bind(&full).expect("a receiver");
+    let sender = UnixDatagram::bind(&own).expect("a sender");
+    receiver.set_nonblocking(true).expect("a receiver");
+    sender.set_nonblocking(true).expect("a sender");
+    while sender.send_to(b"x", &full).is_ok() {}
+
+    let addr = SockAddr::unix(&full).expect("an address");
+    let (mut at, len) = address(&addr);
+    let mut part = libc::iovec {
+        iov_base: b"y".as_ptr().cast_mut().cast(),
+        iov_len: 1,
+    };
+    // SAFETY: all zeros is a message without anything.
+    let mut msg: libc::msghdr = unsafe { zeroed() };
+    msg.msg_name = (&raw mut *at).cast();
+    msg.msg_namelen = len;
+    msg.msg_iov = &raw mut part;
+    msg.msg_iovlen = 1;
+    let mut rig = Rig::new();
+    let fd = sender.as_raw_fd();
+    let msg = &raw mut msg;
+    let sent = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    rests(&mut rig);
+    // The other direction is served as ever.
+    let (mut one, flags) = ([0; 1], 0);
+    let buf = one.as_mut_ptr();
+    let got = rig.submit(Request::Recv {
+        fd,
+        buf,
+        len: 1,
+        flags,
+    });
+    assert!(rig.driver.watches[&fd].armed.covers(Interest::READ));
+    receiver.send_to(b"z", &own).expect("room");
+    assert_eq!(rig.over(1), [(got, 1)]);
+    // Cancelled while it rests, nothing is left of it.
+    let second = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    rig.cancel(second);
+    assert_eq!(rig.over(1), [(second, -libc::ECANCELED)]);
+    rests(&mut rig);
+    let mut one = [0; 1];
+    assert_eq!(receiver.recv(&mut one).expect("the first"), 1);
+    assert_eq!(rig.over(1), [(sent, 1)]);
+    let _ = (std::fs::remove_file(full), std::fs::remove_file(own));
+}
+
+#[test]
+fn an_urgent_byte_that_nobody_wants_does_not_spin() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("a stream");
+    let (far, _) = listener.accept().expect("the other end");
+    let mut rig = Rig::new();
+    // SAFETY: a byte of ours.
+    let sent = unsafe { libc::send(near.as_raw_fd(), b"!".as_ptr().cast(), 1, libc::MSG_OOB) };
+    assert_eq!(sent, 1);
+    while calls::poll(far.as_raw_fd(), libc::POLLPRI as u32) == 0 {
+        std::thread::yield_now();
+    }
+    let ready = rig.poll(&far, libc::POLLIN);
+    rests(&mut rig);
+    near.write_all(b"x").expect("room");
+    let over = rig.over(1);
+    assert_eq!(over[0].0, ready);
+    assert!(over[0].1 & i32::from(libc::POLLIN) != 0, "{over:?}");
 }
 
 /// Two stations wait for the same files, in both directions: every byte arrives

@@ -7,6 +7,7 @@
 //! left armed (W1 in [`super`]).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use polling::Event;
 
@@ -49,6 +50,10 @@ impl Interest {
             bits |= Interest::READ.0;
         }
         Interest(bits)
+    }
+
+    fn without(self, other: Interest) -> Interest {
+        Interest(self.0 & !other.0)
     }
 
     fn bits(self) -> impl Iterator<Item = usize> {
@@ -123,7 +128,18 @@ pub(super) struct Watch {
     pub(super) armed: Interest,
     /// The system may know this number from before.
     pub(super) known: bool,
+    /// How often in a row each direction was reported in vain.
+    vain: [u32; 2],
+    /// What is not asked for now, because it is reported in vain.
+    rests: Interest,
 }
+
+/// So often in a row a report may be in vain: others may have been quicker.
+const IN_VAIN: u32 = 8;
+
+/// The shortest and the longest rest of a direction that is reported in vain.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(10);
 
 impl Watch {
     pub(super) fn row(&mut self, side: Side) -> &mut Row {
@@ -153,10 +169,40 @@ impl Watch {
         self.rows.iter().flat_map(|row| row.all(&lives)).collect()
     }
 
-    /// What those who wait want to be reported.
+    /// What those who wait want to be reported, and what does not rest.
     pub(super) fn wanted(&self) -> Interest {
         let bits = self.wants.iter().enumerate();
-        Interest(bits.fold(0, |all, (bit, wants)| all | (u8::from(*wants > 0) << bit)))
+        let all = bits.fold(0, |all, (bit, wants)| all | (u8::from(*wants > 0) << bit));
+        Interest(all).without(self.rests)
+    }
+
+    /// Something was reported of one direction, and somebody went on or nobody
+    /// did. How long that direction rests, if it was in vain too often.
+    pub(super) fn reported(&mut self, side: Side, went_on: bool) -> Option<Duration> {
+        let (vain, bits) = match side {
+            // The system reports an urgent byte as something to read.
+            Side::Read => (
+                &mut self.vain[0],
+                Interest(Interest::READ.0 | Interest::URGENT.0),
+            ),
+            _ => (&mut self.vain[1], Interest::WRITE),
+        };
+        if went_on {
+            *vain = 0;
+            return None;
+        }
+        *vain = vain.saturating_add(1);
+        let longer = vain.checked_sub(IN_VAIN)?;
+        self.rests.0 |= bits.0;
+        Some(LONGEST.min(SHORTEST * (1 << longer.min(4))))
+    }
+
+    /// All that rests is asked for again; in which directions somebody went on.
+    pub(super) fn rested(&mut self, read: bool, write: bool) {
+        self.rests = Interest::NONE;
+        for (vain, went_on) in self.vain.iter_mut().zip([read, write]) {
+            *vain *= u32::from(!went_on);
+        }
     }
 }
 
