@@ -16,7 +16,9 @@ use std::time::Duration;
 use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
-use kinfolk_runtime::io::{IoDriver, PipeReader, PipeWriter, nop, pipe};
+use kinfolk_runtime::io::{
+    IoBuf, IoDriver, PipeReader, PipeWriter, RegisteredBufs, nop, pipe, registered,
+};
 use kinfolk_testkit::io::{OpenFiles, Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Rng, Sim, guarded};
 
@@ -53,6 +55,7 @@ fn workers() -> usize {
 struct Yard {
     dir: PathBuf,
     quarantine: Quarantine,
+    registered: RegisteredBufs,
     pipes: Vec<(PipeReader, PipeWriter)>,
     file: File,
     left: AtomicU64,
@@ -74,7 +77,12 @@ fn operation(yard: &Yard, rng: &mut Rng) -> Operation {
             assert_eq!(wrong, None, "bytes of a buffer that was given back");
         }
     };
-    match rng.below(8) {
+    // From a pool; sometimes from one that is gone before the operation is over.
+    let from_pool = match rng.below(4) {
+        0 => registered(1, 512).try_take(),
+        _ => yard.registered.try_take(),
+    };
+    match rng.below(11) {
         0 | 1 => {
             let read = yard.file.read_at(room(len), at);
             Box::pin(async move {
@@ -109,6 +117,25 @@ fn operation(yard: &Yard, rng: &mut Rng) -> Operation {
                 }
             })
         }
+        7 | 8 => match from_pool {
+            Some(buf) => {
+                let read = yard.file.read_at(buf.slice(..len), at);
+                Box::pin(async move {
+                    let (read, buf) = read.await;
+                    let bytes = *read.as_ref().unwrap_or(&0);
+                    check(read, &buf[..bytes]);
+                })
+            }
+            None => Box::pin(async { drop(nop().await) }),
+        },
+        9 => match from_pool {
+            Some(mut buf) => {
+                buf.fill(byte);
+                let write = yard.file.write_at(buf.slice(..len), at);
+                Box::pin(async move { drop(write.await) })
+            }
+            None => Box::pin(async { drop(nop().await) }),
+        },
         _ => Box::pin(async { drop(nop().await) }),
     }
 }
@@ -153,7 +180,20 @@ async fn end(operation: Operation, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-async fn at_random(dir: PathBuf, quarantine: Quarantine, seed: u64, ops: u64) -> Result<()> {
+/// How many buffers a pool has.
+const POOL: u32 = 8;
+
+/// Where the buffers come from.
+#[derive(Clone)]
+struct Bufs(Quarantine, RegisteredBufs);
+
+impl Bufs {
+    fn new() -> Bufs {
+        Bufs(Quarantine::new(), registered(POOL, 512))
+    }
+}
+
+async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> {
     // In a storm it takes several attempts.
     let mut pipes = Vec::new();
     while pipes.len() < 4 {
@@ -166,7 +206,8 @@ async fn at_random(dir: PathBuf, quarantine: Quarantine, seed: u64, ops: u64) ->
     };
     let yard = Arc::new(Yard {
         dir,
-        quarantine,
+        quarantine: bufs.0,
+        registered: bufs.1,
         pipes,
         file,
         left: AtomicU64::new(ops),
@@ -194,7 +235,10 @@ async fn at_random(dir: PathBuf, quarantine: Quarantine, seed: u64, ops: u64) ->
     Ok(())
 }
 
-fn clean(what: &str, witness: &Witness, quarantine: &Quarantine) {
+fn clean(what: &str, witness: &Witness, bufs: &Bufs) {
+    let Bufs(quarantine, pool) = bufs;
+    let free = pool.free();
+    assert_eq!(free, POOL as usize, "{what}: a buffer of a pool was lost");
     println!("{what}: {witness:?}, {quarantine:?}");
     witness.check();
     assert_eq!(quarantine.living(), 0, "{what}: a buffer was lost");
@@ -215,18 +259,18 @@ fn on_sim(options: fn() -> SimIo, seeds: u64, ops: u64) {
         // Enough room for all, or a queue.
         let room = if seed % 2 == 0 { 64 } else { 8 };
         let mut sim = Sim::builder(seed).io(options().in_flight(room)).build();
-        let quarantine = Quarantine::new();
-        sim.run(at_random("/tmp".into(), quarantine.clone(), seed, ops))
+        let bufs = Bufs::new();
+        sim.run(at_random("/tmp".into(), bufs.clone(), seed, ops))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let witness = sim.io_witness();
         sim.finish();
-        clean(&format!("simulation, seed {seed}"), &witness, &quarantine);
+        clean(&format!("simulation, seed {seed}"), &witness, &bufs);
     }
 }
 
 fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: u64) {
     let before = OpenFiles::now();
-    let (witness, quarantine) = (Witness::new(), Quarantine::new());
+    let (witness, bufs) = (Witness::new(), Bufs::new());
     let (seen, weather) = (witness.clone(), Weather::new(options, 1));
     let rt = Runtime::builder()
         .workers(workers)
@@ -235,14 +279,14 @@ fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: 
         .wrap_io(move |driver| seen.watch(weather.wrap(driver)))
         .build()
         .expect("a runtime");
-    let main = at_random(dir.to_path_buf(), quarantine.clone(), 1, ops);
+    let main = at_random(dir.to_path_buf(), bufs.clone(), 1, ops);
     let main = rt.scope().task("main").spawn(main);
     let ended = rt.wait_for(main).expect("outside every job");
     ended.expect("operations at random");
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
     let what = format!("{driver:?}, {workers} workers");
-    clean(&what, &witness, &quarantine);
+    clean(&what, &witness, &bufs);
     before.assert_no_more();
 }
 

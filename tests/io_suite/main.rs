@@ -9,6 +9,7 @@ mod files;
 mod hosts;
 mod lab;
 mod limits;
+mod registered;
 mod series;
 mod simulated;
 mod sockets;
@@ -67,6 +68,11 @@ suite! {
             io_5_names_are_given_changed_and_taken_away,
             io_5_a_file_in_several_pieces,
             io_5_a_file_is_written_to_the_disk_and_cut;
+        registered:
+            io_1_registered_buffers_carry_bytes_and_come_back,
+            io_1_registered_buffers_come_back_with_errors_and_cancels,
+            io_3_a_pool_is_dropped_while_its_buffer_is_under_way,
+            io_1_those_who_wait_for_a_buffer_are_served_in_order;
         sockets:
             io_5_a_server_sends_every_byte_back,
             io_5_accepted_for_nobody_it_is_closed,

@@ -72,14 +72,18 @@ pub fn groups() -> Vec<Group> {
     vec![group(ONE, 1), group(MANY, 64)]
 }
 
-async fn kinfolk(depth: u64) -> kinfolk_core::Result<Vec<f64>> {
+/// Each task uses one buffer again and again.
+async fn kinfolk<B: kinfolk_runtime::io::IoBufMut>(
+    depth: u64,
+    make: impl Fn() -> B,
+) -> kinfolk_core::Result<Vec<f64>> {
     let file = Arc::new(kinfolk_runtime::fs::File::open(&file().1).await?);
     let start = Instant::now();
     kinfolk_core::scope(async |scope| {
         for task in 0..depth {
-            let file = file.clone();
+            let (file, mut buf) = (file.clone(), make());
             scope.launch(async move {
-                let (mut places, mut buf) = (Places::new(task), vec![0; PAGE]);
+                let mut places = Places::new(task);
                 for _ in 0..READS / depth {
                     let (read, back) = file.read_at(buf, places.next()).await;
                     assert_eq!(read?, PAGE);
@@ -232,7 +236,12 @@ fn ring(depth: u64) -> Vec<f64> {
 fn group(bench: Bench, depth: u64) -> Group {
     let contestants = vec![
         Contestant::ours(Way::NativeOne.name(), move || {
-            Way::NativeOne.run(kinfolk(depth))
+            Way::NativeOne.run(kinfolk(depth, || vec![0; PAGE]))
+        }),
+        Contestant::variant("kinfolk, registered", move || {
+            let pool = kinfolk_runtime::io::registered(depth as u32, PAGE);
+            let make = move || pool.try_take().expect("one for each task");
+            Way::NativeOne.run(kinfolk(depth, make))
         }),
         Contestant::peer("tokio spawn_blocking", move || {
             ways::tokio_one(tokio_fs(depth))

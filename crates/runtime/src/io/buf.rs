@@ -322,6 +322,8 @@ impl<const ALIGN: usize> fmt::Debug for Aligned<ALIGN> {
 
 fixed!([const ALIGN: usize] Aligned<ALIGN>);
 
+fixed!([] super::RegisteredBuf);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,6 +76,28 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
+    /// One for so many, which stands alone.
+    pub(crate) fn new(most: usize) -> Arc<Limit> {
+        Arc::new(Limit {
+            beyond: None,
+            state: Mutex::new(State {
+                free: most,
+                ..State::default()
+            }),
+        })
+    }
+
+    /// A permit, if one is free; it is not while somebody waits.
+    pub(crate) fn try_take(self: &Arc<Limit>) -> Option<Permit> {
+        let mut state = self.state();
+        state.free = state.free.checked_sub(1)?;
+        drop(state);
+        Some(Permit {
+            limit: self.clone(),
+            _beyond: None,
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +149,7 @@ pub(crate) fn turn() -> Option<Turn> {
 }
 
 impl Turn {
-    fn of(limit: Arc<Limit>) -> Turn {
+    pub(crate) fn of(limit: Arc<Limit>) -> Turn {
         Turn {
             limit,
             number: None,

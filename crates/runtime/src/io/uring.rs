@@ -15,7 +15,11 @@ use std::sync::Arc;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
+mod known;
+
+use self::known::Known;
 use super::driver::{Alarm, Driver, Landed, OpId, Wait};
+use super::region;
 use super::request::{Place, Request};
 
 /// How many entries the submission queue has.
@@ -105,6 +109,8 @@ pub(crate) struct Uring {
     linked: HashMap<OpId, Linked>,
     /// Those that answer many times.
     series: HashSet<OpId>,
+    /// After the ring, which may have registered them.
+    known: Known,
     bell: Arc<Bell>,
     /// Where the count of the alarm goes; boxed, because the kernel writes it.
     rung: Box<[u8; 8]>,
@@ -146,6 +152,7 @@ impl Uring {
             spill: VecDeque::new(),
             linked: HashMap::new(),
             series: HashSet::new(),
+            known: Known::default(),
             bell,
             rung: Box::new([0; 8]),
             listening: false,
@@ -227,6 +234,45 @@ impl Uring {
             self.enabled = true;
         }
         Ok(())
+    }
+
+    /// In which slot of the ring these bytes lie, if they are registered.
+    fn slot(&mut self, ptr: *const u8, len: u32, place: Place) -> Option<u16> {
+        // Elsewhere it saves nothing.
+        if !matches!(place, Place::At(_)) || region::version() == 0 {
+            return None;
+        }
+        self.enable().ok()?;
+        self.known.slot(&self.ring.submitter(), ptr, len)
+    }
+
+    /// As [`entry`], but it says so where the buffer is registered.
+    fn entry(&mut self, request: &Request) -> squeue::Entry {
+        match *request {
+            Request::Read {
+                fd,
+                buf,
+                len,
+                place,
+            } => match self.slot(buf, len, place) {
+                Some(slot) => opcode::ReadFixed::new(Fd(fd), buf, len, slot)
+                    .offset(offset(place))
+                    .build(),
+                None => entry(request),
+            },
+            Request::Write {
+                fd,
+                buf,
+                len,
+                place,
+            } => match self.slot(buf, len, place) {
+                Some(slot) => opcode::WriteFixed::new(Fd(fd), buf, len, slot)
+                    .offset(offset(place))
+                    .build(),
+                None => entry(request),
+            },
+            _ => entry(request),
+        }
     }
 
     fn listen(&mut self) {
@@ -526,10 +572,13 @@ unsafe impl Driver for Uring {
             place,
         } = *request
         {
-            let write = opcode::Write::new(Fd(fd), buf, len)
-                .offset(offset(place))
-                .build()
-                .flags(squeue::Flags::IO_LINK);
+            let write = self.entry(&Request::Write {
+                fd,
+                buf,
+                len,
+                place,
+            });
+            let write = write.flags(squeue::Flags::IO_LINK);
             self.linked.insert(
                 id,
                 Linked {
@@ -551,9 +600,9 @@ unsafe impl Driver for Uring {
             }
             Request::AcceptMany { .. } => {
                 self.series.insert(id);
-                entry(request)
+                self.entry(request)
             }
-            _ => entry(request),
+            _ => self.entry(request),
         };
         self.push(entry.user_data(user_data(id)));
     }
@@ -576,6 +625,7 @@ unsafe impl Driver for Uring {
 
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
         self.enable()?;
+        self.known.refresh(&self.ring.submitter());
         self.pour();
         let listened = self.listening;
         self.collect(landed);
@@ -674,5 +724,44 @@ mod tests {
         assert!(landed.is_empty(), "it was handed over");
         ring.turn(Wait::No, &mut landed).expect("a turn");
         assert_eq!(landed.last().map(|over| over.id), Some(number(2)));
+    }
+
+    /// The kernel works on the pages that it was shown. So what a ring has
+    /// registered stays where it is until the ring has taken it back.
+    #[test]
+    fn a_ring_keeps_what_it_has_registered() {
+        let Ok(mut ring) = Uring::new() else {
+            return;
+        };
+        let pool = crate::io::registered(2, region::PAGE);
+        let buf = pool.try_take().expect("one of two");
+        let (_, listed) = region::listed();
+        let mine = listed.iter().find(|other| other.holds(buf.as_ptr(), 1));
+        let memory = Arc::downgrade(mine.expect("it is on the list"));
+        drop(listed);
+        let page = region::PAGE as u32;
+        let at = |ring: &mut Uring, ptr, len| ring.slot(ptr, len, Place::At(0));
+        let Some(slot) = at(&mut ring, buf.as_ptr(), page) else {
+            panic!("this kernel registers nothing");
+        };
+        assert_eq!(pool.rings(), 1);
+        let within = buf.as_ptr().wrapping_add(100);
+        assert_eq!(at(&mut ring, within, 10), Some(slot));
+        assert_eq!(ring.slot(within, 10, Place::Here), None);
+        let other = [0_u8; 10];
+        assert_eq!(at(&mut ring, other.as_ptr(), 10), None);
+        drop(pool);
+        ring.turn(Wait::No, &mut Vec::new()).expect("a turn");
+        assert!(at(&mut ring, within, 10).is_some(), "a buffer is out");
+        drop(buf);
+        assert!(memory.upgrade().is_some(), "the ring still knows it");
+        ring.turn(Wait::No, &mut Vec::new()).expect("a turn");
+        assert!(memory.upgrade().is_none(), "nobody knows it");
+        // The slot is free again.
+        let pool = crate::io::registered(2, region::PAGE);
+        let buf = pool.try_take().expect("one of two");
+        assert_eq!(at(&mut ring, buf.as_ptr(), page), Some(slot));
+        drop(ring);
+        assert_eq!(pool.rings(), 0);
     }
 }
