@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kinfolk_core::{Error, sleep};
+use kinfolk_core::{Error, scope, sleep};
 use kinfolk_runtime::Runtime;
-use kinfolk_runtime::io::IoDriver;
+use kinfolk_runtime::io::{IoDriver, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_testkit::guarded;
 use kinfolk_testkit::io::{OpenFiles, Witness};
@@ -105,6 +105,166 @@ fn io_5_connections_nobody_takes_have_a_bound() {
         })
         .expect("connections");
     });
+}
+
+async fn connected() -> Result<(TcpStream, TcpStream), Error> {
+    let listener = TcpListener::bind(HERE).await?;
+    let one = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((one, listener.accept().await?.0))
+}
+
+#[test]
+fn io_5_one_operation_brings_many_chunks() {
+    on_each("chunks", |rt, witness, ring| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let pool = Pool::new(8, 64);
+            let mut chunks = two.chunks(&pool);
+            let mut operations = 0;
+            for n in 0..50_u8 {
+                one.write_all(vec![n; 10]).await.0?;
+                let before = witness.submitted();
+                let chunk = chunks.next().await.expect("bytes")?;
+                operations += witness.submitted() - before;
+                assert_eq!(*chunk, [n; 10]);
+            }
+            assert_eq!(operations, if ring { 1 } else { 50 });
+            Ok::<_, Error>(())
+        })
+        .expect("chunks");
+    });
+}
+
+/// Nobody takes them: they have a bound, and the bytes stay with the system.
+#[test]
+fn io_5_chunks_nobody_takes_have_a_bound() {
+    on_each("a bound of chunks", |rt, witness, ring| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let pool = Pool::new(500, 4);
+            let mut chunks = two.chunks(&pool);
+            one.write_all("ab").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"ab");
+            let before = witness.partial();
+            for _ in 0..100 {
+                one.write_all("abcd").await.0?;
+            }
+            while ring && witness.submitted() > witness.completed() {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            assert_eq!(witness.cancels(), u64::from(ring));
+            let received = witness.partial() - before;
+            assert!(received < 60, "{received}");
+            let mut seen = 0;
+            while seen < 400 {
+                seen += chunks.next().await.expect("bytes")?.len();
+            }
+            assert_eq!(seen, 400);
+            Ok::<_, Error>(())
+        })
+        .expect("chunks");
+    });
+}
+
+/// A thousand connections that wait, and four buffers.
+#[test]
+fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
+    on_each("idle", |rt, _, _| {
+        rt.block_on(scope(async |s| {
+            let pool = Pool::new(4, 1 << 16);
+            let listener = TcpListener::bind(HERE).await?;
+            let (mut ones, mut tasks) = (Vec::new(), Vec::new());
+            for n in 0..1000_usize {
+                ones.push(TcpStream::connect(listener.local_addr()?).await?);
+                let (two, _) = listener.accept().await?;
+                let pool = pool.clone();
+                tasks.push(s.spawn(async move {
+                    let mut chunks = two.chunks(&pool);
+                    let chunk = chunks.next().await.expect("bytes")?;
+                    Ok::<_, Error>((chunk.to_vec(), n))
+                }));
+            }
+            for (n, one) in ones.iter().enumerate().rev() {
+                one.write_all(n.to_ne_bytes()).await.0?;
+            }
+            for task in tasks {
+                let (bytes, n) = task.await?;
+                assert_eq!(bytes, n.to_ne_bytes());
+            }
+            Ok(())
+        }))
+        .expect("idle streams");
+    });
+}
+
+/// Pools come and go, and so do the places the system knows them by.
+#[test]
+fn io_5_pools_come_and_go() {
+    on_each("pools", |rt, _, _| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let mut kept = Vec::new();
+            for n in 0..300_u32 {
+                let pool = Pool::new(1 + n as usize % 5, 16);
+                let mut chunks = two.chunks(&pool);
+                one.write_all(n.to_ne_bytes()).await.0?;
+                let chunk = chunks.next().await.expect("bytes")?;
+                assert_eq!(*chunk, n.to_ne_bytes());
+                if n % 50 == 0 {
+                    kept.push((n, chunk));
+                }
+            }
+            // They lie where they were, though their pools are gone.
+            for (n, chunk) in kept {
+                assert_eq!(*chunk, n.to_ne_bytes());
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("pools");
+    });
+}
+
+/// The runtime ends while bytes are being received, and chunks outlive it.
+#[test]
+fn shutdown_1_chunks_outlive_their_runtime() {
+    on_each("teardown of chunks", |rt, witness, ring| {
+        let pool = Pool::new(4, 8);
+        let (one, two) = rt.block_on(connected()).expect("two streams");
+        let mut chunks = two.chunks(&pool);
+        let first = rt.block_on(async {
+            one.write_all("abcd").await.0?;
+            Ok::<_, Error>(chunks.next().await.expect("bytes")?)
+        });
+        let first = first.expect("bytes");
+        assert_eq!(witness.submitted() - witness.completed(), u64::from(ring));
+        let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+        assert!(report.stragglers.is_empty(), "{report}");
+        witness.check();
+        assert_eq!(*first, *b"abcd");
+        // With another runtime the pool is as good as new.
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let mut chunks = two.chunks(&pool);
+            one.write_all("efgh").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"efgh");
+            Ok::<_, Error>(())
+        })
+        .expect("the pool works");
+        drop((first, chunks, one, two));
+    });
+}
+
+#[test]
+#[should_panic(expected = "a pool of 0 buffers")]
+fn a_pool_has_buffers() {
+    Pool::new(0, 1);
+}
+
+#[test]
+#[should_panic(expected = "a pool of 3 buffers of 0 bytes")]
+fn the_buffers_of_a_pool_have_room() {
+    Pool::new(3, 0);
 }
 
 /// The runtime ends with a series under way and connections in the listener.

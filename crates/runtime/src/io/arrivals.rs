@@ -19,11 +19,18 @@ use std::task::Waker;
 use kinfolk_core::host::contained;
 
 use super::fd::Fd;
+use super::pool::{Chunk, Returned};
 use super::series::Series;
 
 /// What has arrived.
 pub(crate) enum Arrival {
     Connection(Fd),
+    Bytes(Chunk),
+    /// No more bytes will come.
+    End,
+    /// There was no buffer for what came, and this had come back to the pool
+    /// before it was looked for.
+    NoBuffer(Returned),
     /// As kernels answer.
     Failed(i32),
 }
@@ -48,6 +55,24 @@ impl State {
         if !self.wakers.iter().any(|other| other.will_wake(waker)) {
             self.wakers.push(waker.clone());
         }
+    }
+
+    /// There is no stream any more, and it is not known when somebody comes: the
+    /// buffers go back to their pool, and what the system says again is
+    /// forgotten. What is to be dropped outside, because others are woken by it.
+    #[must_use]
+    fn keep(&mut self) -> Vec<Chunk> {
+        let again = |arrival: &Arrival| matches!(arrival, Arrival::End | Arrival::NoBuffer(_));
+        self.queue.retain(|arrival| !again(arrival));
+        let mut lent = Vec::new();
+        for arrival in &mut self.queue {
+            if let Arrival::Bytes(chunk) = arrival
+                && let Some(own) = chunk.own()
+            {
+                lent.push(std::mem::replace(chunk, own));
+            }
+        }
+        lent
     }
 
     /// The series under way, if nobody has asked for its end yet.
@@ -76,11 +101,13 @@ impl Arrivals {
     pub(crate) fn remove_stream(&self) {
         let mut state = self.state();
         state.streams -= 1;
-        let ends = match state.streams {
-            0 => state.ask(),
-            _ => None,
-        };
+        let (mut ends, mut lent) = (None, Vec::new());
+        if state.streams == 0 {
+            ends = state.ask();
+            lent = state.keep();
+        }
         drop(state);
+        drop(lent);
         if let Some(series) = ends {
             series.end();
         }
@@ -91,14 +118,41 @@ impl Arrivals {
         self.state().queue.pop_front()
     }
 
-    /// What came first; if nothing lies here `waker` is woken when that changes.
-    pub(crate) fn take_or_wake(&self, waker: &Waker) -> Option<Arrival> {
+    /// `waker` is woken when something happens here.
+    pub(crate) fn wake_later(&self, waker: &Waker) {
+        self.state().wake_later(waker);
+    }
+
+    /// Bytes that lie here: `f` is given some and says how many it takes. The
+    /// answer as kernels give it; none if there is nothing.
+    pub(crate) fn take_bytes(&self, f: impl FnOnce(&[u8]) -> usize) -> Option<i32> {
         let mut state = self.state();
-        let first = state.queue.pop_front();
-        if first.is_none() {
-            state.wake_later(waker);
-        }
-        first
+        let mut emptied = None;
+        let answer = loop {
+            match state.queue.front_mut()? {
+                Arrival::Bytes(chunk) => {
+                    let taken = f(chunk);
+                    chunk.advance(taken);
+                    if chunk.is_empty() {
+                        emptied = state.queue.pop_front();
+                    }
+                    // No more than was asked for, which fits.
+                    break taken as i32;
+                }
+                Arrival::Failed(failed) => {
+                    let failed = *failed;
+                    state.queue.pop_front();
+                    break failed;
+                }
+                // The stream that wanted to know will hear it again.
+                Arrival::End | Arrival::NoBuffer(_) | Arrival::Connection(_) => {
+                    state.queue.pop_front();
+                }
+            }
+        };
+        drop(state);
+        drop(emptied);
+        Some(answer)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -158,6 +212,10 @@ impl Arrivals {
     pub(crate) fn arrived(&self, arrival: Option<Arrival>, most: usize, more: bool) -> bool {
         let mut state = self.state();
         state.queue.extend(arrival);
+        let lent = match state.streams {
+            0 => state.keep(),
+            _ => Vec::new(),
+        };
         let mut over = None;
         if !more {
             over = state.series.take();
@@ -165,7 +223,7 @@ impl Arrivals {
         let full = more && state.queue.len() >= most && !std::mem::replace(&mut state.asked, true);
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        drop(over);
+        drop((over, lent));
         for waker in wakers {
             contained(move || waker.wake());
         }

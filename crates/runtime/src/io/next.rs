@@ -1,8 +1,7 @@
 //! [`Next`]: waits for what arrives at a socket next, a point.
 
 use std::io;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
@@ -10,7 +9,14 @@ use kinfolk_core::{Cancelled, WaitKind};
 use super::arrivals::{Arrival, Arrivals};
 use super::fd::Fd;
 use super::op::{cancelled, still_counts};
-use super::series::{Series, What};
+use super::pool::{Pool, Returned};
+use super::series::{Brings, Series};
+
+/// What is waited for.
+pub(crate) enum What {
+    Connections,
+    Bytes(Pool),
+}
 
 /// A cancellation that was told, and is passed on when the series it ends is
 /// over.
@@ -35,6 +41,8 @@ pub(crate) struct Next {
     /// Its last poll has not brought anything.
     waits: bool,
     told: Option<Told>,
+    /// There was no buffer when this had come back.
+    starved: Option<Returned>,
     point: Point,
 }
 
@@ -47,6 +55,7 @@ impl Next {
             what,
             waits: false,
             told: None,
+            starved: None,
             point: Point::new(),
         }
     }
@@ -76,7 +85,7 @@ impl Next {
             }
             // What came while it waited is not taken back for a cancel.
             if self.waits
-                && let Some(arrival) = self.arrivals().take()
+                && let Some(arrival) = self.take()
             {
                 return self.over(Ok(arrival));
             }
@@ -88,10 +97,13 @@ impl Next {
                 });
                 continue;
             }
-            if let Some(arrival) = self.arrivals().take_or_wake(cx.waker()) {
+            self.arrivals().wake_later(cx.waker());
+            if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
-            if let Err(error) = self.begin() {
+            if self.poll_buffer(cx.waker()).is_ready()
+                && let Err(error) = self.begin()
+            {
                 return self.over(Err(error));
             }
             self.waits = true;
@@ -104,7 +116,7 @@ impl Next {
     fn ended(&mut self) -> Option<io::Result<Arrival>> {
         let told = self.told.take()?;
         if !told.at_entry
-            && let Some(arrival) = self.arrivals().take()
+            && let Some(arrival) = self.take()
         {
             self.point.tell_again(&told.cancelled);
             return Some(Ok(arrival));
@@ -113,13 +125,44 @@ impl Next {
         still_counts(&told.cancelled).then(|| Err(cancelled(told.cancelled)))
     }
 
+    /// What came first.
+    fn take(&mut self) -> Option<Arrival> {
+        loop {
+            match self.fd.arrivals().take()? {
+                Arrival::NoBuffer(before) => self.starved = Some(before),
+                arrival => return Some(arrival),
+            }
+        }
+    }
+
+    /// Waits until there may be a buffer.
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<()> {
+        if let (Some(before), What::Bytes(pool)) = (&self.starved, &self.what) {
+            let who = std::ptr::from_ref(self.fd.arrivals()).addr();
+            ready!(pool.poll_returned(before, who, waker));
+        }
+        self.starved = None;
+        Poll::Ready(())
+    }
+
     fn begin(&self) -> io::Result<()> {
         let hub = self.fd.hub();
         hub.ready()?;
-        let make = || Series::new(self.fd.clone(), self.what.clone());
+        let station = hub.choose();
+        let make = || {
+            let brings = match &self.what {
+                What::Connections => Brings::Connections,
+                What::Bytes(pool) => {
+                    // In this order: what comes back later is noticed.
+                    let before = pool.returned();
+                    Brings::Bytes(pool.shelf(hub, station), before)
+                }
+            };
+            Series::new(self.fd.clone(), brings)
+        };
         if let Some(series) = self.arrivals().begin(make) {
             let request = series.request();
-            hub.submit(Arc::clone(&series) as _, request);
+            hub.submit_to(station, series, request);
         }
         Ok(())
     }

@@ -4,6 +4,9 @@
 //! is kept until the operation is over.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::pool::Shelf;
 
 pub use crate::linux::StatBuf;
 
@@ -184,6 +187,14 @@ pub enum Request {
         /// As for `recv`.
         flags: i32,
     },
+    /// A series: bytes from a socket, in buffers of a shelf; 0 bytes are the end.
+    /// `ENOBUFS` if there is no buffer left.
+    RecvMany {
+        /// The socket.
+        fd: RawFd,
+        /// Where the buffers are.
+        shelf: *const Arc<Shelf>,
+    },
     /// Bytes to a socket.
     Send {
         /// The socket.
@@ -248,6 +259,7 @@ impl Request {
             | Request::AcceptMany { .. }
             | Request::Connect { .. }
             | Request::Recv { .. }
+            | Request::RecvMany { .. }
             | Request::RecvMsg { .. }
             | Request::Send { .. }
             | Request::SendMsg { .. }

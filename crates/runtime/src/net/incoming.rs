@@ -72,6 +72,7 @@ impl<S> Incoming<'_, S> {
         Poll::Ready(match ready!(self.next.poll(cx)) {
             Ok(Arrival::Connection(fd)) => Ok((self.make)(Socket::new(fd))),
             Ok(Arrival::Failed(failed)) => Err(failure(failed)),
+            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
             Err(error) => Err(error),
         })
     }

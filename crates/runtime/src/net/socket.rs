@@ -8,7 +8,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, SocketOption, What, ops};
+use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, Pool, SocketOption, What, ops};
 
 /// How many connections may wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -123,6 +123,12 @@ impl Socket {
     #[track_caller]
     pub(super) fn incoming(&self) -> Next {
         Next::new(self.fd.clone(), What::Connections)
+    }
+
+    /// What is received, in buffers of a pool.
+    #[track_caller]
+    pub(super) fn chunks(&self, pool: &Pool) -> Next {
+        Next::new(self.fd.clone(), What::Bytes(pool.clone()))
     }
 
     #[track_caller]

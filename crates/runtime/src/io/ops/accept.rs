@@ -69,7 +69,8 @@ impl Operation for Accept {
                 return Ok((fd, addr.unwrap_or_else(|_| nobody())));
             }
             Some(Arrival::Failed(failed)) => return Err(failure(failed)),
-            None => {}
+            // Nothing else arrives where somebody listens.
+            Some(_) | None => {}
         }
         let accepted = Fd::new(result? as RawFd, self.fd.hub().clone());
         let len = self.len.min(self.addr.size_of());
