@@ -1,14 +1,17 @@
 //! Series on the drivers of the system: one operation, many answers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use kinfolk_core::{Error, scope, sleep};
+use kinfolk_core::{Error, checkpoint, cleanup, scope, sleep, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::{IoDriver, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::guarded;
 use kinfolk_testkit::io::{OpenFiles, Witness};
+use kinfolk_testkit::{Gate, guarded};
 
 const HERE: &str = "127.0.0.1:0";
 
@@ -21,8 +24,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// On each driver, with no workers and with two.
 fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static) {
     let _alone = alone();
+    let before = OpenFiles::now();
     guarded(name, move |watched| {
-        let before = OpenFiles::now();
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
             for workers in [0, 2] {
                 let witness = Witness::new();
@@ -38,8 +41,8 @@ fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + S
                 witness.check();
             }
         }
-        before.assert_no_more();
     });
+    before.assert_no_more();
 }
 
 /// So many connections, of a thread of their own.
@@ -265,6 +268,235 @@ fn a_pool_has_buffers() {
 #[should_panic(expected = "a pool of 3 buffers of 0 bytes")]
 fn the_buffers_of_a_pool_have_room() {
     Pool::new(3, 0);
+}
+
+/// A stream that nobody polls is in nobody's way.
+#[test]
+fn io_5_accept_beside_a_stream_that_rests() {
+    on_each("beside", |rt, _, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let addr = listener.local_addr()?;
+            let mut incoming = listener.incoming();
+            let mut clients = connect(addr, 1).await?;
+            incoming.next().await.expect("it never ends")?;
+            for _ in 0..5 {
+                let mut accept = pin!(listener.accept());
+                assert!(poll_once(&mut accept).await.is_none());
+                let client = TcpStream::connect(addr).await?;
+                let accepted = timeout(Duration::from_secs(20), async {
+                    Ok::<_, Error>(accept.await?)
+                });
+                assert_eq!(accepted.await?.1, client.local_addr()?);
+                clients.push(client);
+            }
+            // And the other way round.
+            let pool = Pool::new(4, 8);
+            let (one, two) = connected().await?;
+            let mut chunks = two.chunks(&pool);
+            one.write_all("ab").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"ab");
+            one.write_all("cd").await.0?;
+            let read = timeout(Duration::from_secs(20), async {
+                let (read, buf) = two.read_exact([0; 2]).await;
+                read?;
+                Ok::<_, Error>(buf)
+            });
+            assert_eq!(&read.await?, b"cd");
+            Ok::<_, Error>(())
+        })
+        .expect("both");
+    });
+}
+
+/// A series takes no place of others.
+#[test]
+fn io_3_a_series_is_in_nobodys_way() {
+    let _alone = alone();
+    guarded("one place", |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            let rt = Runtime::builder().workers(0).io(driver).io_in_flight(1);
+            let rt = rt.build().expect("a runtime");
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let listener = TcpListener::bind(HERE).await?;
+                let client = TcpStream::connect(listener.local_addr()?).await?;
+                let mut incoming = listener.incoming();
+                let stream = incoming.next().await.expect("it never ends")?;
+                client.write_all("abc").await.0?;
+                let (read, buf) = stream.read_exact([0; 3]).await;
+                read?;
+                assert_eq!(&buf, b"abc");
+                Ok::<_, Error>(())
+            })
+            .expect("it does not wait for itself");
+        }
+    });
+}
+
+/// Polls once; what it has come to, if it has.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)));
+    match polled.await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// A wait that was given up is as if it had not been.
+#[test]
+fn io_5_told_after_a_wait_that_was_given_up_nothing_is_taken() {
+    on_each("given up", |rt, witness, ring| {
+        rt.block_on(async {
+            let listener = Arc::new(TcpListener::bind(HERE).await?);
+            let (from, gate, given_up) = (listener.clone(), Gate::new(), Gate::new());
+            let (opens, gives_up) = (gate.clone(), given_up.clone());
+            let takes = spawn(async move {
+                let mut incoming = from.incoming();
+                assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
+                gives_up.open();
+                cleanup(async {
+                    opens.wait().await;
+                    Ok::<_, Error>(())
+                })
+                .await?;
+                let told = incoming.next().await.expect("it never ends");
+                assert!(Error::from(told.expect_err("told")).is_cancelled());
+                checkpoint().await?;
+                Ok::<_, Error>(())
+            });
+            given_up.wait().await;
+            let client = TcpStream::connect(listener.local_addr()?).await?;
+            while ring && witness.partial() == 0 {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            takes.cancel("enough");
+            gate.open();
+            assert!(takes.outcome().await?.is_cancelled());
+            assert_eq!(listener.accept().await?.1, client.local_addr()?);
+            Ok::<_, Error>(())
+        })
+        .expect("given up");
+    });
+}
+
+/// What lies in the listener is there at once, and there is nothing to give up.
+#[test]
+fn io_5_a_connection_in_the_listener_is_accepted_at_once() {
+    on_each("at once", |rt, witness, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let clients = connect(listener.local_addr()?, 3).await?;
+            let mut incoming = listener.incoming();
+            let first = incoming.next().await.expect("it never ends")?;
+            drop(incoming);
+            while witness.submitted() > witness.completed() {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            let mut seen = vec![first.peer_addr()?];
+            while seen.len() < 3 {
+                // With what is left, and without a trip to the system. Dropped
+                // before it was polled, it has taken nothing.
+                drop(listener.accept());
+                let before = witness.submitted();
+                let (_, peer) = listener.accept().await?;
+                seen.push(peer);
+                let asked = witness.submitted() - before;
+                assert!(asked <= 1, "{asked}");
+            }
+            seen.sort_unstable();
+            let from = clients.iter().map(TcpStream::local_addr);
+            let mut from = from.collect::<std::io::Result<Vec<_>>>()?;
+            from.sort_unstable();
+            assert_eq!(seen, from);
+            Ok::<_, Error>(())
+        })
+        .expect("at once");
+    });
+}
+
+/// The address of a listener is free when it is gone, though the system has not
+/// let go of it.
+#[test]
+fn io_5_the_address_of_a_listener_is_free_with_it() {
+    on_each("an address", |rt, _, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let addr = listener.local_addr()?;
+            drop(listener);
+            for _ in 0..20 {
+                let listener = TcpListener::bind(addr).await?;
+                let mut incoming = listener.incoming();
+                assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
+                drop(incoming);
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("an address");
+    });
+}
+
+/// Nothing that was received goes with a socket to other code.
+#[test]
+fn io_5_what_lies_in_a_socket_does_not_leave_it_unseen() {
+    on_each("into_std", |rt, witness, ring| {
+        rt.block_on(async {
+            let settled = async || {
+                while witness.submitted() > witness.completed() {
+                    sleep(Duration::from_millis(1)).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            let (one, two) = connected().await?;
+            let pool = Pool::new(4, 4);
+            let mut chunks = two.chunks(&pool);
+            one.write_all("abcdefgh").await.0?;
+            let first = chunks.next().await.expect("bytes")?;
+            drop(chunks);
+            settled().await?;
+            match two.into_std() {
+                Ok(mut two) => {
+                    assert!(!ring, "there were bytes left");
+                    let mut rest = [0; 4];
+                    std::io::Read::read_exact(&mut two, &mut rest)?;
+                    assert_eq!(&rest, b"efgh");
+                }
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy),
+            }
+            drop(first);
+            Ok::<_, Error>(())
+        })
+        .expect("into_std");
+    });
+}
+
+/// Two streams of one listener, told again and again while the other begins.
+#[test]
+fn io_5_two_streams_of_a_listener_that_are_told() {
+    on_each("two streams", |rt, _, _| {
+        rt.block_on(scope(async |s| {
+            let listener = Arc::new(TcpListener::bind(HERE).await?);
+            for _ in 0..1500 {
+                let mut tasks = Vec::new();
+                for _ in 0..2 {
+                    let from = listener.clone();
+                    tasks.push(s.spawn(async move {
+                        let told = from.incoming().next().await.expect("it never ends");
+                        Err::<(), Error>(told.expect_err("nobody connects").into())
+                    }));
+                }
+                yield_now().await?;
+                for task in &tasks {
+                    task.cancel("enough");
+                }
+                for task in tasks {
+                    assert!(task.outcome().await?.is_cancelled());
+                }
+            }
+            Ok(())
+        }))
+        .expect("two streams");
+    });
 }
 
 /// The runtime ends with a series under way and connections in the listener.

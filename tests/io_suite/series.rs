@@ -450,9 +450,9 @@ pub async fn io_5_a_connection_that_is_reset_is_an_item(lab: IoLab) -> Result<()
 /// Far more streams than buffers: those that wait need none.
 pub async fn io_5_idle_streams_share_a_few_buffers(lab: IoLab) -> Result<()> {
     let pool = Pool::new(2, 16);
-    // No more than are with the driver at once.
+    // More than are with the driver at once, too.
     let (mut ones, mut waiting) = (Vec::new(), Vec::new());
-    for n in 0..lab.limit - 2 {
+    for n in 0..2 * lab.limit {
         let (one, two) = connected().await?;
         ones.push(one);
         let pool = pool.clone();

@@ -7,14 +7,17 @@
 //!   nothing lies here, and asked to end when too much does, or when the last
 //!   stream is gone.
 //! - **A2** What has arrived stays until somebody takes it, or the socket is
-//!   closed. A series that nobody wants any more may still bring something: a
-//!   single operation begins after its end.
+//!   closed. A series may bring what a single operation wants: that waits here as
+//!   long as one is under way.
+//! - **A4** A series is asked to end only once it was submitted: before that
+//!   nobody could say where it is. Whoever submits it looks afterwards whether
+//!   somebody wanted its end.
 //!
 //! `README.md` beside this file has the rest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use kinfolk_core::host::contained;
 
@@ -31,29 +34,46 @@ pub(crate) enum Arrival {
     /// There was no buffer for what came, and this had come back to the pool
     /// before it was looked for.
     NoBuffer(Returned),
-    /// As kernels answer.
-    Failed(i32),
+    /// As kernels answer. What the system says once, and not again, is kept.
+    Failed {
+        result: i32,
+        once: bool,
+    },
 }
+
+/// Where somebody who waits here is found, to be woken.
+#[derive(Default)]
+pub(crate) struct Place(Option<u64>);
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Arrival>,
     /// The series under way.
     series: Option<Arc<Series>>,
-    /// It was asked to end.
+    /// It was submitted: it can be asked to end (A4).
+    submitted: bool,
+    /// Somebody wants its end.
     asked: bool,
     /// How many series were begun.
     begun: u64,
     /// How many streams there are.
     streams: usize,
-    /// Woken by whatever happens here.
-    wakers: Vec<Waker>,
+    /// Woken by whatever happens here, by place.
+    wakers: Vec<(u64, Waker)>,
+    /// The next place.
+    places: u64,
 }
 
 impl State {
-    fn wake_later(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
-            self.wakers.push(waker.clone());
+    fn wake_later(&mut self, place: &mut Place, waker: &Waker) {
+        let places = &mut self.places;
+        let place = *place.0.get_or_insert_with(|| {
+            *places += 1;
+            *places
+        });
+        match self.wakers.iter_mut().find(|(other, _)| *other == place) {
+            Some((_, old)) => old.clone_from(waker),
+            None => self.wakers.push((place, waker.clone())),
         }
     }
 
@@ -62,8 +82,11 @@ impl State {
     /// forgotten. What is to be dropped outside, because others are woken by it.
     #[must_use]
     fn keep(&mut self) -> Vec<Chunk> {
-        let again = |arrival: &Arrival| matches!(arrival, Arrival::End | Arrival::NoBuffer(_));
-        self.queue.retain(|arrival| !again(arrival));
+        self.queue.retain(|arrival| match arrival {
+            Arrival::Connection(_) | Arrival::Bytes(_) => true,
+            Arrival::End | Arrival::NoBuffer(_) => false,
+            Arrival::Failed { once, .. } => *once,
+        });
         let mut lent = Vec::new();
         for arrival in &mut self.queue {
             if let Arrival::Bytes(chunk) = arrival
@@ -75,11 +98,13 @@ impl State {
         lent
     }
 
-    /// The series under way, if nobody has asked for its end yet.
+    /// Somebody wants the end of the series under way, which is to be asked for
+    /// it unless it was before.
     fn ask(&mut self) -> Option<Arc<Series>> {
-        match self.series {
-            Some(_) if std::mem::replace(&mut self.asked, true) => None,
-            _ => self.series.clone(),
+        let asked = std::mem::replace(&mut self.asked, true);
+        match asked || !self.submitted {
+            true => None,
+            false => self.series.clone(),
         }
     }
 }
@@ -119,17 +144,42 @@ impl Arrivals {
     }
 
     /// `waker` is woken when something happens here.
-    pub(crate) fn wake_later(&self, waker: &Waker) {
-        self.state().wake_later(waker);
+    pub(crate) fn wake_later(&self, place: &mut Place, waker: &Waker) {
+        self.state().wake_later(place, waker);
     }
 
-    /// Bytes that lie here: `f` is given some and says how many it takes. The
-    /// answer as kernels give it; none if there is nothing.
-    pub(crate) fn take_bytes(&self, f: impl FnOnce(&[u8]) -> usize) -> Option<i32> {
+    /// Takes what came first, for a single operation. None if nothing lies here
+    /// and no series is under way: then it asks the system (A2).
+    pub(crate) fn poll_take(&self, place: &mut Place, waker: &Waker) -> Poll<Option<Arrival>> {
+        let mut state = self.state();
+        match state.queue.pop_front() {
+            None if state.series.is_some() => {
+                state.wake_later(place, waker);
+                Poll::Pending
+            }
+            first => Poll::Ready(first),
+        }
+    }
+
+    /// As above, for bytes: `f` is given some and says how many it takes. The
+    /// answer is as kernels give it.
+    pub(crate) fn poll_bytes(
+        &self,
+        place: &mut Place,
+        waker: &Waker,
+        f: impl FnOnce(&[u8]) -> usize,
+    ) -> Poll<Option<i32>> {
         let mut state = self.state();
         let mut emptied = None;
         let answer = loop {
-            match state.queue.front_mut()? {
+            let Some(first) = state.queue.front_mut() else {
+                if state.series.is_none() {
+                    return Poll::Ready(None);
+                }
+                state.wake_later(place, waker);
+                return Poll::Pending;
+            };
+            match first {
                 Arrival::Bytes(chunk) => {
                     let taken = f(chunk);
                     chunk.advance(taken);
@@ -139,10 +189,10 @@ impl Arrivals {
                     // No more than was asked for, which fits.
                     break taken as i32;
                 }
-                Arrival::Failed(failed) => {
-                    let failed = *failed;
+                Arrival::Failed { result, .. } => {
+                    let result = *result;
                     state.queue.pop_front();
-                    break failed;
+                    break result;
                 }
                 // The stream that wanted to know will hear it again.
                 Arrival::End | Arrival::NoBuffer(_) | Arrival::Connection(_) => {
@@ -152,25 +202,47 @@ impl Arrivals {
         };
         drop(state);
         drop(emptied);
-        Some(answer)
+        Poll::Ready(Some(answer))
+    }
+
+    /// True if a series that accepts is under way.
+    pub(crate) fn is_accepting(&self) -> bool {
+        let state = self.state();
+        state.series.as_ref().is_some_and(|series| series.accepts())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.state().queue.is_empty()
     }
 
-    /// Makes a series, if there is none and nothing lies here (A1): whoever gets
-    /// it submits it.
-    pub(crate) fn begin(&self, make: impl FnOnce() -> Arc<Series>) -> Option<Arc<Series>> {
+    /// Makes a series, if there is none and nothing lies here (A1), and has it
+    /// submitted.
+    pub(crate) fn begin(
+        &self,
+        make: impl FnOnce() -> Arc<Series>,
+        submit: impl FnOnce(&Arc<Series>),
+    ) {
         let mut state = self.state();
         if state.series.is_some() || !state.queue.is_empty() {
-            return None;
+            return;
         }
         state.begun += 1;
+        let number = state.begun;
+        state.submitted = false;
         state.asked = false;
         let series = make();
         state.series = Some(series.clone());
-        Some(series)
+        drop(state);
+        submit(&series);
+        let mut state = self.state();
+        // Not if it is over already, and another has begun.
+        let this = state.series.is_some() && state.begun == number;
+        state.submitted |= this;
+        let wanted = this && state.asked;
+        drop(state);
+        if wanted {
+            series.end();
+        }
     }
 
     /// Asks for the end of the series under way; which one that is.
@@ -186,24 +258,13 @@ impl Arrivals {
     }
 
     /// True if that series is under way; then `waker` is woken when it is not.
-    pub(crate) fn is_under_way(&self, number: u64, waker: &Waker) -> bool {
+    pub(crate) fn is_under_way(&self, number: u64, place: &mut Place, waker: &Waker) -> bool {
         let mut state = self.state();
         let under_way = state.series.is_some() && state.begun == number;
         if under_way {
-            state.wake_later(waker);
+            state.wake_later(place, waker);
         }
         under_way
-    }
-
-    /// True if a series that nobody wants any more may still bring something;
-    /// then `waker` is woken when that changes (A2).
-    pub(crate) fn must_wait(&self, waker: &Waker) -> bool {
-        let mut state = self.state();
-        let wait = state.queue.is_empty() && state.series.is_some() && state.streams == 0;
-        if wait {
-            state.wake_later(waker);
-        }
-        wait
     }
 
     /// The series has answered, and goes on or not. True if it is to be ended:
@@ -224,9 +285,34 @@ impl Arrivals {
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         drop((over, lent));
-        for waker in wakers {
+        for (_, waker) in wakers {
             contained(move || waker.wake());
         }
         full
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn whoever_waits_long_has_one_place() {
+        let arrivals = Arrivals::default();
+        let (mut one, mut two) = (Place::default(), Place::default());
+        let first = Arc::new(Nobody);
+        arrivals.wake_later(&mut two, &Waker::from(first.clone()));
+        for _ in 0..100 {
+            arrivals.wake_later(&mut one, &Waker::from(Arc::new(Nobody)));
+        }
+        assert_eq!(arrivals.state().wakers.len(), 2);
+        assert_eq!(Arc::strong_count(&first), 2, "it is still to be woken");
     }
 }

@@ -24,15 +24,23 @@ use super::hub::Hub;
 use super::limit::Permit;
 use super::request::Request;
 
+/// How an operation starts.
+pub(crate) enum Start {
+    /// The system is asked.
+    Ask,
+    /// That is not needed any more: it can be finished.
+    Answered,
+}
+
 /// What an operation brings along and what is made of its result.
 pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
 
-    /// Whether it may begin now; otherwise the one who waits is woken.
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// How it starts; pending if it may not yet, and whoever waits is woken.
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         let _ = cx;
-        Poll::Ready(())
+        Poll::Ready(Start::Ask)
     }
 
     /// What the system is asked, through this hub. Called when the load lies

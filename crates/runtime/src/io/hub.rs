@@ -78,6 +78,12 @@ pub trait System: Send + Sync {
     /// Those of the system.
     fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()>;
 
+    /// A socket takes no more connections, though an operation still uses it;
+    /// its address is free for others. Nothing where that happens by itself.
+    fn stop_listening(&self, fd: RawFd) {
+        let _ = fd;
+    }
+
     /// The address of a socket.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub(crate) use arrivals::Arrival;
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
 pub use choice::IoDriver;
 pub(crate) use fd::Fd;
-pub(crate) use flight::{Operation, failure};
+pub(crate) use flight::{Operation, Start, failure};
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
 pub(crate) use next::{Next, What};

@@ -1,12 +1,14 @@
 //! [`Next`]: waits for what arrives at a socket next, a point.
 
 use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::arrivals::{Arrival, Arrivals};
+use super::arrivals::{Arrival, Arrivals, Place};
 use super::fd::Fd;
 use super::op::{cancelled, still_counts};
 use super::pool::{Pool, Returned};
@@ -43,6 +45,7 @@ pub(crate) struct Next {
     told: Option<Told>,
     /// There was no buffer when this had come back.
     starved: Option<Returned>,
+    place: Place,
     point: Point,
 }
 
@@ -56,8 +59,24 @@ impl Next {
             waits: false,
             told: None,
             starved: None,
+            place: Place::default(),
             point: Point::new(),
         }
+    }
+
+    /// Waits once. Given up half-way, it is as if it had not waited.
+    pub(crate) fn wait(&mut self) -> Wait<'_> {
+        Wait(self)
+    }
+
+    /// Nobody waits any more.
+    fn give_up(&mut self) {
+        if let Some(told) = self.told.take() {
+            // Nobody acts on it any more: the next point tells it.
+            self.point.tell_again(&told.cancelled);
+        }
+        self.waits = false;
+        self.point.done();
     }
 
     fn arrivals(&self) -> &Arrivals {
@@ -73,8 +92,9 @@ impl Next {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
         loop {
             if let Some(told) = &self.told {
+                let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
                 if let Some(series) = told.series
-                    && self.arrivals().is_under_way(series, cx.waker())
+                    && arrivals.is_under_way(series, place, cx.waker())
                 {
                     self.point.pending_as(cx, WaitKind::Io);
                     return Poll::Pending;
@@ -97,7 +117,8 @@ impl Next {
                 });
                 continue;
             }
-            self.arrivals().wake_later(cx.waker());
+            let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
+            arrivals.wake_later(place, cx.waker());
             if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
@@ -160,20 +181,33 @@ impl Next {
             };
             Series::new(self.fd.clone(), brings)
         };
-        if let Some(series) = self.arrivals().begin(make) {
-            let request = series.request();
-            hub.submit_to(station, series, request);
-        }
+        self.arrivals().begin(make, |series| {
+            hub.submit_to(station, Arc::clone(series) as _, series.request());
+        });
         Ok(())
     }
 }
 
 impl Drop for Next {
     fn drop(&mut self) {
-        if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
-            self.point.tell_again(&told.cancelled);
-        }
+        self.give_up();
         self.arrivals().remove_stream();
+    }
+}
+
+/// One wait; made by [`Next::wait`].
+pub(crate) struct Wait<'a>(&'a mut Next);
+
+impl Future for Wait<'_> {
+    type Output = io::Result<Arrival>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
+        self.0.poll(cx)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use kinfolk_core::kit::{self, Point};
 use kinfolk_core::{Cancelled, ReasonKind, WaitKind};
 
-use super::flight::{Flight, Operation, answer};
+use super::flight::{Flight, Operation, Start, answer};
 use super::hub::Hub;
 use super::limit::{self, Permit, Turn};
 
@@ -148,10 +148,18 @@ impl<T: Operation> Future for Op<T> {
                         }
                     }
                     let mut load = load;
-                    if load.poll_ready(cx).is_pending() {
-                        this.at = At::Start(load);
-                        this.point.pending_as(cx, WaitKind::Io);
-                        return Poll::Pending;
+                    match load.poll_start(cx) {
+                        Poll::Ready(Start::Ask) => {}
+                        Poll::Ready(Start::Answered) => {
+                            this.turn = None;
+                            this.point.done();
+                            return Poll::Ready(load.finish(Ok(0)));
+                        }
+                        Poll::Pending => {
+                            this.at = At::Start(load);
+                            this.point.pending_as(cx, WaitKind::Io);
+                            return Poll::Pending;
+                        }
                     }
                     let Poll::Ready(permit) = this.poll_turn(cx) else {
                         this.at = At::Start(load);

@@ -246,6 +246,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// True if it may answer many times.
+    pub(crate) fn is_series(&self) -> bool {
+        matches!(self, Request::AcceptMany { .. } | Request::RecvMany { .. })
+    }
+
     /// True if it ends by itself, whatever others do: with virtual time the clock
     /// waits for it. What waits for another side, a reader of a pipe, say, would
     /// stop the clock that the other side waits for.

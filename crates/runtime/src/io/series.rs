@@ -68,6 +68,10 @@ impl Series {
         }
     }
 
+    pub(crate) fn accepts(&self) -> bool {
+        matches!(self.brings, Brings::Connections)
+    }
+
     /// Asks for its end.
     pub(crate) fn end(self: Arc<Series>) {
         let hub = self.fd.hub().clone();
@@ -87,12 +91,19 @@ impl Series {
             _ => None,
         };
         match (result, &self.brings) {
-            (GONE, _) => Some(Arrival::Failed(GONE)),
+            (GONE, _) => Some(Arrival::Failed {
+                result: GONE,
+                once: false,
+            }),
             (ended, _) if ended == -libc::ECANCELED || ended == -libc::EINTR => None,
             (none, Brings::Bytes(_, before)) if none == -libc::ENOBUFS => {
                 Some(Arrival::NoBuffer(before.clone()))
             }
-            (failed, _) if failed < 0 => Some(Arrival::Failed(failed)),
+            // The error of a connection is told once.
+            (result, brings) if result < 0 => Some(Arrival::Failed {
+                result,
+                once: matches!(brings, Brings::Bytes(..)),
+            }),
             (answer, Brings::Connections) => {
                 let hub = self.fd.hub().clone();
                 Some(Arrival::Connection(Fd::new(answer, hub)))

@@ -26,6 +26,10 @@ enum Where {
 
 struct Entry {
     at: Where,
+    /// It takes one of the places that there are. A series does not: it is
+    /// under way while its own job does something else, which would wait for
+    /// it.
+    counted: bool,
     landing: Arc<dyn Landing>,
 }
 
@@ -320,12 +324,17 @@ impl Inner {
                 }
             }
         }
-        let room = self.flying < hub.most_in_flight() && self.waiting.is_empty();
+        let counted = !request.is_series();
+        let room = !counted || (self.flying < hub.most_in_flight() && self.waiting.is_empty());
         let at = match room {
             true => Where::Flying { asked: false },
             false => Where::Waiting(request),
         };
-        let entry = Entry { at, landing };
+        let entry = Entry {
+            at,
+            counted,
+            landing,
+        };
         let id = self.table.insert(entry);
         if let Some(entry) = self.table.get_mut(id) {
             entry.landing.ticket().set_id(id);
@@ -333,7 +342,7 @@ impl Inner {
         if !room {
             self.waiting.push_back(id);
         } else if let Some(driver) = &mut self.driver {
-            self.flying += 1;
+            self.flying += usize::from(counted);
             // SAFETY: the flight that the request leads to is in the table, and
             // stays there until the driver has said that it is over.
             unsafe { driver.submit(id, &request) };
@@ -402,7 +411,7 @@ impl Inner {
             let entry = self.table.remove(id);
             debug_assert!(entry.is_some(), "operation {id:?} was over before");
             if let Some(entry) = entry {
-                self.flying -= 1;
+                self.flying -= usize::from(entry.counted);
                 self.over.push((entry.landing, landed));
             }
         }

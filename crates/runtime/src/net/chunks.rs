@@ -1,11 +1,11 @@
 //! [`Chunks`]: what a stream receives, in buffers of a pool.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 #[cfg(feature = "stream")]
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+#[cfg(feature = "stream")]
+use std::task::{Context, Poll};
 
 use super::{TcpStream, UnixStream};
 use crate::io::{Arrival, Chunk, Next, Pool, failure};
@@ -93,22 +93,23 @@ impl Chunks {
     /// # Errors
     /// Those of the system, as items.
     pub async fn next(&mut self) -> Option<io::Result<Chunk>> {
-        poll_fn(|cx| self.poll_chunk(cx)).await
+        if self.ended {
+            return None;
+        }
+        let arrival = self.next.wait().await;
+        self.chunk(arrival)
     }
 
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(match ready!(self.next.poll(cx)) {
+    fn chunk(&mut self, arrival: io::Result<Arrival>) -> Option<io::Result<Chunk>> {
+        match arrival {
             Ok(Arrival::Bytes(chunk)) => Some(Ok(chunk)),
-            Ok(Arrival::Failed(failed)) => Some(Err(failure(failed))),
+            Ok(Arrival::Failed { result, .. }) => Some(Err(failure(result))),
             Ok(_) => {
                 self.ended = true;
                 None
             }
             Err(error) => Some(Err(error)),
-        })
+        }
     }
 }
 
@@ -117,7 +118,12 @@ impl futures_core::Stream for Chunks {
     type Item = io::Result<Chunk>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk>>> {
-        self.get_mut().poll_chunk(cx)
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let arrival = this.next.poll(cx);
+        arrival.map(|arrival| this.chunk(arrival))
     }
 }
 

@@ -1,10 +1,11 @@
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::length;
+use crate::io::arrivals::Place;
 use crate::io::flight::answer;
-use crate::io::{Fd, Hub, IoBufMut, Operation, Request};
+use crate::io::{Fd, Hub, IoBufMut, Operation, Request, Start};
 
 /// Bytes from a socket into a buffer.
 pub(crate) struct Recv<B> {
@@ -12,6 +13,7 @@ pub(crate) struct Recv<B> {
     buf: B,
     /// What a series has brought before, as kernels answer.
     taken: Option<i32>,
+    place: Place,
 }
 
 impl<B: IoBufMut> Recv<B> {
@@ -20,6 +22,7 @@ impl<B: IoBufMut> Recv<B> {
             fd,
             buf,
             taken: None,
+            place: Place::default(),
         }
     }
 }
@@ -27,37 +30,30 @@ impl<B: IoBufMut> Recv<B> {
 impl<B: IoBufMut> Operation for Recv<B> {
     type Output = (io::Result<usize>, B);
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let arrivals = self.fd.known_arrivals();
-        match arrivals.is_some_and(|arrivals| arrivals.must_wait(cx.waker())) {
-            true => Poll::Pending,
-            false => Poll::Ready(()),
-        }
-    }
-
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         if let Some(arrivals) = self.fd.known_arrivals() {
             let (room, to) = (length(self.buf.room()) as usize, self.buf.ptr_mut());
-            self.taken = arrivals.take_bytes(|bytes| {
+            let copy = |bytes: &[u8]| {
                 let taken = bytes.len().min(room);
                 // SAFETY: there is room for so many, and nobody else uses it.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, taken) };
                 taken
-            });
-            if self.taken.is_some() {
-                return Request::Nop;
-            }
+            };
+            self.taken = ready!(arrivals.poll_bytes(&mut self.place, cx.waker(), copy));
         }
+        Poll::Ready(match self.taken {
+            Some(_) => Start::Answered,
+            None => Start::Ask,
+        })
+    }
+
+    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         Request::Recv {
             fd: self.fd.raw(),
             len: length(self.buf.room()),
             buf: self.buf.ptr_mut(),
             flags: 0,
         }
-    }
-
-    fn answered(&mut self, _result: i32) -> bool {
-        self.taken.is_none()
     }
 
     fn finish(mut self, result: io::Result<u32>) -> Self::Output {
