@@ -1,14 +1,17 @@
 //! Series on the drivers of the system: one operation, many answers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use kinfolk_core::{Error, sleep};
+use kinfolk_core::{Error, checkpoint, cleanup, scope, sleep, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
-use kinfolk_runtime::io::IoDriver;
+use kinfolk_runtime::io::{IoDriver, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::guarded;
 use kinfolk_testkit::io::{OpenFiles, Witness};
+use kinfolk_testkit::{Gate, guarded};
 
 const HERE: &str = "127.0.0.1:0";
 
@@ -21,8 +24,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// On each driver, with no workers and with two.
 fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static) {
     let _alone = alone();
+    let before = OpenFiles::now();
     guarded(name, move |watched| {
-        let before = OpenFiles::now();
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
             for workers in [0, 2] {
                 let witness = Witness::new();
@@ -38,8 +41,8 @@ fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + S
                 witness.check();
             }
         }
-        before.assert_no_more();
     });
+    before.assert_no_more();
 }
 
 /// So many connections, of a thread of their own.
@@ -104,6 +107,395 @@ fn io_5_connections_nobody_takes_have_a_bound() {
             Ok::<_, Error>(())
         })
         .expect("connections");
+    });
+}
+
+async fn connected() -> Result<(TcpStream, TcpStream), Error> {
+    let listener = TcpListener::bind(HERE).await?;
+    let one = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((one, listener.accept().await?.0))
+}
+
+#[test]
+fn io_5_one_operation_brings_many_chunks() {
+    on_each("chunks", |rt, witness, ring| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let pool = Pool::new(8, 64);
+            let mut chunks = two.chunks(&pool);
+            let mut operations = 0;
+            for n in 0..50_u8 {
+                one.write_all(vec![n; 10]).await.0?;
+                let before = witness.submitted();
+                let chunk = chunks.next().await.expect("bytes")?;
+                operations += witness.submitted() - before;
+                assert_eq!(*chunk, [n; 10]);
+            }
+            assert_eq!(operations, if ring { 1 } else { 50 });
+            Ok::<_, Error>(())
+        })
+        .expect("chunks");
+    });
+}
+
+/// Nobody takes them: they have a bound, and the bytes stay with the system.
+#[test]
+fn io_5_chunks_nobody_takes_have_a_bound() {
+    on_each("a bound of chunks", |rt, witness, ring| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let pool = Pool::new(500, 4);
+            let mut chunks = two.chunks(&pool);
+            one.write_all("ab").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"ab");
+            let before = witness.partial();
+            for _ in 0..100 {
+                one.write_all("abcd").await.0?;
+            }
+            while ring && witness.submitted() > witness.completed() {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            assert_eq!(witness.cancels(), u64::from(ring));
+            let received = witness.partial() - before;
+            assert!(received < 60, "{received}");
+            let mut seen = 0;
+            while seen < 400 {
+                seen += chunks.next().await.expect("bytes")?.len();
+            }
+            assert_eq!(seen, 400);
+            Ok::<_, Error>(())
+        })
+        .expect("chunks");
+    });
+}
+
+/// A thousand connections that wait, and four buffers.
+#[test]
+fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
+    on_each("idle", |rt, _, _| {
+        rt.block_on(scope(async |s| {
+            let pool = Pool::new(4, 1 << 16);
+            let listener = TcpListener::bind(HERE).await?;
+            let (mut ones, mut tasks) = (Vec::new(), Vec::new());
+            for n in 0..1000_usize {
+                ones.push(TcpStream::connect(listener.local_addr()?).await?);
+                let (two, _) = listener.accept().await?;
+                let pool = pool.clone();
+                tasks.push(s.spawn(async move {
+                    let mut chunks = two.chunks(&pool);
+                    let chunk = chunks.next().await.expect("bytes")?;
+                    Ok::<_, Error>((chunk.to_vec(), n))
+                }));
+            }
+            for (n, one) in ones.iter().enumerate().rev() {
+                one.write_all(n.to_ne_bytes()).await.0?;
+            }
+            for task in tasks {
+                let (bytes, n) = task.await?;
+                assert_eq!(bytes, n.to_ne_bytes());
+            }
+            Ok(())
+        }))
+        .expect("idle streams");
+    });
+}
+
+/// Pools come and go, and so do the places the system knows them by.
+#[test]
+fn io_5_pools_come_and_go() {
+    on_each("pools", |rt, _, _| {
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let mut kept = Vec::new();
+            for n in 0..300_u32 {
+                let pool = Pool::new(1 + n as usize % 5, 16);
+                let mut chunks = two.chunks(&pool);
+                one.write_all(n.to_ne_bytes()).await.0?;
+                let chunk = chunks.next().await.expect("bytes")?;
+                assert_eq!(*chunk, n.to_ne_bytes());
+                if n % 50 == 0 {
+                    kept.push((n, chunk));
+                }
+            }
+            // They lie where they were, though their pools are gone.
+            for (n, chunk) in kept {
+                assert_eq!(*chunk, n.to_ne_bytes());
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("pools");
+    });
+}
+
+/// The runtime ends while bytes are being received, and chunks outlive it.
+#[test]
+fn shutdown_1_chunks_outlive_their_runtime() {
+    on_each("teardown of chunks", |rt, witness, ring| {
+        let pool = Pool::new(4, 8);
+        let (one, two) = rt.block_on(connected()).expect("two streams");
+        let mut chunks = two.chunks(&pool);
+        let first = rt.block_on(async {
+            one.write_all("abcd").await.0?;
+            Ok::<_, Error>(chunks.next().await.expect("bytes")?)
+        });
+        let first = first.expect("bytes");
+        assert_eq!(witness.submitted() - witness.completed(), u64::from(ring));
+        let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
+        assert!(report.stragglers.is_empty(), "{report}");
+        witness.check();
+        assert_eq!(*first, *b"abcd");
+        // With another runtime the pool is as good as new.
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        rt.block_on(async {
+            let (one, two) = connected().await?;
+            let mut chunks = two.chunks(&pool);
+            one.write_all("efgh").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"efgh");
+            Ok::<_, Error>(())
+        })
+        .expect("the pool works");
+        drop((first, chunks, one, two));
+    });
+}
+
+#[test]
+#[should_panic(expected = "a pool of 0 buffers")]
+fn a_pool_has_buffers() {
+    Pool::new(0, 1);
+}
+
+#[test]
+#[should_panic(expected = "a pool of 3 buffers of 0 bytes")]
+fn the_buffers_of_a_pool_have_room() {
+    Pool::new(3, 0);
+}
+
+/// A stream that nobody polls is in nobody's way.
+#[test]
+fn io_5_accept_beside_a_stream_that_rests() {
+    on_each("beside", |rt, _, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let addr = listener.local_addr()?;
+            let mut incoming = listener.incoming();
+            let mut clients = connect(addr, 1).await?;
+            incoming.next().await.expect("it never ends")?;
+            for _ in 0..5 {
+                let mut accept = pin!(listener.accept());
+                assert!(poll_once(&mut accept).await.is_none());
+                let client = TcpStream::connect(addr).await?;
+                let accepted = timeout(Duration::from_secs(20), async {
+                    Ok::<_, Error>(accept.await?)
+                });
+                assert_eq!(accepted.await?.1, client.local_addr()?);
+                clients.push(client);
+            }
+            // And the other way round.
+            let pool = Pool::new(4, 8);
+            let (one, two) = connected().await?;
+            let mut chunks = two.chunks(&pool);
+            one.write_all("ab").await.0?;
+            assert_eq!(*chunks.next().await.expect("bytes")?, *b"ab");
+            one.write_all("cd").await.0?;
+            let read = timeout(Duration::from_secs(20), async {
+                let (read, buf) = two.read_exact([0; 2]).await;
+                read?;
+                Ok::<_, Error>(buf)
+            });
+            assert_eq!(&read.await?, b"cd");
+            Ok::<_, Error>(())
+        })
+        .expect("both");
+    });
+}
+
+/// A series takes no place of others.
+#[test]
+fn io_3_a_series_is_in_nobodys_way() {
+    let _alone = alone();
+    guarded("one place", |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            let rt = Runtime::builder().workers(0).io(driver).io_in_flight(1);
+            let rt = rt.build().expect("a runtime");
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let listener = TcpListener::bind(HERE).await?;
+                let client = TcpStream::connect(listener.local_addr()?).await?;
+                let mut incoming = listener.incoming();
+                let stream = incoming.next().await.expect("it never ends")?;
+                client.write_all("abc").await.0?;
+                let (read, buf) = stream.read_exact([0; 3]).await;
+                read?;
+                assert_eq!(&buf, b"abc");
+                Ok::<_, Error>(())
+            })
+            .expect("it does not wait for itself");
+        }
+    });
+}
+
+/// Polls once; what it has come to, if it has.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)));
+    match polled.await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// A wait that was given up is as if it had not been.
+#[test]
+fn io_5_told_after_a_wait_that_was_given_up_nothing_is_taken() {
+    on_each("given up", |rt, witness, ring| {
+        rt.block_on(async {
+            let listener = Arc::new(TcpListener::bind(HERE).await?);
+            let (from, gate, given_up) = (listener.clone(), Gate::new(), Gate::new());
+            let (opens, gives_up) = (gate.clone(), given_up.clone());
+            let takes = spawn(async move {
+                let mut incoming = from.incoming();
+                assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
+                gives_up.open();
+                cleanup(async {
+                    opens.wait().await;
+                    Ok::<_, Error>(())
+                })
+                .await?;
+                let told = incoming.next().await.expect("it never ends");
+                assert!(Error::from(told.expect_err("told")).is_cancelled());
+                checkpoint().await?;
+                Ok::<_, Error>(())
+            });
+            given_up.wait().await;
+            let client = TcpStream::connect(listener.local_addr()?).await?;
+            while ring && witness.partial() == 0 {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            takes.cancel("enough");
+            gate.open();
+            assert!(takes.outcome().await?.is_cancelled());
+            assert_eq!(listener.accept().await?.1, client.local_addr()?);
+            Ok::<_, Error>(())
+        })
+        .expect("given up");
+    });
+}
+
+/// What lies in the listener is there at once, and there is nothing to give up.
+#[test]
+fn io_5_a_connection_in_the_listener_is_accepted_at_once() {
+    on_each("at once", |rt, witness, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let clients = connect(listener.local_addr()?, 3).await?;
+            let mut incoming = listener.incoming();
+            let first = incoming.next().await.expect("it never ends")?;
+            drop(incoming);
+            while witness.submitted() > witness.completed() {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            let mut seen = vec![first.peer_addr()?];
+            while seen.len() < 3 {
+                // With what is left, and without a trip to the system. Dropped
+                // before it was polled, it has taken nothing.
+                drop(listener.accept());
+                let before = witness.submitted();
+                let (_, peer) = listener.accept().await?;
+                seen.push(peer);
+                let asked = witness.submitted() - before;
+                assert!(asked <= 1, "{asked}");
+            }
+            seen.sort_unstable();
+            let from = clients.iter().map(TcpStream::local_addr);
+            let mut from = from.collect::<std::io::Result<Vec<_>>>()?;
+            from.sort_unstable();
+            assert_eq!(seen, from);
+            Ok::<_, Error>(())
+        })
+        .expect("at once");
+    });
+}
+
+/// The address of a listener is free when it is gone, though the system has not
+/// let go of it.
+#[test]
+fn io_5_the_address_of_a_listener_is_free_with_it() {
+    on_each("an address", |rt, _, _| {
+        rt.block_on(async {
+            let listener = TcpListener::bind(HERE).await?;
+            let addr = listener.local_addr()?;
+            drop(listener);
+            for _ in 0..20 {
+                let listener = TcpListener::bind(addr).await?;
+                let mut incoming = listener.incoming();
+                assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
+                drop(incoming);
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("an address");
+    });
+}
+
+/// Nothing that was received goes with a socket to other code.
+#[test]
+fn io_5_what_lies_in_a_socket_does_not_leave_it_unseen() {
+    on_each("into_std", |rt, witness, ring| {
+        rt.block_on(async {
+            let settled = async || {
+                while witness.submitted() > witness.completed() {
+                    sleep(Duration::from_millis(1)).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            let (one, two) = connected().await?;
+            let pool = Pool::new(4, 4);
+            let mut chunks = two.chunks(&pool);
+            one.write_all("abcdefgh").await.0?;
+            let first = chunks.next().await.expect("bytes")?;
+            drop(chunks);
+            settled().await?;
+            match two.into_std() {
+                Ok(mut two) => {
+                    assert!(!ring, "there were bytes left");
+                    let mut rest = [0; 4];
+                    std::io::Read::read_exact(&mut two, &mut rest)?;
+                    assert_eq!(&rest, b"efgh");
+                }
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy),
+            }
+            drop(first);
+            Ok::<_, Error>(())
+        })
+        .expect("into_std");
+    });
+}
+
+/// Two streams of one listener, told again and again while the other begins.
+#[test]
+fn io_5_two_streams_of_a_listener_that_are_told() {
+    on_each("two streams", |rt, _, _| {
+        rt.block_on(scope(async |s| {
+            let listener = Arc::new(TcpListener::bind(HERE).await?);
+            for _ in 0..1500 {
+                let mut tasks = Vec::new();
+                for _ in 0..2 {
+                    let from = listener.clone();
+                    tasks.push(s.spawn(async move {
+                        let told = from.incoming().next().await.expect("it never ends");
+                        Err::<(), Error>(told.expect_err("nobody connects").into())
+                    }));
+                }
+                yield_now().await?;
+                for task in &tasks {
+                    task.cancel("enough");
+                }
+                for task in tasks {
+                    assert!(task.outcome().await?.is_cancelled());
+                }
+            }
+            Ok(())
+        }))
+        .expect("two streams");
     });
 }
 

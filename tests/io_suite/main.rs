@@ -87,6 +87,13 @@ suite! {
             io_5_in_clean_up_connections_come,
             io_5_connections_nobody_takes_are_closed,
             io_5_an_error_is_one_item_of_many,
-            io_5_a_timeout_around_a_stream_loses_nothing;
+            io_5_a_timeout_around_a_stream_loses_nothing,
+            io_5_bytes_come_in_chunks_of_a_pool,
+            io_5_what_dropped_chunks_have_not_given_is_read_next,
+            io_5_told_between_chunks_no_byte_is_lost,
+            io_5_without_a_buffer_it_waits_for_one,
+            io_5_told_without_a_buffer_no_byte_is_lost,
+            io_5_a_connection_that_is_reset_is_an_item,
+            io_5_idle_streams_share_a_few_buffers;
     }
 }

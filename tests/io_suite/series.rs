@@ -1,11 +1,15 @@
-//! What arrives at a socket by itself: connections.
+//! What arrives at a socket by itself: connections, and bytes in buffers of a
+//! pool.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use kinfolk_core::{Error, Result, checkpoint, cleanup, spawn, timeout, yield_now};
+use kinfolk_core::{Error, Result, checkpoint, cleanup, sleep, spawn, timeout, yield_now};
+use kinfolk_runtime::io::{Chunk, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use kinfolk_testkit::io::{Fault, OpKind};
 
@@ -213,7 +217,7 @@ pub async fn io_5_a_timeout_around_a_stream_loses_nothing(lab: IoLab) -> Result<
         let (mut clients, from) = clients(listener.local_addr()?, 1).await?;
         kept.append(&mut clients);
         all.extend(from);
-        let short = std::time::Duration::from_micros(round * 20);
+        let short = Duration::from_micros(round * 20);
         let next = async { Ok::<_, Error>(incoming.next().await.expect("it never ends")?) };
         match timeout(short, next).await {
             Ok(stream) => {
@@ -230,5 +234,250 @@ pub async fn io_5_a_timeout_around_a_stream_loses_nothing(lab: IoLab) -> Result<
     drop(incoming);
     drop(listener);
     lab.until_under_way(0).await?;
+    Ok(())
+}
+
+/// Two that are connected with each other.
+async fn connected() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(HERE).await?;
+    let one = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((one, listener.accept().await?.0))
+}
+
+/// Bytes that show when one is missing, or at the wrong place.
+fn bytes(range: std::ops::Range<usize>) -> Vec<u8> {
+    range.map(|n| (n / 7) as u8 ^ n as u8).collect()
+}
+
+pub async fn io_5_bytes_come_in_chunks_of_a_pool(lab: IoLab) -> Result<()> {
+    let (one, two) = connected().await?;
+    let pool = Pool::new(3, 10);
+    let (own, all) = (lab.clone(), bytes(0..400));
+    let sent = all.clone();
+    let sends = spawn(async move {
+        for part in sent.chunks(50) {
+            one.write_all(own.quarantine.filled(part)).await.0?;
+        }
+        one.shutdown(Shutdown::Write).await?;
+        // Back come the same, written from the chunks themselves.
+        let mut back = Vec::new();
+        loop {
+            let (read, buf) = one.read(own.quarantine.buf(16)).await;
+            match read? {
+                0 => return Ok::<_, Error>(back),
+                _ => back.extend_from_slice(&buf),
+            }
+        }
+    });
+    let (mut chunks, mut seen) = (two.chunks(&pool), Vec::new());
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        assert!((1..=10).contains(&chunk.len()), "{chunk:?}");
+        seen.extend_from_slice(&chunk);
+        two.write_all(chunk).await.0?;
+    }
+    assert!(chunks.next().await.is_none(), "it has ended");
+    two.shutdown(Shutdown::Write).await?;
+    assert_eq!(seen, all);
+    assert_eq!(sends.await?, all);
+    Ok(())
+}
+
+pub async fn io_5_what_dropped_chunks_have_not_given_is_read_next(lab: IoLab) -> Result<()> {
+    for round in 0..8 {
+        let (one, two) = connected().await?;
+        let pool = Pool::new(4, 8);
+        let mut chunks = two.chunks(&pool);
+        one.write_all(lab.quarantine.filled(bytes(0..24))).await.0?;
+        let first = chunks.next().await.expect("bytes")?;
+        let mut seen = first.to_vec();
+        for _ in 0..round {
+            yield_now().await?;
+        }
+        drop(chunks);
+        // It was given away, and lies in its buffer as it was.
+        assert_eq!(*first, bytes(0..24)[..first.len()]);
+        one.write_all(lab.quarantine.filled(bytes(24..40)))
+            .await
+            .0?;
+        one.shutdown(Shutdown::Write).await?;
+        // Some by single reads, the rest by other chunks.
+        for _ in 0..2 {
+            let (read, buf) = two.read(lab.quarantine.buf(5)).await;
+            assert_eq!(read?, buf.len());
+            seen.extend_from_slice(&buf);
+        }
+        // Another pool does as well.
+        let mut chunks = two.chunks(&Pool::new(1, 3));
+        while let Some(chunk) = chunks.next().await {
+            seen.extend_from_slice(&chunk?);
+        }
+        assert_eq!(seen, bytes(0..40), "round {round}");
+        let (read, _) = two.read(lab.quarantine.buf(5)).await;
+        assert_eq!(read?, 0, "the end is still there");
+    }
+    lab.until_under_way(0).await?;
+    lab.assert_none_open();
+    Ok(())
+}
+
+pub async fn io_5_told_between_chunks_no_byte_is_lost(lab: IoLab) -> Result<()> {
+    for round in 0..12 {
+        let (one, two) = connected().await?;
+        let (two, pool) = (Arc::new(two), Pool::new(4, 8));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (from, sees) = (two.clone(), seen.clone());
+        let takes = spawn(async move {
+            let mut chunks = from.chunks(&pool);
+            let told = loop {
+                match chunks.next().await.expect("it does not end") {
+                    Ok(chunk) => sees.lock().expect("no panics").extend_from_slice(&chunk),
+                    Err(told) => break Error::from(told),
+                }
+            };
+            assert!(told.is_cancelled(), "{told}");
+            let again = chunks.next().await.expect("it does not end");
+            assert!(Error::from(again.expect_err("told")).is_cancelled());
+            Ok::<_, Error>(())
+        });
+        lab.until_waiting(1).await?;
+        let under_way = lab.under_way();
+        assert!(under_way <= 1, "one operation for all: {under_way}");
+        one.write_all(lab.quarantine.filled(bytes(0..50))).await.0?;
+        for _ in 0..round {
+            yield_now().await?;
+        }
+        takes.cancel("enough");
+        assert!(takes.outcome().await?.is_cancelled());
+        // It went on after the end of its operation.
+        assert_eq!(lab.under_way(), 0);
+        let mut seen = std::mem::take(&mut *seen.lock().expect("no panics"));
+        let (read, buf) = two.read_exact(lab.quarantine.buf(50 - seen.len())).await;
+        read?;
+        seen.extend_from_slice(&buf);
+        assert_eq!(seen, bytes(0..50), "round {round}");
+    }
+    Ok(())
+}
+
+/// Takes chunks and keeps them.
+async fn keep(from: &TcpStream, pool: &Pool, kept: &Mutex<VecDeque<Chunk>>) -> Result<()> {
+    let mut chunks = from.chunks(pool);
+    while let Some(chunk) = chunks.next().await {
+        kept.lock().expect("no panics").push_back(chunk?);
+    }
+    Ok(())
+}
+
+/// The pool is empty, because somebody keeps its chunks.
+pub async fn io_5_without_a_buffer_it_waits_for_one(lab: IoLab) -> Result<()> {
+    let (one, two) = connected().await?;
+    let kept = Arc::new(Mutex::new(VecDeque::new()));
+    one.write_all(lab.quarantine.filled(bytes(0..60))).await.0?;
+    one.shutdown(Shutdown::Write).await?;
+    let (to, over) = (kept.clone(), Arc::new(AtomicBool::new(false)));
+    let ended = over.clone();
+    let keeps = spawn(async move {
+        let kept = keep(&two, &Pool::new(2, 4), &to).await;
+        ended.store(true, Ordering::SeqCst);
+        kept
+    });
+    let mut seen = Vec::new();
+    loop {
+        let over = over.load(Ordering::SeqCst);
+        let (first, count) = {
+            let mut kept = kept.lock().expect("no panics");
+            let count = kept.len();
+            (kept.pop_front(), count)
+        };
+        // Two for each worker, and for the one beside them.
+        assert!(count <= 6, "{count}");
+        match first {
+            Some(chunk) => seen.extend_from_slice(&chunk),
+            None if over => break,
+            None => {}
+        }
+        sleep(Duration::from_micros(100)).await?;
+    }
+    keeps.await?;
+    assert_eq!(seen, bytes(0..60));
+    Ok(())
+}
+
+/// Told while there is no buffer, or soon will be.
+pub async fn io_5_told_without_a_buffer_no_byte_is_lost(lab: IoLab) -> Result<()> {
+    let (one, two) = connected().await?;
+    let two = Arc::new(two);
+    let kept = Arc::new(Mutex::new(VecDeque::new()));
+    let (from, to, pool) = (two.clone(), kept.clone(), Pool::new(2, 4));
+    let keeps = spawn(async move { keep(&from, &pool, &to).await });
+    one.write_all(lab.quarantine.filled(bytes(0..60))).await.0?;
+    while kept.lock().expect("no panics").len() < 2 {
+        sleep(Duration::from_micros(100)).await?;
+    }
+    lab.until_waiting(1).await?;
+    keeps.cancel("enough");
+    assert!(keeps.outcome().await?.is_cancelled());
+    assert_eq!(lab.under_way(), 0);
+    let kept = std::mem::take(&mut *kept.lock().expect("no panics"));
+    let mut seen: Vec<u8> = kept.iter().flat_map(|chunk| chunk.to_vec()).collect();
+    // Chunks are given back wherever they are dropped.
+    spawn(async move {
+        drop(kept);
+        Ok::<_, Error>(())
+    })
+    .await?;
+    let (read, buf) = two.read_exact(lab.quarantine.buf(60 - seen.len())).await;
+    read?;
+    seen.extend_from_slice(&buf);
+    assert_eq!(seen, bytes(0..60));
+    Ok(())
+}
+
+pub async fn io_5_a_connection_that_is_reset_is_an_item(lab: IoLab) -> Result<()> {
+    let (_one, two) = connected().await?;
+    let pool = Pool::new(4, 8);
+    lab.fault(OpKind::Read, Fault::Reset);
+    let mut chunks = two.chunks(&pool);
+    let failed = chunks.next().await.expect("an item");
+    assert_eq!(
+        failed.expect_err("it was reset").kind(),
+        ErrorKind::ConnectionReset
+    );
+    Ok(())
+}
+
+/// Far more streams than buffers: those that wait need none.
+pub async fn io_5_idle_streams_share_a_few_buffers(lab: IoLab) -> Result<()> {
+    let pool = Pool::new(2, 16);
+    // More than are with the driver at once, too.
+    let (mut ones, mut waiting) = (Vec::new(), Vec::new());
+    for n in 0..2 * lab.limit {
+        let (one, two) = connected().await?;
+        ones.push(one);
+        let pool = pool.clone();
+        waiting.push(spawn(async move {
+            let mut chunks = two.chunks(&pool);
+            let mut seen = Vec::new();
+            while let Some(chunk) = chunks.next().await {
+                seen.extend_from_slice(&chunk?);
+            }
+            Ok::<_, Error>((n, seen))
+        }));
+    }
+    lab.until_waiting(waiting.len()).await?;
+    for round in 0..3_u8 {
+        for (n, one) in ones.iter().enumerate() {
+            one.write_all(lab.quarantine.filled([n as u8, round]))
+                .await
+                .0?;
+        }
+    }
+    drop(ones);
+    for task in waiting {
+        let (n, seen) = task.await?;
+        let n = n as u8;
+        assert_eq!(seen, [n, 0, n, 1, n, 2]);
+    }
     Ok(())
 }

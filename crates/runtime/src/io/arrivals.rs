@@ -7,54 +7,104 @@
 //!   nothing lies here, and asked to end when too much does, or when the last
 //!   stream is gone.
 //! - **A2** What has arrived stays until somebody takes it, or the socket is
-//!   closed. A series that nobody wants any more may still bring something: a
-//!   single operation begins after its end.
+//!   closed. A series may bring what a single operation wants: that waits here as
+//!   long as one is under way.
+//! - **A4** A series is asked to end only once it was submitted: before that
+//!   nobody could say where it is. Whoever submits it looks afterwards whether
+//!   somebody wanted its end.
 //!
 //! `README.md` beside this file has the rest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use kinfolk_core::host::contained;
 
 use super::fd::Fd;
+use super::pool::{Chunk, Returned};
 use super::series::Series;
 
 /// What has arrived.
 pub(crate) enum Arrival {
     Connection(Fd),
-    /// As kernels answer.
-    Failed(i32),
+    Bytes(Chunk),
+    /// No more bytes will come.
+    End,
+    /// There was no buffer for what came, and this had come back to the pool
+    /// before it was looked for.
+    NoBuffer(Returned),
+    /// As kernels answer. What the system says once, and not again, is kept.
+    Failed {
+        result: i32,
+        once: bool,
+    },
 }
+
+/// Where somebody who waits here is found, to be woken.
+#[derive(Default)]
+pub(crate) struct Place(Option<u64>);
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Arrival>,
     /// The series under way.
     series: Option<Arc<Series>>,
-    /// It was asked to end.
+    /// It was submitted: it can be asked to end (A4).
+    submitted: bool,
+    /// Somebody wants its end.
     asked: bool,
     /// How many series were begun.
     begun: u64,
     /// How many streams there are.
     streams: usize,
-    /// Woken by whatever happens here.
-    wakers: Vec<Waker>,
+    /// Woken by whatever happens here, by place.
+    wakers: Vec<(u64, Waker)>,
+    /// The next place.
+    places: u64,
 }
 
 impl State {
-    fn wake_later(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
-            self.wakers.push(waker.clone());
+    fn wake_later(&mut self, place: &mut Place, waker: &Waker) {
+        let places = &mut self.places;
+        let place = *place.0.get_or_insert_with(|| {
+            *places += 1;
+            *places
+        });
+        match self.wakers.iter_mut().find(|(other, _)| *other == place) {
+            Some((_, old)) => old.clone_from(waker),
+            None => self.wakers.push((place, waker.clone())),
         }
     }
 
-    /// The series under way, if nobody has asked for its end yet.
+    /// There is no stream any more, and it is not known when somebody comes: the
+    /// buffers go back to their pool, and what the system says again is
+    /// forgotten. What is to be dropped outside, because others are woken by it.
+    #[must_use]
+    fn keep(&mut self) -> Vec<Chunk> {
+        self.queue.retain(|arrival| match arrival {
+            Arrival::Connection(_) | Arrival::Bytes(_) => true,
+            Arrival::End | Arrival::NoBuffer(_) => false,
+            Arrival::Failed { once, .. } => *once,
+        });
+        let mut lent = Vec::new();
+        for arrival in &mut self.queue {
+            if let Arrival::Bytes(chunk) = arrival
+                && let Some(own) = chunk.own()
+            {
+                lent.push(std::mem::replace(chunk, own));
+            }
+        }
+        lent
+    }
+
+    /// Somebody wants the end of the series under way, which is to be asked for
+    /// it unless it was before.
     fn ask(&mut self) -> Option<Arc<Series>> {
-        match self.series {
-            Some(_) if std::mem::replace(&mut self.asked, true) => None,
-            _ => self.series.clone(),
+        let asked = std::mem::replace(&mut self.asked, true);
+        match asked || !self.submitted {
+            true => None,
+            false => self.series.clone(),
         }
     }
 }
@@ -76,11 +126,13 @@ impl Arrivals {
     pub(crate) fn remove_stream(&self) {
         let mut state = self.state();
         state.streams -= 1;
-        let ends = match state.streams {
-            0 => state.ask(),
-            _ => None,
-        };
+        let (mut ends, mut lent) = (None, Vec::new());
+        if state.streams == 0 {
+            ends = state.ask();
+            lent = state.keep();
+        }
         drop(state);
+        drop(lent);
         if let Some(series) = ends {
             series.end();
         }
@@ -91,32 +143,106 @@ impl Arrivals {
         self.state().queue.pop_front()
     }
 
-    /// What came first; if nothing lies here `waker` is woken when that changes.
-    pub(crate) fn take_or_wake(&self, waker: &Waker) -> Option<Arrival> {
+    /// `waker` is woken when something happens here.
+    pub(crate) fn wake_later(&self, place: &mut Place, waker: &Waker) {
+        self.state().wake_later(place, waker);
+    }
+
+    /// Takes what came first, for a single operation. None if nothing lies here
+    /// and no series is under way: then it asks the system (A2).
+    pub(crate) fn poll_take(&self, place: &mut Place, waker: &Waker) -> Poll<Option<Arrival>> {
         let mut state = self.state();
-        let first = state.queue.pop_front();
-        if first.is_none() {
-            state.wake_later(waker);
+        match state.queue.pop_front() {
+            None if state.series.is_some() => {
+                state.wake_later(place, waker);
+                Poll::Pending
+            }
+            first => Poll::Ready(first),
         }
-        first
+    }
+
+    /// As above, for bytes: `f` is given some and says how many it takes. The
+    /// answer is as kernels give it.
+    pub(crate) fn poll_bytes(
+        &self,
+        place: &mut Place,
+        waker: &Waker,
+        f: impl FnOnce(&[u8]) -> usize,
+    ) -> Poll<Option<i32>> {
+        let mut state = self.state();
+        let mut emptied = None;
+        let answer = loop {
+            let Some(first) = state.queue.front_mut() else {
+                if state.series.is_none() {
+                    return Poll::Ready(None);
+                }
+                state.wake_later(place, waker);
+                return Poll::Pending;
+            };
+            match first {
+                Arrival::Bytes(chunk) => {
+                    let taken = f(chunk);
+                    chunk.advance(taken);
+                    if chunk.is_empty() {
+                        emptied = state.queue.pop_front();
+                    }
+                    // No more than was asked for, which fits.
+                    break taken as i32;
+                }
+                Arrival::Failed { result, .. } => {
+                    let result = *result;
+                    state.queue.pop_front();
+                    break result;
+                }
+                // The stream that wanted to know will hear it again.
+                Arrival::End | Arrival::NoBuffer(_) | Arrival::Connection(_) => {
+                    state.queue.pop_front();
+                }
+            }
+        };
+        drop(state);
+        drop(emptied);
+        Poll::Ready(Some(answer))
+    }
+
+    /// True if a series that accepts is under way.
+    pub(crate) fn is_accepting(&self) -> bool {
+        let state = self.state();
+        state.series.as_ref().is_some_and(|series| series.accepts())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.state().queue.is_empty()
     }
 
-    /// Makes a series, if there is none and nothing lies here (A1): whoever gets
-    /// it submits it.
-    pub(crate) fn begin(&self, make: impl FnOnce() -> Arc<Series>) -> Option<Arc<Series>> {
+    /// Makes a series, if there is none and nothing lies here (A1), and has it
+    /// submitted.
+    pub(crate) fn begin(
+        &self,
+        make: impl FnOnce() -> Arc<Series>,
+        submit: impl FnOnce(&Arc<Series>),
+    ) {
         let mut state = self.state();
         if state.series.is_some() || !state.queue.is_empty() {
-            return None;
+            return;
         }
         state.begun += 1;
+        let number = state.begun;
+        state.submitted = false;
         state.asked = false;
         let series = make();
         state.series = Some(series.clone());
-        Some(series)
+        drop(state);
+        submit(&series);
+        let mut state = self.state();
+        // Not if it is over already, and another has begun.
+        let this = state.series.is_some() && state.begun == number;
+        state.submitted |= this;
+        let wanted = this && state.asked;
+        drop(state);
+        if wanted {
+            series.end();
+        }
     }
 
     /// Asks for the end of the series under way; which one that is.
@@ -132,24 +258,13 @@ impl Arrivals {
     }
 
     /// True if that series is under way; then `waker` is woken when it is not.
-    pub(crate) fn is_under_way(&self, number: u64, waker: &Waker) -> bool {
+    pub(crate) fn is_under_way(&self, number: u64, place: &mut Place, waker: &Waker) -> bool {
         let mut state = self.state();
         let under_way = state.series.is_some() && state.begun == number;
         if under_way {
-            state.wake_later(waker);
+            state.wake_later(place, waker);
         }
         under_way
-    }
-
-    /// True if a series that nobody wants any more may still bring something;
-    /// then `waker` is woken when that changes (A2).
-    pub(crate) fn must_wait(&self, waker: &Waker) -> bool {
-        let mut state = self.state();
-        let wait = state.queue.is_empty() && state.series.is_some() && state.streams == 0;
-        if wait {
-            state.wake_later(waker);
-        }
-        wait
     }
 
     /// The series has answered, and goes on or not. True if it is to be ended:
@@ -158,6 +273,10 @@ impl Arrivals {
     pub(crate) fn arrived(&self, arrival: Option<Arrival>, most: usize, more: bool) -> bool {
         let mut state = self.state();
         state.queue.extend(arrival);
+        let lent = match state.streams {
+            0 => state.keep(),
+            _ => Vec::new(),
+        };
         let mut over = None;
         if !more {
             over = state.series.take();
@@ -165,10 +284,35 @@ impl Arrivals {
         let full = more && state.queue.len() >= most && !std::mem::replace(&mut state.asked, true);
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        drop(over);
-        for waker in wakers {
+        drop((over, lent));
+        for (_, waker) in wakers {
             contained(move || waker.wake());
         }
         full
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn whoever_waits_long_has_one_place() {
+        let arrivals = Arrivals::default();
+        let (mut one, mut two) = (Place::default(), Place::default());
+        let first = Arc::new(Nobody);
+        arrivals.wake_later(&mut two, &Waker::from(first.clone()));
+        for _ in 0..100 {
+            arrivals.wake_later(&mut one, &Waker::from(Arc::new(Nobody)));
+        }
+        assert_eq!(arrivals.state().wakers.len(), 2);
+        assert_eq!(Arc::strong_count(&first), 2, "it is still to be woken");
     }
 }

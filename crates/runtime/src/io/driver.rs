@@ -32,6 +32,8 @@ pub struct Landed {
     pub result: i32,
     /// It is a series and goes on: another answer will come.
     pub more: bool,
+    /// The buffer of the request's shelf that was filled, if it has one.
+    pub buffer: Option<u16>,
 }
 
 impl Landed {
@@ -41,6 +43,7 @@ impl Landed {
             id,
             result,
             more: false,
+            buffer: None,
         }
     }
 }
@@ -74,10 +77,12 @@ pub trait Alarm: Send + Sync {
 /// The end of every submission is collected once, and from then on the driver does not touch
 /// what the request leads to. Of bytes it says no more than were asked for, and
 /// those it says were read it has written; a file it says was opened is open.
+/// A buffer of a shelf that it names it has taken from there, and from then on it
+/// is whose answer that is.
 pub unsafe trait Driver: Send {
     /// Begins `request`. Its end will be collected with this `id`, once,
     /// whatever happens: if it cannot be begun, that is its end. Only a series
-    /// ([`Request::AcceptMany`]) may give answers before its end.
+    /// ([`Request::AcceptMany`], [`Request::RecvMany`]) may give answers before its end.
     ///
     /// # Safety
     /// What the request leads to stays where it is, and nobody else uses it,

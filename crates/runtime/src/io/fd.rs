@@ -67,9 +67,14 @@ impl Fd {
         self.0.arrivals.get().map(|arrivals| &**arrivals)
     }
 
-    /// The file itself, if no operation uses it: whoever gets it closes it.
+    /// The file itself, if no operation uses it and nothing lies here that
+    /// nobody has taken: whoever gets it closes it.
     pub(crate) fn into_raw(self) -> Result<(RawFd, Arc<Hub>), Fd> {
         let mut inner = Arc::try_unwrap(self.0).map_err(Fd)?;
+        // What lies here goes with the socket.
+        if inner.arrivals.get().is_some_and(|left| !left.is_empty()) {
+            return Err(Fd(Arc::new(inner)));
+        }
         let raw = std::mem::replace(&mut inner.raw, -1);
         Ok((raw, inner.hub.clone()))
     }

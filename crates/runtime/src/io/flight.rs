@@ -29,15 +29,23 @@ use super::limit::Permit;
 use super::request::Request;
 use crate::sync::AtomicU32;
 
+/// How an operation starts.
+pub(crate) enum Start {
+    /// The system is asked.
+    Ask,
+    /// That is not needed any more: it can be finished.
+    Answered,
+}
+
 /// What an operation brings along and what is made of its result.
 pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
 
-    /// Whether it may begin now; otherwise the one who waits is woken.
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// How it starts; pending if it may not yet, and whoever waits is woken.
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         let _ = cx;
-        Poll::Ready(())
+        Poll::Ready(Start::Ask)
     }
 
     /// What the system is asked, through this hub. Called when the load lies
@@ -172,10 +180,10 @@ impl<T: Operation> Flight<T> {
     ///
     /// # Safety
     /// It was not submitted yet, and the caller is the only one who has it.
-    pub(crate) unsafe fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) unsafe fn poll_start(&self, cx: &mut Context<'_>) -> Poll<Start> {
         // SAFETY: nobody else has it.
         let load = unsafe { (*self.load.get()).as_mut() };
-        load.map_or(Poll::Ready(()), |load| load.poll_ready(cx))
+        load.map_or(Poll::Ready(Start::Ask), |load| load.poll_start(cx))
     }
 
     /// What is to be asked of the system for it. `waker` is woken when it lands.

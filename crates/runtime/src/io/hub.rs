@@ -15,7 +15,7 @@ use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed};
 use super::flight::{GONE, Landing};
 use super::request::Request;
-use super::station;
+use super::station::{self, Station};
 
 /// How many operations a station has with the system at once, unless the host
 /// says otherwise.
@@ -77,6 +77,12 @@ pub trait System: Send + Sync {
     /// # Errors
     /// Those of the system.
     fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()>;
+
+    /// A socket takes no more connections, though an operation still uses it;
+    /// its address is free for others. Nothing where that happens by itself.
+    fn stop_listening(&self, fd: RawFd) {
+        let _ = fd;
+    }
 
     /// The address of a socket.
     ///
@@ -321,24 +327,40 @@ impl Hub {
         }
     }
 
+    /// The station of this thread, or any.
+    pub(crate) fn choose(self: &Arc<Hub>) -> usize {
+        station::here(self, Station::n)
+            .unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len())
+    }
+
     /// Begins an operation, on this thread's station or on any.
     pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: Request) {
+        self.submit_to(self.choose(), landing, request);
+    }
+
+    /// Begins an operation on station `n`.
+    pub(crate) fn submit_to(
+        self: &Arc<Hub>,
+        n: usize,
+        landing: Arc<dyn Landing>,
+        request: Request,
+    ) {
         if let Some(count) = self.count.get()
             && request.ends_by_itself()
         {
             landing.ticket().count();
             count(true);
         }
+        landing.ticket().set_station(n);
         let mut landing = Some(landing);
         station::here(self, |station| {
-            if let Some(landing) = landing.take() {
-                landing.ticket().set_station(station.n());
+            if station.n() == n
+                && let Some(landing) = landing.take()
+            {
                 station.submit(landing, request);
             }
         });
         if let Some(landing) = landing {
-            let n = self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len();
-            landing.ticket().set_station(n);
             self.leave(n, Message::Submit(landing, request));
         }
     }

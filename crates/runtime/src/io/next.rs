@@ -1,16 +1,24 @@
 //! [`Next`]: waits for what arrives at a socket next, a point.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::arrivals::{Arrival, Arrivals};
+use super::arrivals::{Arrival, Arrivals, Place};
 use super::fd::Fd;
 use super::op::cancelled;
-use super::series::{Series, What};
+use super::pool::{Pool, Returned};
+use super::series::{Brings, Series};
+
+/// What is waited for.
+pub(crate) enum What {
+    Connections,
+    Bytes(Pool),
+}
 
 /// A cancellation that was told, and is passed on when the series it ends is
 /// over.
@@ -35,6 +43,9 @@ pub(crate) struct Next {
     /// Its last poll has not brought anything.
     waits: bool,
     told: Option<Told>,
+    /// There was no buffer when this had come back.
+    starved: Option<Returned>,
+    place: Place,
     point: Point,
 }
 
@@ -47,8 +58,25 @@ impl Next {
             what,
             waits: false,
             told: None,
+            starved: None,
+            place: Place::default(),
             point: Point::new(),
         }
+    }
+
+    /// Waits once. Given up half-way, it is as if it had not waited.
+    pub(crate) fn wait(&mut self) -> Wait<'_> {
+        Wait(self)
+    }
+
+    /// Nobody waits any more.
+    fn give_up(&mut self) {
+        if let Some(told) = self.told.take() {
+            // Nobody acts on it any more: the next point tells it.
+            self.point.tell_again(&told.cancelled);
+        }
+        self.waits = false;
+        self.point.done();
     }
 
     fn arrivals(&self) -> &Arrivals {
@@ -64,8 +92,9 @@ impl Next {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
         loop {
             if let Some(told) = &self.told {
+                let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
                 if let Some(series) = told.series
-                    && self.arrivals().is_under_way(series, cx.waker())
+                    && arrivals.is_under_way(series, place, cx.waker())
                 {
                     self.point.pending_as(cx, WaitKind::Io);
                     return Poll::Pending;
@@ -76,7 +105,7 @@ impl Next {
             }
             // What came while it waited is not taken back for a cancel.
             if self.waits
-                && let Some(arrival) = self.arrivals().take()
+                && let Some(arrival) = self.take()
             {
                 return self.over(Ok(arrival));
             }
@@ -88,10 +117,14 @@ impl Next {
                 });
                 continue;
             }
-            if let Some(arrival) = self.arrivals().take_or_wake(cx.waker()) {
+            let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
+            arrivals.wake_later(place, cx.waker());
+            if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
-            if let Err(error) = self.begin() {
+            if self.poll_buffer(cx.waker()).is_ready()
+                && let Err(error) = self.begin()
+            {
                 return self.over(Err(error));
             }
             self.waits = true;
@@ -104,7 +137,7 @@ impl Next {
     fn ended(&mut self) -> Option<io::Result<Arrival>> {
         let told = self.told.take()?;
         if !told.at_entry
-            && let Some(arrival) = self.arrivals().take()
+            && let Some(arrival) = self.take()
         {
             self.point.tell_again(&told.cancelled);
             return Some(Ok(arrival));
@@ -113,24 +146,68 @@ impl Next {
         (self.point.still_told(&told.cancelled)).then(|| Err(cancelled(told.cancelled)))
     }
 
+    /// What came first.
+    fn take(&mut self) -> Option<Arrival> {
+        loop {
+            match self.fd.arrivals().take()? {
+                Arrival::NoBuffer(before) => self.starved = Some(before),
+                arrival => return Some(arrival),
+            }
+        }
+    }
+
+    /// Waits until there may be a buffer.
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<()> {
+        if let (Some(before), What::Bytes(pool)) = (&self.starved, &self.what) {
+            let who = std::ptr::from_ref(self.fd.arrivals()).addr();
+            ready!(pool.poll_returned(before, who, waker));
+        }
+        self.starved = None;
+        Poll::Ready(())
+    }
+
     fn begin(&self) -> io::Result<()> {
         let hub = self.fd.hub();
         hub.ready()?;
-        let make = || Series::new(self.fd.clone(), self.what.clone());
-        if let Some(series) = self.arrivals().begin(make) {
-            let request = series.request();
-            hub.submit(Arc::clone(&series) as _, request);
-        }
+        let station = hub.choose();
+        let make = || {
+            let brings = match &self.what {
+                What::Connections => Brings::Connections,
+                What::Bytes(pool) => {
+                    // In this order: what comes back later is noticed.
+                    let before = pool.returned();
+                    Brings::Bytes(pool.shelf(hub, station), before)
+                }
+            };
+            Series::new(self.fd.clone(), brings)
+        };
+        self.arrivals().begin(make, |series| {
+            hub.submit_to(station, Arc::clone(series) as _, series.request());
+        });
         Ok(())
     }
 }
 
 impl Drop for Next {
     fn drop(&mut self) {
-        if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
-            self.point.tell_again(&told.cancelled);
-        }
+        self.give_up();
         self.arrivals().remove_stream();
+    }
+}
+
+/// One wait; made by [`Next::wait`].
+pub(crate) struct Wait<'a>(&'a mut Next);
+
+impl Future for Wait<'_> {
+    type Output = io::Result<Arrival>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
+        self.0.poll(cx)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }

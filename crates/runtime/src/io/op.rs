@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::flight::{Flight, Operation, answer};
+use super::flight::{Flight, Operation, Start, answer};
 use super::hub::Hub;
 use super::limit::{self, Permit, Turn};
 
@@ -219,10 +219,18 @@ impl<T: Operation> Future for Op<T> {
                         }
                     }
                     // SAFETY: nobody else has it: it was never submitted.
-                    if unsafe { flight.poll_ready(cx) }.is_pending() {
-                        this.at = At::Start(flight);
-                        this.point.pending_as(cx, WaitKind::Io);
-                        return Poll::Pending;
+                    match unsafe { flight.poll_start(cx) } {
+                        Poll::Ready(Start::Ask) => {}
+                        Poll::Ready(Start::Answered) => {
+                            this.turn = None;
+                            this.point.done();
+                            return Poll::Ready(flight.never_begun().finish(Ok(0)));
+                        }
+                        Poll::Pending => {
+                            this.at = At::Start(flight);
+                            this.point.pending_as(cx, WaitKind::Io);
+                            return Poll::Pending;
+                        }
                     }
                     let Poll::Ready(permit) = this.poll_turn(cx) else {
                         this.at = At::Start(flight);

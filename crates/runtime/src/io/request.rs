@@ -4,6 +4,9 @@
 //! is kept until the operation is over.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::pool::Shelf;
 
 pub use crate::linux::StatBuf;
 
@@ -184,6 +187,14 @@ pub enum Request {
         /// As for `recv`.
         flags: i32,
     },
+    /// A series: bytes from a socket, in buffers of a shelf; 0 bytes are the end.
+    /// `ENOBUFS` if there is no buffer left.
+    RecvMany {
+        /// The socket.
+        fd: RawFd,
+        /// Where the buffers are.
+        shelf: *const Arc<Shelf>,
+    },
     /// Bytes to a socket.
     Send {
         /// The socket.
@@ -246,10 +257,16 @@ impl Request {
             | Request::AcceptMany { .. }
             | Request::Connect { .. }
             | Request::Recv { .. }
+            | Request::RecvMany { .. }
             | Request::RecvMsg { .. }
             | Request::Poll { .. } => false,
             _ => true,
         }
+    }
+
+    /// True if it may answer many times.
+    pub(crate) fn is_series(&self) -> bool {
+        matches!(self, Request::AcceptMany { .. } | Request::RecvMany { .. })
     }
 
     /// True if it ends by itself, whatever others do: with virtual time the clock
@@ -265,6 +282,7 @@ impl Request {
             | Request::AcceptMany { .. }
             | Request::Connect { .. }
             | Request::Recv { .. }
+            | Request::RecvMany { .. }
             | Request::RecvMsg { .. }
             | Request::Send { .. }
             | Request::SendMsg { .. }

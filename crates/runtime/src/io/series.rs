@@ -17,44 +17,59 @@ use super::arrivals::Arrival;
 use super::driver::Landed;
 use super::fd::Fd;
 use super::flight::{GONE, Landing, Ticket};
+use super::pool::{Chunk, Returned, Shelf};
 use super::request::Request;
 
 /// After so many connections that nobody has taken no more are asked for.
-pub(crate) const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 64;
+
+/// After so many chunks that nobody has taken no more are asked for.
+const CHUNKS: usize = 16;
 
 /// What a series brings.
-#[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum Brings {
     Connections,
-}
-
-impl What {
-    /// When so much lies there that nobody has taken, no more is asked for.
-    pub(crate) fn most(&self) -> usize {
-        match self {
-            What::Connections => CONNECTIONS,
-        }
-    }
+    /// In buffers of this shelf, and what had come back to their pool before it
+    /// was begun.
+    Bytes(Arc<Shelf>, Returned),
 }
 
 /// The flight of a series. It lies in its station's table until its last answer.
 pub(crate) struct Series {
     ticket: Ticket,
     fd: Fd,
-    what: What,
+    brings: Brings,
 }
 
 impl Series {
-    pub(crate) fn new(fd: Fd, what: What) -> Arc<Series> {
+    pub(crate) fn new(fd: Fd, brings: Brings) -> Arc<Series> {
         let ticket = Ticket::default();
-        Arc::new(Series { ticket, fd, what })
+        Arc::new(Series { ticket, fd, brings })
     }
 
+    /// What the system is asked. It leads to this series, which stays where it
+    /// is.
     pub(crate) fn request(&self) -> Request {
         let fd = self.fd.raw();
-        match &self.what {
-            What::Connections => Request::AcceptMany { fd },
+        match &self.brings {
+            Brings::Connections => Request::AcceptMany { fd },
+            Brings::Bytes(shelf, _) => Request::RecvMany {
+                fd,
+                shelf: &raw const *shelf,
+            },
         }
+    }
+
+    /// When so much lies there that nobody has taken, no more is asked for.
+    fn most(&self) -> usize {
+        match &self.brings {
+            Brings::Connections => CONNECTIONS,
+            Brings::Bytes(..) => CHUNKS,
+        }
+    }
+
+    pub(crate) fn accepts(&self) -> bool {
+        matches!(self.brings, Brings::Connections)
     }
 
     /// Asks for its end.
@@ -63,36 +78,56 @@ impl Series {
         hub.cancel(self);
     }
 
-    fn came(self: Arc<Series>, result: i32, more: bool) {
-        let arrival = self.arrival(result);
-        if self.fd.arrivals().arrived(arrival, self.what.most(), more) {
-            self.end();
+    /// What an answer means; nothing if it only says that the series is over.
+    fn arrival(&self, result: i32, buffer: Option<u16>) -> Option<Arrival> {
+        // Whatever the answer is, the buffer is ours now.
+        let chunk = match (&self.brings, buffer) {
+            (Brings::Bytes(shelf, _), Some(number)) => {
+                let len = u32::try_from(result).unwrap_or(0);
+                // SAFETY: the driver says that it was filled so far, and is done
+                // with it.
+                Some(unsafe { Chunk::lent(shelf.clone(), number, len) })
+            }
+            _ => None,
+        };
+        match (result, &self.brings) {
+            (GONE, _) => Some(Arrival::Failed {
+                result: GONE,
+                once: false,
+            }),
+            (ended, _) if ended == -libc::ECANCELED || ended == -libc::EINTR => None,
+            (none, Brings::Bytes(_, before)) if none == -libc::ENOBUFS => {
+                Some(Arrival::NoBuffer(before.clone()))
+            }
+            // The error of a connection is told once.
+            (result, brings) if result < 0 => Some(Arrival::Failed {
+                result,
+                once: matches!(brings, Brings::Bytes(..)),
+            }),
+            (answer, Brings::Connections) => {
+                let hub = self.fd.hub().clone();
+                Some(Arrival::Connection(Fd::new(answer, hub)))
+            }
+            (0, Brings::Bytes(..)) => Some(Arrival::End),
+            (_, Brings::Bytes(..)) => chunk.map(Arrival::Bytes),
         }
     }
 
-    /// What an answer means; nothing if it only says that the series is over.
-    fn arrival(&self, result: i32) -> Option<Arrival> {
-        match result {
-            GONE => Some(Arrival::Failed(GONE)),
-            ended if ended == -libc::ECANCELED || ended == -libc::EINTR => None,
-            failed if failed < 0 => Some(Arrival::Failed(failed)),
-            answer => match &self.what {
-                What::Connections => {
-                    let hub = self.fd.hub().clone();
-                    Some(Arrival::Connection(Fd::new(answer, hub)))
-                }
-            },
+    fn came(self: Arc<Series>, result: i32, buffer: Option<u16>, more: bool) {
+        let arrival = self.arrival(result, buffer);
+        if self.fd.arrivals().arrived(arrival, self.most(), more) {
+            self.end();
         }
     }
 }
 
 impl Landing for Series {
     fn land(self: Arc<Self>, result: i32) {
-        self.came(result, false);
+        self.came(result, None, false);
     }
 
     fn answered(self: Arc<Self>, landed: Landed) {
-        self.came(landed.result, landed.more);
+        self.came(landed.result, landed.buffer, landed.more);
     }
 
     fn ticket(&self) -> &Ticket {

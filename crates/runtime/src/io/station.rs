@@ -35,6 +35,10 @@ enum Where {
 struct Slot {
     /// None if the place is free.
     landing: Option<Arc<dyn Landing>>,
+    /// It takes one of the places that there are. A series does not: it is
+    /// under way while its own job does something else, which would wait for
+    /// it.
+    counted: bool,
     generation: u32,
     at: Where,
 }
@@ -48,13 +52,14 @@ struct Table {
 }
 
 impl Table {
-    fn insert(&mut self, at: Where, landing: Arc<dyn Landing>) -> OpId {
+    fn insert(&mut self, at: Where, counted: bool, landing: Arc<dyn Landing>) -> OpId {
         self.len += 1;
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 self.slots.push(Slot {
                     landing: None,
+                    counted,
                     generation: 0,
                     at,
                 });
@@ -68,6 +73,7 @@ impl Table {
         };
         landing.ticket().set_id(id);
         slot.at = at;
+        slot.counted = counted;
         slot.landing = Some(landing);
         id
     }
@@ -86,7 +92,8 @@ impl Table {
             .and_then(|slot| slot.landing.as_ref())
     }
 
-    fn remove(&mut self, id: OpId) -> Option<Arc<dyn Landing>> {
+    /// And whether it has taken a place.
+    fn remove(&mut self, id: OpId) -> Option<(Arc<dyn Landing>, bool)> {
         let slot = self
             .slots
             .get_mut(id.index as usize)
@@ -96,7 +103,7 @@ impl Table {
         slot.generation = slot.generation.wrapping_add(1) & (u32::MAX >> 1);
         self.free.push(id.index);
         self.len -= 1;
-        Some(landing)
+        Some((landing, slot.counted))
     }
 
     fn ids(&self) -> Vec<OpId> {
@@ -389,17 +396,18 @@ impl Inner {
                 }
             }
         }
-        let room = self.flying < hub.most_in_flight() && self.waiting.is_empty();
+        let counted = !request.is_series();
+        let room = !counted || (self.flying < hub.most_in_flight() && self.waiting.is_empty());
         let at = match room {
             true => Where::Flying { asked: false },
             false => Where::Waiting,
         };
-        let id = self.table.insert(at, landing);
+        let id = self.table.insert(at, counted, landing);
         hub.desk(n).counts().submitted();
         if !room {
             self.waiting.push_back((id, request));
         } else if let Some(driver) = &mut self.driver {
-            self.flying += 1;
+            self.flying += usize::from(counted);
             self.unsent = self.unsent.max(Unsent::of(&request));
             // SAFETY: the flight that the request leads to is in the table, and
             // stays there until the driver has said that it is over.
@@ -414,7 +422,7 @@ impl Inner {
         match at {
             Where::Waiting => {
                 // Its number stays in the queue, and means nobody.
-                if let Some(landing) = self.table.remove(id) {
+                if let Some((landing, _)) = self.table.remove(id) {
                     let landed = Landed::over(id, -libc::ECANCELED);
                     counts.completed(landed.result);
                     self.over.push((landing, landed));
@@ -473,10 +481,10 @@ impl Inner {
                 self.over.extend(landing.map(|landing| (landing, landed)));
                 continue;
             }
-            let landing = self.table.remove(id);
-            debug_assert!(landing.is_some(), "operation {id:?} was over before");
-            if let Some(landing) = landing {
-                self.flying -= 1;
+            let removed = self.table.remove(id);
+            debug_assert!(removed.is_some(), "operation {id:?} was over before");
+            if let Some((landing, counted)) = removed {
+                self.flying -= usize::from(counted);
                 counts.completed(landed.result);
                 self.over.push((landing, landed));
             }

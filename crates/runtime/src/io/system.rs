@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
@@ -100,6 +101,11 @@ impl System for Real {
 
     fn listen(&self, fd: RawFd, backlog: i32) -> io::Result<()> {
         socket(fd).listen(backlog)
+    }
+
+    fn stop_listening(&self, fd: RawFd) {
+        // If it fails nobody listens there.
+        let _ = socket(fd).shutdown(Shutdown::Both);
     }
 
     fn local_addr(&self, fd: RawFd) -> io::Result<SockAddr> {

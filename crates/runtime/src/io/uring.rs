@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -16,9 +16,14 @@ use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 mod known;
+#[cfg(all(test, not(loom)))]
+mod older;
+mod provided;
 
 use self::known::Known;
+use self::provided::Provided;
 use super::driver::{Alarm, Driver, Landed, OpId, Wait};
+use super::pool::Shelf;
 use super::region;
 use super::request::{Place, Request};
 
@@ -77,6 +82,14 @@ impl Linked {
     }
 }
 
+/// Waits for something to receive, and receives it then.
+struct Polled {
+    fd: RawFd,
+    shelf: Arc<Shelf>,
+    /// It was asked to end.
+    asked: bool,
+}
+
 fn user_data(id: OpId) -> u64 {
     (u64::from(id.generation) << 32) | u64::from(id.index)
 }
@@ -111,6 +124,10 @@ pub(crate) struct Uring {
     series: HashSet<OpId>,
     /// After the ring, which may have registered them.
     known: Known,
+    /// What the kernel may fill by itself.
+    provided: Vec<Provided>,
+    /// Where it cannot: those that wait for something to receive.
+    polled: HashMap<OpId, Polled>,
     bell: Arc<Bell>,
     /// Where the count of the alarm goes; boxed, because the kernel writes it.
     rung: Box<[u8; 8]>,
@@ -127,10 +144,13 @@ impl Uring {
     }
 
     fn new() -> io::Result<Uring> {
-        let (ring, deferred) = match ring(Kernel::New).or_else(|_| ring(Kernel::Fair)) {
-            Ok(ring) => (ring, true),
-            Err(_) => (ring(Kernel::Old)?, false),
-        };
+        match ring(Kernel::New).or_else(|_| ring(Kernel::Fair)) {
+            Ok(ring) => Uring::of(ring, true),
+            Err(_) => Uring::of(ring(Kernel::Old)?, false),
+        }
+    }
+
+    fn of(ring: IoUring, deferred: bool) -> io::Result<Uring> {
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -153,6 +173,8 @@ impl Uring {
             linked: HashMap::new(),
             series: HashSet::new(),
             known: Known::default(),
+            provided: Vec::new(),
+            polled: HashMap::new(),
             bell,
             rung: Box::new([0; 8]),
             listening: false,
@@ -323,6 +345,71 @@ impl Uring {
         }
     }
 
+    /// The number of the buffers of a shelf, which the kernel is told of.
+    fn provide(&mut self, shelf: &Arc<Shelf>) -> io::Result<u16> {
+        let known = self.provided.iter_mut().find(|known| known.is_of(shelf));
+        if let Some(known) = known {
+            known.stock();
+            return Ok(known.group);
+        }
+        self.enable()?;
+        let submitter = self.ring.submitter();
+        for gone in self.provided.extract_if(.., |known| known.is_forgotten()) {
+            provided::unregister(&submitter, gone);
+        }
+        let group = provided::free_group(&self.provided);
+        let mut new = Provided::register(&submitter, shelf.clone(), group)?;
+        new.stock();
+        self.provided.push(new);
+        Ok(group)
+    }
+
+    /// Begins to receive into the buffers of a shelf.
+    fn recv_many(&mut self, id: OpId, fd: RawFd, shelf: &Arc<Shelf>) {
+        if self.has_series()
+            && let Ok(group) = self.provide(shelf)
+        {
+            self.series.insert(id);
+            let entry = opcode::RecvMulti::new(Fd(fd), group).build();
+            return self.push(entry.user_data(user_data(id)));
+        }
+        let polled = Polled {
+            fd,
+            shelf: shelf.clone(),
+            asked: false,
+        };
+        self.polled.insert(id, polled);
+        self.poll_input(id, fd);
+    }
+
+    fn poll_input(&mut self, id: OpId, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
+        self.push(entry.user_data(user_data(id)));
+    }
+
+    /// There is something to receive, or so it was said.
+    fn receive(&mut self, id: OpId, result: i32) -> Option<Landed> {
+        let polled = self.polled.get(&id)?;
+        let (fd, asked) = (polled.fd, polled.asked);
+        let (result, buffer) = match result {
+            failed if failed < 0 => (failed, None),
+            _ => polled.shelf.recv(fd),
+        };
+        if result == -libc::EAGAIN && !asked {
+            self.poll_input(id, fd);
+            return None;
+        }
+        self.polled.remove(&id);
+        let result = match result {
+            again if again == -libc::EAGAIN => -libc::ECANCELED,
+            result => result,
+        };
+        Some(Landed {
+            buffer,
+            ..Landed::over(id, result)
+        })
+    }
+
     /// One that is just being carried on is not found by a cancel, and goes on:
     /// it is asked again.
     fn cancel_series(&mut self, id: OpId) {
@@ -332,7 +419,7 @@ impl Uring {
     }
 
     fn collect(&mut self, landed: &mut Vec<Landed>) {
-        let mut missed = Vec::new();
+        let (mut missed, mut polled) = (Vec::new(), Vec::new());
         for entry in self.ring.completion() {
             match entry.user_data() {
                 CANCEL => {}
@@ -349,6 +436,10 @@ impl Uring {
                 }
                 user_data => {
                     let id = op_id(user_data);
+                    if !self.polled.is_empty() && self.polled.contains_key(&id) {
+                        polled.push((id, entry.result()));
+                        continue;
+                    }
                     let more = cqueue::more(entry.flags());
                     if !more && !self.series.is_empty() {
                         self.series.remove(&id);
@@ -362,9 +453,17 @@ impl Uring {
                         Some(linked) => linked.answer(entry.result()),
                         None => entry.result(),
                     };
-                    landed.push(Landed { id, result, more });
+                    landed.push(Landed {
+                        id,
+                        result,
+                        more,
+                        buffer: cqueue::buffer_select(entry.flags()),
+                    });
                 }
             }
+        }
+        for (id, result) in polled {
+            landed.extend(self.receive(id, result));
         }
         for id in missed {
             if self.series.contains(&id) {
@@ -542,6 +641,8 @@ fn entry(request: &Request) -> squeue::Entry {
             len,
             flags,
         } => opcode::Recv::new(Fd(fd), buf, len).flags(flags).build(),
+        // By itself: see `recv_many`.
+        Request::RecvMany { .. } => opcode::Nop::new().build(),
         Request::Send {
             fd,
             buf,
@@ -593,6 +694,10 @@ unsafe impl Driver for Uring {
             return;
         }
         let entry = match *request {
+            Request::RecvMany { fd, shelf } => {
+                // SAFETY: as the caller says.
+                return self.recv_many(id, fd, unsafe { &*shelf });
+            }
             Request::AcceptMany { fd } if !self.has_series() => {
                 opcode::Accept::new(Fd(fd), null_mut(), null_mut())
                     .flags(libc::SOCK_CLOEXEC)
@@ -611,6 +716,9 @@ unsafe impl Driver for Uring {
         if self.series.contains(&id) {
             return self.cancel_series(id);
         }
+        if let Some(polled) = self.polled.get_mut(&id) {
+            polled.asked = true;
+        }
         let first = self
             .linked
             .contains_key(&id)
@@ -627,6 +735,9 @@ unsafe impl Driver for Uring {
         self.enable()?;
         self.known.refresh(&self.ring.submitter());
         self.pour();
+        for provided in &mut self.provided {
+            provided.stock();
+        }
         let listened = self.listening;
         self.collect(landed);
         // The alarm may have rung for this very wait.

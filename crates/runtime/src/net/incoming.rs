@@ -1,11 +1,11 @@
 //! [`Incoming`]: the connections of a listener, one after the other.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 #[cfg(feature = "stream")]
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+#[cfg(feature = "stream")]
+use std::task::{Context, Poll};
 
 use super::socket::Socket;
 use super::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -20,7 +20,11 @@ use crate::io::{Arrival, Next, failure};
 /// they were taken. They stay there if the stream is dropped: the next stream, or
 /// the next `accept`, gets them. With the listener they are closed.
 ///
-/// Two streams of one listener share what is accepted.
+/// Two streams of one listener, or a stream and an `accept`, share what is
+/// accepted. One that nobody polls is in nobody's way.
+///
+/// The system accepts all that wait at once, and each takes a file of the
+/// process: a server that is short of files uses `accept`.
 ///
 /// # Cancellation
 /// A poll of it is a *point*: a `Cancelled` is an item. No connection is lost by
@@ -65,15 +69,17 @@ impl<S> Incoming<'_, S> {
     /// # Cancellation
     /// A *point*: see [`Incoming`].
     pub async fn next(&mut self) -> Option<io::Result<S>> {
-        poll_fn(|cx| self.poll_accepted(cx).map(Some)).await
+        let arrival = self.next.wait().await;
+        Some(self.accepted(arrival))
     }
 
-    fn poll_accepted(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<S>> {
-        Poll::Ready(match ready!(self.next.poll(cx)) {
+    fn accepted(&self, arrival: io::Result<Arrival>) -> io::Result<S> {
+        match arrival {
             Ok(Arrival::Connection(fd)) => Ok((self.make)(Socket::new(fd))),
-            Ok(Arrival::Failed(failed)) => Err(failure(failed)),
+            Ok(Arrival::Failed { result, .. }) => Err(failure(result)),
+            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
             Err(error) => Err(error),
-        })
+        }
     }
 }
 
@@ -82,7 +88,9 @@ impl<S> futures_core::Stream for Incoming<'_, S> {
     type Item = io::Result<S>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<S>>> {
-        self.get_mut().poll_accepted(cx).map(Some)
+        let this = self.get_mut();
+        let arrival = this.next.poll(cx);
+        arrival.map(|arrival| Some(this.accepted(arrival)))
     }
 }
 

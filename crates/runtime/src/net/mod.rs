@@ -11,6 +11,7 @@
 //! A limit in time is that of the job: `timeout(limit, TcpStream::connect(addr))`.
 
 mod addr;
+mod chunks;
 #[cfg(feature = "futures-io")]
 mod futures_io;
 #[cfg(feature = "hyper")]
@@ -26,6 +27,7 @@ mod udp;
 mod unix;
 
 pub use addr::ToSocketAddrs;
+pub use chunks::Chunks;
 pub use incoming::Incoming;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub use polled::{Polled, Streaming};

@@ -8,7 +8,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, SocketOption, What, ops};
+use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, Pool, SocketOption, What, ops};
 
 /// How many connections may wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -54,17 +54,12 @@ impl Socket {
 
     /// It goes elsewhere.
     pub(super) fn into_std<T: From<OwnedFd>>(self) -> io::Result<T> {
-        let left = self.fd.known_arrivals();
-        if left.is_some_and(|left| !left.is_empty()) {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "something has arrived at this socket that nobody has taken",
-            ));
-        }
-        let (raw, hub) = self.fd.into_raw().map_err(|_used| {
+        let fd = self.fd.clone();
+        drop(self);
+        let (raw, hub) = fd.into_raw().map_err(|_used| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "an operation on this socket is still under way",
+                "an operation on this socket is still under way, or something has arrived that nobody has taken",
             )
         })?;
         if let Err(error) = hub.system().adopt(raw, false) {
@@ -123,6 +118,12 @@ impl Socket {
     #[track_caller]
     pub(super) fn incoming(&self) -> Next {
         Next::new(self.fd.clone(), What::Connections)
+    }
+
+    /// What is received, in buffers of a pool.
+    #[track_caller]
+    pub(super) fn chunks(&self, pool: &Pool) -> Next {
+        Next::new(self.fd.clone(), What::Bytes(pool.clone()))
     }
 
     #[track_caller]
@@ -195,6 +196,16 @@ impl Socket {
             }
         }
         (Ok(()), buf)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The series keeps the file open until the system has let go of it.
+        let arrivals = self.fd.known_arrivals();
+        if arrivals.is_some_and(|arrivals| arrivals.is_accepting()) {
+            self.fd.hub().system().stop_listening(self.fd.raw());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use kinfolk_runtime::io::{Place, Request};
+use kinfolk_runtime::io::{Place, Request, Shelf};
 
 use super::addr::Addr;
 use super::disk::Errno;
@@ -47,6 +47,7 @@ pub(crate) fn file_of(request: &Request) -> Option<RawFd> {
         | Request::AcceptMany { fd }
         | Request::Connect { fd, .. }
         | Request::Recv { fd, .. }
+        | Request::RecvMany { fd, .. }
         | Request::Send { fd, .. }
         | Request::RecvMsg { fd, .. }
         | Request::SendMsg { fd, .. }
@@ -104,6 +105,7 @@ impl State {
                 self.socket(fd)?;
                 self.read(fd, Place::Here, request, short, flags)
             }
+            Request::RecvMany { fd, shelf } => self.recv_many(fd, &memory::shelf(shelf), short),
             Request::Write { fd, place, .. }
             | Request::WriteVectored { fd, place, .. }
             | Request::WriteThenSync { fd, place, .. } => self.write(fd, place, request, short),
@@ -225,6 +227,29 @@ impl State {
                 done(bytes.len())
             }
         }
+    }
+
+    /// Receives into a buffer of a shelf. One is taken when there is something
+    /// to receive; what is filled is left in `filled`.
+    fn recv_many(&mut self, fd: RawFd, shelf: &Shelf, short: bool) -> Step {
+        let id = self.socket(fd)?;
+        let Stage::Connected { input, .. } = self.sockets.get(id).stage else {
+            return Err(libc::ENOTCONN);
+        };
+        let most = self.portion(shelf.size() as usize, short);
+        let bytes = match self.wires.read(input, most, true)? {
+            None => return wait(Key::Wire(input)),
+            Some(bytes) if bytes.is_empty() => return done(0),
+            Some(bytes) => bytes,
+        };
+        let Some(number) = shelf.take() else {
+            return Err(libc::ENOBUFS);
+        };
+        Pieces::of_buffer(shelf, number).fill(&bytes);
+        self.wires.read(input, bytes.len(), false)?;
+        self.changed.insert(Key::Wire(input));
+        self.filled = Some(number);
+        done(bytes.len())
     }
 
     /// The place in a file that is read or written where it stands moves on.

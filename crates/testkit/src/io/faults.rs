@@ -95,6 +95,7 @@ impl OpKind {
             Request::Read { .. }
             | Request::ReadVectored { .. }
             | Request::Recv { .. }
+            | Request::RecvMany { .. }
             | Request::RecvMsg { .. } => OpKind::Read,
             Request::Write { .. }
             | Request::WriteVectored { .. }

@@ -78,9 +78,14 @@ struct Op {
     heard: Option<Event>,
 }
 
-/// Whether a request may answer many times.
-fn is_series(request: &Request) -> bool {
-    matches!(request, Request::AcceptMany { .. })
+/// Whether a request may answer again after this answer.
+fn may_go_on(request: &Request, result: i32) -> bool {
+    match request {
+        Request::AcceptMany { .. } => result >= 0,
+        // No bytes are the end.
+        Request::RecvMany { .. } => result > 0,
+        _ => false,
+    }
 }
 
 /// All of the kernel.
@@ -101,6 +106,8 @@ pub(crate) struct State {
     waiting: BTreeMap<Key, Vec<Count>>,
     /// The memory that reads will fill, by where it begins.
     lent: BTreeMap<usize, usize>,
+    /// The buffer of a shelf that was just filled.
+    pub(crate) filled: Option<u16>,
 }
 
 impl State {
@@ -271,11 +278,16 @@ impl State {
             }
             None => self.carry(&request, fate.short),
         };
+        let buffer = self.filled.take();
         match carried {
-            Carried::Done(result) if result >= 0 && self.goes_on(count) => {
+            Carried::Done(result) if self.goes_on(count, result) => {
                 self.make_due(count, fate.late);
-                let more = true;
-                Some(Landed { id, result, more })
+                Some(Landed {
+                    id,
+                    result,
+                    more: true,
+                    buffer,
+                })
             }
             Carried::Done(result) => {
                 self.give_back(&request);
@@ -289,7 +301,10 @@ impl State {
                 if let Some(event) = op.heard {
                     self.events.remove(&event);
                 }
-                Some(Landed::over(id, result))
+                Some(Landed {
+                    buffer,
+                    ..Landed::over(id, result)
+                })
             }
             Carried::Wait(keys) => {
                 let op = self.ops.get_mut(&count)?;
@@ -307,9 +322,9 @@ impl State {
     }
 
     /// A series ends after any answer, now and then.
-    fn goes_on(&mut self, count: Count) -> bool {
+    fn goes_on(&mut self, count: Count, result: i32) -> bool {
         match self.ops.get(&count) {
-            Some(op) if is_series(&op.request) && !op.end_at_wait => self.rng.below(4) != 0,
+            Some(op) if may_go_on(&op.request, result) && !op.end_at_wait => self.rng.below(4) != 0,
             _ => false,
         }
     }
@@ -372,6 +387,7 @@ impl SimKernel {
             events: BTreeSet::new(),
             waiting: BTreeMap::new(),
             lent: BTreeMap::new(),
+            filled: None,
         })))
     }
 

@@ -5,8 +5,9 @@
 //! in here between the two, and at no other time.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
-use kinfolk_runtime::io::{Request, StatBuf};
+use kinfolk_runtime::io::{Request, Shelf, StatBuf};
 use socket2::SockAddr;
 
 use super::addr::Addr;
@@ -58,6 +59,11 @@ impl Pieces {
         })
     }
 
+    /// The memory of a buffer of a shelf, which the caller has taken.
+    pub(crate) fn of_buffer(shelf: &Shelf, number: u16) -> Pieces {
+        Pieces(vec![(shelf.place(number), shelf.size() as usize)])
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|(_, len)| len).sum()
     }
@@ -91,6 +97,12 @@ impl Pieces {
         }
         bytes
     }
+}
+
+/// The shelf of a request.
+pub(crate) fn shelf(shelf: *const Arc<Shelf>) -> Arc<Shelf> {
+    // SAFETY: P1.
+    unsafe { &*shelf }.clone()
 }
 
 /// A path of a request.

@@ -85,7 +85,7 @@ impl std::fmt::Debug for Weather {
 /// What a request works on, as far as it shows.
 fn on(request: &Request) -> On {
     match request {
-        Request::Recv { fd, .. } | Request::Send { fd, .. } => {
+        Request::Recv { fd, .. } | Request::RecvMany { fd, .. } | Request::Send { fd, .. } => {
             // SAFETY: it is open as long as an operation uses it.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             match SockRef::from(&fd).r#type() {

@@ -2,12 +2,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::io::arrivals::Arrivals;
-use crate::io::{Arrival, Fd, Hub, Operation, Request, failure};
+use crate::io::arrivals::Place;
+use crate::io::{Arrival, Fd, Hub, Operation, Request, Start, failure};
 
 /// Waits for a connection. Accepted for nobody, it is closed again.
 pub(crate) struct Accept {
@@ -16,6 +16,7 @@ pub(crate) struct Accept {
     len: libc::socklen_t,
     /// What a series has brought before.
     taken: Option<Arrival>,
+    place: Place,
 }
 
 impl Accept {
@@ -25,6 +26,7 @@ impl Accept {
             addr: SockAddrStorage::zeroed(),
             len: 0,
             taken: None,
+            place: Place::default(),
         }
     }
 }
@@ -37,19 +39,17 @@ fn nobody() -> SockAddr {
 impl Operation for Accept {
     type Output = io::Result<(Fd, SockAddr)>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let arrivals = self.fd.known_arrivals();
-        match arrivals.is_some_and(|arrivals| arrivals.must_wait(cx.waker())) {
-            true => Poll::Pending,
-            false => Poll::Ready(()),
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
+        if let Some(arrivals) = self.fd.known_arrivals() {
+            self.taken = ready!(arrivals.poll_take(&mut self.place, cx.waker()));
         }
+        Poll::Ready(match self.taken {
+            Some(_) => Start::Answered,
+            None => Start::Ask,
+        })
     }
 
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
-        self.taken = self.fd.known_arrivals().and_then(Arrivals::take);
-        if self.taken.is_some() {
-            return Request::Nop;
-        }
         self.len = self.addr.size_of();
         Request::Accept {
             fd: self.fd.raw(),
@@ -58,17 +58,15 @@ impl Operation for Accept {
         }
     }
 
-    fn answered(&mut self, _result: i32) -> bool {
-        self.taken.is_none()
-    }
-
     fn finish(self, result: io::Result<u32>) -> Self::Output {
         match self.taken {
             Some(Arrival::Connection(fd)) => {
                 let addr = fd.hub().system().peer_addr(fd.raw());
                 return Ok((fd, addr.unwrap_or_else(|_| nobody())));
             }
-            Some(Arrival::Failed(failed)) => return Err(failure(failed)),
+            Some(Arrival::Failed { result, .. }) => return Err(failure(result)),
+            // Nothing else arrives where somebody listens.
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
         let accepted = Fd::new(result? as RawFd, self.fd.hub().clone());

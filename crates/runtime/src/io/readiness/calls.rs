@@ -186,6 +186,8 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
                 len,
                 flags,
             } => again(|| libc::recv(fd, buf.cast(), len as usize, flags | libc::MSG_DONTWAIT)),
+            // Nothing that could be called aside: it is no file that blocks.
+            Request::RecvMany { .. } => -libc::EINVAL,
             Request::Send {
                 fd,
                 buf,

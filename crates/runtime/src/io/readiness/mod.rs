@@ -96,6 +96,8 @@ impl Ops {
 /// How an attempt went.
 enum Tried {
     Over(i32),
+    /// So many bytes came into this buffer of a shelf.
+    Filled(i32, u16),
     /// Its file is not ready.
     NotYet,
     /// Connecting goes on by itself.
@@ -120,7 +122,11 @@ fn plan(request: &Request) -> Plan {
     let write = |fd| Plan::Ready(fd, Side::Write, Interest::WRITE);
     match *request {
         Nop | Shutdown { .. } => Plan::Now,
-        Accept { fd, .. } | AcceptMany { fd } | Recv { fd, .. } | RecvMsg { fd, .. } => read(fd),
+        Accept { fd, .. }
+        | AcceptMany { fd }
+        | Recv { fd, .. }
+        | RecvMany { fd, .. }
+        | RecvMsg { fd, .. } => read(fd),
         Connect { fd, .. } | Send { fd, .. } | SendMsg { fd, .. } => write(fd),
         Poll { fd, events } => Plan::Ready(fd, Side::Poll, Interest::of_poll(events)),
         Read { fd, place, .. } | ReadVectored { fd, place, .. }
@@ -161,6 +167,14 @@ unsafe fn attempt(request: &Request, begun: bool) -> Tried {
         // SAFETY: as the caller says.
         let went = unsafe { calls::connected(fd, request) };
         return went.map_or(Tried::NotYet, Tried::Over);
+    }
+    if let Request::RecvMany { fd, shelf } = *request {
+        // SAFETY: as the caller says.
+        return match unsafe { &*shelf }.recv(fd) {
+            (bytes, Some(buffer)) => Tried::Filled(bytes, buffer),
+            (result, None) if result == -libc::EAGAIN => Tried::NotYet,
+            (result, None) => Tried::Over(result),
+        };
     }
     // SAFETY: as the caller says.
     let result = unsafe { calls::call(request) };
@@ -233,6 +247,13 @@ impl Readiness {
 
     fn over(&mut self, id: OpId, result: i32) {
         self.done.push(Landed::over(id, result));
+    }
+
+    fn filled(&mut self, id: OpId, bytes: i32, buffer: u16) {
+        self.done.push(Landed {
+            buffer: Some(buffer),
+            ..Landed::over(id, bytes)
+        });
     }
 
     fn aside(&mut self, id: OpId, request: Request) {
@@ -422,6 +443,11 @@ impl Readiness {
                 self.over(id, result);
                 true
             }
+            Tried::Filled(bytes, buffer) => {
+                self.leave(id, waits);
+                self.filled(id, bytes, buffer);
+                true
+            }
             Tried::Begun => {
                 let begun = true;
                 self.ops.insert(id, What::Waits(Waits { begun, ..waits }));
@@ -529,6 +555,7 @@ unsafe impl Driver for Readiness {
         // SAFETY: as the caller says.
         match unsafe { attempt(request, false) } {
             Tried::Over(result) => self.over(id, result),
+            Tried::Filled(bytes, buffer) => self.filled(id, bytes, buffer),
             Tried::NotYet => self.wait_for(id, waits(false)),
             Tried::Begun => self.wait_for(id, waits(true)),
             Tried::Later => self.later(id, *request),

@@ -1,0 +1,118 @@
+//! A ring of an older kernel, which knows no series: each ends after its first
+//! answer, and what is received is waited for first.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::io::driver::Wait;
+use crate::io::hub::Hub;
+use crate::io::pool::Pool;
+use crate::io::system::Real;
+
+fn plain() -> Uring {
+    Uring::of(ring(Kernel::Old).expect("a ring"), false).expect("a driver")
+}
+
+fn shelf(count: usize) -> Arc<Shelf> {
+    let none = Box::new(|_| Ok(Vec::new()));
+    let hub = Hub::new(1, none, Box::new(Real), 1, Box::new(|_| {}));
+    Pool::new(count, 4).shelf(&hub, 0)
+}
+
+fn id(index: u32) -> OpId {
+    OpId {
+        index,
+        generation: 0,
+    }
+}
+
+fn land(driver: &mut Uring) -> Landed {
+    let mut landed = Vec::new();
+    while landed.is_empty() {
+        let most = Wait::AtMost(Duration::from_secs(5));
+        driver.turn(most, &mut landed).expect("a turn");
+    }
+    assert_eq!(landed.len(), 1, "{landed:?}");
+    landed[0]
+}
+
+/// Looks a few times: nothing is over.
+fn nothing(driver: &mut Uring) {
+    let mut landed = Vec::new();
+    for _ in 0..3 {
+        let most = Wait::AtMost(Duration::from_millis(1));
+        driver.turn(most, &mut landed).expect("a turn");
+    }
+    assert!(landed.is_empty(), "{landed:?}");
+}
+
+#[test]
+fn io_5_a_plain_ring_accepts_one_after_the_other() {
+    let mut driver = plain();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let fd = listener.as_raw_fd();
+    for n in 0..3 {
+        // SAFETY: it leads nowhere.
+        unsafe { driver.submit(id(n), &Request::AcceptMany { fd }) };
+        let _client = TcpStream::connect(listener.local_addr().expect("an address"));
+        let landed = land(&mut driver);
+        assert!(landed.result >= 0 && !landed.more, "{landed:?}");
+        // SAFETY: it was opened for us.
+        drop(unsafe { OwnedFd::from_raw_fd(landed.result) });
+    }
+    // SAFETY: it leads nowhere.
+    unsafe { driver.submit(id(9), &Request::AcceptMany { fd }) };
+    nothing(&mut driver);
+    driver.cancel(id(9));
+    assert_eq!(land(&mut driver).result, -libc::ECANCELED);
+}
+
+#[test]
+fn io_5_a_plain_ring_receives_when_there_is_something() {
+    let mut driver = plain();
+    let (mut one, mut two) = UnixStream::pair().expect("two sockets");
+    let shelf = shelf(1);
+    let request = Request::RecvMany {
+        fd: two.as_raw_fd(),
+        shelf: &raw const shelf,
+    };
+    // SAFETY: the shelf and the socket live to the end, here and below.
+    let submit = |driver: &mut Uring, n| unsafe { driver.submit(id(n), &request) };
+    submit(&mut driver, 0);
+    nothing(&mut driver);
+    one.write_all(b"abcdef").expect("written");
+    let landed = land(&mut driver);
+    assert_eq!((landed.result, landed.more), (4, false));
+    let buffer = landed.buffer.expect("a buffer");
+    // SAFETY: four bytes of it are filled, and it is ours.
+    let bytes = unsafe { std::slice::from_raw_parts(shelf.place(buffer), 4) };
+    assert_eq!(bytes, b"abcd");
+    // There is no other.
+    submit(&mut driver, 1);
+    assert_eq!(land(&mut driver).result, -libc::ENOBUFS);
+    // SAFETY: it is ours.
+    unsafe { shelf.give_back(buffer) };
+    // Somebody else was faster: it waits on.
+    submit(&mut driver, 2);
+    driver.enable().expect("enabled");
+    driver.pour();
+    driver.ring.submit().expect("submitted");
+    two.read_exact(&mut [0; 2]).expect("read");
+    nothing(&mut driver);
+    assert_eq!(shelf.take(), Some(buffer), "it was given back");
+    // SAFETY: it is ours.
+    unsafe { shelf.give_back(buffer) };
+    driver.cancel(id(2));
+    assert_eq!(land(&mut driver).result, -libc::ECANCELED);
+    // The end needs no buffer.
+    drop(one);
+    submit(&mut driver, 3);
+    let landed = land(&mut driver);
+    assert_eq!((landed.result, landed.buffer), (0, None));
+    assert!(driver.polled.is_empty());
+}

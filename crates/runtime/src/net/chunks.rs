@@ -1,0 +1,135 @@
+//! [`Chunks`]: what a stream receives, in buffers of a pool.
+
+use std::fmt;
+use std::io;
+#[cfg(feature = "stream")]
+use std::pin::Pin;
+#[cfg(feature = "stream")]
+use std::task::{Context, Poll};
+
+use super::{TcpStream, UnixStream};
+use crate::io::{Arrival, Chunk, Next, Pool, failure};
+
+/// What a stream receives, chunk by chunk, to its end; made by `chunks`.
+///
+/// A stream that waits needs no buffer: one of the [`Pool`] is taken when there
+/// are bytes. With io_uring it is begun once, and the system receives by itself
+/// from then on, up to 16 chunks and what came with them that nobody has taken;
+/// then it stops until they were taken. If the pool has no buffer left it waits
+/// until a [`Chunk`] is dropped.
+///
+/// ```
+/// use kinfolk_core::{Error, scope};
+/// use kinfolk_runtime::Runtime;
+/// use kinfolk_runtime::io::Pool;
+/// use kinfolk_runtime::net::{TcpListener, TcpStream};
+///
+/// Runtime::new()?.block_on(scope(async |s| {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let addr = listener.local_addr()?;
+///     s.launch(async move {
+///         let pool = Pool::new(64, 4096); // for all connections together
+///         let (stream, _peer) = listener.accept().await?;
+///         let mut chunks = stream.chunks(&pool);
+///         while let Some(chunk) = chunks.next().await {
+///             // It is written out as it is, and then goes back to the pool.
+///             stream.write_all(chunk?).await.0?;
+///         }
+///         Ok::<_, Error>(())
+///     });
+///     let stream = TcpStream::connect(addr).await?;
+///     stream.write_all("hello").await.0?;
+///     let (read, buf) = stream.read_exact([0; 5]).await;
+///     read?;
+///     assert_eq!(&buf, b"hello");
+///     Ok(())
+/// }))?;
+/// # Ok::<_, Error>(())
+/// ```
+///
+/// # Cancellation
+/// A poll of it is a *point*: a `Cancelled` is an item. No byte is lost by it, nor
+/// by a poll or a `Chunks` that is dropped: what was received and not taken is
+/// what the next `chunks` or `read` of the stream gives. Told before it waits,
+/// nothing is taken; told while it waits, a chunk that came all the same is
+/// returned, and the next point tells.
+pub struct Chunks {
+    next: Next,
+    ended: bool,
+}
+
+impl TcpStream {
+    /// What it receives, in buffers of `pool`.
+    ///
+    /// Whoever reads in another way at the same time gets a part of the bytes.
+    #[track_caller]
+    pub fn chunks(&self, pool: &Pool) -> Chunks {
+        Chunks {
+            next: self.socket.chunks(pool),
+            ended: false,
+        }
+    }
+}
+
+impl UnixStream {
+    /// What it receives, in buffers of `pool`.
+    ///
+    /// Whoever reads in another way at the same time gets a part of the bytes.
+    #[track_caller]
+    pub fn chunks(&self, pool: &Pool) -> Chunks {
+        Chunks {
+            next: self.socket.chunks(pool),
+            ended: false,
+        }
+    }
+}
+
+impl Chunks {
+    /// The next chunk; none once the other side has ended its direction.
+    ///
+    /// # Cancellation
+    /// A *point*: see [`Chunks`].
+    ///
+    /// # Errors
+    /// Those of the system, as items.
+    pub async fn next(&mut self) -> Option<io::Result<Chunk>> {
+        if self.ended {
+            return None;
+        }
+        let arrival = self.next.wait().await;
+        self.chunk(arrival)
+    }
+
+    fn chunk(&mut self, arrival: io::Result<Arrival>) -> Option<io::Result<Chunk>> {
+        match arrival {
+            Ok(Arrival::Bytes(chunk)) => Some(Ok(chunk)),
+            Ok(Arrival::Failed { result, .. }) => Some(Err(failure(result))),
+            Ok(_) => {
+                self.ended = true;
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Chunks {
+    type Item = io::Result<Chunk>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk>>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let arrival = this.next.poll(cx);
+        arrival.map(|arrival| this.chunk(arrival))
+    }
+}
+
+impl fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut chunks = f.debug_struct("Chunks");
+        chunks.field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
