@@ -520,7 +520,8 @@ mod tests {
     use super::*;
     use crate::io::driver::Alarm;
     use crate::io::flight::Ticket;
-    use crate::io::{MakeDrivers, Real};
+    use crate::io::series::{Brings, Series};
+    use crate::io::{Fd, MakeDrivers, Real};
 
     /// Ends nothing but what is cancelled.
     #[derive(Default)]
@@ -688,5 +689,39 @@ mod tests {
                 .all(|wait| matches!(wait, Wait::No | Wait::Peek))
         );
         std::mem::forget(station);
+    }
+
+    /// Another is told after a series was made and before it was submitted (A4).
+    #[test]
+    fn io_5_a_series_that_is_unwanted_before_it_is_submitted_ends() {
+        let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
+        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let station = Station::new(hub.clone(), 0);
+        // SAFETY: the station outlives it, and there is one thread.
+        let _entered = unsafe { station.enter() };
+        // No file: none is closed.
+        let fd = Fd::new(-1, hub.clone());
+        let mut begun = 0;
+        let mut begin = |unwanted: bool| {
+            let make = || Series::new(fd.clone(), Brings::Connections);
+            fd.arrivals().begin(make, |series| {
+                begun += 1;
+                if unwanted {
+                    assert_eq!(fd.arrivals().end(), Some(begun));
+                }
+                hub.submit_to(0, series.clone(), series.request());
+            });
+        };
+        begin(true);
+        assert_eq!(station.len(), 1);
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 0, "it was cancelled");
+        // The next is none of its business.
+        begin(false);
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 1);
+        assert_eq!(fd.arrivals().end(), Some(2));
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 0);
     }
 }
