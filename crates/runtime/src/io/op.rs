@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::kit::{self, Point};
 use kinfolk_core::{Cancelled, ReasonKind, WaitKind};
@@ -128,69 +128,96 @@ pub(crate) fn cancelled(told: Cancelled) -> io::Error {
     io::Error::other(told)
 }
 
-impl<T: Operation> Future for Op<T> {
-    type Output = T::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
-        let this = self.get_mut();
+impl<T: Operation> Op<T> {
+    /// Polls it. When it is over, `other` is woken, if there is one, instead of
+    /// who polls. One who only looks after it on the way does not `ask`: then it
+    /// is no point, and takes nobody's interrupt.
+    pub(crate) fn poll_as(
+        &mut self,
+        cx: &mut Context<'_>,
+        other: Option<&Waker>,
+        asks: bool,
+    ) -> Poll<T::Output> {
         loop {
-            match std::mem::replace(&mut this.at, At::Over) {
+            match std::mem::replace(&mut self.at, At::Over) {
                 At::Start(load) => {
-                    match this.point.poll_enter(cx) {
+                    match self.poll_enter(cx, asks) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(told)) => {
-                            this.turn = None;
+                            self.turn = None;
                             return Poll::Ready(load.finish(Err(cancelled(told))));
                         }
                         Poll::Pending => {
-                            this.at = At::Start(load);
+                            self.at = At::Start(load);
                             return Poll::Pending;
                         }
                     }
-                    let Poll::Ready(permit) = this.poll_turn(cx) else {
-                        this.at = At::Start(load);
-                        this.point.pending_as(cx, WaitKind::Io);
+                    let Poll::Ready(permit) = self.poll_turn(cx) else {
+                        self.at = At::Start(load);
+                        self.pending(cx, asks);
                         return Poll::Pending;
                     };
-                    if let Err(failed) = this.begin(load, permit) {
+                    if let Err(failed) = self.begin(load, permit) {
                         return Poll::Ready(failed);
                     }
                 }
                 At::Flying(flight) => {
-                    if let Poll::Ready((mut load, result)) = flight.take(cx.waker()) {
-                        this.point.done();
+                    if let Poll::Ready((mut load, result)) =
+                        flight.take(other.unwrap_or(cx.waker()))
+                    {
+                        self.point.done();
                         let again = load.answered(result);
                         if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
-                            this.at = At::Ended(load);
+                            self.at = At::Ended(load);
                             continue;
                         }
-                        if let Some(told) = this.told.take() {
-                            this.point.tell_again(&told);
+                        if let Some(told) = self.told.take() {
+                            self.point.tell_again(&told);
                         }
                         return Poll::Ready(load.finish(answer(result)));
                     }
-                    this.at = At::Flying(flight.clone());
-                    if this.told.is_none()
-                        && let Err(told) = ready!(this.point.poll_enter(cx))
+                    self.at = At::Flying(flight.clone());
+                    if self.told.is_none()
+                        && let Err(told) = ready!(self.poll_enter(cx, asks))
                     {
-                        this.told = Some(told);
-                        this.cancel(flight);
+                        self.told = Some(told);
+                        self.cancel(flight);
                         // It may have landed in here.
                         continue;
                     }
-                    this.point.pending_as(cx, WaitKind::Io);
+                    self.pending(cx, asks);
                     return Poll::Pending;
                 }
-                At::Ended(load) => match this.told.take() {
+                At::Ended(load) => match self.told.take() {
                     Some(told) if still_counts(&told) => {
                         return Poll::Ready(load.finish(Err(cancelled(told))));
                     }
                     // Nobody has asked for it here: once more, if nobody does now.
-                    _ => this.at = At::Start(load),
+                    _ => self.at = At::Start(load),
                 },
                 At::Over => panic!("an operation was polled after it was over"),
             }
         }
+    }
+    fn poll_enter(&mut self, cx: &mut Context<'_>, asks: bool) -> Poll<Result<(), Cancelled>> {
+        match asks {
+            true => self.point.poll_enter(cx),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn pending(&mut self, cx: &mut Context<'_>, asks: bool) {
+        if asks {
+            self.point.pending_as(cx, WaitKind::Io);
+        }
+    }
+}
+
+impl<T: Operation> Future for Op<T> {
+    type Output = T::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
+        self.get_mut().poll_as(cx, None, true)
     }
 }
 
@@ -205,5 +232,37 @@ impl<T: Operation> Drop for Op<T> {
         {
             self.cancel(flight);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::future::poll_fn;
+    use std::os::unix::net::UnixStream;
+
+    use kinfolk_core::{Error, checkpoint, current_job};
+
+    use super::*;
+    use crate::Runtime;
+    use crate::io::ops;
+
+    /// cancel-3: whoever only looks after an operation leaves the interrupt to the
+    /// job's own wait.
+    #[test]
+    fn cancel_3_one_that_is_looked_after_takes_no_interrupt() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        rt.block_on(async {
+            let (quiet, _other) = UnixStream::pair()?;
+            let poll = ops::Poll::new(Arc::new(quiet), libc::POLLIN as u32);
+            let mut op = Op::new(Some(Hub::current()?), poll);
+            // Once to begin it, once to be told.
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, true).is_ready())).await;
+            current_job().expect("a job").interrupt("look up");
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, false).is_ready())).await;
+            assert!(op.told.is_none());
+            checkpoint().await.expect_err("it was heard elsewhere");
+            Ok::<_, Error>(())
+        })
+        .expect("an interrupt");
     }
 }
