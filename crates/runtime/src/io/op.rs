@@ -125,7 +125,8 @@ impl<T: Operation> Op<T> {
 /// A cancellation as i/o says it: of a kind that no loop takes for a reason to
 /// try again.
 pub(crate) fn cancelled(told: Cancelled) -> io::Error {
-    io::Error::other(told)
+    // As a source, so that it is seen through whatever wraps an error of i/o.
+    io::Error::other(kinfolk_core::Error::from(told))
 }
 
 /// The cancel that an error of i/o comes from, if it does: also one that stands
