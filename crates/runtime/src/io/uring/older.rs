@@ -15,7 +15,7 @@ use crate::io::pool::Pool;
 use crate::io::system::Real;
 
 fn plain() -> Uring {
-    Uring::of(ring(Kernel::Old).expect("a ring"), false).expect("a driver")
+    Uring::of(Kernel::Old).expect("a driver")
 }
 
 fn shelf(count: usize) -> Arc<Shelf> {
