@@ -16,7 +16,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Executor as _, Timer as _};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use kinfolk_core::{Error, checkpoint, cleanup, current_job, now, scope, sleep, timeout};
+use kinfolk_core::{
+    Error, Tree, WaitKind, checkpoint, cleanup, current_job, now, scope, sleep, timeout,
+};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::IoDriver;
 use kinfolk_runtime::net::hyper::{Executor, Timer};
@@ -91,6 +93,37 @@ async fn fill(stream: &mut (impl AsyncWrite + Unpin)) -> usize {
             return at;
         }
     }
+}
+
+/// Waits until these jobs wait for i/o.
+async fn until_io(tree: &Tree, names: &[&str]) -> Result<(), Error> {
+    loop {
+        let snapshot = tree.snapshot();
+        let waits = |name: &&str| {
+            let mut nodes = snapshot.nodes().iter();
+            nodes.any(|node| {
+                node.name == **name && node.waits_on.is_some_and(|(kind, ..)| kind == WaitKind::Io)
+            })
+        };
+        if names.iter().all(waits) {
+            return Ok(());
+        }
+        kinfolk_core::yield_now().await?;
+    }
+}
+
+/// Reads so much of the pattern.
+macro_rules! expect_pattern {
+    ($stream:expr, $much:expr) => {{
+        let (mut at, mut buf) = (0, Vec::with_capacity(1 << 16));
+        while at < $much {
+            let (read, back) = $stream.read(buf).await;
+            assert!(read? > 0, "after {at} of {}", $much);
+            assert!(back == patterned(at, back.len()), "after {at}");
+            at += back.len();
+            buf = back;
+        }
+    }};
 }
 
 #[test]
@@ -596,18 +629,75 @@ fn io_5_what_one_half_gave_up_the_other_sends() {
                 Ok::<_, Error>((read, byte))
             });
             // All of it arrives, then the answer goes back.
-            let (mut at, mut buf) = (0, Vec::with_capacity(1 << 16));
-            while at < much {
-                let (read, back) = there.read(buf).await;
-                assert!(read? > 0, "after {at} of {much}");
-                assert!(back == patterned(at, back.len()), "after {at}");
-                at += back.len();
-                buf = back;
-            }
+            expect_pattern!(there, much);
             there.write_all("!").await.0?;
             assert_eq!(reads.await?, (1, *b"!"));
             half.cancel("enough");
             assert!(half.outcome().await?.is_cancelled());
+            Ok::<_, Error>(())
+        }))
+        .expect("all of it");
+    });
+}
+
+/// One half reads and one flushes what the system does not take. Only the second
+/// is cancelled: it is told, and the first sends on what it has left.
+#[test]
+fn io_5_a_flush_is_cancelled_while_the_other_half_reads() {
+    on_each("flush", |rt| {
+        let tree = rt.tree().clone();
+        rt.block_on(scope(async |s| {
+            let (here, there) = narrow().await?;
+            let mut here = Polled::new(here);
+            let much = fill(&mut here).await;
+            let (mut reader, mut writer) = tokio::io::split(here);
+            let reads = s.task("reads").spawn(async move {
+                let mut byte = [0];
+                Ok::<_, Error>((reader.read(&mut byte).await?, byte))
+            });
+            let flushes = (s.task("flushes")).spawn(async move {
+                writer.flush().await?;
+                Ok::<_, Error>(())
+            });
+            until_io(&tree, &["reads", "flushes"]).await?;
+            flushes.cancel("enough");
+            assert!(flushes.outcome().await?.is_cancelled());
+            expect_pattern!(there, much);
+            there.write_all("!").await.0?;
+            assert_eq!(reads.await?, (1, *b"!"));
+            Ok::<_, Error>(())
+        }))
+        .expect("all of it");
+    });
+}
+
+/// As above, and the one who reads has begun to wait before anything was written.
+#[test]
+fn io_5_what_is_given_up_behind_a_reader_that_waits() {
+    guarded("behind", |watched| {
+        let rt = Runtime::builder()
+            .workers(1)
+            .io(IoDriver::Readiness)
+            .build();
+        let rt = rt.expect("a runtime");
+        watched.watch(rt.tree());
+        let tree = rt.tree().clone();
+        rt.block_on(scope(async |s| {
+            let (here, there) = UnixStream::pair()?;
+            socket2::SockRef::from(&here).set_send_buffer_size(4096)?;
+            let (mut reader, mut writer) = tokio::io::split(Polled::new(here));
+            let reads = s.task("reads").spawn(async move {
+                let mut byte = [0];
+                Ok::<_, Error>((reader.read(&mut byte).await?, byte))
+            });
+            until_io(&tree, &["reads"]).await?;
+            // More than the system takes; nobody flushes it.
+            let much = 60_000;
+            assert_eq!(writer.write(&patterned(0, much)).await?, much);
+            expect_pattern!(there, much);
+            there.write_all("!").await.0?;
+            assert_eq!(reads.await?, (1, *b"!"));
+            drop(writer);
             Ok::<_, Error>(())
         }))
         .expect("all of it");

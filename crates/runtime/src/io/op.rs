@@ -86,12 +86,6 @@ impl<T: Operation> Op<T> {
         self
     }
 
-    /// True once the system has been asked.
-    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
-    pub(crate) fn is_begun(&self) -> bool {
-        !matches!(self.at, At::Start(_))
-    }
-
     fn begin(
         &mut self,
         flight: Arc<Flight<T>>,
@@ -162,15 +156,14 @@ pub fn told(error: &io::Error) -> Option<&Cancelled> {
 }
 
 impl<T: Operation> Op<T> {
-    /// Polls it. When it is over, `other` is woken, if there is one, instead of
-    /// who polls. One who only looks after it on the way does not `ask`: then it
-    /// is no point, and takes nobody's interrupt.
+    /// Polls it. With `other` it is looked after on somebody's behalf: then that
+    /// is woken when it is over, and it is no point, and takes nobody's interrupt.
     pub(crate) fn poll_as(
         &mut self,
         cx: &mut Context<'_>,
         other: Option<&Waker>,
-        asks: bool,
     ) -> Poll<T::Output> {
+        let asks = other.is_none();
         loop {
             if let At::Flying(flight) = &self.at {
                 if let Poll::Ready((mut load, result)) = flight.take(other.unwrap_or(cx.waker())) {
@@ -280,7 +273,7 @@ impl<T: Operation> Future for Op<T> {
     type Output = T::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
-        self.get_mut().poll_as(cx, None, true)
+        self.get_mut().poll_as(cx, None)
     }
 }
 
@@ -319,9 +312,9 @@ mod tests {
             let poll = ops::Poll::new(Arc::new(quiet), libc::POLLIN as u32);
             let mut op = Op::new(Some(Hub::current()?), poll);
             // Once to begin it, once to be told.
-            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, true).is_ready())).await;
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None).is_ready())).await;
             current_job().expect("a job").interrupt("look up");
-            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, false).is_ready())).await;
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, Some(Waker::noop())).is_ready())).await;
             assert!(op.told.is_none());
             checkpoint().await.expect_err("it was heard elsewhere");
             Ok::<_, Error>(())

@@ -7,8 +7,8 @@
 //! ```text
 //! read:   empty ──recv──▶ with the system ──landed──▶ full ──taken──▶ empty
 //! write:  empty ──accepted──▶ with the system ──landed──▶ empty
-//!                                  ▲    └── short, or told ──▶ rest ──┐
-//!                                  └───────────── polled ─────────────┘
+//!                                  ▲    └── short ──▶ rest ──┐
+//!                                  └───────── polled ─────────┘
 //! ```
 
 use std::fmt;
@@ -18,10 +18,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use kinfolk_core::is_cancelled;
 use kinfolk_core::kit::Point;
+use kinfolk_core::{WaitKind, is_cancelled};
 
-use super::addr::is_final;
 use super::socket::Socket;
 use super::{TcpStream, UnixStream};
 use crate::io::{IoBuf, Op, Slice, cancelled, ops};
@@ -80,9 +79,9 @@ mod sealed {
 /// # Cancellation
 /// Its polls are *points*. A `Cancelled` comes out as an `io::Error` of kind
 /// `Other`. Nothing is lost by it: told while reading, what arrives later can be
-/// read; told while flushing, what is not sent yet is kept, and a flush in
-/// [`cleanup`](kinfolk_core::cleanup) sends it. A write that was told has
-/// accepted nothing.
+/// read; told while flushing, what was accepted is kept and goes on being sent,
+/// and a flush in [`cleanup`](kinfolk_core::cleanup) waits for that. A write that
+/// was told has accepted nothing.
 pub struct Polled<S> {
     stream: S,
     reading: Reading,
@@ -276,19 +275,32 @@ impl Writing {
             let op = match &mut self.op {
                 Some(op) => op,
                 None if self.sent < self.buf.len() => {
+                    if by == By::Writer {
+                        ready!(self.entry.poll_enter(cx)).map_err(cancelled)?;
+                    }
                     let rest = std::mem::take(&mut self.buf).slice(self.sent..);
                     self.op.insert(socket.send_whole(rest).unlimited())
                 }
                 None => {
                     self.buf.clear();
                     self.sent = 0;
+                    self.entry.done();
                     return Poll::Ready(Ok(()));
                 }
             };
             self.ears.listen(by, cx.waker());
             let ears = Waker::from(self.ears.clone());
-            let (sent, part) = ready!(op.poll_as(cx, Some(&ears), by == By::Writer));
-            self.landed(sent, part)?;
+            if let Poll::Ready((sent, part)) = op.poll_as(cx, Some(&ears)) {
+                self.landed(sent, part)?;
+                continue;
+            }
+            if by == By::Writer {
+                // Told, it goes on all the same: what was accepted is ours, and
+                // whoever reads may wait for the answer.
+                ready!(self.entry.poll_enter(cx)).map_err(cancelled)?;
+                self.entry.pending_as(cx, WaitKind::Io);
+            }
+            return Poll::Pending;
         }
     }
 
@@ -307,11 +319,8 @@ impl Writing {
                 Ok(())
             }
             Err(error) => {
-                // Told, what is left is kept: a flush in clean-up sends it.
-                if !is_final(&error) {
-                    self.buf.clear();
-                    self.sent = 0;
-                }
+                self.buf.clear();
+                self.sent = 0;
                 Err(error)
             }
         }
@@ -342,13 +351,8 @@ impl Writing {
         let op = self.op.insert(socket.send_whole(all).unlimited());
         self.ears.listen(By::Writer, cx.waker());
         let ears = Waker::from(self.ears.clone());
-        match op.poll_as(cx, Some(&ears), true) {
-            Poll::Pending if op.is_begun() => Poll::Ready(Ok(accepted)),
-            Poll::Pending => {
-                // Its turn is over before the system was asked.
-                self.op = None;
-                Poll::Pending
-            }
+        match op.poll_as(cx, Some(&ears)) {
+            Poll::Pending => Poll::Ready(Ok(accepted)),
             Poll::Ready((sent, part)) => {
                 let landed = self.landed(sent, part);
                 let sent = std::mem::take(&mut self.sent);
@@ -376,13 +380,13 @@ impl Writing {
     /// Whoever reads takes care of what is not sent yet.
     fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
         let rests = self.op.is_none() && self.sent == self.buf.len();
+        // Also if nothing is being written: what is may be left to us later.
+        self.ears.listen(By::Reader, cx.waker());
         // Told, the reader is told by its own wait, and what is under way goes on.
         if rests || self.failed.is_some() || is_cancelled() {
             return;
         }
-        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx, By::Reader)
-            && !is_final(&error)
-        {
+        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx, By::Reader) {
             // The writer was woken by the end of its operation, and hears it.
             self.failed = Some(error);
         }
