@@ -11,7 +11,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use super::arrivals::{Arrival, Arrivals, Place};
 use super::fd::Fd;
 use super::op::cancelled;
-use super::pool::{Pool, Returned};
+use super::pool::{Pool, Returned, Waiter};
 use super::series::{Brings, Series};
 
 /// What is waited for.
@@ -45,6 +45,8 @@ pub(crate) struct Next {
     told: Option<Told>,
     /// There was no buffer when this had come back.
     starved: Option<Returned>,
+    /// It waits for one.
+    hungry: Option<Waiter>,
     place: Place,
     point: Point,
 }
@@ -59,6 +61,7 @@ impl Next {
             waits: false,
             told: None,
             starved: None,
+            hungry: None,
             place: Place::default(),
             point: Point::new(),
         }
@@ -75,8 +78,16 @@ impl Next {
             // Nobody acts on it any more: the next point tells it.
             self.point.tell_again(&told.cancelled);
         }
+        self.eats();
         self.waits = false;
         self.point.done();
+    }
+
+    /// It waits for no buffer any more.
+    fn eats(&mut self) {
+        if let (Some(who), What::Bytes(pool)) = (self.hungry.take(), &self.what) {
+            pool.let_go(who);
+        }
     }
 
     fn arrivals(&self) -> &Arrivals {
@@ -159,10 +170,10 @@ impl Next {
     /// Waits until there may be a buffer.
     fn poll_buffer(&mut self, waker: &Waker) -> Poll<()> {
         if let (Some(before), What::Bytes(pool)) = (&self.starved, &self.what) {
-            let who = std::ptr::from_ref(self.fd.arrivals()).addr();
-            ready!(pool.poll_returned(before, who, waker));
+            ready!(pool.poll_returned(before, &mut self.hungry, waker));
         }
         self.starved = None;
+        self.eats();
         Poll::Ready(())
     }
 

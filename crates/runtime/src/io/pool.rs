@@ -30,11 +30,13 @@ struct Returns {
     /// How many came back so far.
     count: AtomicU64,
     /// By whoever waits.
-    starving: Mutex<HashMap<usize, Waker>>,
+    starving: Mutex<HashMap<u64, Waker>>,
+    /// How many have waited.
+    waiters: AtomicU64,
 }
 
 impl Returns {
-    fn starving(&self) -> MutexGuard<'_, HashMap<usize, Waker>> {
+    fn starving(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
         self.starving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,6 +53,9 @@ impl Returns {
         }
     }
 }
+
+/// One who waits for a buffer.
+pub(crate) struct Waiter(u64);
 
 /// How many buffers had come back to a pool.
 #[derive(Clone)]
@@ -130,8 +135,14 @@ impl Pool {
         Returned { returns, count }
     }
 
-    /// Waits until more has come back than `before`.
-    pub(crate) fn poll_returned(&self, before: &Returned, who: usize, waker: &Waker) -> Poll<()> {
+    /// Waits until more has come back than `before`. `who` is the same for each
+    /// poll of one wait, and is [let go](Pool::let_go) when that is over.
+    pub(crate) fn poll_returned(
+        &self,
+        before: &Returned,
+        who: &mut Option<Waiter>,
+        waker: &Waker,
+    ) -> Poll<()> {
         // What another pool lacks is nothing to this one.
         if !Arc::ptr_eq(&before.returns, &self.0.returns) {
             return Poll::Ready(());
@@ -140,10 +151,18 @@ impl Pool {
         if before.returns.count.load(Ordering::Acquire) != before.count {
             return Poll::Ready(());
         }
-        let old = starving.insert(who, waker.clone());
+        let waiters = &self.0.returns.waiters;
+        let who = who.get_or_insert_with(|| Waiter(waiters.fetch_add(1, Ordering::Relaxed)));
+        let old = starving.insert(who.0, waker.clone());
         drop(starving);
         drop(old);
         Poll::Pending
+    }
+
+    /// That one does not wait any more.
+    pub(crate) fn let_go(&self, who: Waiter) {
+        let old = self.0.returns.starving().remove(&who.0);
+        drop(old);
     }
 }
 
@@ -363,5 +382,43 @@ impl Drop for Chunk {
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chunk({} bytes)", self.len())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Two that wait at one socket are two; one that gave up leaves nothing.
+    #[test]
+    fn each_who_starves_is_woken() {
+        let pool = Pool::new(1, 16);
+        let before = pool.returned();
+        let bells: [Arc<Bell>; 3] = Default::default();
+        let mut who = [None, None, None];
+        for (bell, who) in bells.iter().zip(&mut who) {
+            let waker = Waker::from(bell.clone());
+            for _ in 0..2 {
+                assert!(pool.poll_returned(&before, who, &waker).is_pending());
+            }
+        }
+        pool.let_go(who[1].take().expect("it waits"));
+        assert_eq!(Arc::strong_count(&bells[1]), 1, "its waker is gone");
+        pool.0.returns.one_more();
+        let woken = bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
+        assert_eq!(woken, [1, 0, 1]);
+        let late = pool.poll_returned(&before, &mut who[0], Waker::noop());
+        assert!(late.is_ready(), "more has come back");
     }
 }

@@ -370,9 +370,17 @@ impl Readiness {
         let read = readable && self.serve(fd, Side::Read);
         let write = writable && self.serve(fd, Side::Write);
         let polls = self.serve_polls(fd);
+        // Somebody else may have been quicker: that was not in vain.
+        let gone = |events: libc::c_short| calls::poll(fd, events as u32) == 0;
         if let Some(watch) = self.watches.get_mut(&fd) {
-            let read = readable.then(|| watch.reported(Side::Read, read || polls));
-            let write = writable.then(|| watch.reported(Side::Write, write || polls));
+            let read = readable.then(|| {
+                let went_on = read || polls || gone(libc::POLLIN | libc::POLLPRI);
+                watch.reported(Side::Read, went_on)
+            });
+            let write = writable.then(|| {
+                let went_on = write || polls || gone(libc::POLLOUT);
+                watch.reported(Side::Write, went_on)
+            });
             if let Some(rest) = read.flatten().into_iter().chain(write.flatten()).min() {
                 self.resting.push((Instant::now() + rest, fd));
             }
