@@ -12,9 +12,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use io_support::on_each_driver as on_each;
+use kinfolk_core::kit::cancelled_in;
 use kinfolk_core::{
-    Budget, Error, Pool, Scope, blocking, checkpoint, current_job, on, scope, spawn, timeout,
-    yield_now,
+    Budget, Cancelled, Error, ErrorKind, Pool, Scope, blocking, checkpoint, current_job, on, scope,
+    spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
@@ -443,6 +444,61 @@ fn io_5_the_cancel_that_an_error_comes_from() {
             }
             Ok(())
         }))
+    });
+}
+
+#[derive(Debug)]
+struct Around(Cancelled);
+
+impl std::fmt::Display for Around {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("around it")
+    }
+}
+
+impl std::error::Error for Around {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// An error of i/o and one of ours agree on what comes from a cancel: the kind of one
+/// of ours decides, also in the other.
+#[test]
+fn io_5_what_comes_from_a_cancel_is_asked_in_one_way() {
+    on_each("one_walk", |rt| {
+        rt.block_on(async {
+            let mut old = None;
+            let late = timeout(Duration::ZERO, async {
+                old = checkpoint().await.err();
+            });
+            drop(late.await);
+            let old = old.expect("it was told");
+            // Its own, wherever it stands.
+            for ours in [
+                Error::from(old.clone()),
+                Error::from_boxed(Box::new(Around(old.clone()))),
+                Error::from(anyhow::Error::new(old.clone()).context("while reading")),
+                Error::from(anyhow::anyhow!("no page").context(old.clone())),
+            ] {
+                assert!(ours.is_cancelled(), "{ours:?}");
+                let error = std::io::Error::other(ours);
+                assert!(io::told(&error).is_some(), "{error:?}");
+                assert!(cancelled_in(&error).is_some());
+                assert!(Error::from(error).is_cancelled());
+            }
+            // Somebody else's: whoever returns it has failed.
+            let returns = async move { Err::<(), _>(Error::from_boxed(Box::new(Around(old)))) };
+            let alone = Scope::build().supervisor();
+            let failed = alone.run(async |s| Ok(s.spawn(returns).await)).await?;
+            let failed = failed.expect_err("it is not its own");
+            assert_eq!(failed.kind(), ErrorKind::Failed);
+            let error = std::io::Error::other(failed);
+            assert!(io::told(&error).is_none(), "{error:?}");
+            assert!(cancelled_in(&error).is_none());
+            assert_eq!(Error::from(error).kind(), ErrorKind::Failed);
+            Ok::<_, Error>(())
+        })
     });
 }
 

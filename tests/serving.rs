@@ -12,8 +12,8 @@ use hyper::rt::Executor as _;
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use kinfolk_core::{
-    Error, ErrorKind, OrFail, Outcome, Patience, Result, now, park, scope, shield, sleep, spawn,
-    timeout,
+    Error, ErrorKind, OrFail, Outcome, Patience, ReasonKind, Result, checkpoint, current_job,
+    is_cancelled, now, park, scope, shield, sleep, spawn, timeout,
 };
 use kinfolk_runtime::net::hyper::{Executor, Timer, serve};
 use kinfolk_runtime::net::{Polled, TcpListener, TcpStream};
@@ -101,6 +101,14 @@ async fn http2(stream: TcpStream, work: Work) -> Result<()> {
             service_fn(move |request| answer(request, work.clone())),
         );
     serve(http, |http| http.graceful_shutdown()).await
+}
+
+/// A client that has heard of the end may be gone before the last word.
+async fn last_word(serving: impl Future<Output = Result<()>>) -> Result<()> {
+    match serving.await {
+        Err(error) if error.kind() == ErrorKind::Failed => Ok(()),
+        served => served,
+    }
 }
 
 fn get(path: &str) -> String {
@@ -220,13 +228,7 @@ fn io_5_requests_of_http_2_are_answered_too() {
 fn io_5_an_idle_connection_of_http_2_ends_at_once() {
     let forced = on_seeds("http_2_idle", async || {
         let (here, there) = connected().await?;
-        let task = spawn(async move {
-            match http2(there, Work::default()).await {
-                // A client that has heard of it may be gone before the last word.
-                Err(error) if error.kind() == ErrorKind::Failed => Ok(()),
-                served => served,
-            }
-        });
+        let task = spawn(last_word(http2(there, Work::default())));
         let client = spawn(scope(async move |s| {
             let executor = Executor::new(s);
             let shaken = client::conn::http2::handshake(executor.clone(), Polled::new(here));
@@ -356,6 +358,165 @@ fn io_5_the_end_and_the_errors_of_a_connection_are_its_own() {
         let served = http1(there, Work::default()).await;
         assert_eq!(served.expect_err("panic").kind(), ErrorKind::Panicked);
         Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// A request that fails ends a connection of HTTP/1. This one sleeps before, or waits
+/// until it is told.
+async fn fails(stream: TcpStream, work: Work, told: bool) -> Result<()> {
+    let answer = move |_: Request<Incoming>| {
+        work.begun.fetch_add(1, SeqCst);
+        async move {
+            match told {
+                true => drop(park().await),
+                false => sleep(SECOND).await.expect("it is not told"),
+            }
+            Err::<Response<Full<Bytes>>, _>(std::io::Error::other("the disk is on fire"))
+        }
+    };
+    // Without this it is the connection that is told first: it looks out for a client
+    // that goes away.
+    let http = server::conn::http1::Builder::new()
+        .half_close(true)
+        .serve_connection(Polled::new(stream), service_fn(answer));
+    serve(http, |http| http.graceful_shutdown()).await
+}
+
+/// The time is spent, and the request has failed of itself.
+#[test]
+fn outcome_5_a_failure_is_not_taken_for_the_cancel() {
+    let forced = on_seeds("on_fire", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        let serving = work.clone();
+        let task = spawn(async move {
+            let error = fails(there, serving, true).await.expect_err("it fails");
+            assert_eq!(error.kind(), ErrorKind::Failed);
+            assert!(format!("{error:?}").contains("on fire"), "{error:?}");
+            assert!(is_cancelled());
+        });
+        here.write_all(get("/")).await.0?;
+        work.has_begun().await?;
+        task.cancel("closing time");
+        let outcome = task.outcome().await?;
+        assert!(
+            matches!(outcome, Outcome::Cancelled { late: Some(_), .. }),
+            "{outcome:?}"
+        );
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// As on tokio: only its own stream is reset.
+#[test]
+fn io_5_a_stream_that_panics_is_alone() {
+    guarded("stream_panics", |watched| {
+        for seed in 0..20 {
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let hears = heard.clone();
+            let mut sim = Sim::builder(seed)
+                .on_failure(move |error| hears.lock().unwrap().push(error.kind()))
+                .build();
+            watched.watch(sim.tree());
+            let ran = sim.run(scope(async |s| {
+                let (here, there) = connected().await?;
+                let work = Work::default();
+                let task = spawn(last_word(http2(there, work.clone())));
+                let executor = Executor::new(s);
+                let shaken = client::conn::http2::handshake(executor.clone(), Polled::new(here));
+                let (mut sender, connection) = shaken.await.or_fail()?;
+                executor.execute(connection);
+                let mut ask = |path: &str| {
+                    let request = Request::get(format!("http://x{path}"));
+                    sender.send_request(request.body(Empty::<Bytes>::new()).expect("a request"))
+                };
+                let nap = ask("/nap");
+                work.has_begun().await?;
+                ask("/panic").await.expect_err("it is reset");
+                nap.await.or_fail()?;
+                ask("/").await.or_fail()?;
+                drop(sender);
+                task.await
+            }));
+            ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+            assert_eq!(*heard.lock().unwrap(), [ErrorKind::Panicked]);
+            sim.assert_nothing_left();
+            sim.finish();
+        }
+    });
+}
+
+#[test]
+fn io_5_an_interrupt_is_heard_too() {
+    let forced = on_seeds("interrupt", async || {
+        for under_way in [false, true] {
+            let (here, there) = connected().await?;
+            let work = Work::default();
+            let task = spawn(http1(there, work.clone()));
+            let path = if under_way { "/nap" } else { "/" };
+            here.write_all(get(path)).await.0?;
+            work.has_begun().await?;
+            if !under_way {
+                here.read(Vec::with_capacity(4096)).await.0?;
+            }
+            let asked = now();
+            task.interrupt("look up");
+            let Outcome::Cancelled { reason, late } = task.outcome().await? else {
+                return Err(Error::msg("it was interrupted"));
+            };
+            assert_eq!(reason.kind(), ReasonKind::Interrupted);
+            assert!(late.is_none(), "it ends with the interrupt");
+            assert!(now() - asked <= SECOND + SECOND / 10, "{:?}", now() - asked);
+            assert_eq!(rest(&here).await?.ends_with("hello"), under_way);
+        }
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// It was heard, and something else came of it: the next point tells it again.
+#[test]
+fn io_5_an_interrupt_is_not_lost_to_a_failure_or_a_drop() {
+    let forced = on_seeds("interrupt_back", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        let serving = work.clone();
+        let task = spawn(async move {
+            let served = fails(there, serving, false).await;
+            assert_eq!(served.expect_err("it fails").kind(), ErrorKind::Failed);
+            let told = checkpoint().await.expect_err("it was interrupted");
+            assert_eq!(told.reason().kind(), ReasonKind::Interrupted);
+            Ok::<_, Error>(())
+        });
+        here.write_all(get("/")).await.0?;
+        work.has_begun().await?;
+        task.interrupt("look up");
+        task.await?;
+
+        let (here, there) = connected().await?;
+        here.write_all(get("/park")).await.0?;
+        let work = Work::default();
+        spawn(async move {
+            let mut serving = Box::pin(http1(there, work.clone()));
+            let mut poll = async || {
+                let polled = std::future::poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx)));
+                assert!(polled.await.is_pending());
+            };
+            while work.begun.load(SeqCst) == 0 {
+                poll().await;
+                sleep(Duration::from_micros(10)).await?;
+            }
+            current_job().expect("inside a job").interrupt("look up");
+            poll().await;
+            checkpoint().await?; // it was heard
+            drop(serving);
+            let told = checkpoint().await.expect_err("it is told again");
+            assert_eq!(told.reason().kind(), ReasonKind::Interrupted);
+            Ok::<_, Error>(())
+        })
+        .await
     });
     assert_eq!(forced, [""; 0]);
 }

@@ -170,23 +170,36 @@ pub fn glommio_queued<T: 'static>(body: impl Future<Output = T> + 'static) -> gl
     glommio::spawn_local_into(body, queue).expect("the queue is there")
 }
 
-/// monoio on this thread, on a ring; the body is a task.
+/// monoio on this thread, on a ring; the body is a task. Of what our ring is made
+/// with, its version of io-uring has all but the one for no table of entries.
 pub fn monoio<F>(body: F) -> F::Output
 where
     F: Future<Output: 'static> + 'static,
 {
+    let mut ring = io_uring_of_monoio::IoUring::builder();
+    ring.setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag();
     monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
+        .uring_builder(ring)
         .build()
         .expect("monoio starts")
         .block_on(async { monoio::spawn(body).await })
 }
 
-/// compio on this thread, on a ring; the body is a task.
+/// compio on this thread, on a ring; the body is a task. Of what our ring is made
+/// with, its builder offers all but the one for no table of entries.
 pub fn compio<F>(body: F) -> F::Output
 where
     F: Future<Output: 'static> + 'static,
 {
-    compio::runtime::Runtime::new()
+    let mut ring = compio::driver::ProactorBuilder::new();
+    ring.single_issuer(true)
+        .defer_taskrun(true)
+        .taskrun_flag(true);
+    compio::runtime::Runtime::builder()
+        .with_proactor(ring)
+        .build()
         .expect("compio starts")
         .block_on(async { compio::runtime::spawn(body).await })
         .expect("the body succeeds")

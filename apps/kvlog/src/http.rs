@@ -3,7 +3,7 @@
 //! | answer to a change | means |
 //! |---|---|
 //! | 200 | it is on the disk |
-//! | 400, 413, 503, 504, 507 | it is not there, and will not be |
+//! | 400, 413, 504, 507 | it is not there, and will not be |
 //! | 500, or none | nobody knows: ask again, with the same id |
 
 use std::convert::Infallible;
@@ -88,12 +88,13 @@ async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Result<Answer,
         .timeout(limit)
         .run_future(handle(request, &store))
         .await;
+    // A request that is told to stop has no answer: by then the grace is spent, and its
+    // connection is told as well.
     Ok(handled.unwrap_or_else(|error| {
         let full = error.downcast_ref::<io::Error>().map(io::Error::kind)
             == Some(io::ErrorKind::StorageFull);
         let status = match error.kind() {
             ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-            ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
             _ if full => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -192,7 +192,7 @@ async fn attempt(addr: SocketAddr, record: &Record, rng: &mut Rng) -> Result<Fat
         read?;
         Ok::<_, Error>(match &status {
             b"HTTP/1.1 200" => Fate::Written,
-            b"HTTP/1.1 503" | b"HTTP/1.1 504" => Fate::NotWritten,
+            b"HTTP/1.1 504" => Fate::NotWritten,
             _ => panic!("{}", String::from_utf8_lossy(&status)),
         })
     };

@@ -228,7 +228,7 @@ impl Error {
 
     /// An error that is not one of ours, to be seen through us.
     pub(crate) fn carrying(error: Arc<dyn StdError + Send + Sync>) -> Error {
-        let cancelled = find_cancelled(&*error);
+        let cancelled = cancelled_in(&*error).cloned();
         let kind = if cancelled.is_some() {
             ErrorKind::Cancelled
         } else {
@@ -518,16 +518,18 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
     io.get_ref().map(|e| e as &(dyn StdError + 'static))
 }
 
-/// The first Cancelled among the sources. An error of ours on the way decides
-/// by its own kind: what was a failure below stays one.
-pub(crate) fn find_cancelled(error: &(dyn StdError + 'static)) -> Option<Cancelled> {
+/// The cancel that an error comes from: the first [`Cancelled`] in it or among its
+/// sources, however it is wrapped. An [`Error`] on the way decides by its own kind:
+/// what was a failure below stays one. So an error of any type is judged as
+/// [`or_fail`](OrFail::or_fail) judges it.
+pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cancelled> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(told) = as_a::<Cancelled>(error) {
-            return Some(told.clone());
+            return Some(told);
         }
         if let Some(ours) = as_a::<Error>(error) {
-            return ours.cancelled().cloned();
+            return ours.cancelled();
         }
         next = next_in(error);
     }

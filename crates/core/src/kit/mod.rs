@@ -42,6 +42,7 @@ mod completion;
 mod point;
 pub(crate) mod work;
 
+pub use crate::error::cancelled_in;
 pub(crate) use completion::pair;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use point::Point;

@@ -1,12 +1,11 @@
 //! [`Op`]: the future of one operation, a point.
 
-use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use kinfolk_core::kit::Point;
+use kinfolk_core::kit::{Point, cancelled_in};
 use kinfolk_core::{Cancelled, WaitKind};
 
 use super::flight::{Flight, Operation, Start, answer};
@@ -124,7 +123,8 @@ pub(crate) fn cancelled(told: Cancelled) -> io::Error {
 }
 
 /// The cancel that an error of i/o comes from, if it does: also one that stands
-/// further down among its sources, as when a library has wrapped it.
+/// further down among its sources, as when a library has wrapped it. See
+/// [`cancelled_in`] for errors of other types.
 ///
 /// ```
 /// # mod kinfolk { pub use kinfolk_core::*; pub use kinfolk_runtime::{io, net}; }
@@ -142,17 +142,7 @@ pub(crate) fn cancelled(told: Cancelled) -> io::Error {
 /// }
 /// ```
 pub fn told(error: &io::Error) -> Option<&Cancelled> {
-    let mut at: &(dyn Error + 'static) = error;
-    loop {
-        // One of i/o passes what is in it over, as a source.
-        at = match at.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => inner,
-            None => at.source()?,
-        };
-        if let Some(told) = at.downcast_ref() {
-            return Some(told);
-        }
-    }
+    cancelled_in(error)
 }
 
 impl<T: Operation> Op<T> {

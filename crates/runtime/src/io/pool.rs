@@ -84,7 +84,7 @@ struct Inner {
 /// those who receive wait until one comes back.
 ///
 /// Each worker that receives has as many buffers as was said, made when it first
-/// receives. Memory that was never filled is not taken from the system.
+/// receives.
 ///
 /// Clones are the same pool.
 #[derive(Clone)]

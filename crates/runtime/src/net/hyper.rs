@@ -11,10 +11,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{self, ReadBufCursor};
-use kinfolk_core::kit::{Point, completion};
+use kinfolk_core::kit::{Point, cancelled_here, completion};
 use kinfolk_core::{
-    OrFail, Result, Scope, checkpoint, cleanup, current_job, is_cancelled, now, on_cancel,
-    sleep_until,
+    Cancelled, Error, OrFail, Result, Scope, WaitKind, cleanup, current_job, now, sleep_until,
 };
 
 use super::{Polled, Streaming};
@@ -78,7 +77,10 @@ impl<S: Streaming + Unpin> rt::Write for Polled<S> {
 /// ```
 ///
 /// HTTP/2 needs an executor for its requests: let it be [`Executor::current`], so
-/// that they belong to the connection.
+/// that they belong to the connection. One that panics is alone: its stream is reset,
+/// the failure hook hears of it, and the others go on. With HTTP/1 a request is the
+/// connection, and its panic this one's error. What requests spawn, and nobody
+/// awaits, is in a [supervisor](kinfolk_core::ScopeBuilder::supervisor) too.
 ///
 /// # Cancellation
 /// A *point*. The connection, its requests and what they spawn do not hear the
@@ -87,10 +89,14 @@ impl<S: Streaming + Unpin> rt::Write for Polled<S> {
 /// when that is spent. In a shield around this nobody hears it before that is over;
 /// so there is none to be put around it. Told at entry, no request is taken.
 ///
+/// An [interrupt](kinfolk_core::Job::interrupt) asks the connection to end as well.
+/// It sets no limit to the requests: only a cancel does. If a failure comes of it, or
+/// this is dropped, the next point tells it again.
+///
 /// # Errors
 /// Those of the connection: a client that has gone away is one, also while the
-/// connection is being ended. An error that comes from a cancel is of kind
-/// `Cancelled`.
+/// connection is being ended, and so is a service that fails. An error that comes
+/// from a cancel is of kind `Cancelled`.
 #[track_caller]
 pub fn serve<C, E>(
     connection: C,
@@ -102,7 +108,7 @@ where
 {
     let (mut asked, asker) = completion::<()>();
     let mut stop = Some(stop);
-    let served = cleanup(async move {
+    let connection = async move {
         let mut connection = pin!(connection);
         let ended = poll_fn(|cx| {
             if stop.is_some()
@@ -113,21 +119,64 @@ where
             }
             connection.as_mut().poll(cx)
         });
-        let ended = ended.await.or_fail();
-        if ended.is_err() && is_cancelled() {
-            // Its time was spent. HTTP/2 says so in words that nobody recognises.
-            checkpoint().await?;
-        }
-        ended
-    });
-    let told = checkpoint();
+        ended.await.or_fail().map_err(|error| {
+            // There is one if its time was spent.
+            match cancelled_here() {
+                Some(told) if has_words_of(&error, &told) => told.into(),
+                _ => error,
+            }
+        })
+    };
+    let served = cleanup(Scope::build().supervisor().run_future(connection));
+    let mut heard = Heard {
+        point: Point::new(),
+        told: None,
+    };
     async move {
-        let _hook = on_cancel(move |_| {
-            asker.complete(());
+        let mut served = pin!(served);
+        let mut asker = Some(asker);
+        let ended = poll_fn(|cx| {
+            if heard.told.is_none()
+                && let Err(told) = ready!(heard.point.poll_enter(cx))
+            {
+                heard.told = Some(told);
+                if let Some(asker) = asker.take() {
+                    asker.complete(());
+                }
+            }
+            let ended = served.as_mut().poll(cx);
+            if ended.is_pending() && heard.told.is_none() {
+                heard.point.pending_as(cx, WaitKind::Scope);
+            }
+            ended
         });
-        served.await?;
-        Ok(told.await?)
+        ended.await?;
+        match heard.told.take() {
+            Some(told) => Err(told.into()),
+            None => Ok(()),
+        }
     }
+}
+
+/// What whoever serves was told, and has not returned yet. Not returned at all, it
+/// is told again: an interrupt is told once only.
+struct Heard {
+    point: Point,
+    told: Option<Cancelled>,
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if let Some(told) = &self.told {
+            self.point.tell_again(told);
+        }
+    }
+}
+
+/// True if an error of i/o in `error` says `told`. Of one that our stream returns to
+/// it, h2 keeps the kind and the words.
+fn has_words_of(error: &Error, told: &Cancelled) -> bool {
+    (error.downcast_ref::<io::Error>()).is_some_and(|io| io.to_string() == told.to_string())
 }
 
 /// Launches hyper's tasks into a scope: cancelled with it, and waited for when it
