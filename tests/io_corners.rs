@@ -1,5 +1,7 @@
 //! I/O where two things meet: each of these has gone wrong once, or could have.
 
+mod io_support;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,6 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use io_support::on_each_driver as on_each;
 use kinfolk_core::kit::cancelled_in;
 use kinfolk_core::{
     Budget, Cancelled, Error, ErrorKind, Pool, Scope, blocking, checkpoint, current_job, on, scope,
@@ -16,23 +21,6 @@ use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{self, IoDriver, at_most, pipe, reap_next};
 use kinfolk_testkit::{Gate, VirtualClock, guarded};
-
-/// On each driver, with no workers, one and two.
-fn on_each<F>(name: &'static str, body: F)
-where
-    F: Fn(&Runtime) -> Result<(), Error> + Send + 'static,
-{
-    guarded(name, move |watched| {
-        for driver in [IoDriver::Ring, IoDriver::Readiness] {
-            for workers in 0..3 {
-                let rt = Runtime::builder().workers(workers).io(driver).build();
-                let rt = rt.expect("a runtime");
-                watched.watch(rt.tree());
-                body(&rt).expect(name);
-            }
-        }
-    });
-}
 
 #[test]
 fn io_2_begun_after_a_scope_that_had_to_wait() {
@@ -314,22 +302,27 @@ fn src_m08_two_who_reap_at_once() {
                 first.0.start_read(Vec::with_capacity(8)),
                 second.0.start_read(Vec::with_capacity(8)),
             ];
-            let both = futures_util::future::join(reap_next(), async {
-                let other = reap_next();
-                let mut other = pin!(other);
-                poll_fn(|cx| match other.as_mut().poll(cx) {
-                    Poll::Ready(left) => Poll::Ready(left),
-                    Poll::Pending => Poll::Pending,
-                })
-                .await
-            });
+            // Each under a waker of its own.
+            let mut both: FuturesUnordered<_> = [reap_next(), reap_next()].into_iter().collect();
+            let both = async {
+                let mut left = Vec::new();
+                while let Some(one) = both.next().await {
+                    left.push(one);
+                }
+                left
+            };
             let both = futures_util::future::join(both, async {
+                for _ in 0..20 {
+                    yield_now().await?;
+                }
                 first.1.write("a").await.0?;
-                second.1.write("b").await.0
+                second.1.write("b").await.0?;
+                Ok::<_, Error>(())
             });
-            let ((one, two), written) = both.await;
+            let (left, written) = both.await;
             written?;
-            assert_eq!(one.min(two), 0);
+            assert_eq!(left.len(), 2);
+            assert_eq!(left.iter().min(), Some(&0), "{left:?}");
             drop(ops);
             Ok::<_, Error>(())
         })
@@ -394,13 +387,30 @@ fn host_1_a_pump_says_what_is_under_way() {
             read.await.0
         });
         let job = task.into_job();
+        let pump = || rt.pump(Budget::Turns(1)).expect("outside every job");
         while !job.state().is_terminal() {
-            let pumped = rt.pump(Budget::Turns(1)).expect("outside every job");
+            let pumped = pump();
             assert!(
                 pumped.more || pumped.under_way > 0 || job.state().is_terminal(),
                 "the host would sleep: {pumped:?}"
             );
         }
+        // One that waits for somebody else.
+        let task = rt.scope().spawn(async {
+            let (reader, _writer) = pipe()?;
+            reader.read([0_u8; 1]).await.0
+        });
+        let mut pumped = pump();
+        while pumped.more {
+            pumped = pump();
+        }
+        assert_eq!(pumped.under_way, 1, "{pumped:?}");
+        let job = task.into_job();
+        job.cancel("enough");
+        while !job.state().is_terminal() {
+            pumped = pump();
+        }
+        assert_eq!(pumped.under_way, 0, "{pumped:?}");
     });
 }
 
@@ -456,8 +466,10 @@ impl std::error::Error for Around {
 /// of ours decides, also in the other.
 #[test]
 fn io_5_what_comes_from_a_cancel_is_asked_in_one_way() {
-    on_each("one_walk", |rt| {
-        rt.block_on(async {
+    guarded("one_walk", |watched| {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        watched.watch(rt.tree());
+        let ran = rt.block_on(async {
             let mut old = None;
             let late = timeout(Duration::ZERO, async {
                 old = checkpoint().await.err();
@@ -488,7 +500,8 @@ fn io_5_what_comes_from_a_cancel_is_asked_in_one_way() {
             assert!(cancelled_in(&error).is_none());
             assert_eq!(Error::from(error).kind(), ErrorKind::Failed);
             Ok::<_, Error>(())
-        })
+        });
+        ran.expect("errors are judged");
     });
 }
 

@@ -408,7 +408,7 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
         let fifo = path.clone();
         rt.scope()
             .launch(async move { Ok::<_, Error>(File::open(fifo).await.map(drop)?) });
-        while !is_opening("left-blocking") {
+        while !is_opening("left-io") {
             std::thread::yield_now();
         }
         let report = rt.shutdown(Duration::from_millis(10)).expect("a report");
@@ -416,7 +416,7 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
         // Let go, it finds that nobody waits.
         let writer = std::fs::OpenOptions::new().write(true).open(&path);
         drop(writer.expect("somebody reads"));
-        while is_opening("left-blocking") {
+        while is_opening("left-io") {
             std::thread::yield_now();
         }
         while open_files(&dir) > 0 {

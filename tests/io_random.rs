@@ -5,6 +5,8 @@
 //! One test, alone in its process, because it counts the open files. CI runs a
 //! few thousand operations, `scripts/io-random` a million.
 
+mod io_support;
+
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
+use io_support::drivers;
 use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
@@ -34,15 +37,6 @@ fn operations() -> u64 {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(4_000)
-}
-
-/// Both, unless `KINFOLK_IO` names one.
-fn drivers() -> &'static [IoDriver] {
-    match std::env::var("KINFOLK_IO").as_deref() {
-        Ok("uring") => &[IoDriver::Ring],
-        Ok("epoll") => &[IoDriver::Readiness],
-        _ => &[IoDriver::Ring, IoDriver::Readiness],
-    }
 }
 
 /// How many workers, beside none at all: two, unless `KINFOLK_WORKERS` says.
@@ -300,7 +294,7 @@ fn io_3_dropped_cancelled_and_timed_out_at_random() {
         }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
-        for &driver in drivers() {
+        for (driver, _) in drivers() {
             for workers in [0, workers()] {
                 on_native(&dir, driver, workers, SimIo::new(), ops);
             }

@@ -1,34 +1,24 @@
 //! Operations that go on by themselves: `start_…`, `IoOp`, `reap_next`, `reap_all`.
 
+mod io_support;
+
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use io_support::on_each_driver;
 use kinfolk_core::{
     Error, JobState, OrCancel, Outcome, Scope, checkpoint, cleanup, current_job, park, scope,
     spawn, timeout,
 };
-use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::{IoOp, PipeReader, PipeWriter, pipe, reap_all, reap_next};
-use kinfolk_testkit::{Gate, guarded};
+use kinfolk_testkit::Gate;
 
-/// On no workers, one and two.
 fn on_each<F, B>(name: &'static str, body: F)
 where
     F: Fn() -> B + Send + 'static,
     B: Future<Output = Result<(), Error>>,
 {
-    guarded(name, move |watched| {
-        for workers in 0..3 {
-            let rt = Runtime::builder()
-                .workers(workers)
-                .build()
-                .expect("a runtime");
-            watched.watch(rt.tree());
-            rt.block_on(body()).expect(name);
-            let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
-            assert!(report.is_clean(), "{report}");
-        }
-    });
+    on_each_driver(name, move |rt| rt.block_on(body()));
 }
 
 type Read = (std::io::Result<usize>, Vec<u8>);

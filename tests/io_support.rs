@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kinfolk_core::{Error, IntoOutcome, Result, Tree, WaitKind, yield_now};
 use kinfolk_runtime::Runtime;
+use kinfolk_runtime::io::IoDriver;
 use kinfolk_testkit::guarded;
 
 /// A scratch directory, removed at the end.
@@ -82,6 +83,39 @@ where
             }
             let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
             assert!(report.is_clean(), "{report}");
+        }
+    });
+}
+
+/// Each driver and what it is called; one of them if `KINFOLK_IO` names it.
+pub fn drivers() -> Vec<(IoDriver, &'static str)> {
+    let ring = (IoDriver::Ring, "io_uring");
+    let readiness = (IoDriver::Readiness, "readiness");
+    match std::env::var("KINFOLK_IO").as_deref() {
+        Ok("uring") => vec![ring],
+        Ok("epoll") => vec![readiness],
+        _ => vec![ring, readiness],
+    }
+}
+
+/// On each driver, with no workers, one and two; nothing is left behind.
+pub fn on_each_driver<F>(name: &'static str, body: F)
+where
+    F: Fn(&Runtime) -> std::result::Result<(), Error> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for (driver, called) in drivers() {
+            for workers in 0..3 {
+                let rt = Runtime::builder().workers(workers).io(driver).build();
+                let rt = rt.expect("a runtime");
+                watched.watch(rt.tree());
+                if let Err(error) = body(&rt) {
+                    panic!("{name} on {called} with {workers} workers: {error:?}");
+                }
+                assert_eq!(rt.handle().io_driver(), Some(called), "{name}");
+                let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
+                assert!(report.is_clean(), "{report}");
+            }
         }
     });
 }

@@ -18,9 +18,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use kinfolk_core::{Error, checkpoint, cleanup, current_job, now, scope, sleep, timeout};
 use kinfolk_runtime::Runtime;
+use kinfolk_runtime::io::IoDriver;
 use kinfolk_runtime::net::hyper::{Executor, Timer};
 use kinfolk_runtime::net::{Polled, Shutdown, TcpListener, TcpStream, UnixListener, UnixStream};
-use kinfolk_testkit::{Sim, guarded};
+use kinfolk_testkit::{Gate, Sim, guarded};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// On no workers, one and two.
@@ -79,7 +80,7 @@ async fn narrow() -> Result<(TcpStream, TcpStream), Error> {
 }
 
 /// Writes the pattern until the stream takes no more; how much it took.
-async fn fill(stream: &mut Polled<TcpStream>) -> usize {
+async fn fill(stream: &mut (impl AsyncWrite + Unpin)) -> usize {
     let moment = Duration::from_millis(10);
     let mut at = 0;
     loop {
@@ -554,4 +555,84 @@ mod of_futures_io {
             .expect("futures-io");
         });
     }
+}
+
+/// One job writes more than the system takes, and gives its flush up half-way; the
+/// other, which reads, sends the rest. On readiness, where a send is short.
+#[test]
+fn io_5_what_one_half_gave_up_the_other_sends() {
+    guarded("gave_up", |watched| {
+        let rt = Runtime::builder()
+            .workers(1)
+            .io(IoDriver::Readiness)
+            .build();
+        let rt = rt.expect("a runtime");
+        watched.watch(rt.tree());
+        rt.block_on(scope(async |s| {
+            // Such a socket takes a little at a time.
+            let (here, there) = UnixStream::pair()?;
+            socket2::SockRef::from(&here).set_send_buffer_size(4096)?;
+            let mut here = Polled::new(here);
+            let much = fill(&mut here).await;
+            let (mut reader, mut writer) = tokio::io::split(here);
+            let gave_up = Gate::new();
+            let told = gave_up.clone();
+            let half = s.spawn(async move {
+                // Polled once, so that it waits for its operation; then dropped.
+                {
+                    let mut flush = pin!(writer.flush());
+                    poll_fn(|cx| Poll::Ready(flush.as_mut().poll(cx).is_ready())).await;
+                }
+                told.open();
+                // It lives on, and does something else.
+                kinfolk_core::park().await?;
+                drop(writer);
+                Ok::<_, Error>(())
+            });
+            gave_up.wait().await;
+            let reads = s.spawn(async move {
+                let mut byte = [0];
+                let read = reader.read(&mut byte).await?;
+                Ok::<_, Error>((read, byte))
+            });
+            // All of it arrives, then the answer goes back.
+            let (mut at, mut buf) = (0, Vec::with_capacity(1 << 16));
+            while at < much {
+                let (read, back) = there.read(buf).await;
+                assert!(read? > 0, "after {at} of {much}");
+                assert!(back == patterned(at, back.len()), "after {at}");
+                at += back.len();
+                buf = back;
+            }
+            there.write_all("!").await.0?;
+            assert_eq!(reads.await?, (1, *b"!"));
+            half.cancel("enough");
+            assert!(half.outcome().await?.is_cancelled());
+            Ok::<_, Error>(())
+        }))
+        .expect("all of it");
+    });
+}
+
+/// An interrupt is told to the wait that can act on it: reading, not the write
+/// that is looked after on the way.
+#[test]
+fn cancel_3_an_interrupt_is_not_lost_in_what_is_written_beside() {
+    on_each("beside", |rt| {
+        rt.block_on(async {
+            let (here, _there) = narrow().await?;
+            let mut here = Polled::new(here);
+            fill(&mut here).await;
+            let me = current_job().expect("a job");
+            let mut byte = [0];
+            let mut read = pin!(here.read(&mut byte));
+            poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
+            me.interrupt("look up");
+            let error = read.await.expect_err("there is nothing to read");
+            assert_eq!(error.kind(), IoKind::Other, "{error}");
+            checkpoint().await?;
+            Ok::<_, Error>(())
+        })
+        .expect("an interrupt");
+    });
 }

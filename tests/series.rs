@@ -10,7 +10,7 @@ use kinfolk_core::{Error, checkpoint, cleanup, scope, sleep, spawn, timeout, yie
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::{IoDriver, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::io::{OpenFiles, Witness};
+use kinfolk_testkit::io::{Fault, OpKind, OpenFiles, SimIo, Weather, Witness};
 use kinfolk_testkit::{Gate, guarded};
 
 const HERE: &str = "127.0.0.1:0";
@@ -467,6 +467,38 @@ fn io_5_what_lies_in_a_socket_does_not_leave_it_unseen() {
             Ok::<_, Error>(())
         })
         .expect("into_std");
+    });
+}
+
+/// An error that the system will tell again is forgotten with the last stream.
+#[test]
+fn io_5_an_error_nobody_has_seen_is_in_nobodys_way() {
+    let _alone = alone();
+    guarded("an old error", |watched| {
+        for driver in [IoDriver::Ring, IoDriver::Readiness] {
+            let (witness, weather) = (Witness::new(), Weather::new(SimIo::new(), 1));
+            let (seen, exposed) = (witness.clone(), weather.clone());
+            let rt = Runtime::builder()
+                .workers(0)
+                .io(driver)
+                .wrap_io(move |driver| seen.watch(exposed.wrap(driver)))
+                .build()
+                .expect("a runtime");
+            watched.watch(rt.tree());
+            rt.block_on(async {
+                let listener = TcpListener::bind(HERE).await?;
+                weather.fault(OpKind::Accept, Fault::TooManyFiles);
+                let mut incoming = listener.incoming();
+                assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
+                while witness.completed() == 0 {
+                    sleep(Duration::from_millis(1)).await?;
+                }
+                drop(incoming);
+                listener.into_std()?;
+                Ok::<_, Error>(())
+            })
+            .expect("nothing lies there");
+        }
     });
 }
 

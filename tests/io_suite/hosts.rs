@@ -46,6 +46,7 @@ fn on_sim(name: &'static str, rough: bool, case: fn(IoLab) -> Case) {
                 kernel: Some(sim.io()),
                 weather: None,
                 rough,
+                alone: true,
             };
             let outcome = sim.outcome(case(lab));
             expect(name, seed, outcome);
@@ -125,6 +126,7 @@ fn on_native(
                 kernel: None,
                 weather: Some(weather),
                 rough,
+                alone: workers == 0,
             };
             let main = rt.scope().task("main").spawn(case(lab));
             let outcome = rt

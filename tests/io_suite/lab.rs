@@ -20,6 +20,8 @@ pub struct IoLab {
     pub weather: Option<Weather>,
     /// Operations may be interrupted, late and short.
     pub rough: bool,
+    /// There is one thread.
+    pub alone: bool,
 }
 
 impl IoLab {

@@ -66,10 +66,13 @@ async fn writer(store: Arc<Store>, book: Book, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-/// At any moment: what a process that is killed now leaves behind.
-async fn audit(disk: SimKernel, book: Book) -> Result<()> {
+/// At any moment: what a process that is killed now leaves behind, and what is
+/// left if the power goes.
+async fn audit(disk: SimKernel, book: Book, mut rng: Rng) -> Result<()> {
     loop {
         book.check(&disk.get(LOG).expect("a log"));
+        let saved = disk.power_cut(rng.next_u64());
+        book.check(&saved.get(LOG).expect("a log"));
         sleep(Duration::from_micros(50)).await?;
     }
 }
@@ -83,7 +86,7 @@ fn what_is_acknowledged_is_there_whatever_goes_wrong() {
             let mut sim = Sim::builder(seed).io(weather).build();
             watched.watch(sim.tree());
             let (kernel, book) = (sim.io(), Book::default());
-            let audit = audit(kernel.clone(), book.clone());
+            let audit = audit(kernel.clone(), book.clone(), Rng::new(seed));
             let clients = book.clone();
             let body = with_store(async move |store| {
                 scope(async |s| {
@@ -107,6 +110,46 @@ fn what_is_acknowledged_is_there_whatever_goes_wrong() {
             sim.finish();
         }
         assert!(written > 1000 && refused > 500, "{written} and {refused}");
+    });
+}
+
+/// The power goes somewhere, and comes back: the store is opened on what is left,
+/// and goes on.
+#[test]
+fn what_is_acknowledged_outlives_a_power_cut() {
+    guarded("power_cut", |watched| {
+        let mut written = 0;
+        for seed in 0..200 {
+            let mut sim = Sim::builder(seed).io(SimIo::rough()).build();
+            watched.watch(sim.tree());
+            let (kernel, book) = (sim.io(), Book::default());
+            let clients = book.clone();
+            let body = with_store(async move |store| {
+                scope(async |s| {
+                    for client in 0..4 {
+                        let rng = Rng::new(seed * 4 + client);
+                        s.launch(writer(store.clone(), clients.clone(), rng));
+                    }
+                    sleep(Duration::from_micros(seed * 100)).await?;
+                    Ok((kernel.power_cut(seed), clients.copy()))
+                })
+                .await
+            });
+            let (disk, book) = sim.run(body).expect("a store");
+            sim.finish();
+            written += book.count(Fate::Written);
+
+            let mut sim = Sim::builder(seed).io(SimIo::rough().on_disk(disk)).build();
+            watched.watch(sim.tree());
+            let clients = book.clone();
+            sim.run(with_store(async move |store| {
+                writer(store, clients, Rng::new(seed)).await
+            }))
+            .unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+            book.check(&sim.io().get(LOG).expect("a log"));
+            sim.finish();
+        }
+        assert!(written > 1000, "{written}");
     });
 }
 

@@ -107,6 +107,14 @@ impl Own {
         self.visit_io(|station| station.turn(Wait::No))
     }
 
+    /// Hands over what was submitted, if there is something.
+    pub(crate) fn hand_over_io(&self) {
+        self.visit_io(|station| match station.has_unsent() {
+            true => station.turn(Wait::No),
+            false => 0,
+        });
+    }
+
     /// As [`Station::glance`]; true if any were over.
     pub(crate) fn glance_at_io(&self) -> bool {
         self.visit_io(Station::glance)

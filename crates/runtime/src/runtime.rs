@@ -227,6 +227,9 @@ impl Runtime {
             if woken.take()
                 && let Poll::Ready(output) = future.as_mut().poll(&mut cx)
             {
+                // What its last turn has ended early, say: nobody comes by here
+                // for a while.
+                self.own.hand_over_io();
                 return output;
             }
             turns = turns.wrapping_add(1);

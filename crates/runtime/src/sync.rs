@@ -4,6 +4,7 @@
 
 #[cfg(not(loom))]
 mod real {
+    pub(crate) use std::cell::UnsafeCell;
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current, park, park_timeout};
@@ -38,6 +39,26 @@ mod model {
     /// loom says that nobody does.
     pub(crate) fn park_timeout(_wait: std::time::Duration) {
         park();
+    }
+
+    /// A cell of which a model sees who is at it, and that nobody else is.
+    pub(crate) struct UnsafeCell<T> {
+        value: std::cell::UnsafeCell<T>,
+        seen: loom::cell::UnsafeCell<()>,
+    }
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell {
+                value: std::cell::UnsafeCell::new(value),
+                seen: loom::cell::UnsafeCell::new(()),
+            }
+        }
+
+        pub(crate) fn get(&self) -> *mut T {
+            self.seen.with_mut(|_| ());
+            self.value.get()
+        }
     }
 
     // Few, so that a model is small.

@@ -14,6 +14,7 @@ pub enum Fate {
     Unknown,
 }
 
+#[derive(Clone)]
 struct Page {
     record: Record,
     fate: Fate,
@@ -57,6 +58,12 @@ impl Book {
         if fate == Fate::Written {
             page.heard = heard;
         }
+    }
+
+    /// What stands in it now: a book of its own.
+    pub fn copy(&self) -> Book {
+        let book = self.0.lock().unwrap().clone();
+        Book(Arc::new(Mutex::new(book)))
     }
 
     pub fn count(&self, fate: Fate) -> usize {

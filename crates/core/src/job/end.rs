@@ -294,8 +294,7 @@ pub(crate) fn end_chain(h: &Header) {
 /// The caller is the one ender: it saw [`Left::Nothing`]. It does not touch
 /// the job after this.
 pub(crate) unsafe fn end_later(h: &Header) {
-    h.state.add(state::BUSY | state::PUSHED);
-    // SAFETY: closed, so it is linked and nobody else pushes it.
+    // SAFETY: closed, so it is linked; the body is over, so nobody else pushes it.
     unsafe {
         let tree = h.tree();
         let _held = tree.held();

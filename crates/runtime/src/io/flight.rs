@@ -11,11 +11,11 @@
 //! **F1** Between submission and landing nobody but the system touches the load.
 //! **F2** Exactly one takes it out afterwards: 2 or 4. Both sides mark the one
 //! word, and whoever finds the other's mark there takes it.
-//! **F3** The waker is the lander's if it finds `WAKER` when it sets `LANDED`;
-//! otherwise it is that of who waits, who takes `WAKER` back before it touches
-//! it. So it is woken once, or the one who waits sees `LANDED` by itself.
+//! **F3** The waker is the lander's if it finds `WAKER` and no `NOBODY` when it
+//! sets `LANDED`; otherwise it is that of who waits, who takes `WAKER` back or
+//! sets `NOBODY` before it touches it. So it is woken once, or the one who waits
+//! sees `LANDED` by itself.
 
-use std::cell::UnsafeCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use super::driver::{Landed, OpId};
 use super::hub::Hub;
 use super::limit::Permit;
 use super::request::Request;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, UnsafeCell};
 
 /// How an operation starts.
 pub(crate) enum Start {
@@ -269,11 +269,10 @@ impl<T: Operation> Flight<T> {
     /// Nobody waits any more, who did before. False if it has landed already:
     /// then its result is adopted here.
     pub(crate) fn give_up(&self) -> bool {
-        if self.state.fetch_and(!WAKER, Ordering::AcqRel) & LANDED == 0 {
-            // SAFETY: F3, as in `wake_later`.
-            drop(unsafe { self.take_waker() });
-        }
         if self.state.fetch_or(NOBODY, Ordering::AcqRel) & LANDED == 0 {
+            // SAFETY: F3: whoever lands now finds `NOBODY`.
+            let waker = unsafe { self.take_waker() };
+            contained(move || drop(waker));
             return true;
         }
         // SAFETY: 2: it has landed without our mark and nobody else will take it;

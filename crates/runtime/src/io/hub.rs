@@ -303,6 +303,11 @@ impl Hub {
         Ok(f(drivers))
     }
 
+    /// True with virtual time.
+    pub(crate) fn counts_for_clock(&self) -> bool {
+        self.count.get().is_some()
+    }
+
     /// With virtual time: `count` is called when an operation begins that the clock
     /// has to wait for, with true, and with false when it is over.
     pub(crate) fn count_with(&self, count: Box<dyn Fn(bool) + Send + Sync>) {

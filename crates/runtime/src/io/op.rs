@@ -124,7 +124,8 @@ impl<T: Operation> Op<T> {
 /// A cancellation as i/o says it: of a kind that no loop takes for a reason to
 /// try again.
 pub(crate) fn cancelled(told: Cancelled) -> io::Error {
-    io::Error::other(told)
+    // As a source, so that it is seen through whatever wraps an error of i/o.
+    io::Error::other(kinfolk_core::Error::from(told))
 }
 
 /// The cancel that an error of i/o comes from, if it does: also one that stands
@@ -150,61 +151,68 @@ pub fn told(error: &io::Error) -> Option<&Cancelled> {
     cancelled_in(error)
 }
 
-impl<T: Operation> Future for Op<T> {
-    type Output = T::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
-        let this = self.get_mut();
+impl<T: Operation> Op<T> {
+    /// Polls it. When it is over, `other` is woken, if there is one, instead of
+    /// who polls. One who only looks after it on the way does not `ask`: then it
+    /// is no point, and takes nobody's interrupt.
+    pub(crate) fn poll_as(
+        &mut self,
+        cx: &mut Context<'_>,
+        other: Option<&Waker>,
+        asks: bool,
+    ) -> Poll<T::Output> {
         loop {
-            if let At::Flying(flight) = &this.at {
-                if let Poll::Ready((mut load, result)) = flight.take(cx.waker()) {
-                    this.at = At::Over;
-                    this.point.done();
+            if let At::Flying(flight) = &self.at {
+                if let Poll::Ready((mut load, result)) = flight.take(other.unwrap_or(cx.waker())) {
+                    self.at = At::Over;
+                    self.point.done();
                     let again = load.answered(result);
                     if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
                         // Ended early, and it was not known yet on whose word.
-                        match this.told.take() {
-                            Some(told) if this.point.still_told(&told) => {
+                        match self.told.take() {
+                            Some(told) if self.point.still_told(&told) => {
                                 return Poll::Ready(load.finish(Err(cancelled(told))));
                             }
                             // Nobody has asked for it here: once more, if nobody
                             // does now.
                             told => {
                                 if let Some(told) = told {
-                                    this.point.tell_again(&told);
+                                    self.point.tell_again(&told);
                                 }
-                                this.at = At::Start(Flight::new(load));
+                                self.at = At::Start(Flight::new(load));
                             }
                         }
                         continue;
                     }
-                    if let Some(told) = this.told.take() {
-                        this.point.tell_again(&told);
+                    if let Some(told) = self.told.take() {
+                        self.point.tell_again(&told);
                     }
                     return Poll::Ready(load.finish(answer(result)));
                 }
-                if this.told.is_none()
-                    && let Err(told) = ready!(this.point.poll_enter(cx))
+                if self.told.is_none()
+                    && let Err(told) = ready!(self.poll_enter(cx, asks))
                 {
-                    this.told = Some(told);
-                    this.cancel(flight.clone());
+                    self.told = Some(told);
+                    if let At::Flying(flight) = &self.at {
+                        self.cancel(flight.clone());
+                    }
                     // It may have landed in here.
                     continue;
                 }
-                this.point.pending_as(cx, WaitKind::Io);
+                self.pending(cx, asks);
                 return Poll::Pending;
             }
-            match std::mem::replace(&mut this.at, At::Over) {
+            match std::mem::replace(&mut self.at, At::Over) {
                 At::Start(flight) => {
-                    match this.point.poll_enter(cx) {
+                    match self.poll_enter(cx, asks) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(told)) => {
-                            this.turn = None;
+                            self.turn = None;
                             let load = flight.never_begun();
                             return Poll::Ready(load.finish(Err(cancelled(told))));
                         }
                         Poll::Pending => {
-                            this.at = At::Start(flight);
+                            self.at = At::Start(flight);
                             return Poll::Pending;
                         }
                     }
@@ -212,29 +220,29 @@ impl<T: Operation> Future for Op<T> {
                     match unsafe { flight.poll_start(cx) } {
                         Poll::Ready(Start::Ask) => {}
                         Poll::Ready(Start::Answered) => {
-                            this.turn = None;
-                            this.point.done();
+                            self.turn = None;
+                            self.point.done();
                             return Poll::Ready(flight.never_begun().finish(Ok(0)));
                         }
                         Poll::Pending => {
-                            this.at = At::Start(flight);
-                            this.point.pending_as(cx, WaitKind::Io);
+                            self.at = At::Start(flight);
+                            self.pending(cx, asks);
                             return Poll::Pending;
                         }
                     }
-                    let Poll::Ready(permit) = this.poll_turn(cx) else {
-                        this.at = At::Start(flight);
-                        this.point.pending_as(cx, WaitKind::Io);
+                    let Poll::Ready(permit) = self.poll_turn(cx) else {
+                        self.at = At::Start(flight);
+                        self.pending(cx, asks);
                         return Poll::Pending;
                     };
-                    if let Err(failed) = this.begin(flight, permit, cx.waker()) {
+                    if let Err(failed) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
                         return Poll::Ready(failed);
                     }
-                    if let At::Flying(flight) = &this.at
+                    if let At::Flying(flight) = &self.at
                         && !flight.has_landed()
                     {
                         // It has our waker, and we have asked a moment ago.
-                        this.point.pending_as(cx, WaitKind::Io);
+                        self.pending(cx, asks);
                         return Poll::Pending;
                     }
                 }
@@ -242,6 +250,27 @@ impl<T: Operation> Future for Op<T> {
                 At::Over => panic!("an operation was polled after it was over"),
             }
         }
+    }
+
+    fn poll_enter(&mut self, cx: &mut Context<'_>, asks: bool) -> Poll<Result<(), Cancelled>> {
+        match asks {
+            true => self.point.poll_enter(cx),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn pending(&mut self, cx: &mut Context<'_>, asks: bool) {
+        if asks {
+            self.point.pending_as(cx, WaitKind::Io);
+        }
+    }
+}
+
+impl<T: Operation> Future for Op<T> {
+    type Output = T::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
+        self.get_mut().poll_as(cx, None, true)
     }
 }
 
@@ -256,5 +285,37 @@ impl<T: Operation> Drop for Op<T> {
         {
             self.cancel(flight);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::future::poll_fn;
+    use std::os::unix::net::UnixStream;
+
+    use kinfolk_core::{Error, checkpoint, current_job};
+
+    use super::*;
+    use crate::Runtime;
+    use crate::io::ops;
+
+    /// cancel-3: whoever only looks after an operation leaves the interrupt to the
+    /// job's own wait.
+    #[test]
+    fn cancel_3_one_that_is_looked_after_takes_no_interrupt() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        rt.block_on(async {
+            let (quiet, _other) = UnixStream::pair()?;
+            let poll = ops::Poll::new(Arc::new(quiet), libc::POLLIN as u32);
+            let mut op = Op::new(Some(Hub::current()?), poll);
+            // Once to begin it, once to be told.
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, true).is_ready())).await;
+            current_job().expect("a job").interrupt("look up");
+            poll_fn(|cx| Poll::Ready(op.poll_as(cx, None, false).is_ready())).await;
+            assert!(op.told.is_none());
+            checkpoint().await.expect_err("it was heard elsewhere");
+            Ok::<_, Error>(())
+        })
+        .expect("an interrupt");
     }
 }

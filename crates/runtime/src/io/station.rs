@@ -19,6 +19,9 @@ use super::request::Request;
 /// over.
 const VISITS: u32 = 4;
 
+/// And how long at most, if turns are long.
+const SOON: Duration = Duration::from_micros(100);
+
 /// How long a station that closes waits for the system to let go.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -126,6 +129,8 @@ enum Unsent {
     Patient,
     /// Some of it may be over as soon as the system has it.
     Urgent,
+    /// Something is to be ended: somebody waits for that.
+    Cancel,
 }
 
 impl Unsent {
@@ -146,6 +151,7 @@ struct Inner {
     flying: usize,
     unsent: Unsent,
     visits: u32,
+    handed_over: Option<Instant>,
     landed: Vec<Landed>,
     /// Over or answered, and not yet told.
     over: Vec<(Arc<dyn Landing>, Landed)>,
@@ -196,6 +202,7 @@ impl Station {
                 flying: 0,
                 unsent: Unsent::Nothing,
                 visits: 0,
+                handed_over: None,
                 landed: Vec::new(),
                 over: Vec::new(),
                 messages: Vec::new(),
@@ -283,8 +290,11 @@ impl Station {
         for (landing, landed) in over.drain(..) {
             self.hub.answered(landing, landed);
         }
-        // The empty row is used again.
-        self.inner.borrow_mut().over.append(&mut over);
+        let mut inner = self.inner.borrow_mut();
+        if inner.over.is_empty() {
+            // The empty row is used again.
+            inner.over = over;
+        }
         Ok(count)
     }
 
@@ -292,12 +302,14 @@ impl Station {
     /// and hands over what was submitted only now and then, so that many go
     /// together; how many.
     pub fn glance(&self) -> usize {
-        let visits = {
+        let hand_over = {
             let mut inner = self.inner.borrow_mut();
             inner.visits = inner.visits.wrapping_add(1);
-            inner.visits
+            inner.visits.is_multiple_of(VISITS)
+                || inner.unsent == Unsent::Cancel
+                || inner.handed_over.is_some_and(|at| at.elapsed() > SOON)
         };
-        match visits.is_multiple_of(VISITS) {
+        match hand_over {
             true => self.turn(Wait::No),
             false => self.turn(Wait::Peek),
         }
@@ -307,8 +319,11 @@ impl Station {
     /// once, and wakes those whose operations are; how many. If none is, the
     /// thread may [wait](Station::park), and that hands over the rest.
     pub fn settle(&self) -> usize {
-        let urgent = self.inner.borrow().unsent == Unsent::Urgent;
-        match urgent {
+        let unsent = self.inner.borrow().unsent;
+        // With virtual time nothing may stay behind: the clock would jump over
+        // what has arrived already.
+        let urgent = unsent >= Unsent::Urgent || self.hub.counts_for_clock();
+        match urgent && unsent != Unsent::Nothing {
             true => self.turn(Wait::No),
             false => self.turn(Wait::Peek),
         }
@@ -438,7 +453,7 @@ impl Inner {
                 if !std::mem::replace(asked, true)
                     && let Some(driver) = &mut self.driver
                 {
-                    self.unsent = Unsent::Urgent;
+                    self.unsent = Unsent::Cancel;
                     driver.cancel(id);
                 }
             }
@@ -468,6 +483,7 @@ impl Inner {
         };
         if wait != Wait::Peek {
             self.unsent = Unsent::Nothing;
+            self.handed_over = Some(Instant::now());
         }
         // Also before: it may sleep in there.
         counts.flying(self.flying);
@@ -520,7 +536,8 @@ mod tests {
     use super::*;
     use crate::io::driver::Alarm;
     use crate::io::flight::Ticket;
-    use crate::io::{MakeDrivers, Real};
+    use crate::io::series::{Brings, Series};
+    use crate::io::{Fd, MakeDrivers, Real};
 
     /// Ends nothing but what is cancelled.
     #[derive(Default)]
@@ -671,13 +688,45 @@ mod tests {
         std::mem::forget(station);
     }
 
+    /// Nor until there were many turns, and nothing waits long behind long ones.
+    #[test]
+    fn a_busy_thread_hands_a_cancel_over_at_once_and_the_rest_soon() {
+        let (station, turns) = recorded();
+        let landing = Arc::new(Nobody::default());
+        station.submit(landing.clone(), RECV);
+        station.inner.borrow_mut().handed_over = Some(Instant::now() - 2 * SOON);
+        station.glance();
+        station.inner.borrow_mut().handed_over = None;
+        station.glance();
+        station.cancel(&*landing);
+        station.glance();
+        assert_eq!(turns(), [Wait::No, Wait::Peek, Wait::No]);
+        std::mem::forget(station);
+    }
+
+    /// With virtual time the clock would jump over what has arrived already.
+    #[test]
+    fn with_virtual_time_nothing_stays_behind() {
+        let (station, turns) = recorded();
+        station.hub.count_with(Box::new(|_| {}));
+        station.submit(Arc::new(Nobody::default()), RECV);
+        station.settle();
+        station.settle();
+        assert_eq!(turns(), [Wait::No, Wait::Peek]);
+        std::mem::forget(station);
+    }
+
     /// While there is other work, what was submitted is handed over now and then.
     #[test]
     fn a_busy_thread_hands_over_at_every_fourth_visit() {
         let (station, turns) = recorded();
         station.submit(Arc::new(Nobody::default()), Request::Nop);
-        for _ in 0..2 * VISITS {
-            station.glance();
+        for _ in 0..2 {
+            // As if no time had passed.
+            station.inner.borrow_mut().handed_over = None;
+            for _ in 0..VISITS {
+                station.glance();
+            }
         }
         let turns = turns();
         let handed_over: Vec<_> = (0..).zip(&turns).filter(|t| *t.1 == Wait::No).collect();
@@ -688,5 +737,39 @@ mod tests {
                 .all(|wait| matches!(wait, Wait::No | Wait::Peek))
         );
         std::mem::forget(station);
+    }
+
+    /// Another is told after a series was made and before it was submitted (A4).
+    #[test]
+    fn io_5_a_series_that_is_unwanted_before_it_is_submitted_ends() {
+        let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
+        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let station = Station::new(hub.clone(), 0);
+        // SAFETY: the station outlives it, and there is one thread.
+        let _entered = unsafe { station.enter() };
+        // No file: none is closed.
+        let fd = Fd::new(-1, hub.clone());
+        let mut begun = 0;
+        let mut begin = |unwanted: bool| {
+            let make = || Series::new(fd.clone(), Brings::Connections);
+            fd.arrivals().begin(make, |series| {
+                begun += 1;
+                if unwanted {
+                    assert_eq!(fd.arrivals().end(), Some(begun));
+                }
+                hub.submit_to(0, series.clone(), series.request());
+            });
+        };
+        begin(true);
+        assert_eq!(station.len(), 1);
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 0, "it was cancelled");
+        // The next is none of its business.
+        begin(false);
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 1);
+        assert_eq!(fd.arrivals().end(), Some(2));
+        station.turn(Wait::No);
+        assert_eq!(station.len(), 0);
     }
 }

@@ -265,18 +265,20 @@ impl<O> Future for IoOp<O> {
     type Output = O;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
-        match std::mem::replace(&mut self.at, At::Over) {
-            At::UnderWay(flight) => match flight.poll(cx.waker()) {
-                Poll::Ready(output) => {
+        if let At::UnderWay(flight) = &self.at {
+            // It stays here meanwhile: a waker may panic.
+            let polled = flight.poll(cx.waker());
+            match polled.is_ready() {
+                true => {
+                    self.at = At::Over;
                     self.point.done();
-                    Poll::Ready(output)
                 }
-                Poll::Pending => {
-                    self.at = At::UnderWay(flight);
-                    self.point.pending_as(cx, WaitKind::Io);
-                    Poll::Pending
-                }
-            },
+                false => self.point.pending_as(cx, WaitKind::Io),
+            }
+            return polled;
+        }
+        match std::mem::replace(&mut self.at, At::Over) {
+            At::UnderWay(_) => unreachable!("it was looked at above"),
             At::Refused(output) => Poll::Ready(output),
             At::Over => panic!("an operation was polled after it was over"),
         }

@@ -15,7 +15,8 @@ use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use kinfolk_core::is_cancelled;
 use kinfolk_core::kit::Point;
@@ -73,7 +74,8 @@ mod sealed {
 /// flushed may be lost, and nobody is told; flush, close or shut down before.
 ///
 /// Reads and writes may be waited for by two jobs, one each, as when it was
-/// split in two halves.
+/// split in two halves. Whoever reads sends on what the other has left, also if
+/// that one has given up its flush half-way.
 ///
 /// # Cancellation
 /// Its polls are *points*. A `Cancelled` comes out as an `io::Error` of kind
@@ -123,23 +125,17 @@ impl<S: Streaming> Polled<S> {
         parts: impl Iterator<Item = &'a [u8]>,
     ) -> Poll<io::Result<usize>> {
         let socket = self.stream.socket();
-        let accepted = self.writing.poll_accept(socket, cx, parts);
-        self.writing.waited_for = accepted.is_pending().then(|| cx.waker().clone());
-        accepted
+        self.writing.poll_accept(socket, cx, parts)
     }
 
     /// Waits until all that was accepted is sent.
     pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = self.writing.poll_sent(self.stream.socket(), cx);
-        self.writing.waited_for = sent.is_pending().then(|| cx.waker().clone());
-        sent
+        self.writing.poll_sent(self.stream.socket(), cx, By::Writer)
     }
 
     /// As above, and then ends this direction.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = self.writing.poll_end(self.stream.socket(), cx);
-        self.writing.waited_for = ended.is_pending().then(|| cx.waker().clone());
-        ended
+        self.writing.poll_end(self.stream.socket(), cx)
     }
 }
 
@@ -210,6 +206,52 @@ impl Reading {
     }
 }
 
+/// Who polls what is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Whoever waits for it.
+    Writer,
+    /// Whoever reads, on the way: the answer may be to what is not sent yet, and
+    /// the writer may have given up.
+    Reader,
+}
+
+/// Who is woken when an operation that writes is over: both, since neither knows
+/// whether the other still waits. Each is woken once for each time it asked.
+#[derive(Default)]
+struct Ears(Mutex<[Option<Waker>; 2]>);
+
+impl Ears {
+    fn listen(&self, by: By, waker: &Waker) {
+        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ear = &mut both[by as usize];
+        let old = match ear {
+            Some(old) if old.will_wake(waker) => None,
+            _ => ear.replace(waker.clone()),
+        };
+        drop(both);
+        drop(old);
+    }
+}
+
+impl Wake for Ears {
+    fn wake(self: Arc<Self>) {
+        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (writer, reader) = (both[0].take(), both[1].take());
+        drop(both);
+        // They may be one.
+        let reader = reader.filter(|reader| {
+            let same = writer
+                .as_ref()
+                .is_some_and(|writer| writer.will_wake(reader));
+            !same
+        });
+        for waker in [writer, reader].into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
 #[derive(Default)]
 struct Writing {
     /// What was accepted; with the system while there is an operation.
@@ -222,13 +264,11 @@ struct Writing {
     entry: Point,
     /// A failure that nobody has heard of.
     failed: Option<io::Error>,
-    /// Who waits for this direction: another job that reads leaves it alone, so
-    /// that it wakes the right one.
-    waited_for: Option<Waker>,
+    ears: Arc<Ears>,
 }
 
 impl Writing {
-    fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>, by: By) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
@@ -245,7 +285,9 @@ impl Writing {
                     return Poll::Ready(Ok(()));
                 }
             };
-            let (sent, part) = ready!(Pin::new(op).poll(cx));
+            self.ears.listen(by, cx.waker());
+            let ears = Waker::from(self.ears.clone());
+            let (sent, part) = ready!(op.poll_as(cx, Some(&ears), by == By::Writer));
             self.landed(sent, part)?;
         }
     }
@@ -281,7 +323,7 @@ impl Writing {
         cx: &mut Context<'_>,
         parts: impl Iterator<Item = &'a [u8]>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_sent(socket, cx))?;
+        ready!(self.poll_sent(socket, cx, By::Writer))?;
         for part in parts {
             let room = MOST - self.buf.len();
             self.buf.extend_from_slice(&part[..part.len().min(room)]);
@@ -298,7 +340,9 @@ impl Writing {
         self.entry.done();
         let all = std::mem::take(&mut self.buf).slice(..);
         let op = self.op.insert(socket.send_whole(all).unlimited());
-        match Pin::new(&mut *op).poll(cx) {
+        self.ears.listen(By::Writer, cx.waker());
+        let ears = Waker::from(self.ears.clone());
+        match op.poll_as(cx, Some(&ears), true) {
             Poll::Pending if op.is_begun() => Poll::Ready(Ok(accepted)),
             Poll::Pending => {
                 // Its turn is over before the system was asked.
@@ -316,7 +360,7 @@ impl Writing {
     }
 
     fn poll_end(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_sent(socket, cx))?;
+        ready!(self.poll_sent(socket, cx, By::Writer))?;
         let ending = self
             .ending
             .get_or_insert_with(|| socket.shutdown(Shutdown::Write).unlimited());
@@ -329,19 +373,17 @@ impl Writing {
         })
     }
 
-    /// Whoever reads may wait for the answer to what is not sent yet.
+    /// Whoever reads takes care of what is not sent yet.
     fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
         let rests = self.op.is_none() && self.sent == self.buf.len();
-        // One of the same job that was given up leaves its work to the reader.
-        let waiter = self.waited_for.as_ref();
-        let waited_for = waiter.is_some_and(|waiter| !waiter.will_wake(cx.waker()));
         // Told, the reader is told by its own wait, and what is under way goes on.
-        if waited_for || rests || self.failed.is_some() || is_cancelled() {
+        if rests || self.failed.is_some() || is_cancelled() {
             return;
         }
-        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx)
+        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx, By::Reader)
             && !is_final(&error)
         {
+            // The writer was woken by the end of its operation, and hears it.
             self.failed = Some(error);
         }
     }

@@ -27,9 +27,10 @@ fn bit(signal: i32) -> u64 {
 pub struct Signals {
     /// Those that have come and were not taken.
     pending: Arc<AtomicU64>,
+    /// Before its other end: what comes while this is dropped still finds that.
+    _wire: Wire,
     /// Can be read when there may be one.
     bell: Watched<UnixStream>,
-    _wire: Wire,
 }
 
 impl Signals {
@@ -62,8 +63,8 @@ impl Signals {
         read.set_nonblocking(true)?;
         Ok(Signals {
             pending,
-            bell: Watched::new(read)?,
             _wire: wire,
+            bell: Watched::new(read)?,
         })
     }
 

@@ -46,9 +46,13 @@ impl Wire {
             let (write, heard) = (wire.write.clone(), heard.clone());
             let handler = move || {
                 if let Some(byte) = heard(signal) {
-                    // SAFETY: write may be called in a signal handler; the file
+                    // Without a SIGPIPE, should nobody be at the other end.
+                    // SAFETY: send may be called in a signal handler; the file
                     // and the byte are alive.
-                    unsafe { libc::write(write.as_raw_fd(), (&raw const byte).cast(), 1) };
+                    unsafe {
+                        let byte = (&raw const byte).cast();
+                        libc::send(write.as_raw_fd(), byte, 1, libc::MSG_NOSIGNAL);
+                    }
                 }
             };
             // SAFETY: it calls `heard`, which the caller answers for, and write.
@@ -74,5 +78,37 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.cut();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    /// A program that has made SIGPIPE deadly again does not die of it.
+    #[test]
+    fn a_signal_that_finds_nobody_at_the_other_end_does_no_harm() {
+        static PIPES: AtomicUsize = AtomicUsize::new(0);
+        static HEARD: AtomicUsize = AtomicUsize::new(0);
+        let count = || {
+            PIPES.fetch_add(1, SeqCst);
+        };
+        // SAFETY: it touches one atomic.
+        let counts = unsafe { signal_hook_registry::register(libc::SIGPIPE, count) };
+        let heard = |_| {
+            HEARD.fetch_add(1, SeqCst);
+            Some(1)
+        };
+        // SAFETY: as above.
+        let (wire, read) = unsafe { Wire::new(&[libc::SIGURG], heard) }.expect("a wire");
+        drop(read);
+        // SAFETY: there is a handler for it, which is called before this returns.
+        unsafe { libc::raise(libc::SIGURG) };
+        assert_eq!(HEARD.load(SeqCst), 1);
+        assert_eq!(PIPES.load(SeqCst), 0, "SIGPIPE");
+        drop(wire);
+        signal_hook_registry::unregister(counts.expect("a handler"));
     }
 }

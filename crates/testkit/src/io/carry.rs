@@ -113,7 +113,15 @@ impl State {
                 self.socket(fd)?;
                 self.write(fd, Place::Here, request, short)
             }
-            Request::Sync { fd, .. } | Request::SyncRange { fd, .. } => match self.open_file(fd)? {
+            Request::Sync { fd, .. } => match self.open_file(fd)? {
+                Open::File { number, .. } => {
+                    self.disk.sync(number);
+                    done(0)
+                }
+                _ => Err(libc::EINVAL),
+            },
+            // It says nothing about what a power cut leaves.
+            Request::SyncRange { fd, .. } => match self.open_file(fd)? {
                 Open::File { .. } => done(0),
                 _ => Err(libc::EINVAL),
             },
@@ -279,6 +287,10 @@ impl State {
                 let bytes = pieces.bytes(most);
                 let now = self.clock.elapsed();
                 self.disk.write(number, to, &bytes, now)?;
+                let all = bytes.len() == pieces.len();
+                if all && matches!(request, Request::WriteThenSync { .. }) {
+                    self.disk.sync(number);
+                }
                 self.move_on(fd, place, bytes.len());
                 return done(bytes.len());
             }

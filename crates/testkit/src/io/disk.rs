@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::linux::{KEEP_SIZE, PUNCH_HOLE};
+use super::power_cut::Unsynced;
 
 /// Where a file may not reach.
 const LONGEST: u64 = 1 << 32;
@@ -18,6 +19,7 @@ const ROOT: Number = 1;
 /// An error number.
 pub(crate) type Errno = i32;
 
+#[derive(Clone)]
 pub(crate) enum What {
     Dir(BTreeMap<Vec<u8>, Number>),
     File(Vec<u8>),
@@ -25,6 +27,7 @@ pub(crate) enum What {
     Socket,
 }
 
+#[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) what: What,
     /// Names.
@@ -34,9 +37,11 @@ pub(crate) struct Node {
     pub(crate) mode: u32,
     /// When it was changed last.
     pub(crate) changed: Duration,
+    unsynced: Unsynced,
 }
 
 /// The disk.
+#[derive(Clone)]
 pub(crate) struct Disk {
     nodes: BTreeMap<Number, Node>,
     next: Number,
@@ -77,6 +82,7 @@ impl Disk {
             open: 0,
             mode: mode & 0o7777,
             changed: Duration::ZERO,
+            unsynced: Unsynced::default(),
         };
         self.nodes.insert(number, node);
         number
@@ -94,7 +100,7 @@ impl Disk {
     }
 
     /// From the root down to what a path names; what names nothing ends it.
-    fn walk(&mut self, path: &[u8]) -> Result<(Vec<Number>, Option<Vec<u8>>), Errno> {
+    fn walk(&self, path: &[u8]) -> Result<(Vec<Number>, Option<Vec<u8>>), Errno> {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }
@@ -105,7 +111,10 @@ impl Disk {
             .collect();
         for (at, part) in parts.iter().enumerate() {
             let here = *way.last().unwrap_or(&ROOT);
-            let names = self.dir(here)?;
+            let names = match &self.nodes.get(&here).ok_or(libc::ENOENT)?.what {
+                What::Dir(names) => names,
+                _ => return Err(libc::ENOTDIR),
+            };
             if *part == b".." {
                 way.truncate((way.len() - 1).max(1));
                 continue;
@@ -120,7 +129,7 @@ impl Disk {
     }
 
     /// What a path names.
-    pub(crate) fn find(&mut self, path: &[u8]) -> Result<Number, Errno> {
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Number, Errno> {
         match self.walk(path)? {
             (way, None) => Ok(*way.last().unwrap_or(&ROOT)),
             (_, Some(_)) => Err(libc::ENOENT),
@@ -176,6 +185,7 @@ impl Disk {
             What::File(_) if has(libc::O_DIRECTORY) => return Err(libc::ENOTDIR),
             What::File(bytes) => {
                 if has(libc::O_TRUNC) && writes {
+                    node.unsynced.touch(bytes, 0..bytes.len());
                     bytes.clear();
                 }
             }
@@ -246,6 +256,8 @@ impl Disk {
         if new.is_empty() {
             return Ok(());
         }
+        node.unsynced
+            .touch(bytes, at.min(bytes.len())..at + new.len());
         if bytes.len() < at + new.len() {
             bytes.resize(at + new.len(), 0);
         }
@@ -257,11 +269,40 @@ impl Disk {
         if len > LONGEST {
             return Err(libc::EFBIG);
         }
-        match &mut self.file(number)?.what {
-            What::File(bytes) => bytes.resize(len as usize, 0),
-            _ => return Err(libc::EINVAL),
-        }
+        let node = self.file(number)?;
+        let What::File(bytes) = &mut node.what else {
+            return Err(libc::EINVAL);
+        };
+        let (old, new) = (bytes.len(), len as usize);
+        node.unsynced.touch(bytes, old.min(new)..old.max(new));
+        bytes.resize(new, 0);
         Ok(())
+    }
+
+    /// What was changed of a file is on the disk.
+    pub(crate) fn sync(&mut self, number: Number) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.unsynced.sync();
+        }
+    }
+
+    /// Nothing is open any more; `each` says what is left of a file of which not
+    /// all was synced.
+    pub(crate) fn restart(&mut self, mut each: impl FnMut(&mut What, &Unsynced)) {
+        self.nodes.retain(|_, node| node.links > 0);
+        for node in self.nodes.values_mut() {
+            node.open = 0;
+            each(&mut node.what, &std::mem::take(&mut node.unsynced));
+        }
+    }
+
+    /// What is in a file.
+    pub(crate) fn get(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let number = self.find(path).ok()?;
+        match &self.node(number).what {
+            What::File(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
     }
 
     /// The names in a directory, and what each is.
@@ -284,7 +325,8 @@ impl Disk {
         at: u64,
         len: u64,
     ) -> Result<(), Errno> {
-        let What::File(bytes) = &mut self.file(number)?.what else {
+        let node = self.file(number)?;
+        let What::File(bytes) = &mut node.what else {
             return Err(libc::EISDIR);
         };
         let end = at.checked_add(len).filter(|end| *end <= LONGEST);
@@ -293,9 +335,11 @@ impl Disk {
         if mode & PUNCH_HOLE != 0 {
             let end = end.min(bytes.len());
             if (at as usize) < end {
+                node.unsynced.touch(bytes, at as usize..end);
                 bytes[at as usize..end].fill(0);
             }
         } else if !keeps && bytes.len() < end {
+            node.unsynced.touch(bytes, bytes.len()..end);
             bytes.resize(end, 0);
         }
         Ok(())

@@ -25,11 +25,12 @@ use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Landed, OpId};
 
 use super::carry::{self, Carried};
-use super::disk::{Disk, What};
+use super::disk::Disk;
 use super::faults::{Fate, Fault, Faults, On, OpKind};
 use super::memory::Pieces;
 use super::options::SimIo;
 use super::owners::{Open, Owners};
+use super::power_cut::SavedDisk;
 use super::sockets::{SocketId, Sockets, Stage};
 use super::wires::{Wire, Wires};
 use crate::clock::VirtualClock;
@@ -377,7 +378,7 @@ impl SimKernel {
             rng,
             faults: options.faults,
             owners: Owners::default(),
-            disk: Disk::new(),
+            disk: options.disk.map_or_else(Disk::new, SavedDisk::into_disk),
             wires: Wires::default(),
             sockets: Sockets::default(),
             changed: BTreeSet::new(),
@@ -416,6 +417,8 @@ impl SimKernel {
             .and_then(|file| {
                 let now = state.clock.elapsed();
                 let written = state.disk.write(file, 0, bytes, now);
+                // As if it had been there for long.
+                state.disk.sync(file);
                 state.disk.let_go(file);
                 written
             });
@@ -427,13 +430,41 @@ impl SimKernel {
 
     /// What is in a file; none if there is no such file.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
-        let mut state = self.state();
         let path = path.as_ref().as_os_str().as_encoded_bytes();
-        let number = state.disk.find(path).ok()?;
-        match &state.disk.node(number).what {
-            What::File(bytes) => Some(bytes.clone()),
-            _ => None,
-        }
+        self.state().disk.get(path)
+    }
+
+    /// What the disk would have if the power went now: what was synced, by
+    /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
+    /// the seed says, each sector of 512 bytes old or new. Names are there at once,
+    /// as with a file system that keeps a journal of them. This kernel goes on;
+    /// another begins with [`SimIo::on_disk`].
+    ///
+    /// ```
+    /// use kinfolk_runtime::fs::File;
+    /// use kinfolk_testkit::{Sim, io::SimIo};
+    ///
+    /// let mut sim = Sim::seeded(7);
+    /// sim.run(async {
+    ///     let file = File::create("/tmp/log").await?;
+    ///     file.write_all_at("kept", 0).await.0?;
+    ///     file.sync_data().await?;
+    ///     file.write_all_at(", or not", 4).await.0
+    /// }).unwrap();
+    /// let disk = sim.io().power_cut(1);
+    /// sim.finish();
+    ///
+    /// let mut sim = Sim::builder(7).io(SimIo::new().on_disk(disk)).build();
+    /// sim.run(async {
+    ///     let file = File::open("/tmp/log").await?;
+    ///     let (read, buf) = file.read_at(vec![0; 12], 0).await;
+    ///     assert!(read? >= 4 && buf.starts_with(b"kept"));
+    ///     Ok::<_, kinfolk_core::Error>(())
+    /// }).unwrap();
+    /// sim.finish();
+    /// ```
+    pub fn power_cut(&self, seed: u64) -> SavedDisk {
+        SavedDisk::of(&self.state().disk, seed)
     }
 
     /// The paths of all files.

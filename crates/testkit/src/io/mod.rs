@@ -13,6 +13,7 @@
 //! | `carry` | what each request does |
 //! | `owners` | the table of open files, and who closed one twice |
 //! | `disk` | files and directories |
+//! | `power_cut` | [`SavedDisk`]: what is left of them when the power goes |
 //! | `wires` | streams of bytes: pipes and connections |
 //! | `sockets`, `addr` | who listens where, and messages |
 //! | `memory` | the only place that follows the pointers of a request |
@@ -35,6 +36,7 @@ mod memory;
 mod open_files;
 mod options;
 mod owners;
+mod power_cut;
 mod quarantine;
 pub(crate) mod side;
 mod sockets;
@@ -46,6 +48,7 @@ pub use faults::{Fault, OpKind};
 pub use kernel::SimKernel;
 pub use open_files::OpenFiles;
 pub use options::SimIo;
+pub use power_cut::SavedDisk;
 pub use quarantine::{Quarantine, Quarantined};
 pub use weather::Weather;
 pub use witness::Witness;

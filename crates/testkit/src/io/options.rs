@@ -5,6 +5,7 @@ use std::time::Duration;
 use kinfolk_runtime::io::IN_FLIGHT;
 
 use super::faults::{Fault, Faults, OpKind};
+use super::power_cut::SavedDisk;
 
 /// What a simulated kernel is made with: `Sim::builder(7).io(SimIo::rough())`.
 ///
@@ -35,6 +36,8 @@ use super::faults::{Fault, Faults, OpKind};
 pub struct SimIo {
     pub(crate) faults: Faults,
     pub(crate) in_flight: usize,
+    /// None: an empty one.
+    pub(crate) disk: Option<SavedDisk>,
 }
 
 impl SimIo {
@@ -43,6 +46,7 @@ impl SimIo {
         SimIo {
             faults: Faults::default(),
             in_flight: IN_FLIGHT,
+            disk: None,
         }
     }
 
@@ -132,6 +136,13 @@ impl SimIo {
     /// How many operations the kernel is given at once; more wait.
     pub fn in_flight(mut self, most: usize) -> Self {
         self.in_flight = most;
+        self
+    }
+
+    /// It begins with this disk: what [a power cut](super::SimKernel::power_cut)
+    /// has left of another.
+    pub fn on_disk(mut self, disk: SavedDisk) -> Self {
+        self.disk = Some(disk);
         self
     }
 }

@@ -1,4 +1,4 @@
-//! A ring of an older kernel, which knows no series: each ends after its first
+//! Series on a ring; and on one of an older kernel, which knows no series: each ends after its first
 //! answer, and what is received is waited for first.
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::io::pool::Pool;
 use crate::io::system::Real;
 
 fn plain() -> Uring {
-    Uring::of(ring(Kernel::Old).expect("a ring"), false).expect("a driver")
+    Uring::of(Kernel::Old).expect("a driver")
 }
 
 fn shelf(count: usize) -> Arc<Shelf> {
@@ -49,6 +49,27 @@ fn nothing(driver: &mut Uring) {
         driver.turn(most, &mut landed).expect("a turn");
     }
     assert!(landed.is_empty(), "{landed:?}");
+}
+
+/// A cancel that does not find its series is asked again.
+#[test]
+fn io_5_a_cancel_that_missed_its_series_is_asked_again() {
+    let mut driver = Uring::new().expect("a driver");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let fd = listener.as_raw_fd();
+    // Before it, so that it is not there yet.
+    driver.series.insert(id(1));
+    driver.cancel(id(1));
+    // SAFETY: it leads nowhere.
+    unsafe { driver.submit(id(1), &Request::AcceptMany { fd }) };
+    let mut landed = Vec::new();
+    for _ in 0..100 {
+        let most = Wait::AtMost(Duration::from_millis(10));
+        driver.turn(most, &mut landed).expect("a turn");
+    }
+    let results: Vec<i32> = landed.iter().map(|landed| landed.result).collect();
+    assert_eq!(results, [-libc::ECANCELED]);
+    assert!(driver.series.is_empty());
 }
 
 #[test]

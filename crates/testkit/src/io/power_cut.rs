@@ -1,0 +1,161 @@
+//! What a disk has when the power goes: what was synced, and of the rest
+//! whatever had got that far.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use super::disk::{Disk, What};
+use crate::rng::Rng;
+
+/// What a disk writes at once: all of it, or nothing.
+const SECTOR: usize = 512;
+
+/// What of a file was changed since it was synced.
+#[derive(Clone, Default)]
+pub(crate) struct Unsynced {
+    /// The sectors that were changed, as they were. Short at the end of the file.
+    before: BTreeMap<usize, Vec<u8>>,
+    /// How long the file was, once it has been changed.
+    len: Option<usize>,
+}
+
+impl Unsynced {
+    /// These bytes of a file are about to change, or to come or go.
+    pub(crate) fn touch(&mut self, bytes: &[u8], range: Range<usize>) {
+        self.len.get_or_insert(bytes.len());
+        for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+            let of = |at: usize| bytes.len().min(at * SECTOR);
+            let old = || bytes[of(sector)..of(sector + 1)].to_vec();
+            self.before.entry(sector).or_insert_with(old);
+        }
+    }
+
+    /// The file was synced.
+    pub(crate) fn sync(&mut self) {
+        *self = Unsynced::default();
+    }
+
+    /// What is left of a file: of each sector that was changed the old or the new,
+    /// and the old or the new length.
+    fn cut(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
+        let Some(old) = self.len else { return };
+        let len = if rng.chance(0.5) { old } else { bytes.len() };
+        bytes.resize(bytes.len().max(old), 0);
+        for (sector, before) in &self.before {
+            if rng.chance(0.5) {
+                let at = sector * SECTOR;
+                let end = bytes.len().min(at + SECTOR);
+                let at = at.min(end);
+                bytes[at..end].fill(0);
+                bytes[at..at + before.len()].copy_from_slice(before);
+            }
+        }
+        bytes.truncate(len);
+    }
+}
+
+/// A disk after a power cut, from
+/// [`SimKernel::power_cut`](super::SimKernel::power_cut); for
+/// [`SimIo::on_disk`](super::SimIo::on_disk).
+#[derive(Clone)]
+pub struct SavedDisk(Disk);
+
+impl SavedDisk {
+    /// The power goes.
+    pub(crate) fn of(disk: &Disk, seed: u64) -> SavedDisk {
+        let mut rng = Rng::new(seed ^ 0x70_6f77_6572);
+        let mut left = disk.clone();
+        left.restart(|what, unsynced| {
+            if let What::File(bytes) = what {
+                unsynced.cut(bytes, &mut rng);
+            }
+        });
+        SavedDisk(left)
+    }
+
+    pub(crate) fn into_disk(self) -> Disk {
+        self.0
+    }
+
+    /// What is in a file; none if there is no such file.
+    pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.0.get(path.as_ref().as_os_str().as_encoded_bytes())
+    }
+}
+
+impl fmt::Debug for SavedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SavedDisk({} files)", self.0.files().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What is left of `/a` after cuts with many seeds.
+    fn left(disk: &Disk) -> BTreeSet<Vec<u8>> {
+        let saved = (0..200).map(|seed| SavedDisk::of(disk, seed));
+        saved
+            .map(|saved| saved.get("/a").expect("a file"))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_synced_is_left_and_the_rest_in_whole_sectors() {
+        let mut disk = Disk::new();
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(b"/a", flags, 0o644).unwrap();
+        disk.write(file, 0, &[1; 2 * SECTOR], Duration::ZERO)
+            .unwrap();
+        assert!(left(&disk).contains(&Vec::new()), "nothing was synced");
+        disk.sync(file);
+        assert_eq!(left(&disk), [vec![1; 2 * SECTOR]].into());
+
+        // In both sectors, and twice.
+        disk.write(file, 500, &[2; 100], Duration::ZERO).unwrap();
+        disk.write(file, 500, &[3; 100], Duration::ZERO).unwrap();
+        let first = [vec![1; 500], vec![3; 12]].concat();
+        let second = [vec![3; 88], vec![1; SECTOR - 88]].concat();
+        let whole = vec![1; SECTOR];
+        let expected: BTreeSet<_> = [
+            [whole.clone(), whole.clone()],
+            [first.clone(), whole.clone()],
+            [whole.clone(), second.clone()],
+            [first, second],
+        ]
+        .map(|sectors| sectors.concat())
+        .into();
+        assert_eq!(left(&disk), expected);
+    }
+
+    #[test]
+    fn a_length_that_was_not_synced_is_the_old_or_the_new() {
+        let mut disk = Disk::new();
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(b"/a", flags, 0o644).unwrap();
+        disk.write(file, 0, b"abcd", Duration::ZERO).unwrap();
+        disk.sync(file);
+        disk.set_len(file, 2).unwrap();
+        assert_eq!(
+            left(&disk),
+            [b"abcd".to_vec(), b"ab\0\0".to_vec(), b"ab".to_vec()].into()
+        );
+        disk.sync(file);
+        disk.write(file, 2, b"xy", Duration::ZERO).unwrap();
+        assert_eq!(
+            left(&disk),
+            [b"ab".to_vec(), b"ab\0\0".to_vec(), b"abxy".to_vec()].into()
+        );
+        // Cut off and made anew.
+        disk.sync(file);
+        let again = disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
+        assert_eq!(again, file);
+        assert!(left(&disk).contains(&b"abxy"[..]));
+    }
+}
