@@ -466,8 +466,10 @@ impl std::error::Error for Around {
 /// of ours decides, also in the other.
 #[test]
 fn io_5_what_comes_from_a_cancel_is_asked_in_one_way() {
-    on_each("one_walk", |rt| {
-        rt.block_on(async {
+    guarded("one_walk", |watched| {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        watched.watch(rt.tree());
+        let ran = rt.block_on(async {
             let mut old = None;
             let late = timeout(Duration::ZERO, async {
                 old = checkpoint().await.err();
@@ -498,7 +500,8 @@ fn io_5_what_comes_from_a_cancel_is_asked_in_one_way() {
             assert!(cancelled_in(&error).is_none());
             assert_eq!(Error::from(error).kind(), ErrorKind::Failed);
             Ok::<_, Error>(())
-        })
+        });
+        ran.expect("errors are judged");
     });
 }
 

@@ -261,6 +261,8 @@ struct Writing {
     ending: Option<Op<ops::Shutdown>>,
     /// Asked before bytes are accepted.
     entry: Point,
+    /// Asked while what was accepted is sent.
+    flush: Point,
     /// A failure that nobody has heard of.
     failed: Option<io::Error>,
     ears: Arc<Ears>,
@@ -276,7 +278,7 @@ impl Writing {
                 Some(op) => op,
                 None if self.sent < self.buf.len() => {
                     if by == By::Writer {
-                        ready!(self.entry.poll_enter(cx)).map_err(cancelled)?;
+                        ready!(self.flush.poll_enter(cx)).map_err(cancelled)?;
                     }
                     let rest = std::mem::take(&mut self.buf).slice(self.sent..);
                     self.op.insert(socket.send_whole(rest).unlimited())
@@ -284,7 +286,7 @@ impl Writing {
                 None => {
                     self.buf.clear();
                     self.sent = 0;
-                    self.entry.done();
+                    self.flush.done();
                     return Poll::Ready(Ok(()));
                 }
             };
@@ -297,8 +299,8 @@ impl Writing {
             if by == By::Writer {
                 // Told, it goes on all the same: what was accepted is ours, and
                 // whoever reads may wait for the answer.
-                ready!(self.entry.poll_enter(cx)).map_err(cancelled)?;
-                self.entry.pending_as(cx, WaitKind::Io);
+                ready!(self.flush.poll_enter(cx)).map_err(cancelled)?;
+                self.flush.pending_as(cx, WaitKind::Io);
             }
             return Poll::Pending;
         }
