@@ -843,6 +843,42 @@ mod tests {
         assert_eq!(landed.last().map(|over| over.id), Some(number(2)));
     }
 
+    /// More is over than there is room for in the completion queue: the kernel
+    /// keeps the rest, and all of it comes.
+    #[test]
+    fn io_3_what_the_completion_queue_has_no_room_for_comes_later() {
+        // One whose kernel does not wait for us before it completes.
+        let Ok(mut ring) = Uring::of(Kernel::Old) else {
+            return;
+        };
+        let room = ring.ring.params().cq_entries();
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let poll = Request::Poll {
+            fd: reader.as_raw_fd(),
+            events: libc::POLLIN as u32,
+        };
+        let mut landed = Vec::new();
+        for index in 0..4 * room {
+            // SAFETY: it leads to no memory.
+            unsafe { ring.submit(number(index), &poll) };
+        }
+        ring.turn(Wait::No, &mut landed).expect("a turn");
+        assert!(landed.is_empty(), "nobody has written");
+        // All of them at once.
+        drop(writer);
+        assert!(ring.ring.submission().cq_overflow(), "there was room");
+        let mut turns = 0;
+        while landed.len() < 4 * room as usize {
+            let most = std::time::Duration::from_secs(5);
+            ring.turn(Wait::AtMost(most), &mut landed).expect("a turn");
+            turns += 1;
+            assert!(turns < 1000, "{} of {} came", landed.len(), 4 * room);
+        }
+        let mut ids: Vec<u32> = landed.iter().map(|over| over.id.index).collect();
+        ids.sort_unstable();
+        assert!(ids.into_iter().eq(0..4 * room), "each of them once");
+    }
+
     /// The kernel works on the pages that it was shown. So what a ring has
     /// registered stays where it is until the ring has taken it back.
     #[test]
