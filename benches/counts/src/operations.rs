@@ -51,6 +51,7 @@ operations! {
     ready_or_cancel 10_000 over ready_await,
     yielding 2_000 over nothing,
     waking 2_000 over yielding,
+    handing_over 2_000 over nothing,
     timer_set_and_cleared 2_000 over yielding,
     spawning 2_000 over nothing_and_exit,
     spawn_run_join 2_000 over nothing,
@@ -181,6 +182,51 @@ async fn waking(times: usize) -> Result<()> {
     waker.wake();
     assert!(child.join().await?.is_completed());
     Ok(())
+}
+
+/// A waker that waits to be taken.
+#[derive(Default)]
+struct Slot(Mutex<Option<Waker>>);
+
+impl Slot {
+    fn put(&self, waker: &Waker) {
+        *self.0.lock().expect("not poisoned") = Some(waker.clone());
+    }
+
+    fn take(&self) -> Option<Waker> {
+        self.0.lock().expect("not poisoned").take()
+    }
+}
+
+/// Two tasks pass a turn to and fro, `times` passes in all: each wakes the
+/// other and lies down, so that the thread goes straight from one to the other.
+async fn handing_over(times: usize) -> Result<()> {
+    let sides = Arc::new([Slot::default(), Slot::default()]);
+    let child = here().launch(passing(sides.clone(), 1, times / 2));
+    passing(sides, 0, times / 2).await;
+    assert!(child.join().await?.is_completed());
+    Ok(())
+}
+
+/// One side of it. The other's waker is made once, and kept.
+async fn passing(sides: Arc<[Slot; 2]>, mine: usize, mut left: usize) {
+    let (mut other, mut begun) = (None, false);
+    poll_fn(move |cx| {
+        if !std::mem::replace(&mut begun, true) {
+            sides[mine].put(cx.waker());
+        }
+        other = other.take().or_else(|| sides[1 - mine].take());
+        if let Some(other) = &other {
+            other.wake_by_ref();
+            left -= 1;
+        }
+        if left == 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 async fn timer_set_and_cleared(times: usize) -> Result<()> {
