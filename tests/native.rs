@@ -8,8 +8,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Error, ErrorKind, Main, Outcome, Pool, Result, blocking, checkpoint, next_pump, on,
-    park, scope, shield, sleep, spawn, timeout, with_world, yield_now,
+    Budget, Error, ErrorKind, Main, Outcome, Pool, Result, StillThere, blocking, checkpoint,
+    next_pump, on, park, scope, shield, sleep, spawn, timeout, with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, HostClock, Runtime};
 use kinfolk_testkit::{Gate, guarded};
@@ -1132,6 +1132,43 @@ fn io_5_a_job_stays_open_while_its_call_runs() {
         }
         go.send(()).unwrap();
         rt.wait_for(task).unwrap().unwrap();
+    });
+}
+
+/// see-6: a poll that does not return is seen from another thread, for as long
+/// as it lasts, and the thread that ends is looked at no more.
+#[test]
+fn see_6_a_poll_that_does_not_return_is_seen_from_outside() {
+    guarded("a poll that lasts", |_| {
+        const LONG: Duration = Duration::from_millis(5);
+        for _ in 0..3 {
+            let rt = rt(1);
+            let (release, released) = mpsc::channel::<()>();
+            let job = rt.scope().task("cruncher").launch(async move {
+                let _ = released.recv();
+                park().await.map(|_| ())
+            });
+            let report = loop {
+                let report = rt.snapshot().stuck(LONG);
+                if !report.polls.is_empty() {
+                    break report;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(report.polls.len(), 1, "{report}");
+            assert_eq!(report.polls[0].name, "cruncher");
+            assert!(report.jobs.is_empty(), "nobody was to stop: {report}");
+            job.cancel("enough");
+            while rt.snapshot().stuck(LONG).jobs.is_empty() {
+                thread::yield_now();
+            }
+            let report = rt.snapshot().stuck(LONG);
+            assert_eq!(report.find("cruncher").unwrap().why, StillThere::NoPoint);
+            drop(release);
+            while !rt.snapshot().stuck(Duration::ZERO).is_empty() {
+                thread::yield_now();
+            }
+        }
     });
 }
 

@@ -524,10 +524,10 @@ fn shutdown_1_a_task_that_nobody_turns_is_a_straggler() {
         "shutdown: took 7s, 1 task was in the way
 still there: task \"abandoned\" has not ended; its memory is leaked
   --> spawned at {}:{line}:51
-   = is being polled, or queued for it
+   = is queued for a turn on the pool lane
    = was cancelled 7s before, and never told
-   = help: let its poll return: move blocking work to another thread, \
-and put `checkpoint().await?` into long loops",
+   = help: see that its lane is turned, and that no other keeps the thread; \
+put `checkpoint().await?` into a loop that only wakes itself",
         file!()
     );
     assert_eq!(report.to_string(), words);

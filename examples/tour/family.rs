@@ -1,9 +1,10 @@
-//! One family, five things that happen to it.
+//! One family, six things that happen to it.
 
 use std::time::Duration;
 
 use kinfolk::tokio::Root;
-use kinfolk::{Error, Result, Scope, cleanup, park, sleep, timeout};
+use kinfolk::{Error, Result, Scope, cleanup, park, shield, sleep, timeout};
+use tokio::sync::oneshot;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -31,7 +32,12 @@ pub async fn tour(root: Root) -> Result<()> {
 
     is_dropped(show).await?;
     println!("the call returned; living jobs: {}", living());
-    Ok(())
+
+    let seen = root.clone();
+    does_not_stop(&move |title| {
+        println!("\n== {title}\n{}", seen.snapshot().stuck(10 * MS));
+    })
+    .await
 }
 
 /// A child that works for ever and tidies up when it is told to stop.
@@ -127,6 +133,32 @@ async fn is_dropped(show: &Show) -> Result<()> {
     .await
 }
 
+/// A family that is to stop and takes its time: who is in the way, and why.
+async fn does_not_stop(show: &Show) -> Result<()> {
+    Scope::named("stubborn")
+        .run(async |s| {
+            let (end, ended) = oneshot::channel::<()>();
+            let backup = s
+                .task("backup")
+                .spawn(Scope::named("copies").run(async |s| {
+                    s.task("flush").launch(shield(sleep(40 * MS)));
+                    s.task("upload").launch(async {
+                        let _ = ended.await;
+                    });
+                    park().await?;
+                    Ok(())
+                }));
+            sleep(2 * MS).await?;
+            backup.cancel("the disk is full");
+            sleep(20 * MS).await?;
+            show("Cancelled, and still there after a while: ask why");
+            drop(end);
+            assert!(backup.outcome().await?.is_cancelled());
+            Ok(())
+        })
+        .await
+}
+
 /// Whatever happens to the family, it can be stopped at each of its points.
 #[test]
 fn the_family_can_be_stopped_anywhere() {
@@ -147,6 +179,7 @@ fn the_family_can_be_stopped_anywhere() {
         cancel_everywhere(move || async move { planned(is_too_slow(unseen).await, TimedOut) }),
         cancel_everywhere(move || is_cancelled(unseen)),
         cancel_everywhere(move || is_dropped(unseen)),
+        cancel_everywhere(move || does_not_stop(unseen)),
     ];
     for went in went {
         assert_eq!(went.forced, 0, "every wait hears it");

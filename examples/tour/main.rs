@@ -1,6 +1,6 @@
 //! A tour of Kinfolk in under ten seconds: a family is built, fails, times
-//! out, is cancelled, is dropped half-way, with the living tree printed at each
-//! step; then one small server is written twice, by hand and with Kinfolk, and
+//! out, is cancelled, is dropped half-way, is slow to stop, with the living tree
+//! printed at each step; then one small server is written twice, by hand and with Kinfolk, and
 //! its clients are cut off at random; a server is stopped while its connections
 //! wait, on sockets and on a network in memory; and a download is stopped at each of
 //! its points in turn.

@@ -35,6 +35,7 @@ pub mod semantics;
 pub mod services;
 pub mod shield_rules;
 pub mod shields;
+pub mod stuck;
 pub mod supervisor;
 pub mod task_sets;
 pub mod tickers;

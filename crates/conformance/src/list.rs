@@ -758,6 +758,15 @@ macro_rules! for_each_case {
                 case_h15_a_hook_made_in_a_shield_goes_on_outside,
                 case_h18_being_shielded_is_the_current_tasks_own,
             ;
+            stuck:
+                see_6_what_holds_a_cancel_back,
+                see_6_a_foreign_await_and_whoever_waits_for_it,
+                see_6_no_point_since,
+                see_6_one_that_swallows_cancellation,
+                see_6_only_those_who_were_asked_and_long_ago,
+                see_6_polls_that_last,
+                see_6_a_wait_that_takes_its_time,
+            ;
             supervisor:
                 case_c01_failing_children_leave_a_supervisor_alone,
                 case_c02_a_sibling_of_a_failed_child_goes_on,

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
+use crate::desks::{self, Desk};
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
@@ -20,7 +21,6 @@ pub(crate) struct Context {
     data: Cell<*const ()>,
     vtable: Cell<*const RawWakerVTable>,
     pub(crate) budget: Cell<u32>,
-    millis: Cell<u32>,
     /// How deep `spawn_now` is nested.
     pub(crate) nested: Cell<u32>,
     /// The lane whose turn is taken here.
@@ -29,8 +29,11 @@ pub(crate) struct Context {
     thread: Cell<u64>,
     /// The milliseconds that were read last, at which look, in which tree.
     clock: Cell<(u64, u64, u32)>,
-    /// The task whose turn is taken here, and whether it wants another one.
-    turn: Cell<*const Header>,
+    /// The task whose turn is taken here, and since when; others may look.
+    desk: Desk,
+    /// True once others know of it.
+    listed: Cell<bool>,
+    /// Whether that task wants another turn.
     again: Cell<bool>,
 }
 
@@ -39,12 +42,12 @@ local!(static CONTEXT: Context = Context {
     data: Cell::new(ptr::null()),
     vtable: Cell::new(ptr::null()),
     budget: Cell::new(0),
-    millis: Cell::new(0),
     nested: Cell::new(0),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
     clock: Cell::new((0, 0, 0)),
-    turn: Cell::new(ptr::null()),
+    desk: Desk::new(),
+    listed: Cell::new(false),
     again: Cell::new(false),
 }; pub(crate) fn with);
 
@@ -132,7 +135,7 @@ pub(crate) fn current_id() -> Option<JobId> {
 pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
     with(|cx| {
         let inside = cx.current()?;
-        (inside.id.tree() == serial).then(|| cx.millis.get())
+        (inside.id.tree() == serial).then(|| cx.desk.since())
     })
 }
 
@@ -156,7 +159,7 @@ pub(crate) fn millis_of(look: u64, serial: u64, read: impl FnOnce() -> u32) -> u
 #[inline]
 pub(crate) fn go_round(waker: &Waker) {
     let own = with(|cx| {
-        let turn = cx.turn.get();
+        let turn = cx.desk.task();
         let own = !turn.is_null()
             && waker.data() == turn.cast()
             && ptr::eq(waker.vtable(), crate::task::waker::vtable());
@@ -212,16 +215,24 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
 /// As [`enter`], for the beginning of a turn of a task under its own waker.
 #[inline]
 pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> Entered {
-    with(|cx| Entered {
-        job: cx.job.replace(job),
-        data: cx.data.replace(ptr::from_ref(job).cast()),
-        vtable: cx.vtable.replace(crate::task::waker::vtable()),
-        turn: Some(Interrupted {
-            task: cx.turn.replace(job),
+    with(|cx| {
+        if !cx.listed.replace(true) {
+            // SAFETY: it is part of the context, which has no destructor.
+            unsafe { desks::list(&cx.desk) };
+        }
+        let turn = Interrupted {
+            task: cx.desk.task(),
+            millis: cx.desk.since(),
             budget: cx.budget.replace(budget),
-            millis: cx.millis.replace(millis),
             again: cx.again.replace(false),
-        }),
+        };
+        cx.desk.set(job, millis);
+        Entered {
+            job: cx.job.replace(job),
+            data: cx.data.replace(ptr::from_ref(job).cast()),
+            vtable: cx.vtable.replace(crate::task::waker::vtable()),
+            turn: Some(turn),
+        }
     })
 }
 
@@ -243,9 +254,8 @@ impl Drop for Entered {
             cx.data.set(self.data);
             cx.vtable.set(self.vtable);
             if let Some(turn) = &self.turn {
-                cx.turn.set(turn.task);
+                cx.desk.set(turn.task, turn.millis);
                 cx.budget.set(turn.budget);
-                cx.millis.set(turn.millis);
                 cx.again.set(turn.again);
             }
         });

@@ -25,13 +25,14 @@
 //! | `shutdown` | ask, lift, drop, report |
 //! | `blocking` | calls that must block, on the host's threads |
 //! | `frame`, `world` | for hosts that own the main loop |
-//! | `report` | who was in the way of a shutdown, in words |
+//! | `report` | who is in the way of a stop, in words |
 //! | `host` | what the model needs from an executor |
 
 mod blocking;
 mod cancel;
 mod combine;
 mod context;
+mod desks;
 mod error;
 mod frame;
 pub mod host;
@@ -96,7 +97,7 @@ pub use observe::{
     Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,
 };
 pub use own::OwnError;
-pub use report::ShutdownReport;
+pub use report::{ShutdownReport, StillThere, StuckJob, StuckReport};
 pub use shutdown::{FORCE, GRACE, Shutdown};
 pub use time::clock::{Clock, SystemClock};
 pub use time::factory::Timer;

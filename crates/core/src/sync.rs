@@ -90,6 +90,9 @@ mod real {
     /// Cells that are freed stay where they are, so that a use after it shows.
     pub(crate) const QUARANTINE: bool = false;
 
+    /// Observers may look at what other threads do.
+    pub(crate) const WATCHED: bool = true;
+
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
         if round < 64 {
@@ -164,6 +167,9 @@ mod model {
 
     pub(crate) const POOLED: bool = false;
     pub(crate) const QUARANTINE: bool = true;
+
+    /// Loom's threads end before their locals do.
+    pub(crate) const WATCHED: bool = false;
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();

@@ -59,7 +59,8 @@
 //! - `fs`, `net`, `io`, `process`, `signal`, with the feature `runtime`: files and sockets whose
 //!   operations are points; buffers always come back.
 //! - `Runtime`, with the same feature: the native runtime by hand;
-//!   [`snapshot`](Tree::snapshot) shows who lives in it.
+//!   [`snapshot`](Tree::snapshot) shows who lives in it, and
+//!   [`stuck`](TreeSnapshot::stuck) who was to stop and is still there.
 //!
 //! **Authors of libraries and hosts.**
 //!

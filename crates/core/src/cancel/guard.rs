@@ -2,6 +2,7 @@
 //! the walk to its children waits. See the guard's race in `README.md`.
 
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -39,9 +40,11 @@ impl fmt::Debug for IgnoreGuard {
 /// A *point*: fails if the job is cancelled already, and nothing is held.
 /// Never waits.
 #[must_use = "futures do nothing unless awaited"]
+#[track_caller]
 pub fn ignore_cancellation() -> IgnoreCancellation {
     IgnoreCancellation {
         yielded: Yielded::default(),
+        site: Location::caller(),
     }
 }
 
@@ -50,6 +53,7 @@ pub fn ignore_cancellation() -> IgnoreCancellation {
 #[must_use = "futures do nothing unless awaited"]
 pub struct IgnoreCancellation {
     yielded: Yielded,
+    site: &'static Location<'static>,
 }
 
 impl Future for IgnoreCancellation {
@@ -60,7 +64,7 @@ impl Future for IgnoreCancellation {
         let Some(job) = context::current() else {
             return Poll::Ready(Ok(IgnoreGuard(None)));
         };
-        if enter(&job) {
+        if enter(&job, self.site) {
             Poll::Ready(Ok(IgnoreGuard(Some(job))))
         } else {
             // A cancel came between the two looks: the point says so now.
@@ -69,10 +73,13 @@ impl Future for IgnoreCancellation {
     }
 }
 
-fn enter(h: &Header) -> bool {
+fn enter(h: &Header, site: &'static Location<'static>) -> bool {
     h.with_cold(|cold, _| {
-        if cold.guards == 0 && !h.state.enter_guard() {
-            return false;
+        if cold.guards == 0 {
+            if !h.state.enter_guard() {
+                return false;
+            }
+            cold.guarded_at = Some(site);
         }
         cold.guards += 1;
         true

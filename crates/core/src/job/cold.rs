@@ -2,6 +2,7 @@
 //! under the job's lock, freed with the cell.
 
 use std::borrow::Cow;
+use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -55,8 +56,9 @@ pub(crate) struct Cold {
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
-    /// How many ignore guards are held.
+    /// How many ignore guards are held, and where the first was made.
     pub(crate) guards: u32,
+    pub(crate) guarded_at: Option<&'static Location<'static>>,
     /// Linked children that do not hold the job open: services and lazy tasks
     /// that have not been started.
     pub(crate) loose: u32,

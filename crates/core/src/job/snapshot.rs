@@ -19,6 +19,7 @@ use super::state;
 use crate::cancel::point::SWALLOWS;
 use crate::cancel::sweep;
 use crate::cancel::wait::WaitKind;
+use crate::desks;
 use crate::observe::JobState;
 use crate::task::cell;
 use crate::tree::Shared;
@@ -49,6 +50,10 @@ pub struct NodeSnapshot {
     pub task: Option<PartOf>,
     /// True if it is queued or being polled.
     pub running: bool,
+    /// For how long its task has been polled without a pause, if it is being
+    /// polled. A worker of the native runtime looks at the clock every sixteen
+    /// turns, so that some of those before this one may be counted too.
+    pub polled_for: Option<Duration>,
     /// True if it is a service: cancelled when its parent's body and ordinary
     /// children are over.
     pub service: bool,
@@ -72,6 +77,8 @@ pub struct NodeSnapshot {
     pub reason: Option<String>,
     /// True if a shield or a guard holds a cancel back here.
     pub shielded: bool,
+    /// Where that was entered.
+    pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
     pub lane: Lane,
     /// True if its body has swallowed a thousand Cancelleds.
@@ -228,6 +235,9 @@ impl NodeSnapshot {
                 let _ = write!(out, ",\"waits_line\":{}", site.line());
             }
         }
+        if let Some(lasted) = self.polled_for {
+            let _ = write!(out, ",\"polled_ms\":{}", lasted.as_millis());
+        }
         if let Some(left) = self.deadline_in {
             let _ = write!(out, ",\"deadline_in_ms\":{}", left.as_millis());
         }
@@ -327,8 +337,8 @@ impl fmt::Display for NodeSnapshot {
 pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     let mut nodes = Vec::new();
     let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
-    // The task each level belongs to, and whether it runs.
-    let mut tasks: Vec<Option<(PartOf, bool)>> = Vec::new();
+    // The task each level belongs to.
+    let mut tasks: Vec<Option<TaskLook>> = Vec::new();
     while let Some((job, parent, depth)) = todo.pop() {
         if job.state.load().ended() {
             continue;
@@ -383,7 +393,11 @@ pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
         above = job.parent_from_outside();
     }
     // It is looked at from inside its last turn: that it runs says nothing.
-    let task = task.map(|(task, _)| (task, false));
+    let task = task.map(|task| TaskLook {
+        running: false,
+        polled_for: None,
+        ..task
+    });
     let parent = parent.map(|parent| parent.id);
     look_at(tree, h, parent, h.depth() as usize, task.as_ref())
 }
@@ -414,18 +428,31 @@ fn open_scope(h: &Header) -> Option<JobRef> {
     None
 }
 
-/// If `h` is a task: who it is, and whether it is queued or being polled.
-fn task_of(tree: &Shared, h: &Header) -> Option<(PartOf, bool)> {
+/// What a job has from the task it is part of.
+#[derive(Clone)]
+struct TaskLook {
+    part_of: PartOf,
+    /// Queued or being polled.
+    running: bool,
+    polled_for: Option<Duration>,
+}
+
+/// If `h` is a task: who it is, and what it does.
+fn task_of(tree: &Shared, h: &Header) -> Option<TaskLook> {
     let st = h.state.load();
     let running = st.has(state::BUSY) && !st.has(state::BODY_DONE | state::LAZY);
-    h.is_task().then(|| {
-        let part_of = PartOf {
+    h.is_task().then(|| TaskLook {
+        part_of: PartOf {
             id: h.id,
             name: names::name_of(h).into(),
             site: h.site(),
             told_since: st.told_at(tree.millis()).map(|at| since(tree, at)),
-        };
-        (part_of, running)
+        },
+        running,
+        polled_for: match running {
+            true => desks::polled_since(h).map(|at| since(tree, at)),
+            false => None,
+        },
     })
 }
 
@@ -438,10 +465,9 @@ fn look_at(
     h: &Header,
     parent: Option<JobId>,
     depth: usize,
-    task: Option<&(PartOf, bool)>,
+    task: Option<&TaskLook>,
 ) -> NodeSnapshot {
-    let running =
-        task.is_some_and(|(_, running)| *running) && !h.state.load().has(state::BODY_DONE);
+    let running = task.is_some_and(|task| task.running) && !h.state.load().has(state::BODY_DONE);
     let st = h.state.load();
     let polls = h.polls.load(Relaxed);
     let waits_on = (polls > 0 && !running && !st.has(state::BODY_DONE)).then(|| {
@@ -458,12 +484,16 @@ fn look_at(
     let reason = h.reason();
     let owner = (h.is_task() && st.has(state::WAITER)).then(|| cell::waiting_job(h));
     let mut waiting: Vec<Option<JobId>> = owner.into_iter().collect();
+    let mut guarded_at = None;
     let deadline = h
         .if_cold(|cold, _| {
             waiting.extend(cold.joiners.iter().map(|joiner| joiner.job));
+            guarded_at = cold.guarded_at;
             cold.deadline
         })
         .flatten();
+    let by_shield = st.has(state::HELD) && !st.has(state::CANCELLED);
+    let by_guard = st.has(state::CANCELLED) && st.has(state::GUARD);
     NodeSnapshot {
         id: h.id,
         parent,
@@ -474,8 +504,9 @@ fn look_at(
         site: h.site(),
         age: since(tree, h.born),
         polls,
-        task: task.map(|(task, _)| task.clone()),
+        task: task.map(|task| task.part_of.clone()),
         running,
+        polled_for: task.and_then(|task| task.polled_for).filter(|_| running),
         service: st.has(state::SERVICE),
         waits_on,
         waiters: waiting.len(),
@@ -491,8 +522,11 @@ fn look_at(
             .map(|reason| now.saturating_duration_since(reason.data().at)),
         reason: reason.map(|reason| reason.to_string()),
         lane: h.lane(),
-        shielded: st.has(state::HELD) && !st.has(state::CANCELLED)
-            || st.has(state::CANCELLED) && st.has(state::GUARD),
+        shielded: by_shield || by_guard,
+        shielded_at: match by_shield {
+            true => Some(h.site()),
+            false => guarded_at.filter(|_| by_guard),
+        },
         swallows_cancellation: h.times_told() >= SWALLOWS,
     }
 }

@@ -1,13 +1,12 @@
-//! What shutting down came to: who was in the way, each task once, in words
-//! that say what to do about it.
+//! What shutting down came to.
 
 use std::collections::HashSet;
-use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
-use std::panic::Location;
 use std::time::Duration;
 
-use crate::cancel::wait::WaitKind;
+use super::entry::{
+    StillThere, once_per_task, task, task_name, told_since, waits_for_others, write_place,
+};
 use crate::job::id::JobId;
 use crate::job::{NodeSnapshot, TreeSnapshot};
 
@@ -40,16 +39,16 @@ impl ShutdownReport {
         dropped: Vec<NodeSnapshot>,
         stragglers: Vec<NodeSnapshot>,
     ) -> ShutdownReport {
-        let stragglers = once_per_task(stragglers);
+        let stragglers = once_per_task(stragglers, |node| node);
         let mut known = tasks(&stragglers);
-        let mut dropped = once_per_task(dropped);
+        let mut dropped = once_per_task(dropped, |node| node);
         if dropped.iter().any(is_held_up_itself) {
             // The others waited for these, and were dropped along with them.
             dropped.retain(is_held_up_itself);
         }
         dropped.retain(|node| !known.contains(&task(node)));
         known.extend(tasks(&dropped));
-        let mut late = once_per_task(late);
+        let mut late = once_per_task(late, |node| node);
         late.retain(|node| !known.contains(&task(node)));
         ShutdownReport {
             took,
@@ -96,48 +95,8 @@ fn is_held_up_itself(node: &NodeSnapshot) -> bool {
     }
 }
 
-fn waits_for_others(kind: WaitKind) -> bool {
-    matches!(
-        kind,
-        WaitKind::Task | WaitKind::Join | WaitKind::Scope | WaitKind::Children
-    )
-}
-
-/// The task by which a job is known in a report.
-fn task(node: &NodeSnapshot) -> JobId {
-    node.task.as_ref().map_or(node.id, |task| task.id)
-}
-
 fn tasks(nodes: &[NodeSnapshot]) -> HashSet<JobId> {
     nodes.iter().map(task).collect()
-}
-
-/// For how long a job was held up where it was, and how deep that is.
-fn held_up(node: &NodeSnapshot) -> (Duration, usize) {
-    let since = node.waits_on.map_or(Duration::ZERO, |(_, _, since)| since);
-    (since, node.depth)
-}
-
-/// Of the jobs of one task the one that was held up longest; of equals the
-/// innermost. In the order in which the tasks come.
-fn once_per_task(nodes: Vec<NodeSnapshot>) -> Vec<NodeSnapshot> {
-    let mut kept: Vec<NodeSnapshot> = Vec::new();
-    let mut places: HashMap<JobId, usize> = HashMap::new();
-    for node in nodes {
-        match places.entry(task(&node)) {
-            Entry::Vacant(place) => {
-                place.insert(kept.len());
-                kept.push(node);
-            }
-            Entry::Occupied(place) => {
-                let other = &mut kept[*place.get()];
-                if held_up(&node) > held_up(other) {
-                    *other = node;
-                }
-            }
-        }
-    }
-    kept
 }
 
 impl fmt::Display for ShutdownReport {
@@ -170,53 +129,17 @@ impl fmt::Display for ShutdownReport {
     }
 }
 
-/// Since when the task has been told, whichever scope of it was.
-fn told_since(node: &NodeSnapshot) -> Option<Duration> {
-    let told = node.task.as_ref().and_then(|task| task.told_since);
-    told.max(node.told_since)
-}
-
-struct At(&'static Location<'static>);
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.0.file(), self.0.line(), self.0.column())
-    }
-}
-
 fn write_entry(
     f: &mut fmt::Formatter<'_>,
     node: &NodeSnapshot,
     list: &str,
     what: &str,
 ) -> fmt::Result {
-    let (name, site) = match &node.task {
-        Some(task) => (&*task.name, task.site),
-        None => (&*node.name, node.site),
-    };
-    write!(f, "\n{list}: task \"{name}\" {what}")?;
-    write!(f, "\n  --> spawned at {}", At(site))?;
-    if task(node) != node.id {
-        let at = At(node.site);
-        write!(
-            f,
-            "\n   = in {} \"{}\", opened at {at}",
-            node.kind, node.name
-        )?;
-    }
-    match node.waits_on {
-        Some((kind, site, since)) => {
-            write!(f, "\n   = waits on {kind}")?;
-            if let Some(site) = site {
-                write!(f, " at {}", At(site))?;
-            }
-            write!(f, " for {since:?}")?;
-        }
-        None if node.running => f.write_str("\n   = is being polled, or queued for it")?,
-        None if node.polls == 0 => f.write_str("\n   = was never polled")?,
-        None => f.write_str("\n   = its body is over, and a lease holds it open")?,
-    }
-    match (node.cancelled_since, told_since(node)) {
+    write!(f, "\n{list}: task \"{}\" {what}", task_name(node))?;
+    let why = StillThere::of(node);
+    write_place(f, node, &why)?;
+    let told = told_since(node);
+    match (node.cancelled_since, told) {
         (Some(cancelled), Some(told)) => {
             write!(
                 f,
@@ -231,31 +154,5 @@ fn write_entry(
         }
         (None, _) => f.write_str("\n   = was not cancelled: a shield held the cancel back")?,
     }
-    write!(f, "\n   = help: {}", help(node))
-}
-
-/// What to do about it.
-fn help(node: &NodeSnapshot) -> &'static str {
-    let told = told_since(node).is_some();
-    if node.swallows_cancellation {
-        return "it swallows cancellation: return the `Cancelled` that its points give";
-    }
-    if node.shielded || node.cancelled_since.is_none() {
-        return "bound the shield with `shield_for`, or hold the guard for less long";
-    }
-    match node.waits_on {
-        None if node.running => {
-            "let its poll return: move blocking work to another thread, \
-             and put `checkpoint().await?` into long loops"
-        }
-        None if node.polls == 0 => "see that its host runs until the shutdown is over",
-        None => "give the lease back sooner",
-        Some((WaitKind::Foreign, _, _)) if !told => {
-            "make the await a point, with `.or_cancel()`, so that it hears of the cancel"
-        }
-        Some((kind, _, _)) if waits_for_others(kind) => {
-            "look at what it waits for: that has not ended"
-        }
-        Some(_) => "return soon after `Cancelled`, or bound the cleanup with `timeout`",
-    }
+    write!(f, "\n   = help: {}", why.help(told.is_some()))
 }
