@@ -270,12 +270,7 @@ impl Host for Native {
         self.0.put_one(turn);
     }
 
-    fn schedule(&self, mut ready: Ready) {
-        if ready.len() == 1
-            && let Some(turn) = ready.next()
-        {
-            return self.0.put_one(turn);
-        }
+    fn schedule(&self, ready: Ready) {
         self.0.put(ready);
     }
 
@@ -294,13 +289,8 @@ impl Host for Native {
         }
     }
 
-    fn look(&self) -> Option<u64> {
-        self.0.coarse.as_ref()?;
-        match here::local(&self.0) {
-            Local::Main(own) => Some(own.looks.get()),
-            Local::Worker(worker) => Some(worker.looks.get()),
-            Local::Elsewhere => None,
-        }
+    fn looks(&self) -> bool {
+        self.0.coarse.is_some()
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
-use kinfolk_core::host::{Lane, Ready, Turn, contained};
+use kinfolk_core::host::{Lane, Ready, Turn, contained, look_again};
 
 use crate::io::Station;
 use crate::io::driver::Wait;
@@ -31,8 +31,6 @@ pub(crate) struct Own {
     next: Cell<Option<Turn>>,
     streak: Cell<u32>,
     ticks: Cell<u32>,
-    /// How often the thread has looked at the clock, slept, or begun to turn.
-    pub(crate) looks: Cell<u64>,
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
@@ -78,7 +76,6 @@ impl Own {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
-            looks: Cell::new(0),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
@@ -132,11 +129,6 @@ impl Own {
         }
     }
 
-    /// The clock may have moved.
-    pub(crate) fn look_again(&self) {
-        self.looks.set(self.looks.get() + 1);
-    }
-
     fn row(&self, lane: Lane) -> &RefCell<Ready> {
         match lane {
             Lane::Main => &self.main,
@@ -176,7 +168,7 @@ impl Own {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(CLOCK) {
-            self.look_again();
+            look_again();
         }
         if ticks.is_multiple_of(LOOK) {
             self.collect(machine);

@@ -25,12 +25,11 @@ use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run;
 use crate::task::waker::Taken;
+use crate::tree::Shared;
 use crate::unwind::contained;
 
-/// How a body ended.
+/// How a body ended that has no value.
 pub(crate) enum BodyEnd {
-    /// With a value, which is in the cell.
-    Value,
     /// With an error, or a panic.
     Failed(Error),
     /// It was never polled.
@@ -91,22 +90,26 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
     Reached::No
 }
 
-/// The body of a task is over, and its future is gone.
+/// The body of a task is over without a value, and its future is gone.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    let bits = match how {
-        BodyEnd::Value => state::OUTPUT,
-        BodyEnd::Unpolled => 0,
-        BodyEnd::Forced => state::FORCED,
+    match how {
+        BodyEnd::Unpolled => body_returned(h, 0),
+        BodyEnd::Forced => body_returned(h, state::FORCED),
         BodyEnd::Failed(error) => {
-            if !is_cancelled_by(h, &error) {
-                record_own(h, &error);
-                fail_children(h);
-                h.state.add(state::BODY_DONE);
-                return body_gone_guarded(h);
+            if is_cancelled_by(h, &error) {
+                return body_returned(h, 0);
             }
-            0
+            record_own(h, &error);
+            fail_children(h);
+            h.state.add(state::BODY_DONE);
+            body_gone_guarded(h);
         }
-    };
+    }
+}
+
+/// The body of a task is over and has not failed, and its future is gone;
+/// `bits` say what is left of it.
+pub(crate) fn body_returned(h: &Header, bits: u64) {
     let st = h.state.load();
     if st.is_alone() {
         // Alone and cancelled in one look at the word: whoever attaches after
@@ -117,13 +120,19 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
         if let Some(st) = h.state.end_alone(bits, kept) {
             // Nothing has failed: no child, and not the body.
             // SAFETY: we ended it, and it is still linked.
-            if let Some(next) = unsafe { ended(h, st, None) } {
+            if let Some(next) = unsafe { ended(h, st) } {
                 // SAFETY: it was the last of its parent.
                 end_chain(unsafe { &*next });
             }
             return;
         }
     }
+    body_left_others(h, bits);
+}
+
+/// The same for one that has had children, hooks, guards or interrupts.
+#[inline(never)]
+fn body_left_others(h: &Header, bits: u64) {
     // One that comes after this step is refused.
     if h.state.add(state::BODY_DONE | bits).has(state::INTERRUPTED) {
         request::undelivered(h);
@@ -348,8 +357,15 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
             None => kept = unsafe { h.keep_reason() },
         }
     };
+    if let Some(error) = unheard
+        && !st.has(state::HANDLE)
+    {
+        // SAFETY: linked until we unlink it.
+        unsafe { h.tree() }.report_failure(&error);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
+    }
     // SAFETY: passed on.
-    unsafe { ended(h, st, unheard) }
+    unsafe { ended(h, st) }
 }
 
 /// A job ends failed: its parent hears of it. The error comes back if nobody
@@ -401,21 +417,15 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
 ///
 /// # Safety
 /// The caller set ENDED, and the job is still linked.
-unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Option<*const Header> {
+unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
     let (tree, parent) = unsafe { (h.tree(), h.parent()) };
-    if st.has(state::HOLD) {
-        // Somebody reads our parent under our lock.
-        drop(h.lock());
-    }
-    // One that was published since, and is nobody's any more.
-    crate::cancel::hook::run_end_hooks(h);
-    if let Some(error) = unheard
-        && !st.has(state::HANDLE)
-    {
-        tree.report_failure(&error);
-        drop(h.if_cold(|cold, _| cold.reporter.take()));
-    }
+    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY;
+    let joiners = if st.has(rare) {
+        tidy_up(tree, h, st)
+    } else {
+        Vec::new()
+    };
     let waiter = if st.has(state::WAITER) {
         // SAFETY: H4, the slot is the ender's. Still linked.
         unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
@@ -427,30 +437,22 @@ unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Opti
         // SAFETY: C2, no handle: the output is the ender's.
         unsafe { cell::drop_output(h) };
     }
-    let joiners = if st.has(state::HAS_JOINERS) {
-        take_joiners(h)
-    } else {
-        Vec::new()
-    };
-    if st.has(state::ENTRY) {
-        tree.sweeper.forget(tree, h);
-    }
 
     // 3. Counted and told while the tree is certainly there.
-    let (count, to) = if st.has(state::FAILED) {
-        (Count::Failed, JobState::Failed)
-    } else if st.has(state::STOPPED) {
-        (Count::Cancelled, JobState::Cancelled)
+    let counts = tree.counters.here();
+    if !st.has(state::FAILED | state::STOPPED) {
+        counts.add(Count::Completed);
+    } else if st.has(state::FAILED) {
+        counts.add(Count::Failed);
     } else {
-        (Count::Completed, JobState::Completed)
-    };
-    tree.counters.add(count);
-    for _ in 0..joiners.len() + usize::from(st.has(state::WAITER)) {
-        tree.counters.add(Count::WaiterWoken);
-        tree.emit(h.id, EventKind::WaitWake);
+        counts.add(Count::Cancelled);
     }
-    tree.emit(h.id, EventKind::State { to });
-    tree.emit(h.id, EventKind::Finalize);
+    if st.has(state::WAITER) {
+        counts.add(Count::WaiterWoken);
+    }
+    if tree.has_sink() {
+        tell_of_end(tree, h, st, joiners.len());
+    }
 
     // A claimed waiter is pushed here: while we are linked the tree is there,
     // so the host needs no holding. It may run at once; it finds the outcome.
@@ -516,6 +518,45 @@ unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Opti
         stop_loose(&parent);
     }
     next
+}
+
+/// What most jobs have none of. The answer is who joins it.
+#[cold]
+fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
+    if st.has(state::HOLD) {
+        // Somebody reads our parent under our lock.
+        drop(h.lock());
+    }
+    // One that was published since, and is nobody's any more.
+    crate::cancel::hook::run_end_hooks(h);
+    let joiners = if st.has(state::HAS_JOINERS) {
+        take_joiners(h)
+    } else {
+        Vec::new()
+    };
+    for _ in &joiners {
+        tree.counters.add(Count::WaiterWoken);
+    }
+    if st.has(state::ENTRY) {
+        tree.sweeper.forget(tree, h);
+    }
+    joiners
+}
+
+#[cold]
+fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot, joiners: usize) {
+    for _ in 0..joiners + usize::from(st.has(state::WAITER)) {
+        tree.emit(h.id, EventKind::WaitWake);
+    }
+    let to = if st.has(state::FAILED) {
+        JobState::Failed
+    } else if st.has(state::STOPPED) {
+        JobState::Cancelled
+    } else {
+        JobState::Completed
+    };
+    tree.emit(h.id, EventKind::State { to });
+    tree.emit(h.id, EventKind::Finalize);
 }
 
 #[cold]

@@ -362,8 +362,10 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if setup.supervisor {
         bits |= state::SUPERVISOR;
     }
+    let counts = tree.counters.here();
     let h = cell::create_node(&Birth {
         tree: Some(tree),
+        id: tree.next_id(&counts),
         kind: setup.kind,
         lane: parent.lane(),
         timer: false,
@@ -418,7 +420,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         unsafe { Header::release(h) };
         return Err(refusal);
     }
-    tree.counters.created(node.kind());
+    counts.created(node.kind());
     tree.emit(
         node.id,
         EventKind::Create {

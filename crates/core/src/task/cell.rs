@@ -245,10 +245,12 @@ fn memory_for(birth: &Birth<'_>) -> *mut u8 {
     pool::allocate(room_of(birth.vtable, birth.state & state::LENT != 0))
 }
 
-/// Makes a cell without what its stage holds.
+/// Makes a cell without what its stage holds. Inlined, so that most of what a
+/// header is made of is known there.
 ///
 /// # Safety
 /// `at` is [`memory_for`] it.
+#[inline(always)]
 unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
     let lent = birth.state & state::LENT != 0;
@@ -435,6 +437,7 @@ pub(crate) unsafe fn drop_output(h: &Header) {
 ///
 /// # Safety
 /// H6: no reference is left. The future and the output are gone (C1, C2).
+#[inline(never)]
 pub(crate) unsafe fn free(this: *const Header) {
     // SAFETY: exclusive from here on; each part was written by `begin`.
     unsafe {
