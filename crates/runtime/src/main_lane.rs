@@ -22,7 +22,7 @@ const STREAK: u32 = 8;
 const CLOCK: u32 = 16;
 
 /// How many turns until the inbox is looked at although there is other work.
-const LOOK: u32 = 32;
+const LOOK: u32 = 2 * CLOCK;
 
 /// The main thread's own queues. Nobody else touches them.
 pub(crate) struct Own {
@@ -158,25 +158,28 @@ impl Own {
 
     /// The next turn. The inbox is looked at when there is nothing else, and
     /// now and then; the two lanes take turns.
+    #[inline]
     pub(crate) fn take(&self, machine: &Machine) -> Option<Turn> {
         let turn = self.pick(machine)?;
         self.load.take_one();
         Some(turn)
     }
 
+    #[inline]
     fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(CLOCK) {
             look_again();
+            if ticks.is_multiple_of(LOOK) {
+                self.collect(machine);
+            }
         }
-        if ticks.is_multiple_of(LOOK) {
-            self.collect(machine);
-        }
-        if self.streak.get() < STREAK
+        let streak = self.streak.get();
+        if streak < STREAK
             && let Some(turn) = self.next.take()
         {
-            self.streak.set(self.streak.get() + 1);
+            self.streak.set(streak + 1);
             return Some(turn);
         }
         self.streak.set(0);
@@ -197,6 +200,7 @@ impl Own {
         turn.or_else(|| second.borrow_mut().next())
     }
 
+    #[inline(never)]
     fn collect(&self, machine: &Machine) {
         if machine.main.inbox.len() > 0 {
             let row = machine.main.inbox.take(usize::MAX);

@@ -196,6 +196,7 @@ impl Runtime {
     }
 
     /// Takes one turn; false if there is none.
+    #[inline]
     pub(crate) fn turn_once(&self) -> bool {
         let machine = self.machine();
         let Some(turn) = self.own.take(machine) else {
@@ -234,7 +235,7 @@ impl Runtime {
                 return output;
             }
             turns = turns.wrapping_add(1);
-            if machine.workers.is_empty() && turns.is_multiple_of(16) {
+            if turns.is_multiple_of(16) && machine.workers.is_empty() {
                 machine.fire_due();
                 self.own.glance_at_io();
             }

@@ -417,21 +417,50 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
 ///
 /// # Safety
 /// The caller set ENDED, and the job is still linked.
+#[inline]
 unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY;
+    // SAFETY: passed on.
+    unsafe {
+        if st.has(rare) {
+            ended_among_others(h, st)
+        } else {
+            leave_tree(h, st)
+        }
+    }
+}
+
+/// The same for a job that somebody else may look at, listens to or joins.
+///
+/// # Safety
+/// As for [`ended`].
+#[cold]
+unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let joiners = tidy_up(unsafe { h.tree() }, h, st);
+    // SAFETY: passed on.
+    let next = unsafe { leave_tree(h, st) };
+    for waker in joiners {
+        contained(move || waker.wake());
+    }
+    next
+}
+
+/// What the last child leaves to do when it has left.
+enum Last {
+    /// The scope's poller ends it.
+    Wake(Taken),
+    Stop(JobRef),
+    End(*const Header),
+}
+
+/// The end of a job that nobody else listens to.
+///
+/// # Safety
+/// As for [`ended`].
+unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
     let (tree, parent) = unsafe { (h.tree(), h.parent()) };
-    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY;
-    let joiners = if st.has(rare) {
-        tidy_up(tree, h, st)
-    } else {
-        Vec::new()
-    };
-    let waiter = if st.has(state::WAITER) {
-        // SAFETY: H4, the slot is the ender's. Still linked.
-        unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
-    } else {
-        Taken::Nobody
-    };
     if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
         let _none = context::leave();
         // SAFETY: C2, no handle: the output is the ender's.
@@ -451,77 +480,86 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
         counts.add(Count::WaiterWoken);
     }
     if tree.has_sink() {
-        tell_of_end(tree, h, st, joiners.len());
+        tell_of_end(tree, h, st);
     }
 
-    // A claimed waiter is pushed here: while we are linked the tree is there,
-    // so the host needs no holding. It may run at once; it finds the outcome.
-    let waiter = match waiter {
-        Taken::Claimed(task) => {
+    let mut waiter = None;
+    if st.has(state::WAITER) {
+        // SAFETY: H4, the slot is the ender's. Still linked.
+        match unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) } {
+            Taken::Nobody => {}
+            // Pushed here: while we are linked the tree is there, so the host
+            // needs no holding. It may run at once; it finds the outcome.
             // SAFETY: claimed by us.
-            unsafe { run::push_claimed_below(tree, &*task) };
-            Taken::Nobody
+            Taken::Claimed(task) => unsafe { run::push_claimed_below(tree, &*task) },
+            Taken::Owned(waker) => waiter = Some(waker),
         }
-        waiter => waiter,
-    };
+    }
 
     // 4. Out of the tree.
-    let mut next = None;
-    let mut poller = Taken::Nobody;
-    let mut stop = None;
-    match parent {
-        Some(parent) => {
-            let _locked = parent.lock();
-            // SAFETY: linked, and we hold the parent's lock.
-            unsafe { unlink(parent, h) };
-            if h.is_task() && st.has(state::STOPPED) && !st.has(state::OUTPUT) {
-                note_cut_short(parent, h);
-            }
-            let counted = h.state.peek().has(state::COUNTED);
-            match release_count_locked(parent, counted) {
-                Left::Open => {}
-                Left::Loose => stop = Some(JobRef::from_header(parent)),
-                Left::Nothing => {
-                    // Decided under the lock in which it was closed: its
-                    // poller, if it has one, cannot leave meanwhile.
-                    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
-                    if inline && !parent.state.load().has(state::BODY_DONE) {
-                        // SAFETY: H1, under the parent's lock, in which its
-                        // poller cannot end it.
-                        poller =
-                            unsafe { Taken::new(cell::slot(parent).and_then(|slot| slot.take())) };
-                    } else {
-                        next = Some(std::ptr::from_ref(parent));
-                    }
-                }
-            }
+    let Some(parent) = parent else {
+        // The root: the tree may go with its last handle.
+        let retired = tree.retire();
+        wake(waiter);
+        // SAFETY: the tree's reference, given back once.
+        unsafe { Header::release(h) };
+        drop(retired);
+        return None;
+    };
+    let last = {
+        let _locked = parent.lock();
+        // SAFETY: linked, and we hold the parent's lock.
+        unsafe { unlink(parent, h) };
+        if st.has(state::STOPPED) && !st.has(state::OUTPUT) && h.is_task() {
+            note_cut_short(parent, h);
         }
-        None => {
-            // The root: the tree may go with its last handle.
-            let retired = tree.retire();
-            waiter.wake();
-            wake_all(joiners);
-            // SAFETY: the tree's reference, given back once.
-            unsafe { Header::release(h) };
-            drop(retired);
-            return None;
+        let counted = h.state.peek().has(state::COUNTED);
+        match release_count_locked(parent, counted) {
+            Left::Open => None,
+            // SAFETY: by the lock we hold.
+            left => Some(unsafe { last_of(parent, left) }),
         }
-    }
+    };
     // SAFETY: the tree's reference, given back once (H6).
     unsafe { Header::release(h) };
-    waiter.wake();
-    if !joiners.is_empty() {
-        wake_all(joiners);
+    wake(waiter);
+    match last? {
+        Last::Wake(poller) => poller.wake(),
+        Last::Stop(parent) => stop_loose(&parent),
+        Last::End(parent) => return Some(parent),
     }
-    poller.wake();
-    if let Some(parent) = stop {
-        stop_loose(&parent);
+    None
+}
+
+/// Under the lock of `parent`, whose last child has just left.
+///
+/// # Safety
+/// The caller holds that lock, and gave up that child's share of the count in
+/// it.
+#[inline(never)]
+unsafe fn last_of(parent: &Header, left: Left) -> Last {
+    if left == Left::Loose {
+        return Last::Stop(JobRef::from_header(parent));
     }
-    next
+    // Decided under the lock in which it was closed: its poller, if it has one,
+    // cannot leave meanwhile.
+    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
+    if inline && !parent.state.load().has(state::BODY_DONE) {
+        // SAFETY: H1, under the parent's lock, in which its poller cannot end
+        // it.
+        Last::Wake(unsafe { Taken::new(cell::slot(parent).and_then(|slot| slot.take())) })
+    } else {
+        Last::End(parent)
+    }
+}
+
+fn wake(waiter: Option<Waker>) {
+    if let Some(waker) = waiter {
+        contained(move || waker.wake());
+    }
 }
 
 /// What most jobs have none of. The answer is who joins it.
-#[cold]
 fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     if st.has(state::HOLD) {
         // Somebody reads our parent under our lock.
@@ -536,6 +574,7 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     };
     for _ in &joiners {
         tree.counters.add(Count::WaiterWoken);
+        tree.emit(h.id, EventKind::WaitWake);
     }
     if st.has(state::ENTRY) {
         tree.sweeper.forget(tree, h);
@@ -544,8 +583,8 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
 }
 
 #[cold]
-fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot, joiners: usize) {
-    for _ in 0..joiners + usize::from(st.has(state::WAITER)) {
+fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot) {
+    if st.has(state::WAITER) {
         tree.emit(h.id, EventKind::WaitWake);
     }
     let to = if st.has(state::FAILED) {
@@ -559,14 +598,6 @@ fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot, joiners: usize) {
     tree.emit(h.id, EventKind::Finalize);
 }
 
-#[cold]
-fn wake_all(joiners: Vec<Waker>) {
-    for waker in joiners {
-        contained(move || waker.wake());
-    }
-}
-
-#[cold]
 fn take_joiners(h: &Header) -> Vec<Waker> {
     let mut all = Vec::new();
     h.if_cold(|cold, _| {

@@ -26,7 +26,7 @@ use crate::unwind::{caught, contained};
 /// that is dropped instead drops the task's future there and ends the job as
 /// cancelled, because its host is gone.
 #[must_use = "a task that is not run never ends"]
-pub struct Turn(*const Header);
+pub struct Turn(NonNull<Header>);
 
 // SAFETY: the holder is the only one who touches the future (C1), and it is
 // Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
@@ -36,13 +36,21 @@ unsafe impl Send for Turn {}
 impl Turn {
     /// # Safety
     /// The task is BUSY and the caller owns its next turn (H5).
+    #[inline]
     pub(crate) unsafe fn new(h: *const Header) -> Turn {
-        Turn(h)
+        // SAFETY: a task, so not null.
+        Turn(unsafe { NonNull::new_unchecked(h.cast_mut()) })
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: a turn owns its task, which has not ended.
+        unsafe { self.0.as_ref() }
     }
 
     #[inline]
     fn take(self) -> *const Header {
-        let h = self.0;
+        let h = self.0.as_ptr();
         std::mem::forget(self);
         h
     }
@@ -76,8 +84,7 @@ impl Turn {
     /// The lane it is to be run on.
     #[inline]
     pub fn lane(&self) -> Lane {
-        // SAFETY: a turn owns its task.
-        unsafe { &*self.0 }.lane()
+        self.header().lane()
     }
 
     #[inline]
@@ -87,27 +94,27 @@ impl Turn {
 
     fn is_on_main_thread(&self) -> bool {
         // SAFETY: a turn owns its task, which has not ended.
-        unsafe { (*self.0).tree() }.is_main_thread()
+        unsafe { self.header().tree() }.is_main_thread()
     }
 
     /// As a pointer, for queues made of atomics.
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {
-        // SAFETY: never null.
-        unsafe { NonNull::new_unchecked(self.take().cast_mut().cast()) }
+        let raw = self.0.cast();
+        std::mem::forget(self);
+        raw
     }
 
     /// # Safety
     /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
-        Turn(raw.as_ptr().cast_const().cast())
+        Turn(raw.cast())
     }
 
     /// The job whose turn this is.
     pub fn job(&self) -> JobId {
-        // SAFETY: a turn owns its task.
-        unsafe { &*self.0 }.id
+        self.header().id
     }
 }
 
@@ -119,11 +126,10 @@ impl Drop for Turn {
             return;
         }
         let _lane = context::on_lane(self.lane());
-        // SAFETY: a turn owns its task.
-        let h = unsafe { &*self.0 };
-        // SAFETY: as above. It is asked before it ends.
+        let h = self.header();
+        // SAFETY: a turn owns its task. It is asked before it ends.
         let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
-        // SAFETY: as above.
+        // SAFETY: the turn is ours.
         unsafe { abandon(h) };
         if let Some(tree) = timed {
             tree.shared().timed_turn_over();
