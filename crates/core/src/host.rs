@@ -75,10 +75,10 @@ pub trait Host: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
 
-    /// The time now, to within a few milliseconds, if that is cheaper: for
-    /// ages and the like.
-    fn coarse_now(&self) -> Instant {
-        self.now()
+    /// Milliseconds since a moment that stays the same, to within a few, if
+    /// they are cheaper to read than the time: for ages and the like.
+    fn coarse_millis(&self) -> Option<u64> {
+        None
     }
 
     /// True if each of its threads calls [`look_again`] every few turns and

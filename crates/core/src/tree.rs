@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) has_main_lane: bool,
     looks: bool,
     start: Instant,
+    start_coarse: u64,
     pub(crate) counters: Counters,
     sink: Option<Arc<dyn Sink>>,
     pub(crate) turns: bool,
@@ -157,7 +158,10 @@ impl Shared {
     /// The same by the coarse clock, whatever the turn's says.
     #[inline(never)]
     pub(crate) fn millis_now(&self) -> u32 {
-        self.millis_at(self.host.coarse_now())
+        match self.host.coarse_millis() {
+            Some(now) => u32::try_from(now.saturating_sub(self.start_coarse)).unwrap_or(u32::MAX),
+            None => self.millis_at(self.host.now()),
+        }
     }
 
     /// The same for a poll of a job that begins. Only what is cancelled is
@@ -336,6 +340,7 @@ impl Tree {
             // A body that is lent may be polled anywhere.
             has_main_lane: host.has_main_lane() && !host.lends(),
             looks: host.looks(),
+            start_coarse: host.coarse_millis().unwrap_or_default(),
             host,
             start,
             counters: Counters::default(),

@@ -32,6 +32,7 @@ pub(crate) enum Refusal {
 /// # Safety
 /// `child` is fresh: made with this parent and seen by nobody else. `task` says
 /// what [`Header::was_spawned`] would.
+#[inline(always)]
 pub(crate) unsafe fn attach(
     parent: &Header,
     child: &Header,

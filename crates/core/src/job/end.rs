@@ -248,7 +248,7 @@ pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
             return false;
         }
         // SAFETY: as above.
-        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+        unsafe { cell::take_poller(h) }
     };
     drop(waker);
     true
@@ -547,7 +547,7 @@ unsafe fn last_of(parent: &Header, left: Left) -> Last {
     if inline && !parent.state.load().has(state::BODY_DONE) {
         // SAFETY: H1, under the parent's lock, in which its poller cannot end
         // it.
-        Last::Wake(unsafe { Taken::new(cell::slot(parent).and_then(|slot| slot.take())) })
+        Last::Wake(unsafe { Taken::new(cell::take_poller(parent)) })
     } else {
         Last::End(parent)
     }

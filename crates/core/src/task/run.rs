@@ -421,7 +421,7 @@ impl Future for Body {
             ClaimLent::Pushed => {}
         }
         // For whoever cancels or wakes the task.
-        cell::keep_waker(h, cell::lent(h), cx.waker(), None);
+        cell::keep_lent(h, cx.waker());
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
