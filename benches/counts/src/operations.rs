@@ -15,8 +15,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, OrCancel, Result, Scope, checkpoint, current_job, is_cancelled, park, scope, sleep,
-    yield_now,
+    Error, OrCancel, Pool, Result, Scope, checkpoint, current_job, is_cancelled, on, park, scope,
+    sleep, yield_now,
 };
 
 /// A body that can be run on any host.
@@ -55,6 +55,8 @@ operations! {
     timer_set_and_cleared 2_000 over yielding,
     spawning 2_000 over nothing_and_exit,
     spawn_run_join 2_000 over nothing,
+    spawn_run_join_in_scope 2_000 over nothing,
+    spawn_now_join 2_000 over nothing,
     scope_of_100_per_child 2_000 over nothing,
     cancel_per_node 2_000 over tree_of_nodes,
     cancel_to_the_end_per_node 2_000 over cancel_per_node,
@@ -265,6 +267,30 @@ async fn spawn_run_join(times: usize) -> Result<()> {
         assert_eq!(scope.spawn(async move { black_box(n) }).await?, n);
     }
     Ok(())
+}
+
+/// As above, polled through a scope: the way a program does it.
+async fn spawn_run_join_in_scope(times: usize) -> Result<()> {
+    scope(async |s| {
+        for n in 0..times {
+            assert_eq!(s.spawn(async move { black_box(n) }).await?, n);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The child is ready in the call. In a task of the pool, since it is polled
+/// there by a job of its own lane only.
+async fn spawn_now_join(times: usize) -> Result<()> {
+    on(Pool, async move {
+        let scope = here();
+        for n in 0..times {
+            assert_eq!(scope.spawn_now(async move { black_box(n) }).await?, n);
+        }
+        Ok::<_, Error>(())
+    })
+    .await
 }
 
 async fn scope_of_100_per_child(times: usize) -> Result<()> {

@@ -15,11 +15,20 @@ use crate::sync::local;
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
 
+/// The serial of no tree: theirs have 24 bits.
+const NO_TREE: u64 = u64::MAX;
+
 pub(crate) struct Context {
     pub(crate) job: Cell<*const Header>,
     /// The waker the job is polled with, compared and never used.
     data: Cell<*const ()>,
     vtable: Cell<*const RawWakerVTable>,
+    /// The task whose turn is taken here, and since when; others may look.
+    desk: Desk,
+    /// True once they know of it.
+    listed: Cell<bool>,
+    /// Whether that task wants another turn.
+    again: Cell<bool>,
     pub(crate) budget: Cell<u32>,
     /// How deep `spawn_now` is nested.
     pub(crate) nested: Cell<u32>,
@@ -27,14 +36,10 @@ pub(crate) struct Context {
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
     thread: Cell<u64>,
-    /// The milliseconds that were read last, at which look, in which tree.
-    clock: Cell<(u64, u64, u32)>,
-    /// The task whose turn is taken here, and since when; others may look.
-    desk: Desk,
-    /// True once others know of it.
-    listed: Cell<bool>,
-    /// Whether that task wants another turn.
-    again: Cell<bool>,
+    /// The tree whose clock was read last since the host has looked at it, and
+    /// its milliseconds then.
+    clock_of: Cell<u64>,
+    clock: Cell<u32>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -45,7 +50,8 @@ local!(static CONTEXT: Context = Context {
     nested: Cell::new(0),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
-    clock: Cell::new((0, 0, 0)),
+    clock_of: Cell::new(NO_TREE),
+    clock: Cell::new(0),
     desk: Desk::new(),
     listed: Cell::new(false),
     again: Cell::new(false),
@@ -139,19 +145,22 @@ pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
     })
 }
 
-/// `read`, which gives the milliseconds of the tree, called only if the look is
-/// another one than at the last turn here. Serials begin with 1.
+/// The milliseconds of a tree, read once for all turns that this thread takes
+/// of it until it [looks again](look_again).
 #[inline]
-pub(crate) fn millis_of(look: u64, serial: u64, read: impl FnOnce() -> u32) -> u32 {
+pub(crate) fn millis_of(serial: u64, read: impl FnOnce() -> u32) -> u32 {
     with(|cx| {
-        let (at, of, millis) = cx.clock.get();
-        if at == look && of == serial {
-            return millis;
+        if cx.clock_of.get() != serial {
+            cx.clock.set(read());
+            cx.clock_of.set(serial);
         }
-        let millis = read();
-        cx.clock.set((look, serial, millis));
-        millis
+        cx.clock.get()
     })
+}
+
+/// What was read of the clock here is not to be used any more.
+pub(crate) fn look_again() {
+    with(|cx| cx.clock_of.set(NO_TREE));
 }
 
 /// Wakes whoever is polled with `waker`. If that is the task whose turn is
@@ -190,15 +199,6 @@ pub(crate) struct Entered {
     job: *const Header,
     data: *const (),
     vtable: *const RawWakerVTable,
-    /// What belongs to the turn that this one interrupts.
-    turn: Option<Interrupted>,
-}
-
-struct Interrupted {
-    task: *const Header,
-    budget: u32,
-    millis: u32,
-    again: bool,
 }
 
 /// From here to the drop of the answer, `job` is the current one.
@@ -208,31 +208,6 @@ pub(crate) fn enter(job: &Header, waker: &Waker) -> Entered {
         job: cx.job.replace(job),
         data: cx.data.replace(waker.data()),
         vtable: cx.vtable.replace(waker.vtable()),
-        turn: None,
-    })
-}
-
-/// As [`enter`], for the beginning of a turn of a task under its own waker.
-#[inline]
-pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> Entered {
-    with(|cx| {
-        if !cx.listed.replace(true) {
-            // SAFETY: it is part of the context, which has no destructor.
-            unsafe { desks::list(&cx.desk) };
-        }
-        let turn = Interrupted {
-            task: cx.desk.task(),
-            millis: cx.desk.since(),
-            budget: cx.budget.replace(budget),
-            again: cx.again.replace(false),
-        };
-        cx.desk.set(job, millis);
-        Entered {
-            job: cx.job.replace(job),
-            data: cx.data.replace(ptr::from_ref(job).cast()),
-            vtable: cx.vtable.replace(crate::task::waker::vtable()),
-            turn: Some(turn),
-        }
     })
 }
 
@@ -243,20 +218,97 @@ pub(crate) fn leave() -> Entered {
         job: cx.job.replace(ptr::null()),
         data: cx.data.replace(ptr::null()),
         vtable: cx.vtable.replace(ptr::null()),
-        turn: None,
     })
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
         with(|cx| {
             cx.job.set(self.job);
             cx.data.set(self.data);
             cx.vtable.set(self.vtable);
-            if let Some(turn) = &self.turn {
-                cx.desk.set(turn.task, turn.millis);
-                cx.budget.set(turn.budget);
-                cx.again.set(turn.again);
+        });
+    }
+}
+
+/// A turn that is taken here, until it is dropped.
+pub(crate) struct InTurn {
+    /// What this turn interrupts, if it is taken inside another one.
+    outer: Option<Outer>,
+}
+
+struct Outer {
+    job: Entered,
+    task: *const Header,
+    budget: u32,
+    millis: u32,
+    again: bool,
+}
+
+/// From here to the drop of the answer, `job` is the current one, and a task
+/// that takes a turn under its own waker.
+#[inline]
+pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> InTurn {
+    with(|cx| {
+        if !cx.listed.get() {
+            cx.list();
+        }
+        let outer = if cx.desk.task().is_null() && cx.job.get().is_null() {
+            None
+        } else {
+            Some(cx.interrupt())
+        };
+        cx.job.set(job);
+        cx.data.set(ptr::from_ref(job).cast());
+        cx.vtable.set(crate::task::waker::vtable());
+        cx.desk.set(job, millis);
+        cx.budget.set(budget);
+        cx.again.set(false);
+        InTurn { outer }
+    })
+}
+
+impl Context {
+    #[cold]
+    fn list(&self) {
+        self.listed.set(true);
+        // SAFETY: it is part of the context, which has no destructor.
+        unsafe { desks::list(&self.desk) };
+    }
+
+    #[cold]
+    fn interrupt(&self) -> Outer {
+        Outer {
+            job: leave(),
+            task: self.desk.task(),
+            budget: self.budget.get(),
+            millis: self.desk.since(),
+            again: self.again.get(),
+        }
+    }
+
+    #[cold]
+    fn resume(&self, outer: Outer) {
+        self.desk.set(outer.task, outer.millis);
+        self.budget.set(outer.budget);
+        self.again.set(outer.again);
+        drop(outer.job);
+    }
+}
+
+impl Drop for InTurn {
+    #[inline]
+    fn drop(&mut self) {
+        with(|cx| match self.outer.take() {
+            Some(outer) => cx.resume(outer),
+            // Most turns interrupt nothing: then there is nothing to keep.
+            None => {
+                cx.job.set(ptr::null());
+                cx.data.set(ptr::null());
+                cx.vtable.set(ptr::null());
+                cx.desk.clear();
+                cx.budget.set(0);
             }
         });
     }

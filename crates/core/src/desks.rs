@@ -46,6 +46,12 @@ impl Desk {
         self.since.store(since, Relaxed);
         self.task.store(task.cast_mut(), Relaxed);
     }
+
+    /// A turn is over that interrupted no other. For the thread itself.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.task.store(ptr::null_mut(), Relaxed);
+    }
 }
 
 /// A desk on the list.

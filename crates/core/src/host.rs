@@ -42,14 +42,22 @@ pub fn current<R>(f: impl FnOnce(&dyn Host) -> R) -> Option<R> {
     })
 }
 
+/// Time may have passed on this thread: the next turn reads the clock. For
+/// hosts that say so with [`Host::looks`].
+#[inline]
+pub fn look_again() {
+    context::look_again();
+}
+
 /// What the model needs from an executor.
 pub trait Host: Send + Sync + 'static {
     /// A new task. A lending host calls [`Turn::into_body`] and polls that; a
     /// queueing one keeps the turn and runs it later, never inside this call.
+    /// A queueing host is also given tasks that were woken alone.
     fn start(&self, turn: Turn);
 
-    /// Woken tasks of one lane, to be run later, never inside this call. Not
-    /// called on a lending host.
+    /// Tasks of one lane that were woken together, to be run later, never
+    /// inside this call. Not called on a lending host.
     fn schedule(&self, ready: Ready);
 
     /// True if tasks are polled under the executor's own wakers.
@@ -67,18 +75,17 @@ pub trait Host: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
 
-    /// The time now, to within a few milliseconds, if that is cheaper: for
-    /// ages and the like.
-    fn coarse_now(&self) -> Instant {
-        self.now()
+    /// Milliseconds since a moment that stays the same, to within a few, if
+    /// they are cheaper to read than the time: for ages and the like.
+    fn coarse_millis(&self) -> Option<u64> {
+        None
     }
 
-    /// On a thread that takes turns: a number that changes every few turns and
-    /// whenever the thread has slept. While it stays, ages of jobs that are
-    /// not cancelled are counted from when it changed. None: the clock is read
-    /// at each turn.
-    fn look(&self) -> Option<u64> {
-        None
+    /// True if each of its threads calls [`look_again`] every few turns and
+    /// whenever it has slept. In between, ages of jobs that are not cancelled
+    /// are counted from the first turn; else the clock is read at each.
+    fn looks(&self) -> bool {
+        false
     }
 
     /// Wakes `waker` at `at` or after it. Equal instants in order of the call.

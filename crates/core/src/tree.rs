@@ -22,7 +22,7 @@ use crate::job::id::JobId;
 use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
-use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink};
+use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
 use crate::unwind;
@@ -31,9 +31,10 @@ use crate::unwind;
 const MOST_TREES: usize = 4095;
 
 /// Living trees by index. An entry owns one reference, taken out again when
-/// its root has ended.
-static TREES: [AtomicPtr<Shared>; MOST_TREES] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES];
+/// its root has ended. The last entry, [`Header`]'s word for no tree, stays
+/// empty: with it every twelve bits are an index.
+static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES + 1];
 
 /// Gets every failure that nobody takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
@@ -61,7 +62,9 @@ pub(crate) struct Shared {
     /// What the host says of itself, asked once.
     pub(crate) lends: bool,
     pub(crate) has_main_lane: bool,
+    looks: bool,
     start: Instant,
+    start_coarse: u64,
     pub(crate) counters: Counters,
     sink: Option<Arc<dyn Sink>>,
     pub(crate) turns: bool,
@@ -106,7 +109,7 @@ impl Shared {
     pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
         // SAFETY: the entry is there until the root has ended, and the root
         // outlives every other job of its tree.
-        unsafe { &*TREES[index as usize].load(Ordering::Acquire) }
+        unsafe { &*TREES[index as usize & MOST_TREES].load(Ordering::Acquire) }
     }
 
     /// An owned handle to the tree.
@@ -136,8 +139,10 @@ impl Shared {
         self.index
     }
 
-    pub(crate) fn next_id(&self) -> JobId {
-        JobId::new(self.serial, self.counters.next_number())
+    /// The identity of a new job.
+    #[inline]
+    pub(crate) fn next_id(&self, counts: &Tally<'_>) -> JobId {
+        JobId::new(self.serial, counts.next_number())
     }
 
     /// Milliseconds since the tree began, from the turn's cached clock where
@@ -151,21 +156,22 @@ impl Shared {
     }
 
     /// The same by the coarse clock, whatever the turn's says.
+    #[inline(never)]
     pub(crate) fn millis_now(&self) -> u32 {
-        self.millis_at(self.host.coarse_now())
+        match self.host.coarse_millis() {
+            Some(now) => u32::try_from(now.saturating_sub(self.start_coarse)).unwrap_or(u32::MAX),
+            None => self.millis_at(self.host.now()),
+        }
     }
 
     /// The same for a poll of a job that begins. Only what is cancelled is
     /// judged by it; others may be a few turns behind.
     #[inline]
     pub(crate) fn millis_of_poll(&self, st: state::Snapshot) -> u32 {
-        if st.effective() {
+        if st.effective() || !self.looks {
             return self.millis_now();
         }
-        match self.host.look() {
-            Some(look) => context::millis_of(look, self.serial, || self.millis_now()),
-            None => self.millis_now(),
-        }
+        context::millis_of(self.serial, || self.millis_now())
     }
 
     /// What the hook says of a point that `job` polls; none without a hook.
@@ -333,6 +339,8 @@ impl Tree {
             lends: host.lends(),
             // A body that is lent may be polled anywhere.
             has_main_lane: host.has_main_lane() && !host.lends(),
+            looks: host.looks(),
+            start_coarse: host.coarse_millis().unwrap_or_default(),
             host,
             start,
             counters: Counters::default(),
@@ -364,8 +372,10 @@ impl Tree {
         );
         // The entry's reference.
         std::mem::forget(shared.clone());
+        let counts = shared.counters.here();
         let root = cell::create_node(&Birth {
             tree: Some(&shared),
+            id: shared.next_id(&counts),
             kind: JobKind::Root,
             lane: Lane::Pool,
             timer: false,
@@ -376,7 +386,7 @@ impl Tree {
             site: Location::caller(),
         });
         shared.root.store(root.cast_mut(), Ordering::Release);
-        shared.counters.created(JobKind::Root);
+        counts.created(JobKind::Root);
         shared.emit(
             shared.root().id,
             EventKind::Create {

@@ -23,14 +23,13 @@
 //! | `signal` | waiting for signals of the system |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
-//! | `coarse`, `linux` | a cheap clock, and what only Linux has |
+//! | `linux` | a cheap clock, and what only Linux has |
 //! | `sync` | the one switch between std and loom |
 
 mod blocking;
 mod builder;
 mod busy;
 mod clock;
-mod coarse;
 mod entry;
 pub mod fs;
 mod here;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 /// Asks the kernel to wake this thread when its time has come, and not up to
 /// 50 µs later.
@@ -14,22 +13,22 @@ pub(crate) fn precise_timers() {
     }
 }
 
-/// A clock that is read in a few nanoseconds and is a few milliseconds coarse;
-/// none elsewhere.
+/// A clock of milliseconds that is read in a few nanoseconds and is a few
+/// milliseconds coarse; none elsewhere.
 #[cfg(target_os = "linux")]
-pub(crate) fn coarse_time() -> Option<Duration> {
+pub(crate) fn coarse_millis() -> Option<u64> {
     let mut at = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: a valid place for the answer.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut at) };
-    (failed == 0).then(|| Duration::new(at.tv_sec as u64, at.tv_nsec as u32))
+    (failed == 0).then(|| at.tv_sec as u64 * 1000 + u64::from(at.tv_nsec as u32 / 1_000_000))
 }
 
 /// As above.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn coarse_time() -> Option<Duration> {
+pub(crate) fn coarse_millis() -> Option<u64> {
     None
 }
 
@@ -265,4 +264,24 @@ pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Resul
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pidfd_send_signal(_pidfd: BorrowedFd<'_>, _signal: i32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_coarse_clock_keeps_up_with_the_fine_one() {
+        let (fine, coarse) = (Instant::now(), coarse_millis().expect("on Linux"));
+        while fine.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        let apart = coarse_millis().expect("on Linux") - coarse;
+        let fine = fine.elapsed().as_millis() as u64;
+        assert!(
+            apart.abs_diff(fine) < 30,
+            "{apart} ms by the coarse one, {fine} by the fine"
+        );
+    }
 }

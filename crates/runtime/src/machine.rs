@@ -11,7 +11,6 @@ use kinfolk_core::{Clock, IoGauges};
 
 use crate::blocking::{Blocking, InFlight};
 use crate::busy::Busy;
-use crate::coarse::CoarseClock;
 use crate::here::{self, Local};
 use crate::io::Hub;
 use crate::main_lane::{Cause, MainThread, WakeHook};
@@ -25,8 +24,8 @@ pub(crate) const MAIN: usize = usize::MAX;
 
 pub(crate) struct Machine {
     pub(crate) clock: Arc<dyn Clock>,
-    /// With the system's clock only.
-    coarse: Option<CoarseClock>,
+    /// It is the system's clock.
+    system_time: bool,
     pub(crate) main: MainThread,
     pub(crate) injector: Injector,
     pub(crate) workers: Box<[Neighbour]>,
@@ -55,7 +54,7 @@ impl Machine {
         io_calls: Blocking,
     ) -> Machine {
         Machine {
-            coarse: clock.is_system().then(CoarseClock::new),
+            system_time: clock.is_system(),
             main: MainThread::new(hook),
             injector: Injector::default(),
             workers: (0..workers).map(|_| Neighbour::new()).collect(),
@@ -270,12 +269,7 @@ impl Host for Native {
         self.0.put_one(turn);
     }
 
-    fn schedule(&self, mut ready: Ready) {
-        if ready.len() == 1
-            && let Some(turn) = ready.next()
-        {
-            return self.0.put_one(turn);
-        }
+    fn schedule(&self, ready: Ready) {
         self.0.put(ready);
     }
 
@@ -287,20 +281,12 @@ impl Host for Native {
         self.0.clock.now()
     }
 
-    fn coarse_now(&self) -> Instant {
-        match &self.0.coarse {
-            Some(coarse) => coarse.now(),
-            None => self.0.clock.now(),
-        }
+    fn coarse_millis(&self) -> Option<u64> {
+        self.0.system_time.then(crate::linux::coarse_millis)?
     }
 
-    fn look(&self) -> Option<u64> {
-        self.0.coarse.as_ref()?;
-        match here::local(&self.0) {
-            Local::Main(own) => Some(own.looks.get()),
-            Local::Worker(worker) => Some(worker.looks.get()),
-            Local::Elsewhere => None,
-        }
+    fn looks(&self) -> bool {
+        self.0.system_time
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
-use kinfolk_core::host::{Lane, Ready, Turn, contained};
+use kinfolk_core::host::{Lane, Ready, Turn, contained, look_again};
 
 use crate::io::Station;
 use crate::io::driver::Wait;
@@ -22,7 +22,7 @@ const STREAK: u32 = 8;
 const CLOCK: u32 = 16;
 
 /// How many turns until the inbox is looked at although there is other work.
-const LOOK: u32 = 32;
+const LOOK: u32 = 2 * CLOCK;
 
 /// The main thread's own queues. Nobody else touches them.
 pub(crate) struct Own {
@@ -31,8 +31,6 @@ pub(crate) struct Own {
     next: Cell<Option<Turn>>,
     streak: Cell<u32>,
     ticks: Cell<u32>,
-    /// How often the thread has looked at the clock, slept, or begun to turn.
-    pub(crate) looks: Cell<u64>,
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
@@ -78,7 +76,6 @@ impl Own {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
-            looks: Cell::new(0),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
@@ -132,11 +129,6 @@ impl Own {
         }
     }
 
-    /// The clock may have moved.
-    pub(crate) fn look_again(&self) {
-        self.looks.set(self.looks.get() + 1);
-    }
-
     fn row(&self, lane: Lane) -> &RefCell<Ready> {
         match lane {
             Lane::Main => &self.main,
@@ -166,25 +158,28 @@ impl Own {
 
     /// The next turn. The inbox is looked at when there is nothing else, and
     /// now and then; the two lanes take turns.
+    #[inline]
     pub(crate) fn take(&self, machine: &Machine) -> Option<Turn> {
         let turn = self.pick(machine)?;
         self.load.take_one();
         Some(turn)
     }
 
+    #[inline]
     fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(CLOCK) {
-            self.look_again();
+            look_again();
+            if ticks.is_multiple_of(LOOK) {
+                self.collect(machine);
+            }
         }
-        if ticks.is_multiple_of(LOOK) {
-            self.collect(machine);
-        }
-        if self.streak.get() < STREAK
+        let streak = self.streak.get();
+        if streak < STREAK
             && let Some(turn) = self.next.take()
         {
-            self.streak.set(self.streak.get() + 1);
+            self.streak.set(streak + 1);
             return Some(turn);
         }
         self.streak.set(0);
@@ -205,6 +200,7 @@ impl Own {
         turn.or_else(|| second.borrow_mut().next())
     }
 
+    #[inline(never)]
     fn collect(&self, machine: &Machine) {
         if machine.main.inbox.len() > 0 {
             let row = machine.main.inbox.take(usize::MAX);

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use kinfolk_core::host::look_again;
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
@@ -180,7 +181,7 @@ impl Runtime {
         let station = self.own.station().map(|station| unsafe { station.enter() });
         self.turning.set(true);
         self.machine().main.begin(self.machine());
-        self.own.look_again();
+        look_again();
         Ok(Turning {
             rt: self,
             tells: true,
@@ -195,6 +196,7 @@ impl Runtime {
     }
 
     /// Takes one turn; false if there is none.
+    #[inline]
     pub(crate) fn turn_once(&self) -> bool {
         let machine = self.machine();
         let Some(turn) = self.own.take(machine) else {
@@ -233,7 +235,7 @@ impl Runtime {
                 return output;
             }
             turns = turns.wrapping_add(1);
-            if machine.workers.is_empty() && turns.is_multiple_of(16) {
+            if turns.is_multiple_of(16) && machine.workers.is_empty() {
                 machine.fire_due();
                 self.own.glance_at_io();
             }
@@ -249,7 +251,7 @@ impl Runtime {
             machine.main.park(machine, self.own.station(), || {
                 !woken.is_woken() && !self.has_more()
             });
-            self.own.look_again();
+            look_again();
         }
     }
 

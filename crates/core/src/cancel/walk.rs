@@ -240,7 +240,7 @@ pub(crate) fn wake_poller(h: &Header) {
         let _locked = h.lock();
         // SAFETY: H1, under the lock. A scope that is not linked any more has
         // nobody in its slot: its poller or dropper has taken it out.
-        unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
+        unsafe { Taken::new(cell::take_poller(h)) }
     };
     waker.wake();
 }

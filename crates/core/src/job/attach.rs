@@ -32,6 +32,7 @@ pub(crate) enum Refusal {
 /// # Safety
 /// `child` is fresh: made with this parent and seen by nobody else. `task` says
 /// what [`Header::was_spawned`] would.
+#[inline(always)]
 pub(crate) unsafe fn attach(
     parent: &Header,
     child: &Header,
@@ -42,7 +43,7 @@ pub(crate) unsafe fn attach(
     let counted = born.has(state::COUNTED);
     if !counted {
         // `loose` lives in the cold part, which is made outside the lock.
-        parent.with_cold(|_, _| {});
+        make_cold(parent);
     }
     let _locked = parent.lock();
     let mut st = parent.state.load();
@@ -64,7 +65,8 @@ pub(crate) unsafe fn attach(
         }
     }
     let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
-    if task && kids.saturating_sub(1).saturating_add(loose) >= most {
+    // One of `kids` is the body.
+    if task && u64::from(kids) + u64::from(loose) > u64::from(most) {
         return Err(Refusal::TooMany);
     }
     // SAFETY: H1, the parent's lock guards its list, its count and the
@@ -83,6 +85,11 @@ pub(crate) unsafe fn attach(
         }
     }
     Ok(())
+}
+
+#[cold]
+fn make_cold(parent: &Header) {
+    parent.with_cold(|_, _| {});
 }
 
 /// A scope is opened in a job that is cancelled or interrupted.

@@ -25,12 +25,11 @@ use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run;
 use crate::task::waker::Taken;
+use crate::tree::Shared;
 use crate::unwind::contained;
 
-/// How a body ended.
+/// How a body ended that has no value.
 pub(crate) enum BodyEnd {
-    /// With a value, which is in the cell.
-    Value,
     /// With an error, or a panic.
     Failed(Error),
     /// It was never polled.
@@ -91,22 +90,26 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
     Reached::No
 }
 
-/// The body of a task is over, and its future is gone.
+/// The body of a task is over without a value, and its future is gone.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    let bits = match how {
-        BodyEnd::Value => state::OUTPUT,
-        BodyEnd::Unpolled => 0,
-        BodyEnd::Forced => state::FORCED,
+    match how {
+        BodyEnd::Unpolled => body_returned(h, 0),
+        BodyEnd::Forced => body_returned(h, state::FORCED),
         BodyEnd::Failed(error) => {
-            if !is_cancelled_by(h, &error) {
-                record_own(h, &error);
-                fail_children(h);
-                h.state.add(state::BODY_DONE);
-                return body_gone_guarded(h);
+            if is_cancelled_by(h, &error) {
+                return body_returned(h, 0);
             }
-            0
+            record_own(h, &error);
+            fail_children(h);
+            h.state.add(state::BODY_DONE);
+            body_gone_guarded(h);
         }
-    };
+    }
+}
+
+/// The body of a task is over and has not failed, and its future is gone;
+/// `bits` say what is left of it.
+pub(crate) fn body_returned(h: &Header, bits: u64) {
     let st = h.state.load();
     if st.is_alone() {
         // Alone and cancelled in one look at the word: whoever attaches after
@@ -117,13 +120,19 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
         if let Some(st) = h.state.end_alone(bits, kept) {
             // Nothing has failed: no child, and not the body.
             // SAFETY: we ended it, and it is still linked.
-            if let Some(next) = unsafe { ended(h, st, None) } {
+            if let Some(next) = unsafe { ended(h, st) } {
                 // SAFETY: it was the last of its parent.
                 end_chain(unsafe { &*next });
             }
             return;
         }
     }
+    body_left_others(h, bits);
+}
+
+/// The same for one that has had children, hooks, guards or interrupts.
+#[inline(never)]
+fn body_left_others(h: &Header, bits: u64) {
     // One that comes after this step is refused.
     if h.state.add(state::BODY_DONE | bits).has(state::INTERRUPTED) {
         request::undelivered(h);
@@ -239,7 +248,7 @@ pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
             return false;
         }
         // SAFETY: as above.
-        cell::slot(h).and_then(|slot| unsafe { slot.take() })
+        unsafe { cell::take_poller(h) }
     };
     drop(waker);
     true
@@ -348,8 +357,15 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
             None => kept = unsafe { h.keep_reason() },
         }
     };
+    if let Some(error) = unheard
+        && !st.has(state::HANDLE)
+    {
+        // SAFETY: linked until we unlink it.
+        unsafe { h.tree() }.report_failure(&error);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
+    }
     // SAFETY: passed on.
-    unsafe { ended(h, st, unheard) }
+    unsafe { ended(h, st) }
 }
 
 /// A job ends failed: its parent hears of it. The error comes back if nobody
@@ -401,131 +417,187 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
 ///
 /// # Safety
 /// The caller set ENDED, and the job is still linked.
-unsafe fn ended(h: &Header, st: state::Snapshot, unheard: Option<Error>) -> Option<*const Header> {
+#[inline]
+unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY;
+    // SAFETY: passed on.
+    unsafe {
+        if st.has(rare) {
+            ended_among_others(h, st)
+        } else {
+            leave_tree(h, st)
+        }
+    }
+}
+
+/// The same for a job that somebody else may look at, listens to or joins.
+///
+/// # Safety
+/// As for [`ended`].
+#[cold]
+unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let joiners = tidy_up(unsafe { h.tree() }, h, st);
+    // SAFETY: passed on.
+    let next = unsafe { leave_tree(h, st) };
+    for waker in joiners {
+        contained(move || waker.wake());
+    }
+    next
+}
+
+/// What the last child leaves to do when it has left.
+enum Last {
+    /// The scope's poller ends it.
+    Wake(Taken),
+    Stop(JobRef),
+    End(*const Header),
+}
+
+/// The end of a job that nobody else listens to.
+///
+/// # Safety
+/// As for [`ended`].
+unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
     let (tree, parent) = unsafe { (h.tree(), h.parent()) };
+    if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
+        let _none = context::leave();
+        // SAFETY: C2, no handle: the output is the ender's.
+        unsafe { cell::drop_output(h) };
+    }
+
+    // 3. Counted and told while the tree is certainly there.
+    let counts = tree.counters.here();
+    if !st.has(state::FAILED | state::STOPPED) {
+        counts.add(Count::Completed);
+    } else if st.has(state::FAILED) {
+        counts.add(Count::Failed);
+    } else {
+        counts.add(Count::Cancelled);
+    }
+    if st.has(state::WAITER) {
+        counts.add(Count::WaiterWoken);
+    }
+    if tree.has_sink() {
+        tell_of_end(tree, h, st);
+    }
+
+    let mut waiter = None;
+    if st.has(state::WAITER) {
+        // SAFETY: H4, the slot is the ender's. Still linked.
+        match unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) } {
+            Taken::Nobody => {}
+            // Pushed here: while we are linked the tree is there, so the host
+            // needs no holding. It may run at once; it finds the outcome.
+            // SAFETY: claimed by us.
+            Taken::Claimed(task) => unsafe { run::push_claimed_below(tree, &*task) },
+            Taken::Owned(waker) => waiter = Some(waker),
+        }
+    }
+
+    // 4. Out of the tree.
+    let Some(parent) = parent else {
+        // The root: the tree may go with its last handle.
+        let retired = tree.retire();
+        wake(waiter);
+        // SAFETY: the tree's reference, given back once.
+        unsafe { Header::release(h) };
+        drop(retired);
+        return None;
+    };
+    let last = {
+        let _locked = parent.lock();
+        // SAFETY: linked, and we hold the parent's lock.
+        unsafe { unlink(parent, h) };
+        if st.has(state::STOPPED) && !st.has(state::OUTPUT) && h.is_task() {
+            note_cut_short(parent, h);
+        }
+        let counted = h.state.peek().has(state::COUNTED);
+        match release_count_locked(parent, counted) {
+            Left::Open => None,
+            // SAFETY: by the lock we hold.
+            left => Some(unsafe { last_of(parent, left) }),
+        }
+    };
+    // SAFETY: the tree's reference, given back once (H6).
+    unsafe { Header::release(h) };
+    wake(waiter);
+    match last? {
+        Last::Wake(poller) => poller.wake(),
+        Last::Stop(parent) => stop_loose(&parent),
+        Last::End(parent) => return Some(parent),
+    }
+    None
+}
+
+/// Under the lock of `parent`, whose last child has just left.
+///
+/// # Safety
+/// The caller holds that lock, and gave up that child's share of the count in
+/// it.
+#[inline(never)]
+unsafe fn last_of(parent: &Header, left: Left) -> Last {
+    if left == Left::Loose {
+        return Last::Stop(JobRef::from_header(parent));
+    }
+    // Decided under the lock in which it was closed: its poller, if it has one,
+    // cannot leave meanwhile.
+    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
+    if inline && !parent.state.load().has(state::BODY_DONE) {
+        // SAFETY: H1, under the parent's lock, in which its poller cannot end
+        // it.
+        Last::Wake(unsafe { Taken::new(cell::take_poller(parent)) })
+    } else {
+        Last::End(parent)
+    }
+}
+
+fn wake(waiter: Option<Waker>) {
+    if let Some(waker) = waiter {
+        contained(move || waker.wake());
+    }
+}
+
+/// What most jobs have none of. The answer is who joins it.
+fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     if st.has(state::HOLD) {
         // Somebody reads our parent under our lock.
         drop(h.lock());
     }
     // One that was published since, and is nobody's any more.
     crate::cancel::hook::run_end_hooks(h);
-    if let Some(error) = unheard
-        && !st.has(state::HANDLE)
-    {
-        tree.report_failure(&error);
-        drop(h.if_cold(|cold, _| cold.reporter.take()));
-    }
-    let waiter = if st.has(state::WAITER) {
-        // SAFETY: H4, the slot is the ender's. Still linked.
-        unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) }
-    } else {
-        Taken::Nobody
-    };
-    if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
-        let _none = context::leave();
-        // SAFETY: C2, no handle: the output is the ender's.
-        unsafe { cell::drop_output(h) };
-    }
     let joiners = if st.has(state::HAS_JOINERS) {
         take_joiners(h)
     } else {
         Vec::new()
     };
-    if st.has(state::ENTRY) {
-        tree.sweeper.forget(tree, h);
-    }
-
-    // 3. Counted and told while the tree is certainly there.
-    let (count, to) = if st.has(state::FAILED) {
-        (Count::Failed, JobState::Failed)
-    } else if st.has(state::STOPPED) {
-        (Count::Cancelled, JobState::Cancelled)
-    } else {
-        (Count::Completed, JobState::Completed)
-    };
-    tree.counters.add(count);
-    for _ in 0..joiners.len() + usize::from(st.has(state::WAITER)) {
+    for _ in &joiners {
         tree.counters.add(Count::WaiterWoken);
         tree.emit(h.id, EventKind::WaitWake);
     }
+    if st.has(state::ENTRY) {
+        tree.sweeper.forget(tree, h);
+    }
+    joiners
+}
+
+#[cold]
+fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot) {
+    if st.has(state::WAITER) {
+        tree.emit(h.id, EventKind::WaitWake);
+    }
+    let to = if st.has(state::FAILED) {
+        JobState::Failed
+    } else if st.has(state::STOPPED) {
+        JobState::Cancelled
+    } else {
+        JobState::Completed
+    };
     tree.emit(h.id, EventKind::State { to });
     tree.emit(h.id, EventKind::Finalize);
-
-    // A claimed waiter is pushed here: while we are linked the tree is there,
-    // so the host needs no holding. It may run at once; it finds the outcome.
-    let waiter = match waiter {
-        Taken::Claimed(task) => {
-            // SAFETY: claimed by us.
-            unsafe { run::push_claimed_below(tree, &*task) };
-            Taken::Nobody
-        }
-        waiter => waiter,
-    };
-
-    // 4. Out of the tree.
-    let mut next = None;
-    let mut poller = Taken::Nobody;
-    let mut stop = None;
-    match parent {
-        Some(parent) => {
-            let _locked = parent.lock();
-            // SAFETY: linked, and we hold the parent's lock.
-            unsafe { unlink(parent, h) };
-            if h.is_task() && st.has(state::STOPPED) && !st.has(state::OUTPUT) {
-                note_cut_short(parent, h);
-            }
-            let counted = h.state.peek().has(state::COUNTED);
-            match release_count_locked(parent, counted) {
-                Left::Open => {}
-                Left::Loose => stop = Some(JobRef::from_header(parent)),
-                Left::Nothing => {
-                    // Decided under the lock in which it was closed: its
-                    // poller, if it has one, cannot leave meanwhile.
-                    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
-                    if inline && !parent.state.load().has(state::BODY_DONE) {
-                        // SAFETY: H1, under the parent's lock, in which its
-                        // poller cannot end it.
-                        poller =
-                            unsafe { Taken::new(cell::slot(parent).and_then(|slot| slot.take())) };
-                    } else {
-                        next = Some(std::ptr::from_ref(parent));
-                    }
-                }
-            }
-        }
-        None => {
-            // The root: the tree may go with its last handle.
-            let retired = tree.retire();
-            waiter.wake();
-            wake_all(joiners);
-            // SAFETY: the tree's reference, given back once.
-            unsafe { Header::release(h) };
-            drop(retired);
-            return None;
-        }
-    }
-    // SAFETY: the tree's reference, given back once (H6).
-    unsafe { Header::release(h) };
-    waiter.wake();
-    if !joiners.is_empty() {
-        wake_all(joiners);
-    }
-    poller.wake();
-    if let Some(parent) = stop {
-        stop_loose(&parent);
-    }
-    next
 }
 
-#[cold]
-fn wake_all(joiners: Vec<Waker>) {
-    for waker in joiners {
-        contained(move || waker.wake());
-    }
-}
-
-#[cold]
 fn take_joiners(h: &Header) -> Vec<Waker> {
     let mut all = Vec::new();
     h.if_cold(|cold, _| {

@@ -122,6 +122,7 @@ const TIMED: u32 = 1 << 31;
 pub(crate) struct Birth<'a> {
     /// None for the handle of a refused task, which is in no tree.
     pub(crate) tree: Option<&'a Shared>,
+    pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     pub(crate) lane: Lane,
     /// It is a factory timer.
@@ -138,6 +139,7 @@ impl Birth<'_> {
     pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
         Birth {
             tree: None,
+            id: JobId::of_refused(),
             kind: JobKind::Task,
             lane: Lane::Pool,
             timer: false,
@@ -177,7 +179,7 @@ impl Header {
             cold: AtomicPtr::new(ptr::null_mut()),
             site: Site::of(birth.site),
             turned: AtomicU32::new(0),
-            id: birth.tree.map_or_else(JobId::of_refused, Shared::next_id),
+            id: birth.id,
             born: birth.tree.map_or(0, Shared::millis),
             polls: AtomicU32::new(0),
             wait_site: AtomicU32::new(0),
@@ -501,6 +503,7 @@ impl Header {
     ///
     /// # Safety
     /// The caller owns the reference, and does not touch the header again.
+    #[inline]
     pub(crate) unsafe fn release(this: *const Header) {
         // SAFETY: alive while we own a reference.
         let h = unsafe { &*this };

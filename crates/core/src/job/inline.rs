@@ -21,7 +21,7 @@ use super::kind::JobKind;
 use super::local;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
-use super::state;
+use super::state::{self, Snapshot};
 use super::verdict::{Got, verdict};
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
@@ -302,10 +302,10 @@ impl<O: Open> Future for Inline<O> {
         let tree = unsafe { h.tree() };
         // For whoever cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
-        let slot = cell::slot(h).expect("a scope has a slot");
         // SAFETY: being polled, so linked.
-        cell::keep_waker(h, slot, cx.waker(), unsafe { h.parent() });
-        let alarm = check_clock(tree, h);
+        cell::keep_poller(h, cx.waker(), unsafe { h.parent() });
+        // What time does to it stands in the cold part.
+        let alarm = h.has_cold().then(|| check_clock(tree, h)).flatten();
         if matches!(*this.stage, Stage::Body { .. })
             && let Some((got, own)) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
         {
@@ -324,7 +324,9 @@ impl<O: Open> Future for Inline<O> {
             *this.node = None;
             return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
         }
-        set_alarm(tree, h, alarm, cx.waker());
+        if h.has_cold() {
+            set_alarm(tree, h, alarm, cx.waker());
+        }
         let kind = if waiting {
             WaitKind::Children
         } else {
@@ -362,8 +364,10 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if setup.supervisor {
         bits |= state::SUPERVISOR;
     }
+    let counts = tree.counters.here();
     let h = cell::create_node(&Birth {
         tree: Some(tree),
+        id: tree.next_id(&counts),
         kind: setup.kind,
         lane: parent.lane(),
         timer: false,
@@ -418,7 +422,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         unsafe { Header::release(h) };
         return Err(refusal);
     }
-    tree.counters.created(node.kind());
+    counts.created(node.kind());
     tree.emit(
         node.id,
         EventKind::Create {
@@ -503,8 +507,14 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
 /// The body is pending: is it to be dropped here? Patience with it may have
 /// run out; or a deadline of this task fired, or a branch of it lost, and
 /// nothing in here can hear: the patience of those two is zero.
+#[inline]
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
+    st.has(state::MUST | state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
+}
+
+#[inline(never)]
+fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
         return run::drop_if_idle(tree, h);
     }
@@ -628,7 +638,7 @@ fn abandon(h: &Header, in_body: bool) {
             }
         };
         // SAFETY: H1, under the lock.
-        let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
+        let waker = unsafe { cell::take_poller(h) };
         (left, waker, stops)
     };
     drop(waker);

@@ -126,7 +126,7 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
             && !h.state.load().has(state::BODY_DONE);
         if inline && left == Left::Nothing {
             // SAFETY: H1, under the lock, in which its poller cannot end it.
-            let poller = unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) };
+            let poller = unsafe { Taken::new(cell::take_poller(h)) };
             (Left::Open, poller)
         } else {
             (left, Taken::Nobody)

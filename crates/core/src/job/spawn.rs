@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::observe::{Count, EventKind};
 use crate::span::{self, Spanned};
 use crate::task::cell;
-use crate::task::run::{self, Ready, Turn};
+use crate::task::run::{self, Turn};
+use crate::tree::Shared;
 
 /// How deep `spawn_now` may nest before it is like `spawn`.
 const DEEPEST_NOW: u32 = 16;
@@ -109,8 +110,20 @@ struct Plan {
     spawned: bool,
     /// It is a factory timer.
     timer: bool,
+    first: First,
     bits: u64,
     site: &'static Location<'static>,
+}
+
+/// When it has its first turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// When its host gives it one.
+    Queued,
+    /// Before the call that spawns it returns.
+    Now,
+    /// When it is asked for: lazy.
+    Asked,
 }
 
 impl Spawner {
@@ -198,11 +211,11 @@ impl<L> Spawner<L> {
         let plan = Plan {
             spawned: true,
             timer: false,
+            first: First::Queued,
             bits: state::COUNTED,
             site: Location::caller(),
         };
         let job = self.place().put_checked::<L, F>(future, &plan)?;
-        start(&job);
         // SAFETY: made of F, with HANDLE set.
         Ok(unsafe { Task::new(job) })
     }
@@ -273,6 +286,7 @@ impl<L> Spawner<L> {
         let plan = Plan {
             spawned: false,
             timer: true,
+            first: First::Queued,
             bits,
             site,
         };
@@ -325,19 +339,16 @@ impl<'a> Place<'a> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
+        let lazy = bits & state::LAZY != 0;
         let plan = Plan {
             spawned: true,
             timer: false,
+            first: if lazy { First::Asked } else { First::Queued },
             bits,
             site,
         };
         match self.put_checked::<L, F>(future, &plan) {
-            Ok(job) => {
-                if bits & state::LAZY == 0 {
-                    start(&job);
-                }
-                job
-            }
+            Ok(job) => job,
             Err(refused) => self.refuse(refused, site),
         }
     }
@@ -366,14 +377,12 @@ impl<'a> Place<'a> {
         let plan = Plan {
             spawned: true,
             timer: false,
+            first: First::Now,
             bits: state::COUNTED,
             site,
         };
         match self.put_checked::<L, F>(future, &plan) {
-            Ok(job) => {
-                run_now(&job);
-                job
-            }
+            Ok(job) => job,
             Err(refused) => self.refuse(refused, site),
         }
     }
@@ -386,6 +395,7 @@ impl<'a> Place<'a> {
         let plan = Plan {
             spawned: false,
             timer: false,
+            first: First::Queued,
             bits: state::COUNTED,
             site,
         };
@@ -398,10 +408,7 @@ impl<'a> Place<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let job = match self.put_checked::<L, F>(future, plan) {
-            Ok(job) => {
-                start(&job);
-                job
-            }
+            Ok(job) => job,
             Err(refused) => {
                 let refusal = refused.refusal;
                 let job = self.refuse(refused, plan.site);
@@ -423,7 +430,7 @@ impl<'a> Place<'a> {
         job
     }
 
-    /// Makes the cell and links it; not started yet.
+    /// Makes the cell, links it and starts it.
     fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
         L: LaneFor<F>,
@@ -434,7 +441,7 @@ impl<'a> Place<'a> {
         unsafe { self.put(future, plan, L::LANE, L::STAYS) }
     }
 
-    /// Makes the cell and links it; not started yet.
+    /// Makes the cell, links it and starts it.
     ///
     /// # Safety
     /// The future and its value may go to any thread that takes turns of
@@ -451,13 +458,15 @@ impl<'a> Place<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let parent = self.parent;
-        let Some(tree) = walk::pin(parent) else {
+        let Some(pinned) = walk::pin(parent) else {
             walk::count_refused(parent);
             return Err(SpawnError {
                 future,
                 refusal: Refusal::Ended,
             });
         };
+        let tree: &Shared = &pinned;
+        let counts = tree.counters.here();
         let misplaced = if lane == Lane::Pool {
             None
         } else if !tree.has_main_lane {
@@ -468,7 +477,7 @@ impl<'a> Place<'a> {
             None
         };
         if let Some(refusal) = misplaced {
-            tree.counters.add(Count::Refused);
+            counts.add(Count::Refused);
             return Err(SpawnError { future, refusal });
         }
         let mut bits = state::BUSY | plan.bits;
@@ -483,7 +492,8 @@ impl<'a> Place<'a> {
         }
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
-                tree: Some(&tree),
+                tree: Some(tree),
+                id: tree.next_id(&counts),
                 kind: JobKind::Task,
                 lane,
                 timer: plan.timer && tree.has_main_lane,
@@ -511,19 +521,22 @@ impl<'a> Place<'a> {
         // SAFETY: fresh, made with this parent.
         match unsafe { attach::attach(parent, child, true, tree.most_children) } {
             Ok(()) => {
-                tree.counters.created(JobKind::Task);
-                tree.emit(
-                    child.id,
-                    EventKind::Create {
-                        kind: JobKind::Task,
-                        site: plan.site,
-                    },
-                );
-                tree.emit(child.id, EventKind::Attach { parent: parent.id });
+                counts.created(JobKind::Task);
+                if tree.has_sink() {
+                    tell_of_birth(tree, parent, child, plan.site);
+                }
+                match plan.first {
+                    // SAFETY: linked and BUSY from birth, so it has not ended
+                    // and its first turn is ours to give. The tree is pinned.
+                    First::Queued => unsafe { start(tree, child) },
+                    // SAFETY: as above.
+                    First::Now => unsafe { run_now(tree, child) },
+                    First::Asked => {}
+                }
                 Ok(job)
             }
             Err(refusal) => {
-                tree.counters.add(Count::Refused);
+                counts.add(Count::Refused);
                 // SAFETY: C1, nobody else has seen it; the tree's reference
                 // goes with it.
                 let future = unsafe {
@@ -646,15 +659,13 @@ impl<L: Sealed> Spawner<L> {
         let plan = Plan {
             spawned: true,
             timer: false,
+            first: First::Queued,
             bits: state::COUNTED,
             site: Location::caller(),
         };
         // SAFETY: passed on.
         let job = match unsafe { self.place().put(future, &plan, L::LANE, L::STAYS) } {
-            Ok(job) => {
-                start(&job);
-                job
-            }
+            Ok(job) => job,
             Err(refused) => self.place().refuse(refused, plan.site),
         };
         // SAFETY: made of F, with HANDLE set; a refused one has no value.
@@ -677,43 +688,49 @@ impl Spawner<Main> {
     }
 }
 
+#[cold]
+fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static Location<'static>) {
+    let kind = JobKind::Task;
+    tree.emit(child.id, EventKind::Create { kind, site });
+    tree.emit(child.id, EventKind::Attach { parent: parent.id });
+}
+
 /// Gives a new task to its host.
-fn start(job: &JobRef) {
-    // SAFETY: linked and BUSY from birth, so it has not ended and its first
-    // turn is ours to give.
-    unsafe {
-        let tree = job.tree();
-        let _held = tree.held();
-        if tree.turns {
-            tree.emit(job.id, EventKind::Scheduled);
-        }
-        run::start_turn(tree, job);
+///
+/// # Safety
+/// Its first turn is the caller's to give. `tree` is its own, and stays until
+/// this returns.
+#[inline]
+unsafe fn start(tree: &Shared, child: &Header) {
+    if tree.turns {
+        tree.emit(child.id, EventKind::Scheduled);
     }
+    // SAFETY: passed on.
+    unsafe { run::start_turn(tree, child) };
 }
 
 /// Gives a new task its first turn here and now.
-fn run_now(job: &JobRef) {
+///
+/// # Safety
+/// As for [`start`]; and the caller has a reference to it.
+unsafe fn run_now(tree: &Shared, child: &Header) {
     let depth = context::with(|cx| cx.nested.get());
-    // SAFETY: as in `start`.
-    let tree = unsafe { job.tree() };
-    let lane = job.lane();
+    let lane = child.lane();
     let same_lane =
         tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
     if tree.lends || !same_lane || depth >= DEEPEST_NOW {
-        return start(job);
+        // SAFETY: passed on.
+        return unsafe { start(tree, child) };
     }
-    if job.is_timed() {
+    if child.is_timed() {
         tree.timed_turns(1);
     }
     context::with(|cx| cx.nested.set(depth + 1));
-    // SAFETY: as in `start`.
-    let again = unsafe { Turn::new(job.as_ptr()) }.run();
+    // SAFETY: passed on.
+    let again = unsafe { Turn::new(child) }.run();
     context::with(|cx| cx.nested.set(depth));
     if let Some(turn) = again {
-        let mut ready = Ready::new();
-        ready.push_back(turn);
-        // SAFETY: it has another turn to take, so it has not ended.
-        unsafe { job.tree() }.host.schedule(ready);
+        tree.host.start(turn);
     }
 }
 

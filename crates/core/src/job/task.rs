@@ -63,8 +63,6 @@ impl<T> Unpin for Task<T> {}
 struct Waiting {
     job: JobRef,
     wait: Wait,
-    site: Site,
-    registered: bool,
     /// The interrupt of the waiter that was passed on to the task. In a box,
     /// since it is rare.
     forwarded: Option<Box<Forwarded>>,
@@ -83,13 +81,10 @@ impl<T> Task<T> {
     /// `job` is a task whose value is a `T`, with HANDLE set for this handle.
     #[inline]
     pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
-        let site = job.site_mark();
         Task {
             waiting: ManuallyDrop::new(Some(Waiting {
                 job,
                 wait: Wait::new(),
-                site,
-                registered: false,
                 forwarded: None,
             })),
             value: PhantomData,
@@ -159,11 +154,11 @@ impl<T> Task<T> {
     /// *Not a point*; as awaiting the task. The outer `Err` is only ever the
     /// waiter's own.
     #[track_caller]
-    pub fn outcome(mut self) -> TaskOutcome<T> {
-        if let Some(waiting) = &mut *self.waiting {
-            waiting.site = Site::of(Location::caller());
+    pub fn outcome(self) -> TaskOutcome<T> {
+        TaskOutcome {
+            task: self,
+            site: Site::of(Location::caller()),
         }
-        TaskOutcome(self)
     }
 
     /// Gives up the owning handle: the task goes on as a child of its parent.
@@ -198,8 +193,13 @@ impl<T> Task<T> {
             // Others may still look.
             h.state.remove(state::HANDLE | state::OUTPUT);
         }
-        // In place: a copy would be read in larger pieces than it was written.
-        *self.waiting = None;
+        let job = waiting.job.as_ptr();
+        // The wait is over and nothing was passed on: the reference is all that
+        // there is to drop. In place: a copy would be read in larger pieces
+        // than it was written.
+        self.waiting = ManuallyDrop::new(None);
+        // SAFETY: the reference of the handle, which has just forgotten it.
+        unsafe { Header::release(job) };
         Some(value)
     }
 
@@ -251,56 +251,57 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
 
 impl Waiting {
     /// Registers for the end, or finds that there is nothing to wait for.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Found> {
+    /// `site` is where it is waited for.
+    fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<Found> {
         let h: &Header = &self.job;
-        if h.state.load().ended() {
+        let st = h.state.load();
+        if st.ended() {
             self.wait.over();
             return Poll::Ready(Found::Ended);
         }
         // Asked once by each job that waits: the one that counts it has.
         if !self.wait.is_counted_here() {
-            if let Some(error) = handle::ask(h, self.site) {
+            if let Some(error) = handle::ask(h, site) {
                 self.wait.over();
                 return Poll::Ready(Found::Circular(error));
             }
-            self.give_back_what_is_not_ours();
+            if self.forwarded.is_some() {
+                self.give_back_what_is_not_ours();
+            }
         }
-        if let Some(told) = self.heed() {
+        if point::must_look()
+            && let Some(told) = self.heed(site)
+        {
             self.wait.over();
             return Poll::Ready(Found::Told(told));
         }
-        if !self.register(cx) {
+        // Only this handle sets WAITER and takes it back.
+        if !self.register(cx, st.has(state::WAITER)) {
             self.wait.over();
             return Poll::Ready(Found::Ended);
         }
-        self.wait.pending(cx.waker(), WaitKind::Task, self.site);
+        self.wait.pending(cx.waker(), WaitKind::Task, site);
         Poll::Pending
     }
 
     /// What the waiter is told goes on to the target.
-    fn heed(&mut self) -> Option<Cancelled> {
-        if !point::must_look() {
-            return None;
-        }
-        let waiter = context::current()?;
-        self.tell_target(&waiter)
-    }
-
     #[cold]
-    fn tell_target(&mut self, waiter: &Header) -> Option<Cancelled> {
+    fn heed(&mut self, site: Site) -> Option<Cancelled> {
+        let waiter = context::current()?;
         let st = waiter.state.load();
         if st.effective() {
-            return cancel_with(&self.job, self.site, waiter);
+            return cancel_with(&self.job, site, &waiter);
         }
         if st.has(state::INTERRUPTED) {
-            forward::forward(waiter, &self.job, &mut self.forwarded);
+            forward::forward(&waiter, &self.job, &mut self.forwarded);
         }
         None
     }
 
-    /// Fills the join slot; false if the task has ended meanwhile. Modelled in
-    /// `waiter_add_vs_end`.
-    fn register(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Fills the join slot, anew if it was `registered`; false if the task has
+    /// ended meanwhile. Modelled in `waiter_add_vs_end`.
+    #[inline]
+    fn register(&self, cx: &mut Context<'_>, registered: bool) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
         // Held over the step, so that what is registered is counted even if
@@ -308,7 +309,7 @@ impl Waiting {
         let Some(tree) = walk::pin(h) else {
             return false;
         };
-        if self.registered {
+        if registered {
             // The slot belongs to the ender while WAITER is set: take it back.
             if h.state.take_waiter().ended() {
                 return false;
@@ -332,13 +333,13 @@ impl Waiting {
             cell::set_waiting_job(h, current.map(|current| current.id));
         });
         if h.state.add(state::WAITER).ended() {
-            if self.registered {
+            if registered {
                 // It ended while the slot was ours: nobody woke this wait.
                 tree.counters.add(Count::WaiterRemoved);
             }
             return false;
         }
-        if !std::mem::replace(&mut self.registered, true) {
+        if !registered {
             tree.counters.add(Count::WaiterRegistered);
             tree.emit(h.id, EventKind::WaitRegister);
         }
@@ -374,7 +375,7 @@ impl Waiting {
     /// what nobody will hear is reported.
     fn let_go(self) {
         let h: &Header = &self.job;
-        if self.registered
+        if h.state.load().has(state::WAITER)
             && let Some(tree) = walk::pin(h)
             && !h.state.take_waiter().ended()
         {
@@ -443,8 +444,9 @@ impl<T> Task<T> {
             .waiting
             .as_mut()
             .expect("a Task was polled after it had given its outcome");
+        let site = waiting.job.site_mark();
+        let found = std::task::ready!(waiting.poll(cx, site));
         let cancelled = point::is_marked();
-        let found = std::task::ready!(waiting.poll(cx));
         match found {
             Found::Told(told) => {
                 waiting.give_back();
@@ -537,13 +539,22 @@ impl<T> fmt::Debug for Task<T> {
 
 /// The future of [`Task::outcome`].
 #[must_use = "dropping it cancels the task"]
-#[derive(Debug)]
-pub struct TaskOutcome<T>(Task<T>);
+pub struct TaskOutcome<T> {
+    task: Task<T>,
+    /// Where it is awaited.
+    site: Site,
+}
 
 impl<T> TaskOutcome<T> {
     /// An observer of the task.
     pub fn job(&self) -> Job {
-        self.0.job()
+        self.task.job()
+    }
+}
+
+impl<T> fmt::Debug for TaskOutcome<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskOutcome").field(&self.task).finish()
     }
 }
 
@@ -551,12 +562,13 @@ impl<T> Future for TaskOutcome<T> {
     type Output = Result<Outcome<T>, Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let site = self.site;
         let waiting = self
-            .0
+            .task
             .waiting
             .as_mut()
             .expect("an outcome was polled after it had been given");
-        match std::task::ready!(waiting.poll(cx)) {
+        match std::task::ready!(waiting.poll(cx, site)) {
             Found::Told(told) => {
                 waiting.give_back();
                 Poll::Ready(Err(told))
@@ -564,7 +576,7 @@ impl<T> Future for TaskOutcome<T> {
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
             Found::Ended => {
                 let back = waiting.take_back();
-                let (outcome, _) = self.0.take();
+                let (outcome, _) = self.task.take();
                 if let Some(back) = back {
                     // For the next point: here there is an outcome to return.
                     back.put_back();

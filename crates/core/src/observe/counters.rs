@@ -125,16 +125,18 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The shard of this thread, if it has one.
+    /// The counts of this thread, looked up once for several events.
     #[inline]
-    fn own(&self) -> Option<&Shard> {
+    pub(crate) fn here(&self) -> Tally<'_> {
         let me = context::thread();
         let shard = &self.shards[me as usize % SHARDS];
         // Relaxed: only a thread itself makes it equal to its own number.
-        if shard.owner.load(Relaxed) == me {
-            return Some(shard);
-        }
-        Self::claim(shard, me)
+        let own = if shard.owner.load(Relaxed) == me {
+            Some(shard)
+        } else {
+            Self::claim(shard, me)
+        };
+        Tally { own, all: self }
     }
 
     #[cold]
@@ -147,23 +149,37 @@ impl Counters {
         mine.then_some(shard)
     }
 
+    fn sum(&self, at: usize) -> u64 {
+        let shards = self.shards.iter().chain([&self.rest]);
+        shards.map(|shard| shard.values[at].load(Relaxed)).sum()
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, what: Count) {
+        self.here().add(what);
+    }
+}
+
+/// The counters of a tree, as one thread raises them.
+pub(crate) struct Tally<'a> {
+    /// Its own shard, if it has one.
+    own: Option<&'a Shard>,
+    all: &'a Counters,
+}
+
+impl Tally<'_> {
     #[inline]
     fn raise(&self, at: usize) {
-        match self.own() {
+        match self.own {
             // Written by this thread only.
             Some(own) => {
                 let value = &own.values[at];
                 value.store(value.load(Relaxed) + 1, Relaxed);
             }
             None => {
-                self.rest.values[at].fetch_add(1, Relaxed);
+                self.all.rest.values[at].fetch_add(1, Relaxed);
             }
         }
-    }
-
-    fn sum(&self, at: usize) -> u64 {
-        let shards = self.shards.iter().chain([&self.rest]);
-        shards.map(|shard| shard.values[at].load(Relaxed)).sum()
     }
 
     #[inline]
@@ -180,17 +196,17 @@ impl Counters {
     /// The number of a new job.
     #[inline]
     pub(crate) fn next_number(&self) -> u64 {
-        match self.own() {
+        match self.own {
             Some(own) => {
                 let mut next = own.next.load(Relaxed);
                 if next == own.end.load(Relaxed) {
-                    next = self.numbers.fetch_add(BLOCK, Relaxed);
+                    next = self.all.numbers.fetch_add(BLOCK, Relaxed);
                     own.end.store(next + BLOCK, Relaxed);
                 }
                 own.next.store(next + 1, Relaxed);
                 next
             }
-            None => self.numbers.fetch_add(1, Relaxed),
+            None => self.all.numbers.fetch_add(1, Relaxed),
         }
     }
 }
@@ -243,8 +259,8 @@ mod tests {
                     s.spawn(|| {
                         let of_one = || {
                             counters.add(Count::Completed);
-                            counters.created(JobKind::Task);
-                            counters.next_number()
+                            counters.here().created(JobKind::Task);
+                            counters.here().next_number()
                         };
                         (0..500).map(|_| of_one()).collect::<Vec<_>>()
                     })
@@ -266,7 +282,8 @@ mod tests {
     fn one_thread_numbers_without_a_gap() {
         let (one, other) = (Counters::default(), Counters::default());
         for n in 0..3 * BLOCK {
-            assert_eq!((one.next_number(), other.next_number()), (n, n));
+            assert_eq!(one.here().next_number(), n);
+            assert_eq!(other.here().next_number(), n);
         }
     }
 }

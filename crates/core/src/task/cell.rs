@@ -5,9 +5,10 @@
 //! ```
 //!
 //! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
-//! scopes (the poller's waker, under the lock). `whose` stands beside it: the
-//! job that waits, for observers. The stage is there for tasks. `lent` is there
-//! for tasks with the LENT bit.
+//! scopes (the poller's waker, under the lock). `whose` stands beside it: of a
+//! task the job that waits, for observers; of a scope whether the waker in the
+//! slot is [`BARE`]. The stage is there for tasks. `lent` is there for tasks
+//! with the LENT bit.
 //!
 //! - **C1** The future is touched by whoever runs a turn, and by nobody else.
 //!   It is dropped exactly once: by the turn in which it ends, is forced or is
@@ -22,7 +23,6 @@
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Error;
@@ -30,7 +30,7 @@ use crate::job::header::{Birth, Header};
 use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state;
-use crate::sync::{Plain, QUARANTINE};
+use crate::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::task::pool::{self, Room};
 use crate::task::waker;
 use crate::unwind::{caught, contained};
@@ -245,10 +245,12 @@ fn memory_for(birth: &Birth<'_>) -> *mut u8 {
     pool::allocate(room_of(birth.vtable, birth.state & state::LENT != 0))
 }
 
-/// Makes a cell without what its stage holds.
+/// Makes a cell without what its stage holds. Inlined, so that most of what a
+/// header is made of is known there.
 ///
 /// # Safety
 /// `at` is [`memory_for`] it.
+#[inline(always)]
 unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
     let lent = birth.state & state::LENT != 0;
@@ -377,21 +379,69 @@ pub(crate) fn lent(h: &Header) -> &Slot {
     }
 }
 
-/// Keeps `waker` in one of a job's slots that stand under its lock: bare, if it
-/// is that of the task `above` the job, else a clone. It is cloned, and the old
-/// one dropped, outside the lock (H1).
-pub(crate) fn keep_waker(h: &Header, slot: &Slot, waker: &Waker, above: Option<&Header>) {
-    let mut new = above.and_then(|above| waker::bare(waker, above));
+/// In `whose` of a scope: the slot holds the waker of the task above it, bare.
+/// Written under the lock, with the slot.
+const BARE: u64 = 1;
+
+/// Keeps the waker of a scope's poller in its slot: bare, if it is that of the
+/// task `above` the scope.
+///
+/// A bare one that is there already is left there, without the lock. Whoever
+/// takes it out clears the mark first and then wakes that task: if this look
+/// comes too early to see it, another poll comes that does. Modelled in
+/// `kept_waker_vs_wake`.
+#[inline]
+pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
+    let bare = above.and_then(|above| waker::bare(waker, above));
+    let (Some(slot), Some(mark)) = (slot(h), whose(h)) else {
+        unreachable!("a scope has a slot");
+    };
+    if bare.is_none() || mark.load(Relaxed) != BARE {
+        keep_waker(h, slot, Some(mark), waker, bare);
+    }
+}
+
+/// Takes the waker of a scope's poller out.
+///
+/// # Safety
+/// H1: under the lock.
+pub(crate) unsafe fn take_poller(h: &Header) -> Option<Waker> {
+    whose(h)?.store(0, Relaxed);
+    // SAFETY: passed on.
+    unsafe { slot(h)?.take() }
+}
+
+/// Keeps the executor's waker of a lent task.
+pub(crate) fn keep_lent(h: &Header, waker: &Waker) {
+    keep_waker(h, lent(h), None, waker, None);
+}
+
+/// Keeps `waker` in one of a job's slots that stand under its lock: as `bare`,
+/// or else a clone. It is cloned, and the old one dropped, outside the lock
+/// (H1).
+fn keep_waker(
+    h: &Header,
+    slot: &Slot,
+    mark: Option<&AtomicU64>,
+    waker: &Waker,
+    bare: Option<Waker>,
+) {
+    let is_bare = bare.is_some();
+    let mut new = bare;
     loop {
         let kept = {
             let _locked = h.lock();
             // SAFETY: H1, under the lock.
-            unsafe {
+            let kept = unsafe {
                 slot.with_mut(|kept| match kept {
                     Some(kept) if waker::is_kept(kept, waker) => Some(None),
                     _ => new.take().map(|new| kept.replace(new)),
                 })
+            };
+            if let (Some(_), Some(mark)) = (&kept, mark) {
+                mark.store(if is_bare { BARE } else { 0 }, Relaxed);
             }
+            kept
         };
         if let Some(old) = kept {
             drop(old);
@@ -431,21 +481,37 @@ pub(crate) unsafe fn drop_output(h: &Header) {
     contained(|| unsafe { (h.vtable.drop_output)(h) });
 }
 
+/// Drops what a cell that is freed still has in its slots.
+///
+/// # Safety
+/// As for [`free`].
+#[cold]
+unsafe fn drop_wakers(h: &Header, is_lent: bool) {
+    // SAFETY: exclusive by the caller's promise.
+    let wakers = unsafe {
+        (
+            slot(h).and_then(|slot| slot.take()),
+            if is_lent { lent(h).take() } else { None },
+        )
+    };
+    // Wakers are somebody else's code.
+    contained(move || drop(wakers));
+}
+
 /// Frees a cell.
 ///
 /// # Safety
 /// H6: no reference is left. The future and the output are gone (C1, C2).
+#[inline(never)]
 pub(crate) unsafe fn free(this: *const Header) {
     // SAFETY: exclusive from here on; each part was written by `begin`.
     unsafe {
         let h = &*this;
         let vtable = h.vtable;
         let is_lent = h.state.peek().has(state::LENT);
-        let last_slot = slot(h).and_then(|slot| slot.take());
-        let last_lent = if is_lent { lent(h).take() } else { None };
-        if last_slot.is_some() || last_lent.is_some() {
-            // Wakers are somebody else's code.
-            contained(move || drop((last_slot, last_lent)));
+        let kept = slot(h).is_some_and(|slot| slot.with_mut(|slot| slot.is_some()));
+        if kept || is_lent {
+            drop_wakers(h, is_lent);
         }
         h.free_parts();
         if QUARANTINE {

@@ -26,7 +26,7 @@ use crate::unwind::{caught, contained};
 /// that is dropped instead drops the task's future there and ends the job as
 /// cancelled, because its host is gone.
 #[must_use = "a task that is not run never ends"]
-pub struct Turn(*const Header);
+pub struct Turn(NonNull<Header>);
 
 // SAFETY: the holder is the only one who touches the future (C1), and it is
 // Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
@@ -36,12 +36,21 @@ unsafe impl Send for Turn {}
 impl Turn {
     /// # Safety
     /// The task is BUSY and the caller owns its next turn (H5).
+    #[inline]
     pub(crate) unsafe fn new(h: *const Header) -> Turn {
-        Turn(h)
+        // SAFETY: a task, so not null.
+        Turn(unsafe { NonNull::new_unchecked(h.cast_mut()) })
     }
 
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: a turn owns its task, which has not ended.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
     fn take(self) -> *const Header {
-        let h = self.0;
+        let h = self.0.as_ptr();
         std::mem::forget(self);
         h
     }
@@ -51,33 +60,20 @@ impl Turn {
     ///
     /// # Panics
     /// If it is of the main lane and this is not the thread that made the tree.
+    #[inline]
     #[must_use = "a task that is not run never ends"]
     pub fn run(self) -> Option<Turn> {
-        assert!(
-            self.may_run_here(),
-            "a turn of the main lane was to be taken on another thread: {self:?}"
-        );
-        let h = self.take();
+        if !self.may_run_here() {
+            wrong_thread(&self);
+        }
         // SAFETY: a turn owns its task: BUSY, linked, alive.
-        let h = unsafe { &*h };
-        let _lane = context::on_lane(h.lane());
-        // SAFETY: as above. It is asked before the turn, in which it may end.
-        let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
+        let h = unsafe { &*self.take() };
+        if h.is_timed() {
+            // SAFETY: its turn was ours.
+            return unsafe { run_timed(h) };
+        }
         // SAFETY: as above.
-        if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
-            if let Some(tree) = timed {
-                tree.shared().timed_turn_over();
-            }
-            return None;
-        }
-        // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
-        unsafe {
-            let tree = h.tree();
-            if tree.turns {
-                tree.emit(h.id, EventKind::Scheduled);
-            }
-            Some(Turn::new(h))
-        }
+        unsafe { run_one(h) }
     }
 
     /// The task as a future for an executor that lends its wakers.
@@ -86,32 +82,39 @@ impl Turn {
     }
 
     /// The lane it is to be run on.
+    #[inline]
     pub fn lane(&self) -> Lane {
-        // SAFETY: a turn owns its task.
-        unsafe { &*self.0 }.lane()
+        self.header().lane()
     }
 
+    #[inline]
     fn may_run_here(&self) -> bool {
+        self.lane() == Lane::Pool || self.is_on_main_thread()
+    }
+
+    fn is_on_main_thread(&self) -> bool {
         // SAFETY: a turn owns its task, which has not ended.
-        self.lane() == Lane::Pool || unsafe { (*self.0).tree() }.is_main_thread()
+        unsafe { self.header().tree() }.is_main_thread()
     }
 
     /// As a pointer, for queues made of atomics.
+    #[inline]
     pub fn into_raw(self) -> NonNull<()> {
-        // SAFETY: never null.
-        unsafe { NonNull::new_unchecked(self.take().cast_mut().cast()) }
+        let raw = self.0.cast();
+        std::mem::forget(self);
+        raw
     }
 
     /// # Safety
     /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
+    #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
-        Turn(raw.as_ptr().cast_const().cast())
+        Turn(raw.cast())
     }
 
     /// The job whose turn this is.
     pub fn job(&self) -> JobId {
-        // SAFETY: a turn owns its task.
-        unsafe { &*self.0 }.id
+        self.header().id
     }
 }
 
@@ -123,16 +126,56 @@ impl Drop for Turn {
             return;
         }
         let _lane = context::on_lane(self.lane());
-        // SAFETY: a turn owns its task.
-        let h = unsafe { &*self.0 };
-        // SAFETY: as above. It is asked before it ends.
+        let h = self.header();
+        // SAFETY: a turn owns its task. It is asked before it ends.
         let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
-        // SAFETY: as above.
+        // SAFETY: the turn is ours.
         unsafe { abandon(h) };
         if let Some(tree) = timed {
             tree.shared().timed_turn_over();
         }
     }
+}
+
+#[cold]
+fn wrong_thread(turn: &Turn) -> ! {
+    panic!("a turn of the main lane was to be taken on another thread: {turn:?}")
+}
+
+/// Gives a task one turn, on its lane.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+unsafe fn run_one(h: &Header) -> Option<Turn> {
+    let _lane = context::on_lane(h.lane());
+    // SAFETY: passed on.
+    if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
+        return None;
+    }
+    // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
+    unsafe {
+        let tree = h.tree();
+        if tree.turns {
+            tree.emit(h.id, EventKind::Scheduled);
+        }
+        Some(Turn::new(h))
+    }
+}
+
+/// The same for one whose turns are counted.
+///
+/// # Safety
+/// As for [`run_one`].
+#[cold]
+unsafe fn run_timed(h: &Header) -> Option<Turn> {
+    // SAFETY: the turn is the caller's. Kept over it: the task may end in it.
+    let tree = unsafe { h.tree() }.handle();
+    // SAFETY: passed on.
+    let again = unsafe { run_one(h) };
+    if again.is_none() {
+        tree.shared().timed_turn_over();
+    }
+    again
 }
 
 impl fmt::Debug for Turn {
@@ -378,7 +421,7 @@ impl Future for Body {
             ClaimLent::Pushed => {}
         }
         // For whoever cancels or wakes the task.
-        cell::keep_waker(h, cell::lent(h), cx.waker(), None);
+        cell::keep_lent(h, cx.waker());
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
         // SAFETY: we claimed it.
@@ -490,20 +533,53 @@ pub(crate) unsafe fn push_claimed(h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`]; `tree` is the task's, and stays until this returns.
+#[inline]
 pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
-    let mut ready = Ready::new();
+    if tree.turns {
+        tree.emit(h.id, EventKind::Scheduled);
+    }
     // SAFETY: passed on.
     unsafe {
-        ready.push(h);
-        hand_over(tree, ready);
+        if tree.lends {
+            wake_lent(tree, h);
+        } else {
+            start_turn(tree, h);
+        }
     }
 }
 
-/// Hands one turn to the host by itself: the first, or one that only ends the
-/// job.
+/// Wakes a claimed task through its executor's waker.
 ///
 /// # Safety
 /// As for [`push_claimed_below`].
+unsafe fn wake_lent(tree: &Shared, h: &Header) {
+    if h.polls.load(Relaxed) == 0 {
+        // A lazy task that the executor has not seen yet.
+        h.state.add(state::PUSHED);
+        // SAFETY: ours.
+        return tree.host.start(unsafe { Turn::new(h) });
+    }
+    if tree.host.virtual_time() {
+        tree.host.woken(1);
+    }
+    let waker = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        unsafe { cell::lent(h).take() }
+    };
+    // From here on the executor may poll and free it.
+    h.state.add(state::PUSHED);
+    if let Some(waker) = waker {
+        contained(move || waker.wake());
+    }
+}
+
+/// Hands one turn to the host by itself: the first, one that only ends the job,
+/// or on a queueing host that of a task that was woken alone.
+///
+/// # Safety
+/// As for [`push_claimed_below`].
+#[inline]
 pub(crate) unsafe fn start_turn(tree: &Shared, h: &Header) {
     if h.is_timed() {
         tree.timed_turns(1);
@@ -529,6 +605,13 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
 /// # Safety
 /// As for [`dispatch`].
 unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
+    if tree.lends || ready.len == 1 {
+        while let Some(h) = ready.pop() {
+            // SAFETY: H5, ours until the push.
+            unsafe { push_claimed_below(tree, &*h) };
+        }
+        return;
+    }
     if tree.turns {
         let mut next = ready.head;
         for n in 0..ready.len {
@@ -541,37 +624,10 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
             }
         }
     }
-    if !tree.lends {
-        if ready.timed > 0 {
-            tree.timed_turns(ready.timed);
-        }
-        tree.host.schedule(ready);
-        return;
+    if ready.timed > 0 {
+        tree.timed_turns(ready.timed);
     }
-    while let Some(h) = ready.pop() {
-        // SAFETY: H5, ours until the push.
-        let h = unsafe { &*h };
-        if h.polls.load(Relaxed) == 0 {
-            // A lazy task that the executor has not seen yet.
-            h.state.add(state::PUSHED);
-            // SAFETY: ours.
-            tree.host.start(unsafe { Turn::new(h) });
-            continue;
-        }
-        if tree.host.virtual_time() {
-            tree.host.woken(1);
-        }
-        let waker = {
-            let _locked = h.lock();
-            // SAFETY: H1, under the lock.
-            unsafe { cell::lent(h).take() }
-        };
-        // From here on the executor may poll and free it.
-        h.state.add(state::PUSHED);
-        if let Some(waker) = waker {
-            contained(move || waker.wake());
-        }
-    }
+    tree.host.schedule(ready);
 }
 
 /// Polls a task once. `Ready(Parked)`: do not touch it again. `Ready(Again)`:
@@ -579,6 +635,7 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
 ///
 /// # Safety
 /// The caller owns this turn (H5).
+#[inline(always)]
 unsafe fn take_turn(h: &Header) -> Poll<Park> {
     // SAFETY: a task with a turn has not ended.
     let tree = unsafe { h.tree() };
@@ -593,20 +650,11 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     }
     let millis = tree.millis_of_poll(st);
     let entered = context::begin_turn(h, millis, tree.budget);
-    let polls = h.polls.load(Relaxed);
-    if st.has(state::MUST) || (polls == 0 && st.must_look() && never_starts(h, st)) {
-        let seen = (polls > 0).then(|| ForcedDrop::look_at(tree, h));
-        // SAFETY: C1, this turn is ours.
-        let dropped = caught(|| unsafe { (h.vtable.drop_future)(h) });
+    if st.has(state::MUST) || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
+    {
+        // SAFETY: this turn is ours.
+        let over = unsafe { drop_instead(tree, h) };
         drop(entered);
-        let over = match (dropped, seen) {
-            (Err(payload), _) => BodyEnd::Failed(Error::panicked(payload)),
-            (Ok(()), None) => BodyEnd::Unpolled,
-            (Ok(()), Some(seen)) => {
-                tree.note_forced(seen);
-                BodyEnd::Forced
-            }
-        };
         end::body_over(h, over);
         return Poll::Pending;
     }
@@ -623,7 +671,15 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
         tree.emit(h.id, EventKind::PollEnd);
     }
     let over = match polled {
+        Ok(Polled::Value) => {
+            // Nothing is in it: it need not be looked at to be dropped.
+            std::mem::forget(error);
+            drop(entered);
+            end::body_returned(h, state::OUTPUT);
+            return Poll::Pending;
+        }
         Ok(Polled::Pending) => {
+            std::mem::forget(error);
             if !drop_if_idle(tree, h) {
                 let again = context::goes_round();
                 drop(entered);
@@ -631,17 +687,9 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
                 let park = if again { Park::Again } else { h.state.park() };
                 return Poll::Ready(park);
             }
-            let seen = ForcedDrop::look_at(tree, h);
-            // SAFETY: C1, this turn is ours.
-            match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
-                Ok(()) => {
-                    tree.note_forced(seen);
-                    BodyEnd::Forced
-                }
-                Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
-            }
+            // SAFETY: this turn is ours.
+            unsafe { drop_half_way(tree, h) }
         }
-        Ok(Polled::Value) => BodyEnd::Value,
         Ok(Polled::Failed) => BodyEnd::Failed(
             error.unwrap_or_else(|| unreachable!("job {} failed without an error", h.id)),
         ),
@@ -656,6 +704,41 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     Poll::Pending
 }
 
+/// Drops the future in a turn that does not poll it: it never starts, or must
+/// go.
+///
+/// # Safety
+/// The caller owns this turn (H5), and has not polled the future in it.
+#[cold]
+unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
+    if h.polls.load(Relaxed) > 0 {
+        // SAFETY: passed on.
+        return unsafe { drop_half_way(tree, h) };
+    }
+    // SAFETY: C1, this turn is the caller's.
+    match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+        Ok(()) => BodyEnd::Unpolled,
+        Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+    }
+}
+
+/// Drops a future that was polled and is not done.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+#[cold]
+unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
+    let seen = ForcedDrop::look_at(tree, h);
+    // SAFETY: C1, this turn is the caller's.
+    match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+        Ok(()) => {
+            tree.note_forced(seen);
+            BodyEnd::Forced
+        }
+        Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+    }
+}
+
 /// The first turn of a task that was cancelled or interrupted before it.
 #[cold]
 fn never_starts(h: &Header, st: Snapshot) -> bool {
@@ -665,8 +748,14 @@ fn never_starts(h: &Header, st: Snapshot) -> bool {
 /// A poll left the body pending. True if it is to be dropped here: patience
 /// with it has run out, and it is still idle. If it is idle and patience has
 /// not run out, somebody will look again.
+#[inline(always)]
 pub(crate) fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
+    st.has(state::MUST | state::CANCELLED | state::FORCE) && drop_cancelled_if_idle(tree, h, st)
+}
+
+#[inline(never)]
+fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if st.has(state::MUST) {
         return true;
     }

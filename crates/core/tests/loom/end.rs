@@ -98,6 +98,44 @@ fn last_child_vs_scope_exit() {
     });
 }
 
+/// A scope is polled by the task whose waker it keeps, while somebody else takes
+/// that waker out to wake it, and its last child ends. The poll may not have
+/// seen that the waker is gone, and the child's end may find nobody to wake: the
+/// wake that took it gives the poll that ends the scope.
+#[test]
+fn kept_waker_vs_wake() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let out = Arc::new(std::sync::Mutex::new(None::<Scope>));
+        let into = out.clone();
+        let parent = tree.root_scope().spawn(async move {
+            scope(async |s| {
+                s.launch(async {});
+                *into.lock().unwrap() = Some(s);
+                Ok(())
+            })
+            .await
+        });
+        // Opened and polled once, and woken to be polled again.
+        queue.run_one();
+        let inner = out.lock().unwrap().take().unwrap();
+        inner.reschedule(None).unwrap();
+        let waker = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let _ended_or_not = inner.reschedule(None);
+                queue.run_one();
+            })
+        };
+        queue.run_all();
+        waker.join().unwrap();
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
 /// A scope's future is dropped while its last child ends: exactly one of them
 /// ends the node. In the body, and in the waiting phase.
 #[test]

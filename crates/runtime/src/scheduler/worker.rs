@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Ready, Turn};
+use kinfolk_core::host::{Ready, Turn, look_again};
 
 use super::idle::Sleep;
 use super::ring::{Item, Ring};
@@ -107,8 +107,6 @@ pub(crate) struct Worker {
     machine: Arc<Machine>,
     n: usize,
     ticks: Cell<u32>,
-    /// How often it has looked at the clock, or slept.
-    pub(crate) looks: Cell<u64>,
     streak: Cell<u32>,
     seen: RefCell<Vec<Option<Seen>>>,
     /// None in models.
@@ -124,7 +122,6 @@ impl Worker {
             machine,
             n,
             ticks: Cell::new(0),
-            looks: Cell::new(0),
             streak: Cell::new(0),
             seen: RefCell::new(vec![None; workers]),
         }
@@ -155,7 +152,7 @@ impl Worker {
                 None if self.visit_io(Station::settle) => {}
                 None => {
                     self.sleep();
-                    self.looks.set(self.looks.get() + 1);
+                    look_again();
                     slept = true;
                 }
             }
@@ -184,7 +181,7 @@ impl Worker {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         if ticks.is_multiple_of(CLOCK) {
-            self.looks.set(self.looks.get() + 1);
+            look_again();
             self.machine.fire_due();
             self.visit_io(Station::glance);
         }
