@@ -368,7 +368,7 @@ pub async fn receive(place: &Arc<Place>, rng: &mut Rng) -> Result<()> {
             }
         })
         .await?;
-        // Not if it was told that it need not go on.
+        // Not if the other side was told to stop.
         checkpoint().await?;
         let (sent, taken) = (
             talk.ledger.sent.load(SeqCst),
@@ -409,7 +409,11 @@ async fn all_are_back(pool: &Pool, (count, size): (usize, usize)) -> Result<()> 
                 match chunks.next().await {
                     Some(Ok(chunk)) => held.push(chunk),
                     Some(Err(error)) => assert!(transient(&error)?, "{error}"),
-                    None => panic!("{} of {count} chunks, and no more", held.len()),
+                    None => {
+                        // Not if the other side was told to stop.
+                        checkpoint().await?;
+                        panic!("{} of {count} chunks, and no more", held.len());
+                    }
                 }
             }
             Ok(())
