@@ -32,17 +32,24 @@ static PAGES: HeldPages = HeldPages::new();
 /// Jobs that operate at the same time.
 const JOBS: u64 = 16;
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// How many on each driver, for each number of workers.
 fn operations() -> u64 {
-    std::env::var("KINFOLK_IO_OPS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(4_000)
+    number("KINFOLK_IO_OPS").unwrap_or(4_000)
+}
+
+/// How many on the simulation in each weather: as many, unless `KINFOLK_SIM_OPS`
+/// says.
+fn simulated_operations() -> u64 {
+    number("KINFOLK_SIM_OPS").unwrap_or_else(operations)
 }
 
 /// How many workers, beside none at all: two, unless `KINFOLK_WORKERS` says.
 fn workers() -> usize {
-    let said = std::env::var("KINFOLK_WORKERS").ok();
-    said.and_then(|text| text.parse().ok()).unwrap_or(2)
+    number("KINFOLK_WORKERS").map_or(2, |workers| workers as usize)
 }
 
 /// What all jobs share.
@@ -257,7 +264,7 @@ fn io_3_dropped_cancelled_and_timed_out_at_random() {
     let ops = operations();
     guarded("at random", move |_| {
         for options in [SimIo::new, SimIo::rough, stormy] {
-            on_sim(options, 10, ops / 10);
+            on_sim(options, 10, simulated_operations() / 10);
         }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
