@@ -1,48 +1,55 @@
-//! Operations on files and pipes that are awaited, dropped, cancelled and timed
-//! out at random. Afterwards every operation that was begun is over, every
-//! buffer was given back and not touched again, and no file is open.
+//! Operations on files and pipes, and series on sockets, that are awaited, dropped,
+//! cancelled and timed out at random. Afterwards every operation that was begun is
+//! over, every buffer was given back and not touched again, no byte of a stream is
+//! missing, and no file is open.
 //!
 //! One test, alone in its process, because it counts the open files. CI runs a
 //! few thousand operations, `scripts/io-random` a million.
 
 mod io_support;
+mod stopped_series;
 
-use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::Poll;
 use std::time::Duration;
 
 use io_support::drivers;
-use kinfolk_core::{Error, Result, scope, spawn, timeout, yield_now};
+use kinfolk_core::{Error, Result, scope};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{
     IoBuf, IoDriver, PipeReader, PipeWriter, RegisteredBufs, nop, pipe, registered,
 };
-use kinfolk_testkit::io::{OpenFiles, Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{HeldPages, OpenFiles, Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Rng, Sim, guarded};
+use stopped_series::{MOST_BYTE, Operation, Place, accept, end, receive};
+
+/// The memory of pools is watched after its end, as that of single buffers is.
+#[global_allocator]
+static PAGES: HeldPages = HeldPages::new();
 
 /// Jobs that operate at the same time.
 const JOBS: u64 = 16;
 
-/// Bytes that are written lie below: what else is read comes from memory that
-/// was given back, whose pattern lies above.
-const MOST_BYTE: u8 = 0x80;
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
+/// How many on each driver, for each number of workers.
 fn operations() -> u64 {
-    std::env::var("KINFOLK_IO_OPS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(4_000)
+    number("KINFOLK_IO_OPS").unwrap_or(4_000)
+}
+
+/// How many on the simulation in each weather: as many, unless `KINFOLK_SIM_OPS`
+/// says.
+fn simulated_operations() -> u64 {
+    number("KINFOLK_SIM_OPS").unwrap_or_else(operations)
 }
 
 /// How many workers, beside none at all: two, unless `KINFOLK_WORKERS` says.
 fn workers() -> usize {
-    let said = std::env::var("KINFOLK_WORKERS").ok();
-    said.and_then(|text| text.parse().ok()).unwrap_or(2)
+    number("KINFOLK_WORKERS").map_or(2, |workers| workers as usize)
 }
 
 /// What all jobs share.
@@ -54,8 +61,6 @@ struct Yard {
     file: File,
     left: AtomicU64,
 }
-
-type Operation = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Some operation.
 fn operation(yard: &Yard, rng: &mut Rng) -> Operation {
@@ -134,46 +139,6 @@ fn operation(yard: &Yard, rng: &mut Rng) -> Operation {
     }
 }
 
-/// One way or another, it ends.
-async fn end(operation: Operation, rng: &mut Rng) -> Result<()> {
-    let mut operation = operation;
-    let limit = Duration::from_micros(rng.below(200) as u64);
-    match rng.below(4) {
-        // Polled a few times, and dropped.
-        0 => {
-            for _ in 0..rng.below(3) {
-                let over = poll_fn(|cx| Poll::Ready(operation.as_mut().poll(cx).is_ready())).await;
-                if over {
-                    break;
-                }
-                yield_now().await?;
-            }
-        }
-        // Cancelled from outside, after a while or at once.
-        1 => {
-            let task = spawn(operation);
-            for _ in 0..rng.below(4) {
-                yield_now().await?;
-            }
-            task.cancel("enough");
-            drop(task.outcome().await?);
-        }
-        // Both: timed out by a scope that is dropped before.
-        2 => {
-            let mut limited = pin!(timeout(limit, operation));
-            for _ in 0..1 + rng.below(3) {
-                let over = poll_fn(|cx| Poll::Ready(limited.as_mut().poll(cx).is_ready())).await;
-                if over {
-                    break;
-                }
-                yield_now().await?;
-            }
-        }
-        _ => drop(timeout(limit, operation).await),
-    }
-    Ok(())
-}
-
 /// How many buffers a pool has.
 const POOL: u32 = 8;
 
@@ -198,6 +163,8 @@ async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> 
             break file;
         }
     };
+    let place = Arc::new(Place::new(dir.clone(), bufs.0.clone()));
+    let series = place.clone();
     let yard = Arc::new(Yard {
         dir,
         quarantine: bufs.0,
@@ -209,7 +176,7 @@ async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> 
     let shared = yard.clone();
     scope(async move |s| {
         for job in 0..JOBS {
-            let yard = shared.clone();
+            let (yard, place) = (shared.clone(), series.clone());
             s.launch(async move {
                 let mut rng = Rng::new(seed ^ (job << 32));
                 while yard
@@ -217,8 +184,14 @@ async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> 
                     .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
                     .is_ok()
                 {
-                    let operation = operation(&yard, &mut rng);
-                    end(operation, &mut rng).await?;
+                    match rng.below(24) {
+                        0 => receive(&place, &mut rng).await?,
+                        1 => accept(&place, &mut rng).await?,
+                        _ => {
+                            let operation = operation(&yard, &mut rng);
+                            end(operation, &mut rng).await?;
+                        }
+                    }
                 }
                 Ok::<_, Error>(())
             });
@@ -226,7 +199,7 @@ async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> 
         Ok::<_, Error>(())
     })
     .await?;
-    Ok(())
+    place.check().await
 }
 
 fn clean(what: &str, witness: &Witness, bufs: &Bufs) {
@@ -237,6 +210,7 @@ fn clean(what: &str, witness: &Witness, bufs: &Bufs) {
     witness.check();
     assert_eq!(quarantine.living(), 0, "{what}: a buffer was lost");
     quarantine.check();
+    PAGES.check();
 }
 
 /// Errors as well.
@@ -290,7 +264,7 @@ fn io_3_dropped_cancelled_and_timed_out_at_random() {
     let ops = operations();
     guarded("at random", move |_| {
         for options in [SimIo::new, SimIo::rough, stormy] {
-            on_sim(options, 10, ops / 10);
+            on_sim(options, 10, simulated_operations() / 10);
         }
         let dir = std::env::temp_dir().join(format!("kinfolk-random-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");

@@ -1,12 +1,16 @@
-//! Random families with timers and i/o, cancelled and with faults, for a while, on
-//! two workers: memory and open files stay as they are, and the counters balance.
+//! Random families with timers and i/o, series too, cancelled and with faults, for a
+//! while, on two workers: memory and open files stay as they are, no byte and no
+//! connection is lost, and the counters balance.
 //!
 //! One test, alone in its process, because it looks at the memory and the open
 //! files of all of it. CI runs two seconds of it, `scripts/soak` twenty minutes.
 
+mod stopped_series;
+
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
@@ -17,8 +21,16 @@ use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{IoDriver, at_most, pipe};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::io::{OpenFiles, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{HeldPages, OpenFiles, Quarantine, SimIo, Weather, Witness};
 use kinfolk_testkit::{Rng, guarded};
+use stopped_series::{Place, accept, receive};
+
+/// The memory of pools is watched after its end.
+#[global_allocator]
+static PAGES: HeldPages = HeldPages::new();
+
+/// How often something panicked: families contain it, and nobody would see it.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let text = std::env::var(name).ok();
@@ -33,9 +45,13 @@ fn resident() -> u64 {
 }
 
 /// What all families share.
+#[derive(Clone)]
 struct Town {
     dir: PathBuf,
     server: std::net::SocketAddr,
+    /// None where few operations may be under way at once: of these, both sides are
+    /// ours, and one would wait for the place of the other.
+    series: Option<Arc<Place>>,
 }
 
 type Piece = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -48,7 +64,7 @@ fn micros(rng: &mut Rng, most: usize) -> Duration {
 /// it ends, and leaves nothing, does.
 fn piece(town: &Arc<Town>, rng: &mut Rng, depth: usize) -> Piece {
     let (town, mut rng) = (town.clone(), Rng::new(rng.next_u64()));
-    let kinds = if depth == 0 { 6 } else { 12 };
+    let kinds = if depth == 0 { 8 } else { 14 };
     match rng.below(kinds) {
         0 => Box::pin(async move { Ok(sleep(micros(&mut rng, 500)).await?) }),
         1 => Box::pin(async move { talk(&town, &mut rng).await }),
@@ -65,23 +81,34 @@ fn piece(town: &Arc<Town>, rng: &mut Rng, depth: usize) -> Piece {
             cleanup(sleep(micros(&mut rng, 50))).await?;
             Ok(told?)
         }),
-        6 => Box::pin(async move {
+        6 | 7 => Box::pin(async move {
+            match &town.series {
+                None => Ok(()),
+                Some(place) if rng.below(2) == 0 => receive(place, &mut rng).await,
+                Some(place) => accept(place, &mut rng).await,
+            }
+        }),
+        8 => Box::pin(async move {
             let inner = piece(&town, &mut rng, depth - 1);
             timeout(micros(&mut rng, 1_000), inner).await
         }),
-        7 => Box::pin(async move {
+        9 => Box::pin(async move {
             let (one, two) = (
                 piece(&town, &mut rng, depth - 1),
                 piece(&town, &mut rng, depth - 1),
             );
             race((one, two)).await.map(drop)
         }),
-        8 => Box::pin(async move { shield(piece(&town, &mut rng, depth - 1)).await }),
-        9 => {
-            let inner = piece(&town, &mut rng, depth - 1);
+        10 => Box::pin(async move { shield(piece(&town, &mut rng, depth - 1)).await }),
+        11 => {
+            let town = Town {
+                series: None,
+                ..Town::clone(&town)
+            };
+            let inner = piece(&Arc::new(town), &mut rng, depth - 1);
             Box::pin(async move { at_most(1 + rng.below(3), inner).await })
         }
-        10 => Box::pin(async move {
+        12 => Box::pin(async move {
             let task = spawn(piece(&town, &mut rng, depth - 1));
             yield_now().await?;
             task.cancel("soaked");
@@ -190,6 +217,11 @@ async fn serve(listener: TcpListener) -> Result<()> {
 fn io_3_soaked_for_a_while() {
     let seconds = number("KINFOLK_SOAK_SECONDS", 2);
     let seed = number("KINFOLK_SEED", 7);
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, SeqCst);
+        hook(panic);
+    }));
     guarded("soak", move |watched| {
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
             println!("{driver:?}, seed {seed}, {} s", seconds / 2);
@@ -219,10 +251,13 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
     };
     watch(&rt);
     let handle = rt.handle().clone();
-    let scratch = dir.clone();
+    let (scratch, quarantine) = (dir.clone(), Quarantine::at_most(1 << 20));
+    let bufs = quarantine.clone();
     rt.block_on(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let series = Arc::new(Place::new(scratch.clone(), bufs));
         let town = Arc::new(Town {
+            series: Some(series.clone()),
             dir: scratch,
             server: listener.local_addr()?,
         });
@@ -251,6 +286,7 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
             while handle.counters().living() > 6 {
                 sleep(Duration::from_millis(1)).await?;
             }
+            series.check().await?;
             let (memory, files) = warm.unwrap_or_default();
             let (now, open) = (resident(), OpenFiles::now().len());
             println!(
@@ -271,6 +307,9 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
     let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
     witness.check();
+    assert_eq!(quarantine.living(), 0, "a buffer was lost");
+    quarantine.check();
+    PAGES.check();
     let counters = tree.counters();
     assert_eq!(counters.living(), 0, "{counters}");
     assert_eq!(counters.timers_pending(), 0, "{counters}");
@@ -280,5 +319,6 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
         witness.completed()
     );
     before.assert_no_more();
+    assert_eq!(PANICS.load(SeqCst), 0, "panics, as printed above");
     std::fs::remove_dir_all(&dir).expect("the scratch directory");
 }

@@ -11,8 +11,17 @@ use super::clients::{Load, Round, Talk};
 
 const KIB_16: usize = 16 * 1024;
 
+/// Ours that receives in chunks of a pool.
+const CHUNKS: &str = "kinfolk, chunks";
+
 /// Of what the server spends.
-const TARGETS: &[Target] = &[native(Bar::Of("tokio", 1.0))];
+const TARGETS: &[Target] = &[
+    native(Bar::Of("tokio", 1.0)),
+    Target {
+        contestant: CHUNKS,
+        bar: Bar::Of("tokio", 1.0),
+    },
+];
 
 /// The four numbers of a load.
 macro_rules! benches {
@@ -91,6 +100,34 @@ async fn kinfolk(load: Load) -> kinfolk_core::Result<Vec<f64>> {
                     written?;
                     buf = back;
                 }
+            });
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(round.end())
+}
+
+/// One operation receives for as long as the connection is there, and buffers are
+/// shared by all: what was received is sent back as it lies there.
+async fn kinfolk_chunks(load: Load) -> kinfolk_core::Result<Vec<f64>> {
+    use kinfolk_runtime::io::Pool;
+    use kinfolk_runtime::net::TcpListener;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    // They may all receive at once, so it has as many as there are connections.
+    let pool = Pool::new(load.connections.max(64), KIB_16);
+    let round = Round::begin(listener.local_addr()?, load);
+    kinfolk_core::scope(async |scope| {
+        for _ in 0..load.connections {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let pool = pool.clone();
+            scope.launch(async move {
+                let mut chunks = stream.chunks(&pool);
+                while let Some(chunk) = chunks.next().await {
+                    stream.write_all(chunk?).await.0?;
+                }
+                Ok::<_, kinfolk_core::Error>(())
             });
         }
         Ok(())
@@ -207,6 +244,7 @@ fn group(benches: [Bench; 4], load: Load) -> Group {
         Contestant::ours(Way::NativeOne.name(), move || {
             Way::NativeOne.run(kinfolk(load))
         }),
+        Contestant::ours(CHUNKS, move || Way::NativeOne.run(kinfolk_chunks(load))),
         Contestant::variant("kinfolk, readiness", move || {
             ways::native_readiness(kinfolk(load))
         }),

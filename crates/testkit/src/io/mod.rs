@@ -23,6 +23,7 @@
 //! | `witness` | [`Witness`]: counts and checks the traffic of any driver |
 //! | `weather` | [`Weather`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
+//! | `pages` | [`HeldPages`]: the memory of pools, watched after it was freed |
 //! | `open_files` | [`OpenFiles`]: what this process has open |
 
 mod addr;
@@ -36,6 +37,7 @@ mod memory;
 mod open_files;
 mod options;
 mod owners;
+mod pages;
 mod power_cut;
 mod quarantine;
 pub(crate) mod side;
@@ -48,6 +50,7 @@ pub use faults::{Fault, OpKind};
 pub use kernel::SimKernel;
 pub use open_files::OpenFiles;
 pub use options::SimIo;
+pub use pages::HeldPages;
 pub use power_cut::SavedDisk;
 pub use quarantine::{Quarantine, Quarantined};
 pub use weather::Weather;
