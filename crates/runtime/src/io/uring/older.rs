@@ -116,8 +116,7 @@ fn io_5_a_plain_ring_receives_when_there_is_something() {
     // There is no other.
     submit(&mut driver, 1);
     assert_eq!(land(&mut driver).result, -libc::ENOBUFS);
-    // SAFETY: it is ours.
-    unsafe { shelf.give_back(buffer) };
+    shelf.put(buffer);
     // Somebody else was faster: it waits on.
     submit(&mut driver, 2);
     driver.enable().expect("enabled");
@@ -126,8 +125,7 @@ fn io_5_a_plain_ring_receives_when_there_is_something() {
     two.read_exact(&mut [0; 2]).expect("read");
     nothing(&mut driver);
     assert_eq!(shelf.take(), Some(buffer), "it was given back");
-    // SAFETY: it is ours.
-    unsafe { shelf.give_back(buffer) };
+    shelf.put(buffer);
     driver.cancel(id(2));
     assert_eq!(land(&mut driver).result, -libc::ECANCELED);
     // The end needs no buffer.
