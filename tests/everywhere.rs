@@ -10,6 +10,7 @@ use kinfolk_core::{
     Error, Reason, checkpoint, cleanup, current_job, detach, launch, park, scope, shield, sleep,
     spawn, yield_now,
 };
+use kinfolk_runtime::io::pipe;
 use kinfolk_testkit::{Gate, cancel_everywhere, cancel_everywhere_then};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -252,4 +253,38 @@ fn test_3_many_jobs_at_once() {
         })
     });
     assert!(went.points >= 24, "{went:?}");
+}
+
+/// With i/o every point is tried twice: in fair weather and in rough.
+#[test]
+fn test_3_io_is_tried_in_rough_weather_too() {
+    let went = cancel_everywhere(async || {
+        let (reader, writer) = pipe()?;
+        writer.write_all("four").await.0?;
+        drop(writer);
+        let mut seen = 0;
+        while seen < 4 {
+            seen += reader.read([0; 4]).await.0?;
+        }
+        Ok::<_, Error>(())
+    });
+    let fair = cancel_everywhere(async || checkpoint().await);
+    assert_eq!(fair.runs, 3 * 3 * (1 + fair.points), "once");
+    assert!(went.runs > 2 * 3 * 3 * 2, "{went:?}");
+    // One that takes a part for all.
+    let found = complaint(|| {
+        cancel_everywhere(async || {
+            let (reader, writer) = pipe()?;
+            for _ in 0..4 {
+                writer.write_all("four").await.0?;
+                let (read, _) = reader.read([0; 4]).await;
+                assert_eq!(read?, 4);
+            }
+            Ok::<_, Error>(())
+        });
+    });
+    assert!(
+        found.contains(", in rough weather (run it again with"),
+        "{found}"
+    );
 }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use kinfolk_core::{Error, Scope, scope, spawn, yield_now};
-use kinfolk_runtime::fs::File;
+use kinfolk_core::{Error, Scope, scope, sleep, spawn, timeout, yield_now};
+use kinfolk_runtime::fs::{File, OpenOptions};
 use kinfolk_runtime::io::{self, IoDriver, pipe};
 use kinfolk_runtime::{Builder, Runtime};
 use kinfolk_testkit::guarded;
@@ -381,14 +381,70 @@ fn io_3_shutdown_ends_what_waits() {
     });
 }
 
-/// Whether a thread of that name is in the system call `openat`.
-fn is_opening(thread: &str) -> bool {
+/// How many threads of that name are in the system call `openat`.
+fn opening(thread: &str) -> usize {
     let threads = std::fs::read_dir("/proc/self/task").expect("our threads");
-    threads.flatten().any(|entry| {
+    let opens = threads.flatten().filter(|entry| {
         let read = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
         let number = format!("{} ", libc::SYS_openat);
         read("comm").trim_end() == thread && read("syscall").starts_with(&number)
-    })
+    });
+    opens.count()
+}
+
+fn is_opening(thread: &str) -> bool {
+    opening(thread) > 0
+}
+
+fn make_fifo(path: &Path) {
+    let name = CString::new(path.as_os_str().as_bytes()).expect("no zeros");
+    // SAFETY: a path that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+}
+
+/// A hundred who wait until somebody opens the other end keep nobody from files:
+/// there are sixty-four threads for those.
+#[test]
+fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {
+    guarded("fifos", |watched| {
+        let dir = std::env::temp_dir().join(format!("kinfolk-fifos-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("fifo");
+        make_fifo(&path);
+        let builder = Runtime::builder().name("fifos").workers(1);
+        let rt = build(builder.io(IoDriver::Readiness));
+        watched.watch(rt.tree());
+        rt.block_on(scope(async |s| {
+            let mut tasks = Vec::new();
+            for _ in 0..100 {
+                let path = path.clone();
+                tasks.push(s.spawn(async move { Ok::<_, Error>(File::open(path).await?) }));
+            }
+            while opening("fifos-io") < 100 {
+                sleep(Duration::from_millis(1)).await?;
+            }
+            let plain = timeout(Duration::from_secs(20), async {
+                let path = dir.join("plain");
+                Ok::<_, Error>(
+                    OpenOptions::new()
+                        .write(true)
+                        .create(true)
+                        .open(path)
+                        .await?,
+                )
+            });
+            drop(plain.await?);
+            // The other end lets them all go.
+            let writer = std::fs::OpenOptions::new().write(true).open(&path)?;
+            for task in tasks {
+                drop(task.await?);
+            }
+            drop(writer);
+            Ok(())
+        }))
+        .expect("files");
+        std::fs::remove_dir_all(&dir).expect("the directory");
+    });
 }
 
 /// A thread is in a call that does not return, which readiness cannot end. The
@@ -399,9 +455,7 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
         let dir = std::env::temp_dir().join(format!("kinfolk-left-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let path = dir.join("fifo");
-        let name = CString::new(path.as_os_str().as_bytes()).expect("no zeros");
-        // SAFETY: a path that ends with a zero.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        make_fifo(&path);
         let builder = Runtime::builder().name("left").workers(1);
         let rt = build(builder.io(IoDriver::Readiness));
         // Nobody writes: so the one who reads waits, and in `open` already.

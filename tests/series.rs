@@ -3,12 +3,14 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kinfolk_core::{Error, checkpoint, cleanup, scope, sleep, spawn, timeout, yield_now};
+use kinfolk_core::{
+    Error, Scope, Task, checkpoint, cleanup, scope, sleep, spawn, timeout, yield_now,
+};
 use kinfolk_runtime::Runtime;
-use kinfolk_runtime::io::{IoDriver, Pool};
+use kinfolk_runtime::io::{Chunk, IoDriver, Pool};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_testkit::io::{Fault, OpKind, OpenFiles, SimIo, Weather, Witness};
 use kinfolk_testkit::{Gate, guarded};
@@ -23,11 +25,20 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// On each driver, with no workers and with two.
 fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static) {
+    on_each_with(&[0, 2], name, body);
+}
+
+/// On each driver, with so many workers.
+fn on_each_with(
+    workers: &'static [usize],
+    name: &'static str,
+    body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static,
+) {
     let _alone = alone();
     let before = OpenFiles::now();
     guarded(name, move |watched| {
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
-            for workers in [0, 2] {
+            for &workers in workers {
                 let witness = Witness::new();
                 let seen = witness.clone();
                 let rt = Runtime::builder()
@@ -200,6 +211,126 @@ fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
     });
 }
 
+/// Streams that have bytes to receive and lack a buffer, which `kept` has.
+async fn hungry(
+    s: &Scope,
+    count: usize,
+    witness: &Witness,
+) -> Result<(Chunk, Vec<TcpStream>, Vec<Task<u8>>), Error> {
+    let pool = Pool::new(1, 8);
+    let (one, two) = connected().await?;
+    one.write_all("kept").await.0?;
+    let kept = two.chunks(&pool).next().await.expect("bytes")?;
+    while witness.submitted() > witness.completed() {
+        sleep(Duration::from_millis(1)).await?;
+    }
+    let before = witness.submitted();
+    let (mut ones, mut tasks) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        let ((one, two), pool) = (connected().await?, pool.clone());
+        one.write_all([n as u8]).await.0?;
+        ones.push(one);
+        let submitted = witness.submitted();
+        tasks.push(s.spawn(async move {
+            let chunk = two.chunks(&pool).next().await.expect("bytes")?;
+            Ok::<_, Error>(chunk[0])
+        }));
+        while witness.submitted() == submitted || witness.submitted() > witness.completed() {
+            sleep(Duration::from_millis(1)).await?;
+        }
+    }
+    assert!(witness.submitted() > before, "they have asked in vain");
+    Ok((kept, ones, tasks))
+}
+
+/// A buffer that comes back is for one: the others are not even woken.
+#[test]
+fn io_5_a_buffer_that_comes_back_is_for_one() {
+    on_each("for one", |rt, witness, _| {
+        rt.block_on(scope(async |s| {
+            let (kept, _ones, tasks) = hungry(&s, 40, witness).await?;
+            let before = witness.submitted();
+            drop(kept);
+            for (n, task) in tasks.into_iter().enumerate() {
+                assert_eq!(usize::from(task.await?), n);
+            }
+            let asked = witness.submitted() - before;
+            assert!(asked < 80, "{asked} operations for 40 chunks");
+            Ok(())
+        }))
+        .expect("each had its turn");
+    });
+}
+
+/// Those who do not take the buffer that they were given leave it to others.
+#[test]
+fn io_5_a_buffer_that_nobody_takes_is_for_the_next() {
+    on_each("for the next", |rt, witness, _| {
+        rt.block_on(scope(async |s| {
+            let (kept, ones, mut tasks) = hungry(&s, 4, witness).await?;
+            // Between this and its next turn the first one is told; and so the
+            // second, which has it then. On several threads it may be earlier.
+            drop(kept);
+            for task in tasks.drain(..2) {
+                task.cancel("enough");
+                let _ = task.outcome().await?;
+            }
+            for (n, task) in (2..).zip(tasks) {
+                let next = timeout(Duration::from_secs(20), task).await?;
+                assert_eq!(next, n);
+            }
+            drop(ones);
+            Ok(())
+        }))
+        .expect("the next");
+    });
+}
+
+/// Somebody else has read what the first one lacked a buffer for.
+#[test]
+fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
+    // With more of them each has a buffer of its own.
+    on_each_with(&[0], "nothing to receive", |rt, witness, _| {
+        rt.block_on(scope(async |s| {
+            let pool = Pool::new(1, 8);
+            let (one, two) = connected().await?;
+            let (three, four) = connected().await?;
+            for stream in [&one, &three] {
+                stream.write_all("1").await.0?;
+            }
+            let (five, six) = connected().await?;
+            five.write_all("kept").await.0?;
+            let kept = six.chunks(&pool).next().await.expect("bytes")?;
+            let settled = async |from: u64| {
+                while witness.submitted() == from || witness.submitted() > witness.completed() {
+                    sleep(Duration::from_millis(1)).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            settled(0).await?;
+            let two = Arc::new(two);
+            let mut tasks = Vec::new();
+            for from in [two.clone(), Arc::new(four)] {
+                let (before, pool) = (witness.submitted(), pool.clone());
+                tasks.push(s.spawn(async move {
+                    let chunk = from.chunks(&pool).next().await.expect("bytes")?;
+                    Ok::<_, Error>(chunk[0])
+                }));
+                settled(before).await?;
+            }
+            two.read_exact([0; 1]).await.0?;
+            drop(kept);
+            let last = tasks.pop().expect("two");
+            assert_eq!(timeout(Duration::from_secs(20), last).await?, b'1');
+            one.write_all("2").await.0?;
+            let first = tasks.pop().expect("one");
+            assert_eq!(timeout(Duration::from_secs(20), first).await?, b'2');
+            Ok(())
+        }))
+        .expect("the next");
+    });
+}
+
 /// Pools come and go, and so do the places the system knows them by.
 #[test]
 fn io_5_pools_come_and_go() {
@@ -338,6 +469,55 @@ fn io_3_a_series_is_in_nobodys_way() {
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)));
     match polled.await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// Whoever gives a wait up takes its waker along, however long another waits at
+/// the same socket.
+#[test]
+fn io_5_who_goes_away_leaves_no_waker() {
+    struct Nobody;
+    impl std::task::Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    on_each("no waker", |rt, _, _| {
+        rt.block_on(async {
+            let own = Arc::new(Nobody);
+            let waker = Waker::from(own.clone());
+            let listener = TcpListener::bind(HERE).await?;
+            let mut first = listener.incoming();
+            let mut first = pin!(first.next());
+            assert!(poll_once(&mut first).await.is_none());
+            let mut other = listener.incoming();
+            for _ in 0..10 {
+                assert!(poll_with(&waker, other.next()).await.is_none());
+                assert!(poll_with(&waker, listener.accept()).await.is_none());
+            }
+            let (_one, two) = connected().await?;
+            let pool = Pool::new(4, 8);
+            let mut first = two.chunks(&pool);
+            let mut first = pin!(first.next());
+            assert!(poll_once(&mut first).await.is_none());
+            for _ in 0..10 {
+                let mut other = two.chunks(&pool);
+                assert!(poll_with(&waker, other.next()).await.is_none());
+                assert!(poll_with(&waker, two.read([0; 1])).await.is_none());
+            }
+            drop(waker);
+            assert_eq!(Arc::strong_count(&own), 1);
+            Ok::<_, Error>(())
+        })
+        .expect("no waker");
+    });
+}
+
+/// Polls once on behalf of another waker, and gives it up then.
+async fn poll_with<F: Future>(waker: &Waker, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(waker);
+    match poll_fn(|_| Poll::Ready(future.as_mut().poll(&mut cx))).await {
         Poll::Ready(done) => Some(done),
         Poll::Pending => None,
     }

@@ -59,6 +59,13 @@ struct Waiting {
     answer: Completer<Result<(), io::ErrorKind>>,
 }
 
+/// The names in a directory are on the disk.
+async fn sync_names(dir: &Path) -> io::Result<()> {
+    let here = dir.as_os_str().is_empty();
+    let dir = File::open(if here { Path::new(".") } else { dir }).await?;
+    dir.sync_all().await
+}
+
 /// Opens the log in a directory, both made if they are not there, and cuts off
 /// what is torn at its end.
 ///
@@ -75,9 +82,21 @@ pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
         file.set_len(end as u64).await?;
     }
     // What was found may never have been synced, and from now on is shown. The
-    // directory as well: it has the name of the file.
+    // directories as well: each has the name of what lies below.
     file.sync_all().await?;
-    File::open(dir).await?.sync_all().await?;
+    sync_names(dir).await?;
+    for above in dir.ancestors().skip(1) {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+        match sync_names(above).await {
+            // We have made nothing there, or it could be synced.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    InvalidInput | PermissionDenied | ReadOnlyFilesystem
+                ) => {}
+            synced => synced?,
+        }
+    }
 
     let mut state = State::default();
     for record in records {

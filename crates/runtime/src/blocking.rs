@@ -37,13 +37,13 @@ enum Call {
 }
 
 impl Call {
-    fn run(self) {
+    fn run(self, pool: &Arc<Blocking>) {
         match self {
             Call::Job(call, flight) => {
                 call.run();
                 drop(flight);
             }
-            Call::Io(call) => call.run(),
+            Call::Io(call) => call.run(pool),
         }
     }
 }
@@ -52,10 +52,19 @@ impl Call {
 struct Queue {
     calls: VecDeque<Call>,
     threads: usize,
+    /// Those of them in a call that may last for ever.
+    aside: usize,
     idle: usize,
     /// Calls that idle threads have been woken for and not yet taken.
     promised: usize,
     stopping: bool,
+}
+
+impl Queue {
+    /// How many threads count.
+    fn counted(&self) -> usize {
+        self.threads - self.aside
+    }
 }
 
 /// A blocking pool of a runtime: that of its jobs, or that of its drivers.
@@ -105,22 +114,47 @@ impl Blocking {
                 queue.promised += 1;
                 self.came.notify_one();
                 false
-            } else if queue.threads < self.most {
-                queue.threads += 1;
-                true
             } else {
-                false
+                self.wants_thread(&mut queue)
             }
         };
         if starts {
-            let pool = self.clone();
-            let started = std::thread::Builder::new()
-                .name(self.name.clone())
-                .spawn(move || pool.serve());
-            if let Err(error) = started {
-                self.no_thread(&error);
-            }
+            self.start_thread();
         }
+    }
+
+    /// True if there may be one more thread, which is counted already.
+    #[must_use]
+    fn wants_thread(&self, queue: &mut Queue) -> bool {
+        let more = queue.counted() < self.most;
+        queue.threads += usize::from(more);
+        more
+    }
+
+    fn start_thread(self: &Arc<Self>) {
+        let pool = self.clone();
+        let started = std::thread::Builder::new()
+            .name(self.name.clone())
+            .spawn(move || pool.serve());
+        if let Err(error) = started {
+            self.no_thread(&error);
+        }
+    }
+
+    /// On one of its threads: does what may last for ever. Meanwhile the thread
+    /// does not count, so that others are not kept waiting.
+    pub(crate) fn aside<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
+        let mut queue = self.queue();
+        queue.aside += 1;
+        let unserved = queue.calls.len() > queue.promised;
+        let starts = unserved && !queue.stopping && self.wants_thread(&mut queue);
+        drop(queue);
+        if starts {
+            self.start_thread();
+        }
+        let done = f();
+        self.queue().aside -= 1;
+        done
     }
 
     /// The system starts no more threads. The call waits for one of ours; if
@@ -137,13 +171,17 @@ impl Blocking {
         drop(calls);
     }
 
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         let mut queue = self.queue();
         loop {
             if let Some(call) = queue.calls.pop_front() {
                 drop(queue);
-                call.run();
+                call.run(self);
                 queue = self.queue();
+                // It was aside, and another has its place.
+                if queue.counted() > self.most {
+                    break;
+                }
                 continue;
             }
             if queue.stopping {

@@ -13,6 +13,7 @@ use kinfolk_core::{
 
 use crate::gate::Gate;
 use crate::guard::guarded;
+use crate::io::side;
 use crate::sim::Sim;
 
 /// Schedules on which each scenario is tried, unless `KINFOLK_SEED` picks one.
@@ -55,6 +56,23 @@ impl fmt::Display for Stop {
     }
 }
 
+/// One way through a scenario.
+#[derive(Clone, Copy)]
+struct Case {
+    stop: Stop,
+    seed: u64,
+    /// What every program must bear goes wrong with its i/o.
+    rough: bool,
+}
+
+/// What one run has come to.
+struct Went {
+    points: u64,
+    forced: u64,
+    /// It has begun an operation.
+    has_io: bool,
+}
+
 /// What [`cancel_everywhere`] went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,6 +92,10 @@ pub struct Everywhere {
 /// there and with a failure of a task beside it. After each run no job and no
 /// timer may be left, and the counters must balance. It is tried on a few
 /// schedules; with more than a thousand points on an even selection of them.
+///
+/// With i/o, all of it is done again with what every program must bear
+/// (`SimIo::rough`): short reads and writes, operations that are late, cancels that
+/// come too late.
 ///
 /// ```
 /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
@@ -146,29 +168,36 @@ where
     let name = format!("cancel_everywhere at {}:{}", site.file(), site.line());
     guarded(&name, move |watched| {
         let mut check = check;
-        for seed in seeds {
-            for stop in Stop::ALL {
-                let mut went = went.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut run = |at: u64| {
-                    let run = Run::new(stop, seed, at, &scenario);
-                    watched.watch(run.sim.tree());
-                    let (points, forced) = explained(stop, seed, at, || {
-                        let done = run.go();
-                        check();
-                        done
-                    });
-                    went.runs += 1;
-                    went.forced += forced;
-                    points
-                };
-                let points = run(u64::MAX);
-                let step = points.div_ceil(MOST_POINTS).max(1);
+        for (seed, stop) in seeds.flat_map(|seed| Stop::ALL.map(|stop| (seed, stop))) {
+            let mut went = went.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut run = |case: Case, at: u64| {
+                let run = Run::new(case, at, &scenario);
+                watched.watch(run.sim.tree());
+                let done = explained(case, at, || {
+                    let done = run.go();
+                    check();
+                    done
+                });
+                went.runs += 1;
+                went.forced += done.forced;
+                went.points = went.points.max(match at {
+                    u64::MAX => done.points,
+                    _ => 0,
+                });
+                done
+            };
+            for rough in [false, true] {
+                let case = Case { stop, seed, rough };
+                let alone = run(case, u64::MAX);
+                let step = alone.points.div_ceil(MOST_POINTS).max(1);
                 let mut at = 1;
-                while at <= points {
-                    run(at);
+                while at <= alone.points {
+                    run(case, at);
                     at += step;
                 }
-                went.points = went.points.max(points);
+                if !alone.has_io {
+                    break;
+                }
             }
         }
     });
@@ -177,7 +206,8 @@ where
 }
 
 /// Says of a panic during which run it happened.
-fn explained<R>(stop: Stop, seed: u64, at: u64, run: impl FnOnce() -> R) -> R {
+fn explained<R>(case: Case, at: u64, run: impl FnOnce() -> R) -> R {
+    let Case { stop, seed, rough } = case;
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = match panic.downcast_ref::<&str>() {
             Some(text) => (*text).to_string(),
@@ -190,7 +220,8 @@ fn explained<R>(stop: Stop, seed: u64, at: u64, run: impl FnOnce() -> R) -> R {
             u64::MAX => "with nothing to stop it".to_string(),
             at => format!("with {stop} at point {at}"),
         };
-        panic!("{when} (run it again with KINFOLK_SEED={seed}): {text}")
+        let weather = if rough { ", in rough weather" } else { "" };
+        panic!("{when}{weather} (run it again with KINFOLK_SEED={seed}): {text}")
     })
 }
 
@@ -256,19 +287,23 @@ struct Run<T> {
 }
 
 impl<T: Send + 'static> Run<T> {
-    fn new<F, B>(stop: Stop, seed: u64, at: u64, scenario: &F) -> Run<T>
+    fn new<F, B>(case: Case, at: u64, scenario: &F) -> Run<T>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
+        let Case { stop, seed, rough } = case;
         let probe = Arc::new(Probe::default());
         probe.at.store(at, SeqCst);
         let hook = probe.clone();
-        let sim = Sim::builder(seed)
+        let mut builder = Sim::builder(seed)
             .on_point(move |job| hook.point(job))
             .on_failure(|_| {})
-            .on_forced(|_| {})
-            .build();
+            .on_forced(|_| {});
+        if rough {
+            builder.io = side::rough();
+        }
+        let sim = builder.build();
         let fuse = Gate::new();
         let root = sim.root().task("scenario");
         let (scenario, aimed, lit) = (scenario(), probe.clone(), fuse.clone());
@@ -306,9 +341,8 @@ impl<T: Send + 'static> Run<T> {
         }
     }
 
-    /// Runs it to its end; how many points it passed and how many of its
-    /// futures had to be dropped.
-    fn go(mut self) -> (u64, u64) {
+    /// Runs it to its end.
+    fn go(mut self) -> Went {
         let job = self.task.job();
         let (probe, fuse, stop) = (&self.probe, &self.fuse, self.stop);
         let mut stopped_at = None;
@@ -343,9 +377,13 @@ impl<T: Send + 'static> Run<T> {
             _ => {}
         }
         self.sim.assert_nothing_left();
-        let forced = self.sim.counters().jobs_force_dropped;
+        let counters = self.sim.counters();
         self.sim.finish();
-        (self.probe.passed.load(SeqCst), forced)
+        Went {
+            points: self.probe.passed.load(SeqCst),
+            forced: counters.jobs_force_dropped,
+            has_io: counters.io_submitted > 0,
+        }
     }
 }
 

@@ -41,9 +41,36 @@ pub(crate) enum Arrival {
     },
 }
 
-/// Where somebody who waits here is found, to be woken.
+/// Where somebody who waits here is found, to be woken. Whoever goes away
+/// [leaves](Arrivals::leave) it.
 #[derive(Default)]
 pub(crate) struct Place(Option<u64>);
+
+/// A socket at which a single operation may wait for what a series brings.
+pub(crate) struct WaitsAt {
+    pub(crate) fd: Fd,
+    place: Place,
+}
+
+impl WaitsAt {
+    pub(crate) fn new(fd: Fd) -> WaitsAt {
+        let place = Place::default();
+        WaitsAt { fd, place }
+    }
+
+    /// What has arrived there, if there was a series, and its own place.
+    pub(crate) fn arrivals(&mut self) -> Option<(&Arrivals, &mut Place)> {
+        Some((self.fd.known_arrivals()?, &mut self.place))
+    }
+}
+
+impl Drop for WaitsAt {
+    fn drop(&mut self) {
+        if let Some((arrivals, place)) = self.arrivals() {
+            arrivals.leave(place);
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -75,6 +102,14 @@ impl State {
             Some((_, old)) => old.clone_from(waker),
             None => self.wakers.push((place, waker.clone())),
         }
+    }
+
+    /// Whoever was there does not wait any more. What is to be dropped outside.
+    #[must_use]
+    fn leave(&mut self, place: &mut Place) -> Option<Waker> {
+        let place = place.0.take()?;
+        let at = self.wakers.iter().position(|(other, _)| *other == place)?;
+        Some(self.wakers.swap_remove(at).1)
     }
 
     /// There is no stream any more, and it is not known when somebody comes: the
@@ -138,9 +173,26 @@ impl Arrivals {
         }
     }
 
-    /// What came first, if anything lies here.
-    pub(crate) fn take(&self) -> Option<Arrival> {
-        self.state().queue.pop_front()
+    /// What came first, if anything lies here. Whoever takes it waits no more,
+    /// unless it only says that there was no buffer.
+    pub(crate) fn take(&self, place: &mut Place) -> Option<Arrival> {
+        let mut state = self.state();
+        let first = state.queue.pop_front()?;
+        let left = match first {
+            Arrival::NoBuffer(_) => None,
+            _ => state.leave(place),
+        };
+        drop(state);
+        drop(left);
+        Some(first)
+    }
+
+    /// Whoever was there does not wait any more.
+    pub(crate) fn leave(&self, place: &mut Place) {
+        if place.0.is_some() {
+            let left = self.state().leave(place);
+            drop(left);
+        }
     }
 
     /// `waker` is woken when something happens here.
@@ -203,6 +255,13 @@ impl Arrivals {
         drop(state);
         drop(emptied);
         Poll::Ready(Some(answer))
+    }
+
+    /// Does `f` if nothing lies here and no series is under way, so that nothing
+    /// is overtaken (A2). Meanwhile nobody else takes or begins anything.
+    pub(crate) fn alone<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let state = self.state();
+        (state.series.is_none() && state.queue.is_empty()).then(f)
     }
 
     /// True if a series that accepts is under way.
@@ -314,5 +373,9 @@ mod tests {
         }
         assert_eq!(arrivals.state().wakers.len(), 2);
         assert_eq!(Arc::strong_count(&first), 2, "it is still to be woken");
+        arrivals.leave(&mut two);
+        arrivals.leave(&mut two);
+        assert_eq!(arrivals.state().wakers.len(), 1);
+        assert_eq!(Arc::strong_count(&first), 1, "its waker is gone with it");
     }
 }

@@ -108,6 +108,12 @@ pub trait System: Send + Sync {
     /// Those of the system, and if it has no such files.
     fn adopt(&self, fd: RawFd, nonblocking: bool) -> io::Result<()>;
 
+    /// Receives what is there just now, and does not wait for it.
+    ///
+    /// # Errors
+    /// Those of the system; `WouldBlock` if there is nothing.
+    fn recv_now(&self, fd: RawFd, to: &mut [u8]) -> io::Result<usize>;
+
     /// Makes a file longer or shorter. It may block: it is called on a thread
     /// that may.
     ///

@@ -11,7 +11,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use super::arrivals::{Arrival, Arrivals, Place};
 use super::fd::Fd;
 use super::op::cancelled;
-use super::pool::{Pool, Returned, Waiter};
+use super::pool::{Lent, Pool, Returned, Waiter};
 use super::series::{Brings, Series};
 
 /// What is waited for.
@@ -48,6 +48,8 @@ pub(crate) struct Next {
     /// It waits for one.
     hungry: Option<Waiter>,
     place: Place,
+    /// Whoever polls is a [`Wait`], which says when it is over.
+    waited: bool,
     point: Point,
 }
 
@@ -63,12 +65,14 @@ impl Next {
             starved: None,
             hungry: None,
             place: Place::default(),
+            waited: false,
             point: Point::new(),
         }
     }
 
     /// Waits once. Given up half-way, it is as if it had not waited.
     pub(crate) fn wait(&mut self) -> Wait<'_> {
+        self.waited = true;
         Wait(self)
     }
 
@@ -78,7 +82,14 @@ impl Next {
             // Nobody acts on it any more: the next point tells it.
             self.point.tell_again(&told.cancelled);
         }
+        self.leave();
+        self.waited = false;
+    }
+
+    /// It waits for nothing any more.
+    fn leave(&mut self) {
         self.eats();
+        self.fd.arrivals().leave(&mut self.place);
         self.waits = false;
         self.point.done();
     }
@@ -95,8 +106,7 @@ impl Next {
     }
 
     fn over<T>(&mut self, with: T) -> Poll<T> {
-        self.waits = false;
-        self.point.done();
+        self.leave();
         Poll::Ready(with)
     }
 
@@ -121,6 +131,7 @@ impl Next {
                 return self.over(Ok(arrival));
             }
             if let Err(cancelled) = ready!(self.point.poll_enter(cx)) {
+                self.eats();
                 self.told = Some(Told {
                     cancelled,
                     series: self.arrivals().end(),
@@ -133,10 +144,13 @@ impl Next {
             if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
-            if self.poll_buffer(cx.waker()).is_ready()
-                && let Err(error) = self.begin()
-            {
-                return self.over(Err(error));
+            if let Poll::Ready(lent) = self.poll_buffer(cx.waker()) {
+                if let Some(arrival) = lent.and_then(|lent| self.receive(lent)) {
+                    return self.over(Ok(arrival));
+                }
+                if let Err(error) = self.begin() {
+                    return self.over(Err(error));
+                }
             }
             self.waits = true;
             self.point.pending_as(cx, WaitKind::Io);
@@ -160,21 +174,40 @@ impl Next {
     /// What came first.
     fn take(&mut self) -> Option<Arrival> {
         loop {
-            match self.fd.arrivals().take()? {
+            match self.fd.arrivals().take(&mut self.place)? {
                 Arrival::NoBuffer(before) => self.starved = Some(before),
                 arrival => return Some(arrival),
             }
         }
     }
 
-    /// Waits until there may be a buffer.
-    fn poll_buffer(&mut self, waker: &Waker) -> Poll<()> {
+    /// Waits until there may be a buffer, or until it is given one.
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<Option<Lent>> {
+        let mut lent = None;
         if let (Some(before), What::Bytes(pool)) = (&self.starved, &self.what) {
-            ready!(pool.poll_returned(before, &mut self.hungry, waker));
+            let (who, fetches) = (&mut self.hungry, self.waited);
+            lent = ready!(pool.poll_returned(before, who, fetches, waker));
         }
         self.starved = None;
         self.eats();
-        Poll::Ready(())
+        Poll::Ready(lent)
+    }
+
+    /// Receives what it has lacked the buffer for. Nothing if somebody else has
+    /// read it meanwhile: then the buffer is for the next.
+    fn receive(&self, mut lent: Lent) -> Option<Arrival> {
+        let system = self.fd.hub().system();
+        let received = (self.arrivals()).alone(|| system.recv_now(self.fd.raw(), lent.room()))?;
+        match received {
+            Ok(0) => Some(Arrival::End),
+            // No more than a buffer has room for.
+            Ok(bytes) => Some(Arrival::Bytes(lent.filled(bytes as u32))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => Some(Arrival::Failed {
+                result: -error.raw_os_error().unwrap_or(libc::EIO),
+                once: true,
+            }),
+        }
     }
 
     fn begin(&self) -> io::Result<()> {

@@ -2,10 +2,15 @@
 //! with, and [`Chunk`]s, which are filled.
 //!
 //! Each station that receives has a [`Shelf`] of its own, whose buffers its driver
-//! fills. **B1** The number of a buffer is in one place: on the shelf, with the
-//! driver, or in a chunk; and whoever has it may touch the bytes, nobody else.
+//! fills.
+//!
+//! - **B1** The number of a buffer is in one place: on the shelf, with the driver,
+//!   in a chunk, or with somebody who had waited for it. Whoever has it may touch
+//!   the bytes, nobody else.
+//! - **B5** A buffer that comes back is given to whoever has waited longest, who
+//!   alone is woken. If that one goes away without it, it goes to the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -24,38 +29,90 @@ const MOST: usize = 1 << 15;
 
 const PAGE: usize = 4096;
 
-/// Who waits until a buffer comes back.
+/// One who waits for a buffer.
+struct Hungry {
+    waker: Waker,
+    /// It takes the buffer or lets go of it; otherwise it may never look again.
+    fetches: bool,
+}
+
+/// Who waits until a buffer comes back, in order, and what they were given.
+#[derive(Default)]
+struct Line {
+    /// The number of the next one.
+    next: u64,
+    waiting: BTreeMap<u64, Hungry>,
+    /// Not fetched yet.
+    given: HashMap<u64, Lent>,
+}
+
+/// What comes back to a pool.
 #[derive(Default)]
 struct Returns {
-    /// How many came back so far.
+    /// How often something came back to a shelf so far.
     count: AtomicU64,
-    /// By whoever waits.
-    starving: Mutex<HashMap<u64, Waker>>,
-    /// How many have waited.
-    waiters: AtomicU64,
+    line: Mutex<Line>,
 }
 
 impl Returns {
-    fn starving(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
-        self.starving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn one_more(&self) {
-        let mut starving = self.starving();
-        // Pairs with `Pool::returned`: who sees it finds the buffer.
-        self.count.fetch_add(1, Ordering::Release);
-        // All of them: it is not known who can use it. Somebody else may have
-        // read meanwhile what one of them was waiting to receive.
-        let wakers = std::mem::take(&mut *starving);
-        drop(starving);
-        for waker in wakers.into_values() {
-            contained(move || waker.wake());
+    /// A buffer goes to whoever waits longest (B5), or back to its shelf.
+    fn came_back(&self, shelf: &Arc<Shelf>, number: u16) {
+        let mut line = self.line();
+        let woken = match line.waiting.first_entry() {
+            Some(first) if first.get().fetches => {
+                let (who, first) = first.remove_entry();
+                let shelf = shelf.clone();
+                line.given.insert(who, Lent { shelf, number });
+                BTreeMap::from([(who, first)])
+            }
+            _ => {
+                shelf.put(number);
+                // Pairs with `Pool::returned`: who sees it finds the buffer.
+                self.count.fetch_add(1, Ordering::Release);
+                std::mem::take(&mut line.waiting)
+            }
+        };
+        drop(line);
+        for hungry in woken.into_values() {
+            contained(move || hungry.waker.wake());
         }
     }
 }
 
-/// One who waits for a buffer.
+/// The place in line of one who waits for a buffer.
 pub(crate) struct Waiter(u64);
+
+/// A buffer that is its owner's, and goes back when it is dropped.
+pub(crate) struct Lent {
+    shelf: Arc<Shelf>,
+    number: u16,
+}
+
+impl Lent {
+    /// Its bytes.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        let (place, size) = (self.shelf.place(self.number), self.shelf.size as usize);
+        // SAFETY: the buffer is its owner's (B1), and all of it was zeroed.
+        unsafe { std::slice::from_raw_parts_mut(place, size) }
+    }
+
+    /// The first `len` bytes of it, which fit.
+    pub(crate) fn filled(self, len: u32) -> Chunk {
+        debug_assert!(len <= self.shelf.size, "{len} bytes in {:?}", self.shelf);
+        let bytes = Bytes::Lent(self, len);
+        Chunk { bytes, begin: 0 }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.shelf.returns.came_back(&self.shelf, self.number);
+    }
+}
 
 /// How many buffers had come back to a pool.
 #[derive(Clone)]
@@ -81,7 +138,9 @@ struct Inner {
 /// A stream that waits needs no buffer: one is taken when there are bytes, and
 /// comes back when the [`Chunk`] is dropped. So a few buffers serve thousands of
 /// connections, as long as not all of them receive at once. If none is left,
-/// those who receive wait until one comes back.
+/// those who receive wait until one comes back, which is for the one who has waited
+/// longest. So a wait for a chunk that was begun must be polled or dropped: others
+/// may be behind it.
 ///
 /// Each worker that receives has as many buffers as was said, made when it first
 /// receives.
@@ -135,33 +194,46 @@ impl Pool {
         Returned { returns, count }
     }
 
-    /// Waits until more has come back than `before`. `who` is the same for each
-    /// poll of one wait, and is [let go](Pool::let_go) when that is over.
+    /// Waits until more has come back than `before`, or a buffer is given to
+    /// `who`: that is the same for each poll of one wait, and is [let
+    /// go](Pool::let_go) when that is over. `fetches` says that it will be, also if
+    /// it is given up: otherwise it is woken, but given nothing.
     pub(crate) fn poll_returned(
         &self,
         before: &Returned,
         who: &mut Option<Waiter>,
+        fetches: bool,
         waker: &Waker,
-    ) -> Poll<()> {
+    ) -> Poll<Option<Lent>> {
         // What another pool lacks is nothing to this one.
         if !Arc::ptr_eq(&before.returns, &self.0.returns) {
-            return Poll::Ready(());
+            return Poll::Ready(None);
         }
-        let mut starving = self.0.returns.starving();
+        let mut line = self.0.returns.line();
+        if let Some(who) = who
+            && let Some(lent) = line.given.remove(&who.0)
+        {
+            return Poll::Ready(Some(lent));
+        }
         if before.returns.count.load(Ordering::Acquire) != before.count {
-            return Poll::Ready(());
+            return Poll::Ready(None);
         }
-        let waiters = &self.0.returns.waiters;
-        let who = who.get_or_insert_with(|| Waiter(waiters.fetch_add(1, Ordering::Relaxed)));
-        let old = starving.insert(who.0, waker.clone());
-        drop(starving);
+        let who = who.get_or_insert_with(|| {
+            line.next += 1;
+            Waiter(line.next)
+        });
+        let waker = waker.clone();
+        let old = line.waiting.insert(who.0, Hungry { waker, fetches });
+        drop(line);
         drop(old);
         Poll::Pending
     }
 
-    /// That one does not wait any more.
+    /// That one does not wait any more. What it was given goes to the next.
     pub(crate) fn let_go(&self, who: Waiter) {
-        let old = self.0.returns.starving().remove(&who.0);
+        let mut line = self.0.returns.line();
+        let old = (line.waiting.remove(&who.0), line.given.remove(&who.0));
+        drop(line);
         drop(old);
     }
 }
@@ -245,16 +317,11 @@ impl Shelf {
         }
     }
 
-    /// Puts a buffer back.
-    ///
-    /// # Safety
-    /// The caller has taken it, and gives it up.
-    pub unsafe fn give_back(&self, number: u16) {
+    /// Puts a buffer back that was taken.
+    pub(super) fn put(&self, number: u16) {
         let mut free = self.free();
         free.push(number);
         self.some.store(true, Ordering::Relaxed);
-        drop(free);
-        self.returns.one_more();
     }
 
     /// Receives what is there just now: the answer of the system, and the buffer
@@ -278,9 +345,7 @@ impl Shelf {
             }
         };
         if result <= 0 {
-            let mut free = self.free();
-            free.push(number);
-            self.some.store(true, Ordering::Relaxed);
+            self.put(number);
             return (result, None);
         }
         (result, Some(number))
@@ -294,11 +359,8 @@ impl fmt::Debug for Shelf {
 }
 
 enum Bytes {
-    Lent {
-        shelf: Arc<Shelf>,
-        number: u16,
-        len: u32,
-    },
+    /// So many of them.
+    Lent(Lent, u32),
     Own(Vec<u8>),
 }
 
@@ -317,15 +379,14 @@ impl Chunk {
     /// The buffer is the caller's, who gives it up, and that much of it is
     /// filled.
     pub(crate) unsafe fn lent(shelf: Arc<Shelf>, number: u16, len: u32) -> Chunk {
-        let bytes = Bytes::Lent { shelf, number, len };
-        Chunk { bytes, begin: 0 }
+        Lent { shelf, number }.filled(len)
     }
 
     /// The same bytes in a buffer of their own; none if they have one.
     pub(crate) fn own(&self) -> Option<Chunk> {
         match &self.bytes {
             Bytes::Own(_) => None,
-            Bytes::Lent { .. } => Some(Chunk {
+            Bytes::Lent(..) => Some(Chunk {
                 bytes: Bytes::Own(self.to_vec()),
                 begin: 0,
             }),
@@ -343,9 +404,10 @@ impl Deref for Chunk {
 
     fn deref(&self) -> &[u8] {
         let all = match &self.bytes {
-            Bytes::Lent { shelf, number, len } => {
+            Bytes::Lent(lent, len) => {
+                let place = lent.shelf.place(lent.number);
                 // SAFETY: the buffer is this chunk's (B1), and so much is filled.
-                unsafe { std::slice::from_raw_parts(shelf.place(*number), *len as usize) }
+                unsafe { std::slice::from_raw_parts(place, *len as usize) }
             }
             Bytes::Own(bytes) => bytes,
         };
@@ -370,15 +432,6 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        if let Bytes::Lent { shelf, number, .. } = &self.bytes {
-            // SAFETY: it was this chunk's.
-            unsafe { shelf.give_back(*number) };
-        }
-    }
-}
-
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chunk({} bytes)", self.len())
@@ -400,25 +453,80 @@ mod tests {
         }
     }
 
-    /// Two that wait at one socket are two; one that gave up leaves nothing.
-    #[test]
-    fn each_who_starves_is_woken() {
+    /// One who waits, and how often it was woken.
+    type Waiting = (Arc<Bell>, Option<Waiter>);
+
+    /// A pool whose one buffer is out, and so many who wait for it.
+    fn hungry<const N: usize>(fetch: [bool; N]) -> (Pool, Lent, [Waiting; N]) {
         let pool = Pool::new(1, 16);
-        let before = pool.returned();
-        let bells: [Arc<Bell>; 3] = Default::default();
-        let mut who = [None, None, None];
-        for (bell, who) in bells.iter().zip(&mut who) {
+        let (before, shelf) = (pool.returned(), Arc::new(Shelf::new(&pool.0)));
+        let number = shelf.take().expect("one");
+        let all = fetch.map(|fetches| {
+            let (bell, mut who) = (Arc::new(Bell::default()), None);
             let waker = Waker::from(bell.clone());
             for _ in 0..2 {
-                assert!(pool.poll_returned(&before, who, &waker).is_pending());
+                let polled = pool.poll_returned(&before, &mut who, fetches, &waker);
+                assert!(polled.is_pending());
             }
+            (bell, who)
+        });
+        (pool, Lent { shelf, number }, all)
+    }
+
+    fn woken<const N: usize>(all: &[Waiting; N]) -> [usize; N] {
+        all.each_ref().map(|one| one.0.0.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_buffer_goes_to_the_one_who_has_waited_longest() {
+        let (pool, lent, mut all) = hungry([true; 3]);
+        let before = Returned {
+            returns: pool.0.returns.clone(),
+            count: 0,
+        };
+        let mut lent = Some(lent);
+        for n in 0..3 {
+            drop(lent.take().expect("it was fetched"));
+            assert_eq!(woken(&all), [1, usize::from(n > 0), usize::from(n > 1)]);
+            let polled = pool.poll_returned(&before, &mut all[n].1, true, Waker::noop());
+            lent = match polled {
+                Poll::Ready(given) => given,
+                Poll::Pending => None,
+            };
         }
-        pool.let_go(who[1].take().expect("it waits"));
-        assert_eq!(Arc::strong_count(&bells[1]), 1, "its waker is gone");
-        pool.0.returns.one_more();
-        let woken = bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
-        assert_eq!(woken, [1, 0, 1]);
-        let late = pool.poll_returned(&before, &mut who[0], Waker::noop());
-        assert!(late.is_ready(), "more has come back");
+        drop(lent);
+        let late = pool.poll_returned(&before, &mut all[0].1, true, Waker::noop());
+        assert!(matches!(late, Poll::Ready(None)), "it is on its shelf");
+    }
+
+    /// One that gave up leaves nothing, and keeps nothing.
+    #[test]
+    fn what_nobody_fetches_goes_to_the_next() {
+        let (pool, lent, mut all) = hungry([true; 3]);
+        pool.let_go(all[0].1.take().expect("it waits"));
+        assert_eq!(Arc::strong_count(&all[0].0), 1, "its waker is gone");
+        drop(lent);
+        assert_eq!(woken(&all), [0, 1, 0]);
+        pool.let_go(all[1].1.take().expect("it has it"));
+        assert_eq!(woken(&all), [0, 1, 1]);
+        pool.let_go(all[2].1.take().expect("it has it"));
+        let line = pool.0.returns.line();
+        assert!(line.waiting.is_empty() && line.given.is_empty());
+        assert_eq!(pool.returned().count, 1, "nobody wants it");
+    }
+
+    /// One that may never look again is given nothing: everybody looks.
+    #[test]
+    fn one_that_may_not_fetch_it_keeps_nobody_waiting() {
+        let (pool, lent, all) = hungry([true, false, true]);
+        drop(lent);
+        assert_eq!(woken(&all), [1, 0, 0]);
+        for one in all {
+            pool.let_go(one.1.expect("it waits"));
+        }
+        let (pool, lent, all) = hungry([false, true, true]);
+        drop(lent);
+        assert_eq!(woken(&all), [1, 1, 1]);
+        assert_eq!(pool.returned().count, 1, "it is on its shelf");
     }
 }

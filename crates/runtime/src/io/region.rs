@@ -16,10 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What a region, and each buffer in it, begins at a multiple of.
 pub(crate) const PAGE: usize = 4096;
 
+/// More than that the system does not register in one part.
+const MOST: usize = 1 << 30;
+
 /// Memory for buffers, in one piece, that stays where it is.
 pub(crate) struct Region {
     start: NonNull<u8>,
     layout: Layout,
+    /// It is registered in parts of so many bytes; the last may be shorter. Each
+    /// buffer lies in one of them.
+    part: usize,
     /// How many rings have registered it.
     rings: AtomicUsize,
 }
@@ -31,8 +37,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    fn zeroed(len: usize) -> Region {
-        assert!(len > 0, "a region has room for something");
+    fn zeroed(len: usize, stride: usize, most: usize) -> Region {
+        assert!(len > 0 && stride > 0, "a region has room for something");
         let layout = Layout::from_size_align(len, PAGE).expect("less than half of all addresses");
         // SAFETY: the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
@@ -42,6 +48,7 @@ impl Region {
         Region {
             start,
             layout,
+            part: (most / stride).max(1) * stride,
             rings: AtomicUsize::new(0),
         }
     }
@@ -54,10 +61,35 @@ impl Region {
         self.layout.size()
     }
 
+    fn offset(&self, ptr: *const u8) -> usize {
+        ptr.addr().wrapping_sub(self.start.as_ptr().addr())
+    }
+
     /// True if all of these bytes lie in it.
     pub(crate) fn holds(&self, ptr: *const u8, len: usize) -> bool {
-        let begin = ptr.addr().wrapping_sub(self.start.as_ptr().addr());
+        let begin = self.offset(ptr);
         begin < self.len() && len <= self.len() - begin
+    }
+
+    /// How many parts it has.
+    pub(crate) fn parts(&self) -> usize {
+        self.len().div_ceil(self.part)
+    }
+
+    /// Where a part lies, and how long it is.
+    pub(crate) fn part(&self, n: usize) -> (NonNull<u8>, usize) {
+        let begin = n * self.part;
+        assert!(begin < self.len(), "part {n} of {}", self.parts());
+        // SAFETY: it lies within the memory.
+        let start = unsafe { self.start.add(begin) };
+        (start, self.part.min(self.len() - begin))
+    }
+
+    /// In which part all of these bytes lie, which the region holds.
+    pub(crate) fn part_of(&self, ptr: *const u8, len: usize) -> Option<usize> {
+        let begin = self.offset(ptr);
+        let n = begin / self.part;
+        (begin + len <= (n + 1) * self.part).then_some(n)
     }
 
     pub(crate) fn rings(&self) -> usize {
@@ -106,8 +138,14 @@ pub(crate) fn listed() -> (usize, Vec<Arc<Region>>) {
 pub(crate) struct Listed(Arc<Region>);
 
 impl Listed {
-    pub(crate) fn zeroed(len: usize) -> Listed {
-        let region = Arc::new(Region::zeroed(len));
+    /// Room for buffers that begin at each multiple of `stride`.
+    pub(crate) fn zeroed(len: usize, stride: usize) -> Listed {
+        Listed::in_parts(len, stride, MOST)
+    }
+
+    /// As above, with parts of `most` bytes at most.
+    pub(crate) fn in_parts(len: usize, stride: usize, most: usize) -> Listed {
+        let region = Arc::new(Region::zeroed(len, stride, most));
         let mut list = list();
         list.push(region.clone());
         VERSION.fetch_add(1, Ordering::AcqRel);
@@ -134,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_region_knows_its_bytes() {
-        let listed = Listed::zeroed(2 * PAGE);
+        let listed = Listed::zeroed(2 * PAGE, PAGE);
         let region = listed.region();
         let start = region.start().as_ptr().cast_const();
         assert!(region.holds(start, 2 * PAGE));
@@ -146,9 +184,33 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_lies_in_one_part_of_a_region() {
+        // Five buffers of two pages, and five pages at most in a part.
+        let listed = Listed::in_parts(10 * PAGE, 2 * PAGE, 5 * PAGE);
+        let region = listed.region();
+        let at = |page: usize| {
+            region
+                .start()
+                .as_ptr()
+                .wrapping_add(page * PAGE)
+                .cast_const()
+        };
+        assert_eq!(region.parts(), 3);
+        let lens = [0, 1, 2].map(|n| region.part(n).1);
+        assert_eq!(lens, [4 * PAGE, 4 * PAGE, 2 * PAGE]);
+        assert_eq!(region.part(2).0.as_ptr().cast_const(), at(8));
+        let parts = [0, 2, 4, 6, 8].map(|page| region.part_of(at(page), 2 * PAGE));
+        assert_eq!(parts, [0, 0, 1, 1, 2].map(Some));
+        assert_eq!(region.part_of(at(3), 2 * PAGE), None, "two of them");
+        // A buffer that is longer than a part may be is one by itself.
+        let long = Listed::in_parts(4 * PAGE, 2 * PAGE, PAGE);
+        assert_eq!(long.region().parts(), 2);
+    }
+
+    #[test]
     fn a_region_is_listed_while_it_is_used() {
         let before = version();
-        let listed = Listed::zeroed(PAGE);
+        let listed = Listed::zeroed(PAGE, PAGE);
         let there = version();
         assert!(there > before);
         let is_there = |region: &Region| {

@@ -40,10 +40,11 @@ pub struct RegisteredBufs(Arc<Inner>);
 /// multiple of 4096, so that they do for direct i/o if `size` is one too.
 ///
 /// A ring that gets one of them for a read or write at an offset registers the
-/// whole pool: the system looks up and pins its pages once, and not for each
-/// operation. On any other driver, for other operations, and where the system lets
+/// whole pool, or the gigabyte of it where the buffer lies: the system looks up and
+/// pins its pages once, and not for each operation. On any other driver, for other operations, and where the system lets
 /// us register nothing (an old kernel, `RLIMIT_MEMLOCK`), they are buffers like
-/// any others. [`rings`](RegisteredBufs::rings) says what became of it.
+/// any others; a ring that was refused tries again when another pool is gone.
+/// [`rings`](RegisteredBufs::rings) says what became of it.
 ///
 /// It pays most for long and direct reads and writes.
 ///
@@ -76,7 +77,7 @@ pub fn registered(count: u32, size: usize) -> RegisteredBufs {
         .and_then(|stride| Some((stride, stride.checked_mul(count as usize)?)));
     let (stride, len) = whole.expect("a pool that fits into memory");
     RegisteredBufs(Arc::new(Inner {
-        listed: Listed::zeroed(len),
+        listed: Listed::zeroed(len, stride),
         size,
         stride,
         limit: Limit::new(count as usize),

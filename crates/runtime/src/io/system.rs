@@ -131,6 +131,21 @@ impl System for Real {
         socket(fd).set_nonblocking(nonblocking)
     }
 
+    fn recv_now(&self, fd: RawFd, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // SAFETY: there is room for so many.
+            let received =
+                unsafe { libc::recv(fd, to.as_mut_ptr().cast(), to.len(), libc::MSG_DONTWAIT) };
+            match usize::try_from(received) {
+                Ok(received) => return Ok(received),
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+
     fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
         // SAFETY: as for `socket`.
         let file = ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) });

@@ -354,14 +354,27 @@ impl Uring {
         }
         self.enable()?;
         let submitter = self.ring.submitter();
-        for gone in self.provided.extract_if(.., |known| known.is_forgotten()) {
-            provided::unregister(&submitter, gone);
-        }
         let group = provided::free_group(&self.provided);
         let mut new = Provided::register(&submitter, shelf.clone(), group)?;
         new.stock();
         self.provided.push(new);
         Ok(group)
+    }
+
+    /// Hands what is free over to the kernel, and takes back what belongs to no
+    /// pool, chunk or operation any more.
+    fn stock(&mut self) {
+        let mut forgotten = false;
+        for provided in &mut self.provided {
+            provided.stock();
+            forgotten |= provided.is_forgotten();
+        }
+        if forgotten {
+            let submitter = self.ring.submitter();
+            for gone in self.provided.extract_if(.., |known| known.is_forgotten()) {
+                provided::unregister(&submitter, gone);
+            }
+        }
     }
 
     /// Begins to receive into the buffers of a shelf.
@@ -735,9 +748,7 @@ unsafe impl Driver for Uring {
         self.enable()?;
         self.known.refresh(&self.ring.submitter());
         self.pour();
-        for provided in &mut self.provided {
-            provided.stock();
-        }
+        self.stock();
         let listened = self.listening;
         self.collect(landed);
         // The alarm may have rung for this very wait.
@@ -877,6 +888,37 @@ mod tests {
         let mut ids: Vec<u32> = landed.iter().map(|over| over.id.index).collect();
         ids.sort_unstable();
         assert!(ids.into_iter().eq(0..4 * room), "each of them once");
+    }
+
+    /// A region is registered part by part, as they are used; and one that was
+    /// refused, because there was no room, when there is some.
+    #[test]
+    fn parts_are_registered_and_tried_again() {
+        let page = region::PAGE;
+        let Ok(mut ring) = Uring::new() else { return };
+        let listed = region::Listed::in_parts(70 * page, page, page);
+        let start = listed.region().start().as_ptr().cast_const();
+        let at = |ring: &mut Uring, n: usize| {
+            ring.slot(start.wrapping_add(n * page), page as u32, Place::At(0))
+        };
+        assert_ne!(at(&mut ring, 0), None);
+        assert_ne!(at(&mut ring, 1), at(&mut ring, 0), "one of its own");
+        assert_eq!(listed.region().rings(), 1);
+        let across = ring.slot(start.wrapping_add(10), page as u32, Place::At(0));
+        assert_eq!(across, None, "it lies in two");
+        // Another one takes a slot of the 64.
+        let other = region::Listed::zeroed(page, page);
+        let place = other.region().start().as_ptr();
+        assert_ne!(ring.slot(place, 1, Place::At(0)), None);
+        let registered = (0..70).filter(|n| at(&mut ring, *n).is_some());
+        assert_eq!(registered.count(), 63);
+        assert_eq!(at(&mut ring, 69), None, "there is no slot");
+        drop(other);
+        assert_ne!(at(&mut ring, 69), None, "there is one now");
+        let region = listed.region();
+        assert_eq!(region.rings(), 1);
+        drop(ring);
+        assert_eq!(region.rings(), 0);
     }
 
     /// The kernel works on the pages that it was shown. So what a ring has

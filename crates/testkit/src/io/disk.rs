@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::journal::{Changed, Journal};
 use super::linux::{KEEP_SIZE, PUNCH_HOLE};
 use super::power_cut::Unsynced;
 
@@ -45,6 +46,8 @@ pub(crate) struct Node {
 pub(crate) struct Disk {
     nodes: BTreeMap<Number, Node>,
     next: Number,
+    /// Of names.
+    journal: Journal,
 }
 
 impl Node {
@@ -65,11 +68,13 @@ impl Disk {
         let mut disk = Disk {
             nodes: BTreeMap::new(),
             next: ROOT,
+            journal: Journal::default(),
         };
         disk.make(What::Dir(BTreeMap::new()), 0o755);
         for dir in ["/tmp", "/etc", "/var", "/home"] {
             let _ = disk.make_dir(dir.as_bytes(), 0o755);
         }
+        disk.sync(ROOT);
         disk
     }
 
@@ -159,6 +164,7 @@ impl Disk {
             (way, Some(name)) => {
                 let dir = *way.last().unwrap_or(&ROOT);
                 let number = self.make(what, mode);
+                self.journal.note([(dir, name.clone(), None)]);
                 self.dir(dir)?.insert(name, number);
                 Ok(number)
             }
@@ -202,11 +208,13 @@ impl Disk {
         }
     }
 
-    /// Nobody can get at what has no name and is not open.
+    /// Nobody can get at what has no name, not even after a power cut, and is not
+    /// open.
     fn forget(&mut self, number: Number) {
         if let Some(node) = self.nodes.get(&number)
             && node.links == 0
             && node.open == 0
+            && !self.journal.may_bring_back(number)
         {
             self.nodes.remove(&number);
         }
@@ -279,20 +287,58 @@ impl Disk {
         Ok(())
     }
 
-    /// What was changed of a file is on the disk.
+    /// What was changed of a file is on the disk; of a directory, its names.
     pub(crate) fn sync(&mut self, number: Number) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.unsynced.sync();
+            for named in self.journal.sync(number) {
+                self.forget(named);
+            }
         }
     }
 
-    /// Nothing is open any more; `each` says what is left of a file of which not
-    /// all was synced.
-    pub(crate) fn restart(&mut self, mut each: impl FnMut(&mut What, &Unsynced)) {
+    /// The names that were changed and not synced.
+    pub(crate) fn take_journal(&mut self) -> Journal {
+        std::mem::take(&mut self.journal)
+    }
+
+    /// These changes never came to the disk, and nothing is open any more; `each`
+    /// says what is left of a file of which not all was synced.
+    pub(crate) fn restart(
+        &mut self,
+        lost: Vec<Changed>,
+        mut each: impl FnMut(&mut What, &Unsynced),
+    ) {
+        for (dir, name, before) in lost {
+            if let Ok(names) = self.dir(dir) {
+                match before {
+                    Some(number) => names.insert(name, number),
+                    None => names.remove(&name),
+                };
+            }
+        }
+        self.count_links();
         self.nodes.retain(|_, node| node.links > 0);
         for node in self.nodes.values_mut() {
             node.open = 0;
             each(&mut node.what, &std::mem::take(&mut node.unsynced));
+        }
+    }
+
+    /// How many names lead to each, from the root.
+    fn count_links(&mut self) {
+        let mut links = BTreeMap::from([(ROOT, 1)]);
+        let mut dirs = vec![ROOT];
+        while let Some(dir) = dirs.pop() {
+            if let Some(What::Dir(names)) = self.nodes.get(&dir).map(|node| &node.what) {
+                for number in names.values() {
+                    *links.entry(*number).or_insert(0) += 1;
+                    dirs.push(*number);
+                }
+            }
+        }
+        for (number, node) in &mut self.nodes {
+            node.links = links.get(number).copied().unwrap_or(0);
         }
     }
 
@@ -367,6 +413,7 @@ impl Disk {
         }
         let (parent, name) = self.parent(path)?;
         self.dir(parent)?.remove(&name);
+        self.journal.note([(parent, name, Some(number))]);
         self.unname(number);
         Ok(())
     }
@@ -385,25 +432,26 @@ impl Disk {
         if is_dir && way.contains(&number) && self.find(to) != Ok(number) {
             return Err(libc::EINVAL);
         }
-        match self.find(to) {
+        let replaced = match self.find(to) {
             Ok(same) if same == number => return Ok(()),
             Ok(other) => match (&self.node(other).what, is_dir) {
                 (What::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
                 (What::Dir(_), false) => return Err(libc::EISDIR),
                 (What::File(_) | What::Socket, true) => return Err(libc::ENOTDIR),
-                _ => {
-                    let (parent, name) = self.parent(to)?;
-                    self.dir(parent)?.remove(&name);
-                    self.unname(other);
-                }
+                _ => Some(other),
             },
-            Err(libc::ENOENT) => {}
+            Err(libc::ENOENT) => None,
             Err(errno) => return Err(errno),
-        }
+        };
         let (old, old_name) = self.parent(from)?;
         let (new, new_name) = self.parent(to)?;
         self.dir(old)?.remove(&old_name);
-        self.dir(new)?.insert(new_name, number);
+        self.dir(new)?.insert(new_name.clone(), number);
+        let gone = (old, old_name, Some(number));
+        self.journal.note([gone, (new, new_name, replaced)]);
+        if let Some(other) = replaced {
+            self.unname(other);
+        }
         Ok(())
     }
 
@@ -443,6 +491,10 @@ mod tests {
         assert_eq!(disk.read(file, 0, 10).unwrap(), b"\0\0\0abc");
         assert_eq!(disk.open(b"/tmp/a", libc::O_RDONLY, 0), Err(libc::ENOENT));
         disk.let_go(file);
+        // Unless the power goes.
+        assert!(disk.read(file, 0, 10).is_ok());
+        let dir = disk.find(b"/tmp").unwrap();
+        disk.sync(dir);
         assert_eq!(disk.read(file, 0, 10), Err(libc::EBADF));
     }
 

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::addr::Addr;
 use super::disk::Errno;
-use super::kernel::{SimKernel, State};
+use super::kernel::{Key, SimKernel, State};
 use super::owners::Open;
 use super::sockets::{Socket, SocketId, Stage};
 
@@ -213,6 +213,20 @@ impl System for SimKernel {
             io::ErrorKind::Unsupported,
             "a simulated kernel has no files of the real one",
         ))
+    }
+
+    fn recv_now(&self, fd: RawFd, to: &mut [u8]) -> io::Result<usize> {
+        self.with_socket(fd, "recv_now", |state, id| {
+            let Stage::Connected { input, .. } = state.sockets.get(id).stage else {
+                return Err(libc::ENOTCONN);
+            };
+            let Some(bytes) = state.wires.read(input, to.len(), false)? else {
+                return Err(libc::EAGAIN);
+            };
+            to[..bytes.len()].copy_from_slice(&bytes);
+            state.changed.insert(Key::Wire(input));
+            Ok(bytes.len())
+        })
     }
 
     fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {

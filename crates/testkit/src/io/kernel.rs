@@ -420,6 +420,10 @@ impl SimKernel {
                 // As if it had been there for long.
                 state.disk.sync(file);
                 state.disk.let_go(file);
+                for dir in &dirs {
+                    let dir = state.disk.find(dir.as_os_str().as_encoded_bytes());
+                    dir.into_iter().for_each(|dir| state.disk.sync(dir));
+                }
                 written
             });
         if let Err(errno) = put {
@@ -436,9 +440,10 @@ impl SimKernel {
 
     /// What the disk would have if the power went now: what was synced, by
     /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
-    /// the seed says, each sector of 512 bytes old or new. Names are there at once,
-    /// as with a file system that keeps a journal of them. This kernel goes on;
-    /// another begins with [`SimIo::on_disk`].
+    /// the seed says, each sector of 512 bytes old or new. A name is there if its
+    /// directory was synced since; of what was done in a directory after that, the
+    /// first few changes, a rename wholly or not at all. This kernel goes on; another
+    /// begins with [`SimIo::on_disk`].
     ///
     /// ```
     /// use kinfolk_runtime::fs::File;
@@ -449,6 +454,7 @@ impl SimKernel {
     ///     let file = File::create("/tmp/log").await?;
     ///     file.write_all_at("kept", 0).await.0?;
     ///     file.sync_data().await?;
+    ///     File::open("/tmp").await?.sync_all().await?; // it has the name
     ///     file.write_all_at(", or not", 4).await.0
     /// }).unwrap();
     /// let disk = sim.io().power_cut(1);

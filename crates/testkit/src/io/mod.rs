@@ -13,6 +13,7 @@
 //! | `carry` | what each request does |
 //! | `owners` | the table of open files, and who closed one twice |
 //! | `disk` | files and directories |
+//! | `journal` | names that may not be on the disk yet |
 //! | `power_cut` | [`SavedDisk`]: what is left of them when the power goes |
 //! | `wires` | streams of bytes: pipes and connections |
 //! | `sockets`, `addr` | who listens where, and messages |
@@ -31,6 +32,7 @@ mod carry;
 mod disk;
 mod driver;
 mod faults;
+mod journal;
 mod kernel;
 mod linux;
 mod memory;

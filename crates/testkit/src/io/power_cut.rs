@@ -67,7 +67,8 @@ impl SavedDisk {
     pub(crate) fn of(disk: &Disk, seed: u64) -> SavedDisk {
         let mut rng = Rng::new(seed ^ 0x70_6f77_6572);
         let mut left = disk.clone();
-        left.restart(|what, unsynced| {
+        let lost = left.take_journal().cut(&mut rng);
+        left.restart(lost, |what, unsynced| {
             if let What::File(bytes) = what {
                 unsynced.cut(bytes, &mut rng);
             }
@@ -111,6 +112,7 @@ mod tests {
         let mut disk = Disk::new();
         let flags = libc::O_CREAT | libc::O_RDWR;
         let file = disk.open(b"/a", flags, 0o644).unwrap();
+        sync_dir(&mut disk, b"/");
         disk.write(file, 0, &[1; 2 * SECTOR], Duration::ZERO)
             .unwrap();
         assert!(left(&disk).contains(&Vec::new()), "nothing was synced");
@@ -139,6 +141,7 @@ mod tests {
         let mut disk = Disk::new();
         let flags = libc::O_CREAT | libc::O_RDWR;
         let file = disk.open(b"/a", flags, 0o644).unwrap();
+        sync_dir(&mut disk, b"/");
         disk.write(file, 0, b"abcd", Duration::ZERO).unwrap();
         disk.sync(file);
         disk.set_len(file, 2).unwrap();
@@ -157,5 +160,85 @@ mod tests {
         let again = disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
         assert_eq!(again, file);
         assert!(left(&disk).contains(&b"abxy"[..]));
+    }
+
+    fn sync_dir(disk: &mut Disk, path: &[u8]) {
+        let dir = disk.find(path).unwrap();
+        disk.sync(dir);
+    }
+
+    /// Which files are left after cuts with many seeds.
+    fn names(disk: &Disk) -> BTreeSet<String> {
+        let saved = (0..200).map(|seed| SavedDisk::of(disk, seed).0.files());
+        saved
+            .map(|files| String::from_utf8(files.join(&b' ')).unwrap())
+            .collect()
+    }
+
+    fn make(disk: &mut Disk, path: &[u8]) {
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(path, flags, 0o644).unwrap();
+        disk.write(file, 0, path, Duration::ZERO).unwrap();
+        disk.sync(file);
+        disk.let_go(file);
+    }
+
+    fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+        names.map(String::from).into()
+    }
+
+    #[test]
+    fn a_name_is_left_if_its_directory_was_synced() {
+        let mut disk = Disk::new();
+        make(&mut disk, b"/tmp/a");
+        assert_eq!(names(&disk), set(["", "/tmp/a"]));
+        sync_dir(&mut disk, b"/tmp");
+        assert_eq!(names(&disk), set(["/tmp/a"]));
+        // The first few of what is done in a directory.
+        make(&mut disk, b"/tmp/b");
+        disk.unlink(b"/tmp/a", false).unwrap();
+        assert_eq!(names(&disk), set(["/tmp/a", "/tmp/a /tmp/b", "/tmp/b"]));
+        let back = (0..200).map(|seed| SavedDisk::of(&disk, seed).get("/tmp/a"));
+        assert!(back.flatten().all(|bytes| bytes == b"/tmp/a"), "all of it");
+        sync_dir(&mut disk, b"/tmp");
+        assert_eq!(names(&disk), set(["/tmp/b"]));
+    }
+
+    #[test]
+    fn a_directory_is_left_if_the_one_above_was_synced() {
+        let mut disk = Disk::new();
+        disk.make_dir(b"/tmp/d", 0o755).unwrap();
+        make(&mut disk, b"/tmp/d/a");
+        sync_dir(&mut disk, b"/tmp/d");
+        assert_eq!(names(&disk), set(["", "/tmp/d/a"]));
+        sync_dir(&mut disk, b"/tmp");
+        assert_eq!(names(&disk), set(["/tmp/d/a"]));
+    }
+
+    #[test]
+    fn a_rename_is_there_or_not() {
+        let mut disk = Disk::new();
+        for path in [b"/tmp/a", b"/tmp/b", b"/etc/c"] {
+            make(&mut disk, path);
+        }
+        sync_dir(&mut disk, b"/tmp");
+        sync_dir(&mut disk, b"/etc");
+        disk.rename(b"/tmp/a", b"/tmp/b").unwrap();
+        assert_eq!(names(&disk), set(["/etc/c /tmp/a /tmp/b", "/etc/c /tmp/b"]));
+        // What is behind it in the other directory goes with it.
+        disk.rename(b"/tmp/b", b"/etc/b").unwrap();
+        disk.unlink(b"/etc/c", false).unwrap();
+        let all = [
+            "/etc/c /tmp/a /tmp/b",
+            "/etc/c /tmp/b",
+            "/etc/b /etc/c",
+            "/etc/b",
+        ];
+        assert_eq!(names(&disk), set(all));
+        // And what is before it is there with it.
+        sync_dir(&mut disk, b"/etc");
+        assert_eq!(names(&disk), set(["/etc/b"]));
+        let left = SavedDisk::of(&disk, 1).get("/etc/b");
+        assert_eq!(left.as_deref(), Some(&b"/tmp/a"[..]));
     }
 }

@@ -19,6 +19,11 @@ use crate::sim::{Sim, SimBuilder};
 /// What the simulation's i/o is made with.
 pub(crate) type Options = SimIo;
 
+/// What every program must bear.
+pub(crate) fn rough() -> Options {
+    SimIo::rough()
+}
+
 /// What the host answers.
 pub(crate) struct IoHub(Arc<Hub>);
 

@@ -6,27 +6,25 @@ use std::task::{Context, Poll, ready};
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::io::arrivals::Place;
+use crate::io::arrivals::WaitsAt;
 use crate::io::{Arrival, Fd, Hub, Operation, Request, Start, failure};
 
 /// Waits for a connection. Accepted for nobody, it is closed again.
 pub(crate) struct Accept {
-    fd: Fd,
+    socket: WaitsAt,
     addr: SockAddrStorage,
     len: libc::socklen_t,
     /// What a series has brought before.
     taken: Option<Arrival>,
-    place: Place,
 }
 
 impl Accept {
     pub(crate) fn new(fd: Fd) -> Accept {
         Accept {
-            fd,
+            socket: WaitsAt::new(fd),
             addr: SockAddrStorage::zeroed(),
             len: 0,
             taken: None,
-            place: Place::default(),
         }
     }
 }
@@ -40,8 +38,8 @@ impl Operation for Accept {
     type Output = io::Result<(Fd, SockAddr)>;
 
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
-        if let Some(arrivals) = self.fd.known_arrivals() {
-            self.taken = ready!(arrivals.poll_take(&mut self.place, cx.waker()));
+        if let Some((arrivals, place)) = self.socket.arrivals() {
+            self.taken = ready!(arrivals.poll_take(place, cx.waker()));
         }
         Poll::Ready(match self.taken {
             Some(_) => Start::Answered,
@@ -52,7 +50,7 @@ impl Operation for Accept {
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         self.len = self.addr.size_of();
         Request::Accept {
-            fd: self.fd.raw(),
+            fd: self.socket.fd.raw(),
             addr: (&raw mut self.addr).cast(),
             len: &raw mut self.len,
         }
@@ -69,7 +67,7 @@ impl Operation for Accept {
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
-        let accepted = Fd::new(result? as RawFd, self.fd.hub().clone());
+        let accepted = Fd::new(result? as RawFd, self.socket.fd.hub().clone());
         let len = self.len.min(self.addr.size_of());
         // SAFETY: all of it was zeroed, and the system has written an address of
         // this length.

@@ -3,26 +3,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::length;
-use crate::io::arrivals::Place;
+use crate::io::arrivals::WaitsAt;
 use crate::io::flight::answer;
 use crate::io::{Fd, Hub, IoBufMut, Operation, Request, Start};
 
 /// Bytes from a socket into a buffer.
 pub(crate) struct Recv<B> {
-    fd: Fd,
+    socket: WaitsAt,
     buf: B,
     /// What a series has brought before, as kernels answer.
     taken: Option<i32>,
-    place: Place,
 }
 
 impl<B: IoBufMut> Recv<B> {
     pub(crate) fn new(fd: Fd, buf: B) -> Recv<B> {
         Recv {
-            fd,
+            socket: WaitsAt::new(fd),
             buf,
             taken: None,
-            place: Place::default(),
         }
     }
 }
@@ -31,7 +29,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
     type Output = (io::Result<usize>, B);
 
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
-        if let Some(arrivals) = self.fd.known_arrivals() {
+        if let Some((arrivals, place)) = self.socket.arrivals() {
             let (room, to) = (length(self.buf.room()) as usize, self.buf.ptr_mut());
             let copy = |bytes: &[u8]| {
                 let taken = bytes.len().min(room);
@@ -39,7 +37,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, taken) };
                 taken
             };
-            self.taken = ready!(arrivals.poll_bytes(&mut self.place, cx.waker(), copy));
+            self.taken = ready!(arrivals.poll_bytes(place, cx.waker(), copy));
         }
         Poll::Ready(match self.taken {
             Some(_) => Start::Answered,
@@ -49,7 +47,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
 
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         Request::Recv {
-            fd: self.fd.raw(),
+            fd: self.socket.fd.raw(),
             len: length(self.buf.room()),
             buf: self.buf.ptr_mut(),
             flags: 0,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use polling::Poller;
 
 use super::calls;
+use crate::blocking::Blocking;
 use crate::io::driver::{Landed, OpId};
 use crate::io::request::Request;
 
@@ -94,12 +95,19 @@ impl IoCall {
         IoCall(call)
     }
 
-    /// Makes the call, if nobody has cancelled it.
-    pub(crate) fn run(self) {
+    /// Makes the call on a thread of this pool, if nobody has cancelled it.
+    pub(crate) fn run(self, pool: &Arc<Blocking>) {
         let call = &*self.0;
         if call.leaves(BEGUN) {
-            // SAFETY: it has neither come back nor was it cancelled.
-            let result = unsafe { calls::call(&call.request) };
+            // SAFETY: it has neither come back nor was it cancelled; here and
+            // below.
+            let long = unsafe { calls::may_last(&call.request) };
+            // SAFETY: as above.
+            let make = || unsafe { calls::call(&call.request) };
+            let result = match long {
+                true => pool.aside(make),
+                false => make(),
+            };
             call.back.bring(call.id, result);
         }
     }

@@ -39,6 +39,26 @@ pub(super) fn never_blocks(fd: RawFd) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
+/// Whether a call may wait for another side, for ever: opening a FIFO or a device
+/// does. It is a guess, as names go: somebody may give it to another file now.
+///
+/// # Safety
+/// As for [`call`].
+pub(super) unsafe fn may_last(request: &Request) -> bool {
+    let Request::Open { path, flags, .. } = *request else {
+        return false;
+    };
+    // Told so, it does not wait; and a file that is made is a plain one.
+    if flags & (libc::O_NONBLOCK | libc::O_EXCL) != 0 {
+        return false;
+    }
+    // SAFETY: plain numbers.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a path that ends with a zero, and room for the answer.
+    let known = unsafe { libc::stat(path, &raw mut about) } == 0;
+    known && !matches!(about.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR)
+}
+
 /// What can be done with a file just now; 0 if nothing of that.
 pub(super) fn poll(fd: RawFd, events: u32) -> i32 {
     let mut asked = libc::pollfd {

@@ -1,16 +1,18 @@
 //! The regions that a ring knows, and those of them it has registered.
 
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use io_uring::Submitter;
 
 use crate::io::region::{self, Region};
 
-/// How many regions a ring has registered at most. With more of them, the later
-/// ones are used as any memory is.
+/// How many parts of regions a ring has registered at most. With more of them, the
+/// later ones are used as any memory is.
 const SLOTS: u16 = 64;
 
+/// What became of a part.
+#[derive(Clone, Copy)]
 enum At {
     /// Nobody has used it here yet.
     Untried,
@@ -19,11 +21,26 @@ enum At {
     Refused,
 }
 
+/// A region, and its parts.
+struct Entry {
+    region: Arc<Region>,
+    parts: Vec<At>,
+}
+
+impl Entry {
+    fn slots(&self) -> impl Iterator<Item = u16> {
+        self.parts.iter().filter_map(|at| match at {
+            At::Slot(slot) => Some(*slot),
+            At::Untried | At::Refused => None,
+        })
+    }
+}
+
 /// The regions that a ring knows.
 #[derive(Default)]
 pub(super) struct Known {
     version: usize,
-    regions: Vec<(Arc<Region>, At)>,
+    regions: Vec<Entry>,
     /// None before the first is registered.
     free: Option<Vec<u16>>,
 }
@@ -34,15 +51,20 @@ impl Known {
     pub(super) fn slot(&mut self, ring: &Submitter<'_>, ptr: *const u8, len: u32) -> Option<u16> {
         self.refresh(ring);
         let len = len as usize;
-        let (region, at) = (self.regions.iter_mut()).find(|known| known.0.holds(ptr, len))?;
-        if let At::Untried = at {
-            *at = match register(ring, &mut self.free, region) {
+        let entry = (self.regions.iter_mut()).find(|known| known.region.holds(ptr, len))?;
+        let part = entry.region.part_of(ptr, len)?;
+        if let At::Untried = entry.parts[part] {
+            let first = entry.slots().next().is_none();
+            entry.parts[part] = match register(ring, &mut self.free, entry.region.part(part)) {
                 Some(slot) => At::Slot(slot),
                 None => At::Refused,
             };
+            if first && entry.slots().next().is_some() {
+                entry.region.was_registered();
+            }
         }
-        match at {
-            At::Slot(slot) => Some(*slot),
+        match entry.parts[part] {
+            At::Slot(slot) => Some(slot),
             At::Untried | At::Refused => None,
         }
     }
@@ -54,39 +76,54 @@ impl Known {
         }
         let (version, listed) = region::listed();
         self.version = version;
-        let free = &mut self.free;
-        self.regions.retain_mut(|(region, at)| {
-            if listed.iter().any(|other| Arc::ptr_eq(other, region)) {
-                return true;
-            }
-            match at {
-                At::Slot(slot) if !take_back(ring, *slot) => {
+        let is_listed =
+            |entry: &mut Entry| listed.iter().any(|other| Arc::ptr_eq(other, &entry.region));
+        let gone = self.regions.extract_if(.., |entry| !is_listed(entry));
+        let gone: Vec<Entry> = gone.collect();
+        for entry in &gone {
+            let mut registered = false;
+            for slot in entry.slots() {
+                registered = true;
+                match take_back(ring, slot) {
+                    true => self.free.get_or_insert_default().push(slot),
                     // The kernel still has its pages: the addresses must never
                     // mean anything else (G1).
-                    std::mem::forget(region.clone());
+                    false => std::mem::forget(entry.region.clone()),
                 }
-                At::Slot(slot) => {
-                    region.was_taken_back();
-                    free.get_or_insert_default().push(*slot);
-                }
-                At::Untried | At::Refused => {}
             }
-            false
-        });
+            if registered {
+                entry.region.was_taken_back();
+            }
+        }
+        if !gone.is_empty() {
+            // There may be a slot now, or memory that may be pinned.
+            self.try_again();
+        }
         for region in listed {
-            if !self
-                .regions
-                .iter()
-                .any(|known| Arc::ptr_eq(&known.0, &region))
-            {
-                self.regions.push((region, At::Untried));
+            let known = |entry: &Entry| Arc::ptr_eq(&entry.region, &region);
+            if !self.regions.iter().any(known) {
+                let parts = vec![At::Untried; region.parts()];
+                self.regions.push(Entry { region, parts });
+            }
+        }
+    }
+
+    /// What was refused is tried again when it is used.
+    fn try_again(&mut self) {
+        for at in self.regions.iter_mut().flat_map(|entry| &mut entry.parts) {
+            if let At::Refused = at {
+                *at = At::Untried;
             }
         }
     }
 }
 
-/// Registers it with the ring; the slot it lies in.
-fn register(ring: &Submitter<'_>, free: &mut Option<Vec<u16>>, region: &Region) -> Option<u16> {
+/// Registers a part with the ring; the slot it lies in.
+fn register(
+    ring: &Submitter<'_>,
+    free: &mut Option<Vec<u16>>,
+    (start, len): (NonNull<u8>, usize),
+) -> Option<u16> {
     let free = match free {
         Some(free) => free,
         None => {
@@ -96,20 +133,16 @@ fn register(ring: &Submitter<'_>, free: &mut Option<Vec<u16>>, region: &Region) 
     };
     let slot = free.pop()?;
     let all = libc::iovec {
-        iov_base: region.start().as_ptr().cast(),
-        iov_len: region.len(),
+        iov_base: start.as_ptr().cast(),
+        iov_len: len,
     };
     // SAFETY: whoever asks holds the region until it was taken back (G1).
-    match unsafe { ring.register_buffers_update(slot.into(), &[all], None) } {
-        Ok(_) => {
-            region.was_registered();
-            Some(slot)
-        }
-        Err(_) => {
-            free.push(slot);
-            None
-        }
+    let registered = unsafe { ring.register_buffers_update(slot.into(), &[all], None) };
+    if registered.is_err() {
+        free.push(slot);
+        return None;
     }
+    Some(slot)
 }
 
 /// Empties a slot; false if the kernel does not.
@@ -124,9 +157,9 @@ fn take_back(ring: &Submitter<'_>, slot: u16) -> bool {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        for (region, at) in &self.regions {
-            if let At::Slot(_) = at {
-                region.was_taken_back();
+        for entry in &self.regions {
+            if entry.slots().next().is_some() {
+                entry.region.was_taken_back();
             }
         }
     }

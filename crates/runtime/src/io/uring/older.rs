@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::*;
 use crate::io::driver::Wait;
 use crate::io::hub::Hub;
-use crate::io::pool::Pool;
+use crate::io::pool::{Chunk, Pool};
 use crate::io::system::Real;
 
 fn plain() -> Uring {
@@ -49,6 +49,43 @@ fn nothing(driver: &mut Uring) {
         driver.turn(most, &mut landed).expect("a turn");
     }
     assert!(landed.is_empty(), "{landed:?}");
+}
+
+/// What a pool leaves behind goes with the next turn, once no chunk and no
+/// operation uses it.
+#[test]
+fn io_5_the_buffers_of_a_pool_that_is_gone_are_taken_back() {
+    let mut driver = Uring::new().expect("a driver");
+    let (mut one, two) = UnixStream::pair().expect("two sockets");
+    // Its pool is gone already.
+    let shelf = shelf(2);
+    let request = Request::RecvMany {
+        fd: two.as_raw_fd(),
+        shelf: &raw const shelf,
+    };
+    // SAFETY: the shelf and the socket live until it is over.
+    unsafe { driver.submit(id(0), &request) };
+    nothing(&mut driver);
+    if driver.provided.is_empty() {
+        return; // This kernel takes none.
+    }
+    one.write_all(b"abcd").expect("written");
+    let first = land(&mut driver);
+    assert!(first.more);
+    let number = first.buffer.expect("a buffer");
+    // SAFETY: it is ours, and filled so far.
+    let chunk = unsafe { Chunk::lent(shelf.clone(), number, 4) };
+    driver.cancel(id(0));
+    assert_eq!(land(&mut driver).result, -libc::ECANCELED);
+    let memory = Arc::downgrade(&shelf);
+    drop(shelf);
+    nothing(&mut driver);
+    assert_eq!(driver.provided.len(), 1, "a chunk lies there");
+    assert_eq!(*chunk, *b"abcd");
+    drop(chunk);
+    nothing(&mut driver);
+    assert!(driver.provided.is_empty());
+    assert!(memory.upgrade().is_none(), "the memory is free");
 }
 
 /// A cancel that does not find its series is asked again.
@@ -116,8 +153,7 @@ fn io_5_a_plain_ring_receives_when_there_is_something() {
     // There is no other.
     submit(&mut driver, 1);
     assert_eq!(land(&mut driver).result, -libc::ENOBUFS);
-    // SAFETY: it is ours.
-    unsafe { shelf.give_back(buffer) };
+    shelf.put(buffer);
     // Somebody else was faster: it waits on.
     submit(&mut driver, 2);
     driver.enable().expect("enabled");
@@ -126,8 +162,7 @@ fn io_5_a_plain_ring_receives_when_there_is_something() {
     two.read_exact(&mut [0; 2]).expect("read");
     nothing(&mut driver);
     assert_eq!(shelf.take(), Some(buffer), "it was given back");
-    // SAFETY: it is ours.
-    unsafe { shelf.give_back(buffer) };
+    shelf.put(buffer);
     driver.cancel(id(2));
     assert_eq!(land(&mut driver).result, -libc::ECANCELED);
     // The end needs no buffer.

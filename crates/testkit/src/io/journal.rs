@@ -1,0 +1,85 @@
+//! Names that were changed, and may not be on the disk yet.
+//!
+//! Each directory has its changes in order, and of those that were not synced a
+//! power cut leaves the first few. Directories know nothing of each other, but for
+//! a rename from one to another, which is there for both or for none.
+
+use std::collections::BTreeMap;
+
+use super::disk::Number;
+use crate::rng::Rng;
+
+/// What became of a name: in which directory, and what it named before.
+pub(crate) type Changed = (Number, Vec<u8>, Option<Number>);
+
+/// The names that were changed since their directories were synced.
+#[derive(Clone, Default)]
+pub(crate) struct Journal {
+    /// In order. What belongs together has one number.
+    changes: Vec<(u64, Changed)>,
+    next: u64,
+}
+
+impl Journal {
+    /// These names are changed together.
+    pub(crate) fn note(&mut self, together: impl IntoIterator<Item = Changed>) {
+        self.next += 1;
+        let numbered = together.into_iter().map(|changed| (self.next, changed));
+        self.changes.extend(numbered);
+    }
+
+    /// True if a power cut may bring back a name of this.
+    pub(crate) fn may_bring_back(&self, number: Number) -> bool {
+        let before = |changed: &Changed| changed.2 == Some(number);
+        self.changes.iter().any(|(_, changed)| before(changed))
+    }
+
+    /// A directory was synced: its changes are on the disk, and of others those
+    /// that belong to them, and what was before these. What they named before.
+    pub(crate) fn sync(&mut self, dir: Number) -> Vec<Number> {
+        let (mut named, mut dirs) = (Vec::new(), vec![(dir, u64::MAX)]);
+        while let Some((dir, last)) = dirs.pop() {
+            let of = |(number, changed): &mut (u64, Changed)| changed.0 == dir && *number <= last;
+            let synced: Vec<(u64, Changed)> = self.changes.extract_if(.., of).collect();
+            for (number, (_, _, before)) in synced {
+                named.extend(before);
+                let others = self.changes.iter().filter(|other| other.0 == number);
+                dirs.extend(others.map(|(_, other)| (other.0, number)));
+            }
+        }
+        named
+    }
+
+    /// The power goes: what is lost, the latest first.
+    pub(crate) fn cut(self, rng: &mut Rng) -> Vec<Changed> {
+        // By directory, the number of the last that is left.
+        let mut last: BTreeMap<Number, u64> = BTreeMap::new();
+        let mut numbers: BTreeMap<Number, Vec<u64>> = BTreeMap::new();
+        for (number, (dir, ..)) in &self.changes {
+            numbers.entry(*dir).or_default().push(*number);
+        }
+        for (dir, mut numbers) in numbers {
+            numbers.dedup();
+            let left = rng.below(numbers.len() + 1);
+            last.insert(dir, if left == 0 { 0 } else { numbers[left - 1] });
+        }
+        // What belongs to something that is lost is lost too, and what came after.
+        while let Some((number, dir)) = self.torn(&last) {
+            last.insert(dir, number - 1);
+        }
+        let is_lost = |(number, changed): &(u64, Changed)| *number > last[&changed.0];
+        let lost = self.changes.into_iter().rev().filter(is_lost);
+        lost.map(|(_, changed)| changed).collect()
+    }
+
+    /// A change that is left, but not all that belongs to it.
+    fn torn(&self, last: &BTreeMap<Number, u64>) -> Option<(u64, Number)> {
+        let left = |(number, changed): &(u64, Changed)| *number <= last[&changed.0];
+        let parts = self.changes.iter().filter(|part| left(part));
+        let mut torn = parts.filter(|part| {
+            let mut same = self.changes.iter().filter(|other| other.0 == part.0);
+            same.any(|other| !left(other))
+        });
+        torn.next().map(|(number, (dir, ..))| (*number, *dir))
+    }
+}
