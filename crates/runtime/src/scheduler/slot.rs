@@ -1,10 +1,10 @@
 //! The hand-over slot: one place beside a worker's ring, for what its turn woke
 //! last. The owner puts and takes; a thief takes what it saw there for long.
 //!
-//! Every turn that goes in comes out once: going in, coming out and being
-//! stolen are one exchange of one pointer each. What was seen may have left and
-//! come back meanwhile; then the thief has what is there now, and that is as
-//! good. Modelled in `slot_hands_over_once`.
+//! Every turn that goes in comes out once: coming out, being stolen, and going
+//! in on top of another are one exchange of one pointer each. What was seen may
+//! have left and come back meanwhile; then the thief has what is there now, and
+//! that is as good. Modelled in `slot_hands_over_once`.
 
 use std::ptr::{self, NonNull};
 
@@ -30,6 +30,12 @@ impl Slot {
 
     /// Puts one in; the answer lay there before. The owner's.
     pub(crate) fn put(&self, item: Item) -> Option<Item> {
+        if self.look().is_none() {
+            // Nobody else fills it, and a thief takes out what it has seen: an
+            // empty one stays empty.
+            self.0.store(item.as_ptr(), Release);
+            return None;
+        }
         NonNull::new(self.0.swap(item.as_ptr(), AcqRel))
     }
 
