@@ -10,6 +10,9 @@ use kinfolk_core::{
     Error, EventKind, JobId, RingSink, checkpoint, cleanup, detach, now, park, scope, sleep,
     sleep_until, spawn, yield_now,
 };
+use kinfolk_runtime::fs::File;
+use kinfolk_runtime::io::pipe;
+use kinfolk_testkit::io::SimIo;
 use kinfolk_testkit::{Gate, Lab, Log, Sim, harness};
 
 const MS: Duration = Duration::from_millis(1);
@@ -348,4 +351,32 @@ fn case_q11_a_timer_that_is_left_is_counted() {
     assert!(words.contains("left 1 jobs and 1 timers behind"), "{words}");
     assert!(words.contains("simulation.rs"), "{words}");
     harness::on_sim("leaves_nothing", |lab| Box::pin(leaves_nothing(lab)));
+}
+
+/// A slow disk and a quick network, and the other way round.
+#[test]
+fn test_2_files_and_sockets_have_weather_of_their_own() {
+    let slow = |options: SimIo| options.late(1.0, SEC);
+    let never = Duration::ZERO;
+    for (weather, slow_disk) in [
+        (SimIo::new().for_files(slow), true),
+        (SimIo::new().for_sockets(slow), false),
+        (slow(SimIo::new()).for_sockets(|w| w.late(0.0, SEC)), true),
+    ] {
+        let mut sim = Sim::builder(7).io(weather).build();
+        sim.run(async move {
+            let begun = now();
+            let file = File::create("/tmp/a").await?;
+            file.write_all_at("abc", 0).await.0?;
+            let disk = now() - begun;
+            let (reader, writer) = pipe()?;
+            writer.write_all("abc").await.0?;
+            reader.read([0; 3]).await.0?;
+            let wires = now() - begun - disk;
+            assert_eq!((disk > never, wires > never), (slow_disk, !slow_disk));
+            Ok::<_, Error>(())
+        })
+        .expect("no fault");
+        sim.finish();
+    }
 }

@@ -122,6 +122,39 @@ pub(crate) enum On {
     Nothing,
 }
 
+/// To which operations a rate belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Whose {
+    #[default]
+    All,
+    /// Those on files and directories.
+    Files,
+    /// Those on sockets and pipes.
+    Sockets,
+}
+
+impl On {
+    fn whose(self) -> Whose {
+        match self {
+            On::Disk => Whose::Files,
+            On::Pipe | On::Connection | On::Datagrams => Whose::Sockets,
+            On::Nothing => Whose::All,
+        }
+    }
+}
+
+/// What a request works on that names no open file.
+pub(crate) fn on_path(request: &Request) -> On {
+    match request {
+        Request::Open { .. }
+        | Request::Stat { .. }
+        | Request::Rename { .. }
+        | Request::Unlink { .. }
+        | Request::MakeDir { .. } => On::Disk,
+        _ => On::Nothing,
+    }
+}
+
 /// What will go wrong with one operation.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Fate {
@@ -165,20 +198,25 @@ struct Line {
 /// What goes wrong, by rate and by script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
-    rates: Vec<(Fault, f64)>,
+    rates: Vec<(Fault, Whose, f64)>,
     script: Vec<Line>,
 }
 
+/// Faults of one sort, whatever their delays are.
+fn same_sort(one: Fault, other: Fault) -> bool {
+    std::mem::discriminant(&one) == std::mem::discriminant(&other)
+}
+
 impl Faults {
-    pub(crate) fn set_rate(&mut self, fault: Fault, rate: f64) {
+    /// The rate of some operations goes before that of all.
+    pub(crate) fn set_rate(&mut self, fault: Fault, whose: Whose, rate: f64) {
         assert!(
             (0.0..=1.0).contains(&rate),
             "a rate of {rate}: it lies between 0 and 1"
         );
-        let same = std::mem::discriminant(&fault);
         self.rates
-            .retain(|(other, _)| std::mem::discriminant(other) != same);
-        self.rates.push((fault, rate));
+            .retain(|(other, of, _)| !same_sort(*other, fault) || *of != whose);
+        self.rates.push((fault, whose, rate));
     }
 
     pub(crate) fn script(&mut self, kind: OpKind, before: u64, fault: Fault) {
@@ -189,11 +227,21 @@ impl Faults {
         });
     }
 
+    /// True if those operations have a rate of their own.
+    fn has_own(&self, fault: Fault, whose: Whose) -> bool {
+        let own = |rate: &(Fault, Whose, f64)| same_sort(rate.0, fault) && rate.1 == whose;
+        whose != Whose::All && self.rates.iter().any(own)
+    }
+
     /// What will go wrong with the next operation of that kind.
     pub(crate) fn next(&mut self, kind: OpKind, on: On, rng: &mut Rng) -> Fate {
         let mut fate = Fate::default();
-        for &(fault, rate) in &self.rates {
-            if rng.chance(rate) && fault.befalls(kind, on) {
+        for &(fault, whose, rate) in &self.rates {
+            let counts = match whose {
+                Whose::All => !self.has_own(fault, on.whose()),
+                whose => whose == on.whose(),
+            };
+            if counts && rng.chance(rate) && fault.befalls(kind, on) {
                 fate.add(fault, rng, false);
             }
         }
@@ -230,7 +278,7 @@ mod tests {
     #[test]
     fn rates_hit_what_they_are_for() {
         let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
-        faults.set_rate(Fault::Reset, 0.5);
+        faults.set_rate(Fault::Reset, Whose::All, 0.5);
         let hits = |faults: &mut Faults, rng: &mut Rng, on| {
             (0..1000)
                 .filter(|_| faults.next(OpKind::Read, on, rng).errno.is_some())
@@ -239,13 +287,30 @@ mod tests {
         let hit = hits(&mut faults, &mut rng, On::Connection);
         assert!((400..600).contains(&hit), "{hit}");
         assert_eq!(hits(&mut faults, &mut rng, On::Pipe), 0);
-        faults.set_rate(Fault::Reset, 0.0);
+        faults.set_rate(Fault::Reset, Whose::All, 0.0);
         assert_eq!(hits(&mut faults, &mut rng, On::Connection), 0);
+    }
+
+    #[test]
+    fn files_and_sockets_have_rates_of_their_own() {
+        let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
+        let ms = Duration::from_millis;
+        faults.set_rate(Fault::Late(ms(1)), Whose::All, 1.0);
+        faults.set_rate(Fault::Late(ms(9)), Whose::Files, 0.0);
+        faults.set_rate(Fault::NotTaken, Whose::Sockets, 1.0);
+        let mut next = |kind, on| {
+            let fate = faults.next(kind, on, &mut rng);
+            (fate.late > Duration::ZERO, fate.errno.is_some())
+        };
+        assert_eq!(next(OpKind::Read, On::Disk), (false, false));
+        assert_eq!(next(OpKind::Read, On::Pipe), (true, true));
+        assert_eq!(next(OpKind::Accept, On::Connection), (true, true));
+        assert_eq!(next(OpKind::Other, On::Nothing), (true, false));
     }
 
     #[test]
     #[should_panic(expected = "it lies between 0 and 1")]
     fn a_rate_is_a_probability() {
-        Faults::default().set_rate(Fault::Short, 20.0);
+        Faults::default().set_rate(Fault::Short, Whose::All, 20.0);
     }
 }

@@ -26,7 +26,7 @@ use kinfolk_runtime::io::driver::{Landed, OpId};
 
 use super::carry::{self, Carried};
 use super::disk::Disk;
-use super::faults::{Fate, Fault, Faults, On, OpKind};
+use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::memory::Pieces;
 use super::options::SimIo;
 use super::owners::{Open, Owners};
@@ -141,7 +141,7 @@ impl State {
         let count = self.submitted;
         let kind = OpKind::of(&request);
         let mut answer = None;
-        let mut on = On::Nothing;
+        let mut on = on_path(&request);
         if let Some(fd) = carry::file_of(&request) {
             on = match self.owners.get(fd, &format!("{kind:?}")) {
                 Some(open) => carry::kind_of(open, &mut self.sockets),
@@ -353,7 +353,7 @@ impl State {
     /// Whether making a file fails now.
     pub(crate) fn refuses_file(&mut self) -> Option<i32> {
         self.faults
-            .next(OpKind::Open, On::Nothing, &mut self.rng)
+            .next(OpKind::Open, On::Pipe, &mut self.rng)
             .errno
             .filter(|errno| *errno != libc::EINTR)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kinfolk_runtime::io::IN_FLIGHT;
 
-use super::faults::{Fault, Faults, OpKind};
+use super::faults::{Fault, Faults, OpKind, Whose};
 use super::power_cut::SavedDisk;
 
 /// What a simulated kernel is made with: `Sim::builder(7).io(SimIo::rough())`.
@@ -35,6 +35,8 @@ use super::power_cut::SavedDisk;
 #[must_use = "give it to `Sim::builder(seed).io(…)`"]
 pub struct SimIo {
     pub(crate) faults: Faults,
+    /// To which operations the next rates belong.
+    whose: Whose,
     pub(crate) in_flight: usize,
     /// None: an empty one.
     pub(crate) disk: Option<SavedDisk>,
@@ -45,6 +47,7 @@ impl SimIo {
     pub fn new() -> SimIo {
         SimIo {
             faults: Faults::default(),
+            whose: Whose::All,
             in_flight: IN_FLIGHT,
             disk: None,
         }
@@ -64,8 +67,39 @@ impl SimIo {
     }
 
     fn rate(mut self, fault: Fault, rate: f64) -> Self {
-        self.faults.set_rate(fault, rate);
+        self.faults.set_rate(fault, self.whose, rate);
         self
+    }
+
+    fn only(mut self, whose: Whose, set: impl FnOnce(SimIo) -> SimIo) -> Self {
+        let before = std::mem::replace(&mut self.whose, whose);
+        let mut set = set(self);
+        set.whose = before;
+        set
+    }
+
+    /// The rates that `set` sets are those of files and directories, and go before
+    /// those of everything.
+    ///
+    /// ```
+    /// use kinfolk_testkit::io::SimIo;
+    /// use std::time::Duration;
+    ///
+    /// // A slow disk, and a good network.
+    /// let moment = Duration::from_millis(5);
+    /// let weather = SimIo::rough()
+    ///     .for_files(|files| files.late(1.0, moment).no_space(0.1))
+    ///     .for_sockets(|sockets| sockets.late(0.0, moment));
+    /// # drop(weather);
+    /// ```
+    pub fn for_files(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
+        self.only(Whose::Files, set)
+    }
+
+    /// The rates that `set` sets are those of sockets and pipes, and go before those
+    /// of everything.
+    pub fn for_sockets(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
+        self.only(Whose::Sockets, set)
     }
 
     /// How often fewer bytes are moved than could be.

@@ -10,7 +10,7 @@ use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
 use kinfolk_runtime::io::{Place, Request};
 use socket2::{SockRef, Type};
 
-use super::faults::{Fate, Fault, Faults, On, OpKind};
+use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::options::SimIo;
 use crate::rng::Rng;
 
@@ -104,7 +104,11 @@ fn on(request: &Request) -> On {
         Request::WriteThenSync { .. } | Request::Sync { .. } | Request::SyncRange { .. } => {
             On::Disk
         }
-        _ => On::Nothing,
+        Request::Accept { .. }
+        | Request::AcceptMany { .. }
+        | Request::Connect { .. }
+        | Request::Shutdown { .. } => On::Connection,
+        _ => on_path(request),
     }
 }
 
@@ -247,5 +251,23 @@ unsafe impl Driver for Exposed {
 
     fn name(&self) -> &'static str {
         self.driver.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_request_works_on_shows() {
+        let null = std::ptr::null();
+        let open = Request::Open {
+            path: null,
+            flags: 0,
+            mode: 0,
+        };
+        assert_eq!(on(&open), On::Disk);
+        assert_eq!(on(&Request::AcceptMany { fd: -1 }), On::Connection);
+        assert_eq!(on(&Request::Nop), On::Nothing);
     }
 }
