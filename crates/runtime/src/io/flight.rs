@@ -186,28 +186,29 @@ impl<T: Operation> Flight<T> {
         load.map_or(Poll::Ready(Start::Ask), |load| load.poll_start(cx))
     }
 
-    /// What is to be asked of the system for it. `waker` is woken when it lands.
+    /// What is to be asked of the system for it.
     ///
     /// # Safety
     /// It was not submitted yet, and the caller is the only one who has it.
-    pub(crate) unsafe fn prepare(
-        &self,
-        hub: &Arc<Hub>,
-        permit: Option<Permit>,
-        waker: Option<&Waker>,
-    ) -> Request {
-        if let Some(waker) = waker {
-            let waker = Some(waker.clone());
-            // SAFETY: nobody else has it.
-            unsafe { *self.waker.get() = waker };
-            self.state.store(WAKER, Ordering::Relaxed);
-        }
-        // SAFETY: as above.
+    pub(crate) unsafe fn request(&self, hub: &Arc<Hub>) -> Request {
+        // SAFETY: nobody else has it.
+        let load = unsafe { (*self.load.get()).as_mut() };
+        load.map_or(Request::Nop, |load| load.request(hub))
+    }
+
+    /// It is about to be submitted: when it lands, `permit` is given back and
+    /// `waker` is woken.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn prepare(&self, permit: Option<Permit>, waker: &Waker) {
+        let waker = Some(waker.clone());
+        // SAFETY: nobody else has it.
         unsafe {
+            *self.waker.get() = waker;
             *self.permit.get() = permit;
-            let load = (*self.load.get()).as_mut();
-            load.map_or(Request::Nop, |load| load.request(hub))
         }
+        self.state.store(WAKER, Ordering::Relaxed);
     }
 
     /// # Safety

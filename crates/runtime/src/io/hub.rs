@@ -338,6 +338,19 @@ impl Hub {
             .unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len())
     }
 
+    /// The answer to `request`, if this thread's station can give it here and now.
+    ///
+    /// # Safety
+    /// What the request leads to stays where it is, and nobody else uses it,
+    /// until this returns.
+    pub(crate) unsafe fn at_once(self: &Arc<Hub>, request: &Request) -> Option<i32> {
+        if !request.may_go_at_once() {
+            return None;
+        }
+        // SAFETY: as the caller says.
+        station::here(self, |station| unsafe { station.at_once(request) })?
+    }
+
     /// Begins an operation, on this thread's station or on any.
     pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: Request) {
         self.submit_to(self.choose(), landing, request);

@@ -85,6 +85,7 @@ impl<T: Operation> Op<T> {
         self
     }
 
+    /// Begins it. What comes of it, if it is over in here.
     fn begin(
         &mut self,
         flight: Arc<Flight<T>>,
@@ -102,7 +103,17 @@ impl<T: Operation> Op<T> {
             return Err(flight.never_begun().finish(Err(error)));
         }
         // SAFETY: nobody else has it: it was never submitted.
-        let request = unsafe { flight.prepare(hub, permit, Some(waker)) };
+        let request = unsafe { flight.request(hub) };
+        // SAFETY: it leads into the flight, which lies still.
+        if let Some(result) = unsafe { hub.at_once(&request) } {
+            self.point.done();
+            drop(permit);
+            let mut load = flight.never_begun();
+            load.answered(result);
+            return Err(load.finish(answer(result)));
+        }
+        // SAFETY: as above.
+        unsafe { flight.prepare(permit, waker) };
         self.at = At::Flying(flight.clone());
         hub.submit(flight, request);
         Ok(())
@@ -228,8 +239,8 @@ impl<T: Operation> Op<T> {
                         self.pending(cx, asks);
                         return Poll::Pending;
                     };
-                    if let Err(failed) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
-                        return Poll::Ready(failed);
+                    if let Err(over) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
+                        return Poll::Ready(over);
                     }
                     if let At::Flying(flight) = &self.at
                         && !flight.has_landed()

@@ -208,7 +208,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
     }
     let flight = Flight::new(load);
     // SAFETY: nobody else has it yet.
-    let request = unsafe { flight.prepare(hub, None, None) };
+    let request = unsafe { flight.request(hub) };
     let escorted = Arc::new(Escorted {
         flight,
         held: Mutex::new(Held::UnderWay(None)),
