@@ -115,7 +115,7 @@ impl<T: Operation> Op<T> {
         // SAFETY: as above.
         unsafe { flight.prepare(permit, waker) };
         self.at = At::Flying(flight.clone());
-        hub.submit(flight, request);
+        hub.submit(flight, &request);
         Ok(())
     }
 

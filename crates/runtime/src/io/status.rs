@@ -226,7 +226,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
         };
         *escorted.held() = Held::UnderWay(Some(work));
     }
-    hub.submit(escorted.clone(), request);
+    hub.submit(escorted.clone(), &request);
     IoOp {
         at: At::UnderWay(escorted),
         point,

@@ -203,12 +203,15 @@ impl Uring {
         self.deferred
     }
 
+    #[inline]
     fn push(&mut self, entry: squeue::Entry) {
-        if self.spill.is_empty() && self.try_push(std::slice::from_ref(&entry)) {
-            return;
+        // SAFETY: as in `try_push`.
+        let pushed =
+            self.spill.is_empty() && unsafe { self.ring.submission().push(&entry).is_ok() };
+        if !pushed {
+            self.spill.push_back(Spilt::One(entry));
+            self.pour();
         }
-        self.spill.push_back(Spilt::One(entry));
-        self.pour();
     }
 
     /// Both in one go: an entry links to the one behind it in the queue, and only
@@ -550,6 +553,7 @@ fn offset(place: Place) -> u64 {
     }
 }
 
+#[inline]
 fn entry(request: &Request) -> squeue::Entry {
     match *request {
         Request::Nop => opcode::Nop::new().build(),
