@@ -42,6 +42,12 @@ pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
 
+    /// The hub of the file it works on, if it has one: that carries it out, and
+    /// lives as long as the load.
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        None
+    }
+
     /// How it starts; pending if it may not yet, and whoever waits is woken.
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         let _ = cx;
@@ -184,6 +190,15 @@ impl<T: Operation> Flight<T> {
         // SAFETY: nobody else has it.
         let load = unsafe { (*self.load.get()).as_mut() };
         load.map_or(Poll::Ready(Start::Ask), |load| load.poll_start(cx))
+    }
+
+    /// The hub of the file it works on, if it has one.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn hub(&self) -> Option<&Arc<Hub>> {
+        // SAFETY: nobody else has it.
+        unsafe { (*self.load.get()).as_ref() }?.hub()
     }
 
     /// What is to be asked of the system for it.
