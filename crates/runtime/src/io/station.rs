@@ -328,6 +328,9 @@ impl Station {
         };
         let counts = self.desk().counts();
         inner.drive(counts, wait)?;
+        if inner.has_nothing_to_tell() {
+            return Ok(0);
+        }
         let mut landed = std::mem::take(&mut inner.landed);
         let over = std::mem::take(&mut inner.over);
         let done_with = std::mem::take(&mut inner.done_with);
@@ -550,6 +553,14 @@ impl Inner {
             self.alone = self.landed.len() == 1;
         }
         turned
+    }
+
+    /// True if a turn has brought nothing, and nobody waits for room.
+    fn has_nothing_to_tell(&self) -> bool {
+        self.landed.is_empty()
+            && self.over.is_empty()
+            && self.done_with.is_empty()
+            && self.waiting.is_empty()
     }
 
     /// The driver has brought this: whose it is.

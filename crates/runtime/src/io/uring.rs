@@ -348,6 +348,14 @@ impl Uring {
         }
     }
 
+    /// True if nothing is over, as far as the kernel has said without being asked.
+    fn has_nothing(&mut self) -> bool {
+        let queue = self.ring.submission();
+        let said = queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        !said && self.ring.completion().is_empty()
+    }
+
     /// The number of the buffers of a shelf, which the kernel is told of.
     fn provide(&mut self, shelf: &Arc<Shelf>) -> io::Result<u16> {
         let known = self.provided.iter_mut().find(|known| known.is_of(shelf));
@@ -422,6 +430,9 @@ impl Uring {
     }
 
     fn collect(&mut self, landed: &mut Vec<Landed>) {
+        if self.ring.completion().is_empty() {
+            return;
+        }
         let (mut missed, mut polled) = (Vec::new(), Vec::new());
         for entry in self.ring.completion() {
             match entry.user_data() {
@@ -761,6 +772,9 @@ unsafe impl Driver for Uring {
     }
 
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        if wait == Wait::Peek && self.has_nothing() {
+            return Ok(());
+        }
         self.enable()?;
         self.known.refresh(&self.ring.submitter());
         self.pour();
