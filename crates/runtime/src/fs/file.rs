@@ -84,7 +84,7 @@ impl File {
         buf: B,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.op(Read::new(self.fd.clone(), buf, Place::At(at)))
+        Op::new(None, Read::new(self.fd.clone(), buf, Place::At(at)))
     }
 
     /// Writes what is in `buf`; how many bytes were written.
@@ -97,7 +97,7 @@ impl File {
         buf: B,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.op(Write::new(self.fd.clone(), buf, Place::At(at)))
+        Op::new(None, Write::new(self.fd.clone(), buf, Place::At(at)))
     }
 
     /// As [`read_at`](File::read_at), without waiting.

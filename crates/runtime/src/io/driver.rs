@@ -89,6 +89,17 @@ pub unsafe trait Driver: Send {
     /// until that end was collected.
     unsafe fn submit(&mut self, id: OpId, request: &Request);
 
+    /// Carries out `request` here and now, if that is one call and there is nothing
+    /// to wait for; the answer. None if it has to be [submitted](Driver::submit),
+    /// and nothing has happened.
+    ///
+    /// # Safety
+    /// As for [`submit`](Driver::submit), until it returns.
+    unsafe fn at_once(&mut self, request: &Request) -> Option<i32> {
+        let _ = request;
+        None
+    }
+
     /// Asks for the operation to be ended early. It ends by itself, with its
     /// result or with `ECANCELED`. It may be over already, or somebody else's
     /// by now: then nothing happens.

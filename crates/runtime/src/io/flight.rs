@@ -42,6 +42,12 @@ pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
 
+    /// The hub of the file it works on, if it has one: that carries it out, and
+    /// lives as long as the load.
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        None
+    }
+
     /// How it starts; pending if it may not yet, and whoever waits is woken.
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         let _ = cx;
@@ -186,28 +192,38 @@ impl<T: Operation> Flight<T> {
         load.map_or(Poll::Ready(Start::Ask), |load| load.poll_start(cx))
     }
 
-    /// What is to be asked of the system for it. `waker` is woken when it lands.
+    /// The hub of the file it works on, if it has one.
     ///
     /// # Safety
     /// It was not submitted yet, and the caller is the only one who has it.
-    pub(crate) unsafe fn prepare(
-        &self,
-        hub: &Arc<Hub>,
-        permit: Option<Permit>,
-        waker: Option<&Waker>,
-    ) -> Request {
-        if let Some(waker) = waker {
-            let waker = Some(waker.clone());
-            // SAFETY: nobody else has it.
-            unsafe { *self.waker.get() = waker };
-            self.state.store(WAKER, Ordering::Relaxed);
-        }
-        // SAFETY: as above.
+    pub(crate) unsafe fn hub(&self) -> Option<&Arc<Hub>> {
+        // SAFETY: nobody else has it.
+        unsafe { (*self.load.get()).as_ref() }?.hub()
+    }
+
+    /// What is to be asked of the system for it.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn request(&self, hub: &Arc<Hub>) -> Request {
+        // SAFETY: nobody else has it.
+        let load = unsafe { (*self.load.get()).as_mut() };
+        load.map_or(Request::Nop, |load| load.request(hub))
+    }
+
+    /// It is about to be submitted: when it lands, `permit` is given back and
+    /// `waker` is woken.
+    ///
+    /// # Safety
+    /// It was not submitted yet, and the caller is the only one who has it.
+    pub(crate) unsafe fn prepare(&self, permit: Option<Permit>, waker: &Waker) {
+        let waker = Some(waker.clone());
+        // SAFETY: nobody else has it.
         unsafe {
+            *self.waker.get() = waker;
             *self.permit.get() = permit;
-            let load = (*self.load.get()).as_mut();
-            load.map_or(Request::Nop, |load| load.request(hub))
         }
+        self.state.store(WAKER, Ordering::Relaxed);
     }
 
     /// # Safety

@@ -322,7 +322,7 @@ impl Hub {
 
     /// An operation has answered.
     pub(crate) fn answered(&self, landing: Arc<dyn Landing>, landed: Landed) {
-        let counted = !landed.more && landing.ticket().uncount();
+        let counted = self.counts_for_clock() && !landed.more && landing.ticket().uncount();
         landing.answered(landed);
         if counted && let Some(count) = self.count.get() {
             count(false);
@@ -340,13 +340,36 @@ impl Hub {
 
     /// The station of this thread, or any.
     pub(crate) fn choose(self: &Arc<Hub>) -> usize {
-        station::here(self, Station::n)
-            .unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len())
+        station::here(self, Station::n).unwrap_or_else(|| self.any())
+    }
+
+    /// The station for an operation from outside.
+    fn any(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len()
+    }
+
+    /// The answer to `request`, if this thread's station can give it here and now.
+    ///
+    /// # Safety
+    /// What the request leads to stays where it is, and nobody else uses it,
+    /// until this returns.
+    pub(crate) unsafe fn at_once(self: &Arc<Hub>, request: &Request) -> Option<i32> {
+        if !request.may_go_at_once() {
+            return None;
+        }
+        // SAFETY: as the caller says.
+        station::here(self, |station| unsafe { station.at_once(request) })?
     }
 
     /// Begins an operation, on this thread's station or on any.
-    pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: Request) {
-        self.submit_to(self.choose(), landing, request);
+    #[inline]
+    pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: &Request) {
+        self.count_begun(&*landing, request);
+        // Looked up once: this is the way of nearly all.
+        let here = |station: &Station, landing| station.submit(landing, request);
+        if let Err(landing) = station::here_with(self, landing, here) {
+            self.leave_begun(self.any(), landing, request);
+        }
     }
 
     /// Begins an operation on station `n`.
@@ -354,26 +377,39 @@ impl Hub {
         self: &Arc<Hub>,
         n: usize,
         landing: Arc<dyn Landing>,
-        request: Request,
+        request: &Request,
     ) {
+        self.count_begun(&*landing, request);
+        let here = |station: &Station, landing| match station.n() == n {
+            true => {
+                station.submit(landing, request);
+                None
+            }
+            false => Some(landing),
+        };
+        let elsewhere = match station::here_with(self, landing, here) {
+            Ok(elsewhere) => elsewhere,
+            Err(landing) => Some(landing),
+        };
+        if let Some(landing) = elsewhere {
+            self.leave_begun(n, landing, request);
+        }
+    }
+
+    /// The clock waits for what ends by itself.
+    #[inline]
+    fn count_begun(&self, landing: &dyn Landing, request: &Request) {
         if let Some(count) = self.count.get()
             && request.ends_by_itself()
         {
             landing.ticket().count();
             count(true);
         }
+    }
+
+    fn leave_begun(&self, n: usize, landing: Arc<dyn Landing>, request: &Request) {
         landing.ticket().set_station(n);
-        let mut landing = Some(landing);
-        station::here(self, |station| {
-            if station.n() == n
-                && let Some(landing) = landing.take()
-            {
-                station.submit(landing, request);
-            }
-        });
-        if let Some(landing) = landing {
-            self.leave(n, Message::Submit(landing, request));
-        }
+        self.leave(n, Message::Submit(landing, *request));
     }
 
     /// Asks for an operation to be ended early.

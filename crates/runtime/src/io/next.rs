@@ -226,7 +226,7 @@ impl Next {
             Series::new(self.fd.clone(), brings)
         };
         self.arrivals().begin(make, |series| {
-            hub.submit_to(station, Arc::clone(series) as _, series.request());
+            hub.submit_to(station, Arc::clone(series) as _, &series.request());
         });
         Ok(())
     }

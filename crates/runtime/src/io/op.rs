@@ -19,6 +19,25 @@ enum At<T: Operation> {
     Over,
 }
 
+/// Which hub carries out an operation.
+enum Via {
+    /// That of the file it works on, or of the job that begins it: not known yet.
+    Unknown,
+    Own(Arc<Hub>),
+    /// That of the file it works on. A reference to it is not counted, which would
+    /// cost two atomic steps for each operation: it is there as long as the load
+    /// is, and looked at no longer.
+    Loads(Borrowed),
+}
+
+/// Leads to the hub that a load keeps.
+struct Borrowed(*const Arc<Hub>);
+
+// SAFETY: as `&Arc<Hub>`.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above.
+unsafe impl Sync for Borrowed {}
+
 /// Waits for one operation.
 ///
 /// # Cancellation
@@ -30,8 +49,7 @@ enum At<T: Operation> {
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Op<T: Operation> {
     at: At<T>,
-    /// None until it is begun: that of the job that begins it.
-    hub: Option<Arc<Hub>>,
+    via: Via,
     /// It counts where there is a limit.
     limited: bool,
     /// It waits for its turn, where there is a limit.
@@ -45,14 +63,14 @@ pub(crate) struct Op<T: Operation> {
 impl<T: Operation> Unpin for Op<T> {}
 
 impl<T: Operation> Op<T> {
-    /// An operation of `hub`, or, if there is none, of the hub of the job that
-    /// begins it.
+    /// An operation of `hub`, or, if there is none, of the hub of the file it works
+    /// on, or, if there is none either, of that of the job that begins it.
     #[track_caller]
     #[inline(always)] // Made in its place: otherwise it is copied there.
     pub(crate) fn new(hub: Option<Arc<Hub>>, load: T) -> Op<T> {
         Op {
             at: At::Start(Flight::new(load)),
-            hub,
+            via: hub.map_or(Via::Unknown, Via::Own),
             limited: true,
             turn: None,
             told: None,
@@ -85,32 +103,60 @@ impl<T: Operation> Op<T> {
         self
     }
 
+    /// Begins it. What comes of it, if it is over in here.
     fn begin(
         &mut self,
         flight: Arc<Flight<T>>,
         permit: Option<Permit>,
         waker: &Waker,
     ) -> Result<(), T::Output> {
-        let hub = match &self.hub {
-            Some(hub) => hub,
-            None => match Hub::current() {
-                Ok(hub) => self.hub.insert(hub),
-                Err(error) => return Err(flight.never_begun().finish(Err(error))),
-            },
+        if let Via::Unknown = self.via {
+            // SAFETY: nobody else has it: it was never submitted.
+            self.via = match unsafe { flight.hub() } {
+                Some(hub) => Via::Loads(Borrowed(hub)),
+                None => match Hub::current() {
+                    Ok(hub) => Via::Own(hub),
+                    Err(error) => return Err(flight.never_begun().finish(Err(error))),
+                },
+            };
+        }
+        let hub = match &self.via {
+            Via::Own(hub) => hub,
+            // SAFETY: the load is in the flight, here or in an earlier one, and
+            // nobody but us takes it out.
+            Via::Loads(hub) => unsafe { &*hub.0 },
+            Via::Unknown => unreachable!("it was looked up above"),
         };
         if let Err(error) = hub.ready() {
             return Err(flight.never_begun().finish(Err(error)));
         }
         // SAFETY: nobody else has it: it was never submitted.
-        let request = unsafe { flight.prepare(hub, permit, Some(waker)) };
+        let request = unsafe { flight.request(hub) };
+        // SAFETY: it leads into the flight, which lies still.
+        if let Some(result) = unsafe { hub.at_once(&request) } {
+            self.point.done();
+            drop(permit);
+            let mut load = flight.never_begun();
+            load.answered(result);
+            return Err(load.finish(answer(result)));
+        }
+        // SAFETY: as above.
+        unsafe { flight.prepare(permit, waker) };
         self.at = At::Flying(flight.clone());
-        hub.submit(flight, request);
+        hub.submit(flight, &request);
         Ok(())
     }
 
-    fn cancel(&self, flight: Arc<Flight<T>>) {
-        if let Some(hub) = &self.hub {
-            hub.cancel(flight);
+    /// The hub of a flight that was begun.
+    ///
+    /// # Safety
+    /// It was not given up, and its load was not taken out.
+    unsafe fn hub(&self) -> Option<Arc<Hub>> {
+        match &self.via {
+            Via::Unknown => None,
+            Via::Own(hub) => Some(hub.clone()),
+            // SAFETY: as the caller says: the load is there.
+            Via::Loads(hub) => Some(unsafe { (*hub.0).clone() }),
         }
     }
 }
@@ -186,8 +232,11 @@ impl<T: Operation> Op<T> {
                     && let Err(told) = ready!(self.poll_enter(cx, asks))
                 {
                     self.told = Some(told);
-                    if let At::Flying(flight) = &self.at {
-                        self.cancel(flight.clone());
+                    // SAFETY: it was looked at above, and is still under way.
+                    if let At::Flying(flight) = &self.at
+                        && let Some(hub) = unsafe { self.hub() }
+                    {
+                        hub.cancel(flight.clone());
                     }
                     // It may have landed in here.
                     continue;
@@ -228,8 +277,8 @@ impl<T: Operation> Op<T> {
                         self.pending(cx, asks);
                         return Poll::Pending;
                     };
-                    if let Err(failed) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
-                        return Poll::Ready(failed);
+                    if let Err(over) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
+                        return Poll::Ready(over);
                     }
                     if let At::Flying(flight) = &self.at
                         && !flight.has_landed()
@@ -273,10 +322,14 @@ impl<T: Operation> Drop for Op<T> {
             // Nobody acts on it any more: the next point tells it.
             self.point.tell_again(&told);
         }
-        if let At::Flying(flight) = std::mem::replace(&mut self.at, At::Over)
-            && flight.give_up()
-        {
-            self.cancel(flight);
+        if let At::Flying(flight) = std::mem::replace(&mut self.at, At::Over) {
+            // SAFETY: nobody has given it up yet, and only we take its load.
+            let hub = unsafe { self.hub() };
+            if flight.give_up()
+                && let Some(hub) = hub
+            {
+                hub.cancel(flight);
+            }
         }
     }
 }

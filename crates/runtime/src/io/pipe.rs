@@ -40,7 +40,7 @@ impl PipeReader {
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
         let read = Read::new(self.fd.clone(), buf, Place::Here);
-        Op::new(Some(self.fd.hub().clone()), read)
+        Op::new(None, read)
     }
 
     /// As [`read`](PipeReader::read), without waiting.
@@ -73,7 +73,7 @@ impl PipeWriter {
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
         let write = Write::new(self.fd.clone(), buf, Place::Here);
-        Op::new(Some(self.fd.hub().clone()), write)
+        Op::new(None, write)
     }
 
     /// As [`write`](PipeWriter::write), without waiting.

@@ -264,6 +264,12 @@ impl Request {
         }
     }
 
+    /// True if a driver may try it by a single call, which succeeds as a rule: what
+    /// is sent mostly finds room.
+    pub(crate) fn may_go_at_once(&self) -> bool {
+        matches!(self, Request::Send { .. })
+    }
+
     /// True if it may answer many times.
     pub(crate) fn is_series(&self) -> bool {
         matches!(self, Request::AcceptMany { .. } | Request::RecvMany { .. })

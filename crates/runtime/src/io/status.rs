@@ -208,7 +208,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
     }
     let flight = Flight::new(load);
     // SAFETY: nobody else has it yet.
-    let request = unsafe { flight.prepare(hub, None, None) };
+    let request = unsafe { flight.request(hub) };
     let escorted = Arc::new(Escorted {
         flight,
         held: Mutex::new(Held::UnderWay(None)),
@@ -226,7 +226,7 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
         };
         *escorted.held() = Held::UnderWay(Some(work));
     }
-    hub.submit(escorted.clone(), request);
+    hub.submit(escorted.clone(), &request);
     IoOp {
         at: At::UnderWay(escorted),
         point,

@@ -133,18 +133,18 @@ impl Socket {
 
     #[track_caller]
     pub(super) fn recv<B: IoBufMut>(&self, buf: B) -> Op<ops::Recv<B>> {
-        self.op(ops::Recv::new(self.fd.clone(), buf))
+        Op::new(None, ops::Recv::new(self.fd.clone(), buf))
     }
 
     #[track_caller]
     pub(super) fn send<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
-        self.op(ops::Send::new(self.fd.clone(), buf))
+        Op::new(None, ops::Send::new(self.fd.clone(), buf))
     }
 
     /// As above; what does not fit at once is sent on by the driver, if it can.
     #[track_caller]
     pub(super) fn send_whole<B: IoBuf>(&self, buf: B) -> Op<ops::Send<B>> {
-        self.op(ops::Send::all(self.fd.clone(), buf))
+        Op::new(None, ops::Send::all(self.fd.clone(), buf))
     }
 
     #[track_caller]

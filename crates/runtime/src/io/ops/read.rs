@@ -20,6 +20,10 @@ impl<B: IoBufMut> Read<B> {
 impl<B: IoBufMut> Operation for Read<B> {
     type Output = (io::Result<usize>, B);
 
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        Some(self.fd.hub())
+    }
+
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         Request::Read {
             fd: self.fd.raw(),

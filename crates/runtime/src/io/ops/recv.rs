@@ -28,6 +28,10 @@ impl<B: IoBufMut> Recv<B> {
 impl<B: IoBufMut> Operation for Recv<B> {
     type Output = (io::Result<usize>, B);
 
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        Some(self.socket.fd.hub())
+    }
+
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         if let Some((arrivals, place)) = self.socket.arrivals() {
             let (room, to) = (length(self.buf.room()) as usize, self.buf.ptr_mut());

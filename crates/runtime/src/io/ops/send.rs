@@ -26,6 +26,10 @@ impl<B: IoBuf> Send<B> {
 impl<B: IoBuf> Operation for Send<B> {
     type Output = (io::Result<usize>, B);
 
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        Some(self.fd.hub())
+    }
+
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         Request::Send {
             fd: self.fd.raw(),

@@ -20,6 +20,10 @@ impl<B: IoBuf> Write<B> {
 impl<B: IoBuf> Operation for Write<B> {
     type Output = (io::Result<usize>, B);
 
+    fn hub(&self) -> Option<&Arc<Hub>> {
+        Some(self.fd.hub())
+    }
+
     fn request(&mut self, _hub: &Arc<Hub>) -> Request {
         Request::Write {
             fd: self.fd.raw(),
