@@ -125,31 +125,40 @@ impl Wait {
 
     /// The future is about to return Pending.
     pub(crate) fn pending(&mut self, waker: &Waker, kind: WaitKind, site: Site) {
-        let foreign = context::with(|cx| {
-            let h = cx.current()?;
-            h.wait_kind.store(kind as u8, Relaxed);
-            h.wait_site.store(site.0, Relaxed);
-            if !cx.polled_with(waker) {
-                return Some(JobRef::from_header(h));
-            }
-            let poll = h.polls.load(Relaxed);
-            if !ptr::eq(self.counted, h) || self.poll != poll {
-                h.waits
-                    .store(h.waits.load(Relaxed).saturating_add(1), Relaxed);
-                self.counted = h;
-                self.poll = poll;
-            }
-            None
-        });
-        match foreign {
+        context::with(|cx| match cx.current() {
+            Some(h) => self.pending_in(cx, h, waker, kind, site),
             None => self.unlist(),
-            Some(job) => self.list(job, waker),
-        }
+        });
     }
 
-    /// True if the current job has counted it, in this poll or an earlier one.
-    pub(crate) fn is_counted_here(&self) -> bool {
-        !self.counted.is_null() && context::with(|cx| ptr::eq(cx.job.get(), self.counted))
+    /// The same for a caller that has looked up the current job `h`.
+    #[inline]
+    pub(crate) fn pending_in(
+        &mut self,
+        cx: &context::Context,
+        h: &Header,
+        waker: &Waker,
+        kind: WaitKind,
+        site: Site,
+    ) {
+        h.wait_kind.store(kind as u8, Relaxed);
+        h.wait_site.store(site.0, Relaxed);
+        if !cx.polled_with(waker) {
+            return self.list(JobRef::from_header(h), waker);
+        }
+        let poll = h.polls.load(Relaxed);
+        if !ptr::eq(self.counted, h) || self.poll != poll {
+            h.waits
+                .store(h.waits.load(Relaxed).saturating_add(1), Relaxed);
+            self.counted = h;
+            self.poll = poll;
+        }
+        self.unlist();
+    }
+
+    /// True if the job `h` has counted it, in this poll or an earlier one.
+    pub(crate) fn is_counted_by(&self, h: &Header) -> bool {
+        ptr::eq(h, self.counted)
     }
 
     /// Lists a leaf that the job's own waker does not reach.

@@ -62,14 +62,16 @@ impl std::ops::Deref for Pinned<'_> {
 /// The tree of `h`, from anywhere; none if the job has ended.
 #[inline]
 pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
+    crate::context::with(|cx| pin_from(cx.current(), h))
+}
+
+/// The same for a caller that has looked up the current job.
+#[inline]
+pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pinned<'a>> {
     if h.state.load().ended() {
         return None;
     }
-    let inside = crate::context::with(|cx| {
-        cx.current()
-            .is_some_and(|current| current.id.tree() == h.id.tree())
-    });
-    if inside {
+    if current.is_some_and(|current| current.id.tree() == h.id.tree()) {
         // SAFETY: the current job of the same tree has not ended.
         return Some(Pinned::Inside(unsafe { h.tree() }));
     }

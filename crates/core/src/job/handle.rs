@@ -384,29 +384,24 @@ impl Asker {
         if self.last.replace(now) == Some(now) {
             return None;
         }
-        ask(target, site)
+        context::with(|cx| ask(target, cx.current(), site))
     }
 }
 
 /// Starts a lazy target. An error if the waiter could wait for ever, because
 /// the target is itself or an ancestor.
-pub(crate) fn ask(target: &Header, site: Site) -> Option<Error> {
+#[inline]
+pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Option<Error> {
     if target.state.peek().has(state::LAZY) {
         super::spawn::start_lazy(target);
     }
-    waits_for_itself(target, site)
-}
-
-/// A job that waits for itself or for an ancestor waits for ever: say so.
-fn waits_for_itself(target: &Header, site: Site) -> Option<Error> {
-    context::with(|cx| {
-        let mut at = cx.current()?;
-        while at.depth() > target.depth() {
-            // SAFETY: inside a job that has not ended (H3).
-            at = unsafe { at.parent() }?;
-        }
-        std::ptr::eq(at, target).then(|| circular(cx.current(), target, site))
-    })
+    // A job that waits for itself or for an ancestor waits for ever: say so.
+    let mut at = waiter?;
+    while at.depth() > target.depth() {
+        // SAFETY: inside a job that has not ended (H3).
+        at = unsafe { at.parent() }?;
+    }
+    std::ptr::eq(at, target).then(|| circular(waiter, target, site))
 }
 
 #[cold]

@@ -253,35 +253,41 @@ impl Waiting {
     /// Registers for the end, or finds that there is nothing to wait for.
     /// `site` is where it is waited for.
     fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<Found> {
-        let h: &Header = &self.job;
-        let st = h.state.load();
+        let st = self.job.state.load();
         if st.ended() {
             self.wait.over();
             return Poll::Ready(Found::Ended);
         }
-        // Asked once by each job that waits: the one that counts it has.
-        if !self.wait.is_counted_here() {
-            if let Some(error) = handle::ask(h, site) {
+        context::with(|here| {
+            let waiter = here.current();
+            // Asked once by each job that waits: the one that counts it has.
+            if !waiter.is_some_and(|waiter| self.wait.is_counted_by(waiter)) {
+                if let Some(error) = handle::ask(&self.job, waiter, site) {
+                    self.wait.over();
+                    return Poll::Ready(Found::Circular(error));
+                }
+                if self.forwarded.is_some() {
+                    self.give_back_what_is_not_ours();
+                }
+            }
+            if waiter.is_some_and(|waiter| waiter.state.peek().must_look())
+                && let Some(told) = self.heed(site)
+            {
                 self.wait.over();
-                return Poll::Ready(Found::Circular(error));
+                return Poll::Ready(Found::Told(told));
             }
-            if self.forwarded.is_some() {
-                self.give_back_what_is_not_ours();
+            // Only this handle sets WAITER and takes it back.
+            if !self.register(waiter, cx, st.has(state::WAITER)) {
+                self.wait.over();
+                return Poll::Ready(Found::Ended);
             }
-        }
-        if point::must_look()
-            && let Some(told) = self.heed(site)
-        {
-            self.wait.over();
-            return Poll::Ready(Found::Told(told));
-        }
-        // Only this handle sets WAITER and takes it back.
-        if !self.register(cx, st.has(state::WAITER)) {
-            self.wait.over();
-            return Poll::Ready(Found::Ended);
-        }
-        self.wait.pending(cx.waker(), WaitKind::Task, site);
-        Poll::Pending
+            let (waker, kind) = (cx.waker(), WaitKind::Task);
+            match waiter {
+                Some(waiter) => self.wait.pending_in(here, waiter, waker, kind, site),
+                None => self.wait.pending(waker, kind, site),
+            }
+            Poll::Pending
+        })
     }
 
     /// What the waiter is told goes on to the target.
@@ -301,12 +307,12 @@ impl Waiting {
     /// Fills the join slot, anew if it was `registered`; false if the task has
     /// ended meanwhile. Modelled in `waiter_add_vs_end`.
     #[inline]
-    fn register(&self, cx: &mut Context<'_>, registered: bool) -> bool {
+    fn register(&self, waiter: Option<&Header>, cx: &mut Context<'_>, registered: bool) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
         // Held over the step, so that what is registered is counted even if
         // the task ends right after it.
-        let Some(tree) = walk::pin(h) else {
+        let Some(tree) = walk::pin_from(waiter, h) else {
             return false;
         };
         if registered {
@@ -315,23 +321,20 @@ impl Waiting {
                 return false;
             }
         }
-        context::with(|here| {
-            let current = here.current();
-            // SAFETY: WAITER is clear, so the slot is the handle's: ours.
-            let old = unsafe {
-                slot.with_mut(|kept| match kept {
-                    Some(kept) if waker::is_kept(kept, cx.waker()) => None,
-                    _ => {
-                        let bare = current
-                            .filter(|current| h.is_child_of(current))
-                            .and_then(|parent| waker::bare(cx.waker(), parent));
-                        kept.replace(bare.unwrap_or_else(|| cx.waker().clone()))
-                    }
-                })
-            };
-            drop(old);
-            cell::set_waiting_job(h, current.map(|current| current.id));
-        });
+        // SAFETY: WAITER is clear, so the slot is the handle's: ours.
+        let old = unsafe {
+            slot.with_mut(|kept| match kept {
+                Some(kept) if waker::is_kept(kept, cx.waker()) => None,
+                _ => {
+                    let bare = waiter
+                        .filter(|waiter| h.is_child_of(waiter))
+                        .and_then(|parent| waker::bare(cx.waker(), parent));
+                    kept.replace(bare.unwrap_or_else(|| cx.waker().clone()))
+                }
+            })
+        };
+        drop(old);
+        cell::set_waiting_job(h, waiter.map(|waiter| waiter.id));
         if h.state.add(state::WAITER).ended() {
             if registered {
                 // It ended while the slot was ours: nobody woke this wait.
