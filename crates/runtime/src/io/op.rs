@@ -232,9 +232,10 @@ impl<T: Operation> Op<T> {
                     && let Err(told) = ready!(self.poll_enter(cx, asks))
                 {
                     self.told = Some(told);
-                    // SAFETY: it was looked at above, and is still under way.
+                    // SAFETY: its load was not taken out above, and only we take it.
+                    let hub = unsafe { self.hub() };
                     if let At::Flying(flight) = &self.at
-                        && let Some(hub) = unsafe { self.hub() }
+                        && let Some(hub) = hub
                     {
                         hub.cancel(flight.clone());
                     }
