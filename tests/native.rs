@@ -1,15 +1,19 @@
 //! The native runtime: what the conformance suite cannot ask of every host.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::Poll;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Error, ErrorKind, Main, Outcome, Pool, Result, StillThere, blocking, checkpoint,
-    next_pump, on, park, scope, shield, sleep, spawn, timeout, with_world, yield_now,
+    Budget, Error, ErrorKind, JobKind, JobState, Main, Outcome, Patience, Pool, Result, StillThere,
+    WaitKind, blocking, checkpoint, next_pump, on, park, scope, shield, sleep, spawn, timeout,
+    with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, HostClock, Runtime};
 use kinfolk_testkit::{Gate, guarded};
@@ -24,6 +28,11 @@ fn rt(workers: usize) -> Runtime {
 
 fn here() -> ThreadId {
     thread::current().id()
+}
+
+/// Polls it once, as part of whoever asks.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 /// Remembers where it was dropped.
@@ -1169,6 +1178,152 @@ fn see_6_a_poll_that_does_not_return_is_seen_from_outside() {
                 thread::yield_now();
             }
         }
+    });
+}
+
+/// see-6: a poll that lasted is not laid to the next one on its thread.
+#[test]
+fn see_6_a_poll_is_not_taken_for_the_one_before() {
+    guarded("the next poll", |_| {
+        const LONG: Duration = Duration::from_millis(100);
+        let rt = rt(1);
+        let (release, released) = mpsc::channel::<Instant>();
+        let (begin, begins) = mpsc::channel::<Instant>();
+        let first = rt.scope().task("first").spawn(async move {
+            begin.send(released.recv().unwrap()).unwrap();
+        });
+        while rt.snapshot().stuck(LONG).polls.is_empty() {
+            thread::yield_now();
+        }
+        let tree = rt.tree().clone();
+        let second = rt.scope().task("second").spawn(async move {
+            let began_after = begins.recv().unwrap();
+            let polled_for = tree.snapshot().find("second").unwrap().polled_for;
+            (polled_for.unwrap(), began_after.elapsed())
+        });
+        release.send(Instant::now()).unwrap();
+        rt.wait_for(first).unwrap().unwrap();
+        let (polled_for, at_most) = rt.wait_for(second).unwrap().unwrap();
+        // The coarse clock may be some milliseconds behind when it begins.
+        let at_most = at_most + Duration::from_millis(20);
+        assert!(polled_for <= at_most, "{polled_for:?} of {at_most:?}");
+    });
+}
+
+/// see-6: a job whose body is over stays while a blocking call of it goes on, and
+/// that is what it says, not that it was lent.
+#[test]
+fn see_6_a_blocking_call_that_nobody_waits_for_holds_its_job() {
+    guarded("a call that goes on", |_| {
+        let rt = rt(1);
+        let (release, released) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel::<()>();
+        let job = rt.scope().task("caller").launch(async move {
+            let call = blocking(move |_| {
+                begin.send(()).unwrap();
+                let _ = released.recv();
+            });
+            let mut call = Box::pin(call);
+            let polled = poll_once(&mut call).await;
+            assert!(polled.is_pending());
+            begun.recv().unwrap();
+        });
+        while job.state() != JobState::Completing {
+            thread::yield_now();
+        }
+        job.cancel("too late");
+        let report = rt.snapshot().stuck(Duration::ZERO);
+        let caller = report.find("caller").expect("it stays");
+        assert_eq!(
+            caller.why,
+            StillThere::Waits(WaitKind::Blocking),
+            "{report}"
+        );
+        drop(release);
+        assert!(rt.wait_for(job.join()).unwrap().unwrap().is_cancelled());
+    });
+}
+
+/// cancel-6: a job that was told and then waits where it cannot hear is dropped
+/// when its patience is over, whichever clock says so. One in the tree that has
+/// none makes for early looks.
+#[test]
+fn cancel_6_patience_ends_on_the_systems_clock() {
+    guarded("patience", |_| {
+        let rt = rt(1);
+        let none = Patience {
+            unaware: Duration::ZERO,
+            cleanup: Duration::from_millis(10),
+        };
+        for _ in 0..30 {
+            let never = Gate::new();
+            let job = rt.scope().task("deaf").patience(none).launch(async move {
+                let _ = park().await;
+                never.wait().await;
+            });
+            while rt
+                .snapshot()
+                .find("deaf")
+                .is_some_and(|job| job.waits_on.is_none())
+            {
+                thread::yield_now();
+            }
+            job.cancel("enough");
+            assert!(rt.wait_for(job.join()).unwrap().unwrap().is_cancelled());
+        }
+        assert_eq!(rt.counters().jobs_force_dropped, 30);
+    });
+}
+
+/// cancel-9: a scope that another executor polls, on a thread that takes no turns,
+/// comes past its points; and it is not older than its last poll, though nobody
+/// there says that time has passed.
+#[test]
+fn cancel_9_a_scope_with_another_executor_goes_on_there() {
+    guarded("elsewhere", |_| {
+        let rt = rt(1);
+        let (give, given) = mpsc::channel();
+        let back = Gate::new();
+        let came = back.clone();
+        let rounds = Arc::new(AtomicUsize::new(0));
+        let its_rounds = rounds.clone();
+        let task = rt.scope().spawn(async move {
+            let mut scope = Box::pin(scope(async move |_| {
+                loop {
+                    sleep(Duration::from_millis(1)).await?;
+                    its_rounds.fetch_add(1, SeqCst);
+                }
+                #[expect(unreachable_code, reason = "says what it fails with")]
+                Ok::<(), Error>(())
+            }));
+            assert!(poll_once(&mut scope).await.is_pending());
+            give.send(scope).unwrap();
+            came.wait().await;
+        });
+        let mut scope = given.recv().unwrap();
+        let begun = Instant::now();
+        let mut last = begun;
+        while last - begun < Duration::from_millis(100) {
+            last = Instant::now();
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(scope.as_mut().poll(&mut cx).is_pending());
+        }
+        let tree = loop {
+            let tree = rt.snapshot();
+            if tree.nodes().iter().all(|node| !node.running) {
+                break tree;
+            }
+            thread::yield_now();
+        };
+        let node = tree.nodes().iter().find(|node| node.kind == JobKind::Scope);
+        let node = node.expect("the scope");
+        assert!(rounds.load(SeqCst) > 0, "it has come past no point: {tree}");
+        let (_, _, waits_for) = node.waits_on.expect("its task rests");
+        let at_most = last.elapsed() + Duration::from_millis(20);
+        assert!(waits_for <= at_most, "{waits_for:?} of {at_most:?}");
+        drop(scope);
+        back.open();
+        rt.wait_for(task).unwrap().unwrap();
     });
 }
 

@@ -470,6 +470,21 @@ impl ByHand {
     fn advance(&self, by: Duration) {
         self.0.lock().unwrap().now += by;
     }
+
+    /// Wakes those whose time has come.
+    fn fire(&self) {
+        loop {
+            let due = {
+                let mut hands = self.0.lock().unwrap();
+                let now = hands.now;
+                hands.timers.pop_due(now)
+            };
+            match due {
+                Some(waker) => waker.wake(),
+                None => break,
+            }
+        }
+    }
 }
 
 impl Host for ByHand {
@@ -495,6 +510,43 @@ impl Host for ByHand {
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
         self.0.lock().unwrap().timers.remove(key)
+    }
+}
+
+/// cancel-6: patience does not depend on how old the tree is: after two months,
+/// too, whoever was told has its time to clean up, and no more.
+#[test]
+fn cancel_6_patience_is_the_same_in_an_old_tree() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    for days in [0, 13, 49, 50, 60, 100] {
+        let (host, tree) = ByHand::tree();
+        host.advance(DAY * days);
+        let gate = Gate::new();
+        let never = gate.clone();
+        let job = tree.root_scope().task("slow").launch(async move {
+            let _ = park().await;
+            never.wait().await;
+        });
+        host.turn();
+        host.advance(SECOND);
+        let waits = tree.snapshot().find("slow").unwrap().waits_on.unwrap();
+        assert_eq!(waits.2, SECOND, "after {days} days");
+        job.cancel("enough");
+        host.turn();
+        // Thirty seconds are for cleaning up.
+        for _ in 0..29 {
+            host.advance(SECOND);
+            host.fire();
+            assert!(host.0.lock().unwrap().ready.is_empty(), "after {days} days");
+        }
+        assert_eq!(
+            tree.snapshot().find("slow").unwrap().told_since,
+            Some(29 * SECOND)
+        );
+        host.advance(SECOND);
+        host.fire();
+        host.turn();
+        assert_eq!(job.state(), JobState::Cancelled, "after {days} days");
     }
 }
 

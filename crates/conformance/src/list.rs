@@ -760,6 +760,8 @@ macro_rules! for_each_case {
             ;
             stuck:
                 see_6_what_holds_a_cancel_back,
+                see_6_a_guard_that_is_gone_is_not_named,
+                see_6_what_is_young_inside_hides_nothing,
                 see_6_a_foreign_await_and_whoever_waits_for_it,
                 see_6_no_point_since,
                 see_6_one_that_swallows_cancellation,

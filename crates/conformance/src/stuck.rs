@@ -107,6 +107,54 @@ pub async fn see_6_what_holds_a_cancel_back(lab: Lab) {
     assert!(lab.snapshot().stuck(Duration::ZERO).jobs.is_empty());
 }
 
+/// see-6: of two guards the one that is left is not taken for the other.
+pub async fn see_6_a_guard_that_is_gone_is_not_named(lab: Lab) {
+    let gate = Gate::new();
+    let door = gate.clone();
+    let guarded = named("guarded").spawn(async move {
+        let first = ignore_cancellation().await?;
+        let second = ignore_cancellation().await?;
+        drop(first);
+        door.wait().await;
+        drop(second);
+        checkpoint().await?;
+        Ok::<_, Error>(())
+    });
+    lab.settle().await;
+    guarded.cancel("enough");
+    let report = lab.snapshot().stuck(Duration::ZERO);
+    assert_eq!(why(&report, "guarded"), StillThere::Shielded(None));
+    gate.open();
+    assert!(guarded.outcome().await.unwrap().is_cancelled());
+}
+
+/// see-6: what happened a moment ago inside does not hide what is old around
+/// it: a shielded task in which a timeout has just fired.
+pub async fn see_6_what_is_young_inside_hides_nothing(lab: Lab) {
+    let gate = Gate::new();
+    let door = gate.clone();
+    let old = named("old").spawn(async move {
+        let inside = timeout(50 * MS, shield(async { door.wait().await }));
+        let _ = shield(inside).await;
+        checkpoint().await?;
+        Ok::<_, Error>(())
+    });
+    lab.settle().await;
+    old.cancel("enough");
+    sleep(60 * MS).await.unwrap();
+    for after in [10 * MS, 11 * MS, 60 * MS] {
+        let report = lab.snapshot().stuck(after);
+        assert_eq!(
+            report.find("old").map(|old| old.since),
+            Some(60 * MS),
+            "{after:?}: {report}"
+        );
+    }
+    assert!(lab.snapshot().stuck(61 * MS).is_empty());
+    gate.open();
+    assert!(old.outcome().await.unwrap().is_cancelled());
+}
+
 /// see-6: a foreign await, and whoever waits for one who is in it.
 pub async fn see_6_a_foreign_await_and_whoever_waits_for_it(lab: Lab) {
     let gate = Gate::new();
@@ -271,6 +319,21 @@ pub async fn see_6_polls_that_last(lab: Lab) {
     });
     // The one who waits is in no poll.
     busy.await.unwrap();
+
+    // A poll that is inside another one hides it no more than it is hidden.
+    let own = lab.clone();
+    let outer = named("outer").spawn(async move {
+        let inner = named("inner").spawn_now(async move {
+            own.dawdle(30 * MS);
+            let report = own.snapshot().stuck(30 * MS);
+            let polls: Vec<_> = report.polls.iter().map(|job| &*job.name).collect();
+            // An executor that lends its wakers polls it later, by itself.
+            let nested = !own.tree().host().lends();
+            assert!(polls == ["outer", "inner"] || !nested, "{report}");
+        });
+        inner.await
+    });
+    outer.await.unwrap();
 
     let queued = named("queued").spawn(async { 7 });
     let report = lab.snapshot().stuck(Duration::ZERO);

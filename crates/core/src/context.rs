@@ -66,6 +66,12 @@ impl Context {
         unsafe { self.job.get().as_ref() }
     }
 
+    /// True if a turn is taken here; false for a scope that another executor
+    /// polls. That one has no budget of ours.
+    pub(crate) fn in_turn(&self) -> bool {
+        !self.desk.task().is_null()
+    }
+
     /// True if `waker` is the one the current job is polled with, so that
     /// whoever wakes the job wakes this leaf too.
     #[inline]
@@ -140,17 +146,22 @@ pub(crate) fn current_id() -> Option<JobId> {
 /// The turn's clock, if we are inside a turn of that tree.
 pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
     with(|cx| {
-        let inside = cx.current()?;
-        (inside.id.tree() == serial).then(|| cx.desk.since())
+        // SAFETY: the task whose turn is taken further down our stack.
+        let task = unsafe { cx.desk.task().as_ref() }?;
+        (task.id.tree() == serial).then(|| cx.desk.since())
     })
 }
 
 /// The milliseconds of a tree, read once for all turns that this thread takes
-/// of it until it [looks again](look_again).
+/// of it until it [looks again](look_again), or somebody looks at it. For a poll
+/// of a `scope`, or for a turn. One that is polled outside every turn, and a
+/// turn inside such a poll, is with another executor, which says nothing of
+/// time: there they are read.
 #[inline]
-pub(crate) fn millis_of(serial: u64, read: impl FnOnce() -> u32) -> u32 {
+pub(crate) fn millis_of(serial: u64, scope: bool, read: impl FnOnce() -> u32) -> u32 {
     with(|cx| {
-        if cx.clock_of.get() != serial {
+        let elsewhere = (scope || !cx.job.get().is_null()) && cx.desk.task().is_null();
+        if cx.clock_of.get() != serial || elsewhere || cx.desk.was_looked_at() {
             cx.clock.set(read());
             cx.clock_of.set(serial);
         }
@@ -191,7 +202,7 @@ pub(crate) fn goes_round() -> bool {
 /// True if no point passes any more in this turn: to poll on would only make
 /// each branch ask for another.
 pub(crate) fn turn_is_spent() -> bool {
-    with(|cx| cx.budget.get() == 0)
+    with(|cx| cx.budget.get() == 0 && cx.in_turn())
 }
 
 /// Puts back what was there before.
@@ -279,18 +290,20 @@ impl Context {
 
     #[cold]
     fn interrupt(&self) -> Outer {
-        Outer {
+        let outer = Outer {
             job: leave(),
             task: self.desk.task(),
             budget: self.budget.get(),
             millis: self.desk.since(),
             again: self.again.get(),
-        }
+        };
+        self.desk.put_by();
+        outer
     }
 
     #[cold]
     fn resume(&self, outer: Outer) {
-        self.desk.set(outer.task, outer.millis);
+        self.desk.take_up(outer.task, outer.millis);
         self.budget.set(outer.budget);
         self.again.set(outer.again);
         drop(outer.job);

@@ -109,7 +109,11 @@ impl Shared {
     pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
         // SAFETY: the entry is there until the root has ended, and the root
         // outlives every other job of its tree.
-        unsafe { &*TREES[index as usize & MOST_TREES].load(Ordering::Acquire) }
+        unsafe {
+            let tree = TREES[index as usize & MOST_TREES].load(Ordering::Acquire);
+            debug_assert!(!tree.is_null(), "no tree has the number {index}");
+            &*tree
+        }
     }
 
     /// An owned handle to the tree.
@@ -124,15 +128,15 @@ impl Shared {
     /// Keeps the tree over a call of its host, in which the last job may end.
     /// Inside a job of the tree that is given.
     pub(crate) fn held(&self) -> Option<Tree> {
-        match context::millis_in_turn(self.serial) {
-            Some(_) => None,
-            None => Some(self.handle()),
+        match self.inside() {
+            true => None,
+            false => Some(self.handle()),
         }
     }
 
-    /// True in a turn of one of its jobs.
+    /// True while one of its jobs is polled here.
     pub(crate) fn inside(&self) -> bool {
-        context::millis_in_turn(self.serial).is_some()
+        context::current_id().is_some_and(|job| job.tree() == self.serial)
     }
 
     pub(crate) fn index(&self) -> u16 {
@@ -151,15 +155,16 @@ impl Shared {
         context::millis_in_turn(self.serial).unwrap_or_else(|| self.millis_at(self.host.now()))
     }
 
-    pub(crate) fn millis_at(&self, now: Instant) -> u32 {
-        u32::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u32::MAX)
+    /// It counts round and round: once in fifty days.
+    fn millis_at(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.start).as_millis() as u32
     }
 
     /// The same by the coarse clock, whatever the turn's says.
     #[inline(never)]
     pub(crate) fn millis_now(&self) -> u32 {
         match self.host.coarse_millis() {
-            Some(now) => u32::try_from(now.saturating_sub(self.start_coarse)).unwrap_or(u32::MAX),
+            Some(now) => now.wrapping_sub(self.start_coarse) as u32,
             None => self.millis_at(self.host.now()),
         }
     }
@@ -167,21 +172,16 @@ impl Shared {
     /// The same for a poll of a job that begins. Only what is cancelled is
     /// judged by it; others may be a few turns behind.
     #[inline]
-    pub(crate) fn millis_of_poll(&self, st: state::Snapshot) -> u32 {
+    pub(crate) fn millis_of_poll(&self, st: state::Snapshot, scope: bool) -> u32 {
         if st.effective() || !self.looks {
             return self.millis_now();
         }
-        context::millis_of(self.serial, || self.millis_now())
+        context::millis_of(self.serial, scope, || self.millis_now())
     }
 
     /// What the hook says of a point that `job` polls; none without a hook.
     pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
         self.point_hook.as_ref().map(|hook| hook(job))
-    }
-
-    /// The instant of a count of milliseconds.
-    pub(crate) fn instant_of(&self, millis: u32) -> Instant {
-        self.start + Duration::from_millis(u64::from(millis))
     }
 
     pub(crate) fn root(&self) -> &Header {

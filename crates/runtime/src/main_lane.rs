@@ -359,6 +359,7 @@ impl MainThread {
                 (_, Some(wait)) => sync::park_timeout(wait),
             }
         }
+        look_again();
         machine.timers.unkeep(crate::machine::MAIN);
         // Counted before it shows that we turn: from then on whoever tells us
         // does not count us any more.

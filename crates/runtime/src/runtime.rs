@@ -251,7 +251,6 @@ impl Runtime {
             machine.main.park(machine, self.own.station(), || {
                 !woken.is_woken() && !self.has_more()
             });
-            look_again();
         }
     }
 

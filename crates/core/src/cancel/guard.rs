@@ -18,12 +18,17 @@ use crate::job::state::{self, Marked};
 /// It belongs to the job it was made in, whoever holds the value: it lapses
 /// when that job's body has ended.
 #[must_use = "dropping the guard ends the protection"]
-pub struct IgnoreGuard(Option<JobRef>);
+pub struct IgnoreGuard(Option<Held>);
+
+struct Held {
+    job: JobRef,
+    site: &'static Location<'static>,
+}
 
 impl Drop for IgnoreGuard {
     fn drop(&mut self) {
-        if let Some(job) = self.0.take() {
-            leave(&job, false);
+        if let Some(held) = self.0.take() {
+            leave(&held.job, Some(held.site));
         }
     }
 }
@@ -64,8 +69,9 @@ impl Future for IgnoreCancellation {
         let Some(job) = context::current() else {
             return Poll::Ready(Ok(IgnoreGuard(None)));
         };
-        if enter(&job, self.site) {
-            Poll::Ready(Ok(IgnoreGuard(Some(job))))
+        let site = self.site;
+        if enter(&job, site) {
+            Poll::Ready(Ok(IgnoreGuard(Some(Held { job, site }))))
         } else {
             // A cancel came between the two looks: the point says so now.
             point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
@@ -86,7 +92,8 @@ fn enter(h: &Header, site: &'static Location<'static>) -> bool {
     })
 }
 
-fn leave(h: &Header, all: bool) {
+/// The guard that was made at `site` goes; all of them, if none is named.
+fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     // None: it has ended, and its guards lapsed before that.
     let Some(tree) = walk::pin(h) else { return };
     let marked = h
@@ -94,7 +101,10 @@ fn leave(h: &Header, all: bool) {
             if cold.guards == 0 {
                 return Marked::No;
             }
-            cold.guards = if all { 0 } else { cold.guards - 1 };
+            cold.guards = if site.is_none() { 0 } else { cold.guards - 1 };
+            if cold.guarded_at == site {
+                cold.guarded_at = None;
+            }
             if cold.guards == 0 {
                 h.state.leave_guard(h.is_task())
             } else {
@@ -111,7 +121,7 @@ fn leave(h: &Header, all: bool) {
 /// The body of `h` has ended: what it held is held no more.
 pub(crate) fn lapse(h: &Header) {
     if h.state.load().has(state::GUARD) {
-        leave(h, true);
+        leave(h, None);
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn poll_point(
 #[inline]
 fn spend(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
     match here.budget.get() {
-        0 => spent(h, cx),
+        0 => spent(here, h, cx),
         left => {
             here.budget.set(left - 1);
             Poll::Ready(Ok(()))
@@ -71,13 +71,15 @@ fn look(
     Poll::Ready(request::take(h).map_or(Ok(()), Err))
 }
 
-/// The budget of the turn is spent. A tree whose points are watched has none:
-/// there the hook says whether to go on.
+/// The budget of the turn is spent, or there is none. A tree whose points are
+/// watched has none: there the hook says whether to go on. Outside every turn
+/// another executor polls, and it is for that one to see to the others.
 #[cold]
-fn spent(h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+fn spent(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
     // SAFETY: being polled, so not ended.
     match unsafe { h.tree() }.watched_point(h.id) {
         Some(PointHeld::No) => Poll::Ready(Ok(())),
+        None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
             context::go_round(cx.waker());
             Poll::Pending

@@ -18,7 +18,7 @@ use super::reason::ReasonKind;
 use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
-use crate::job::state::{self, Claim};
+use crate::job::state::{self, Claim, millis_between};
 use crate::kit::work;
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::run;
@@ -242,14 +242,17 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
         {
             continue;
         }
-        let turned = job.turned.load(Relaxed);
-        let (since, limit) = match st.told_at(tree.millis_at(now)) {
-            Some(told) => (turned.max(told), patience.cleanup),
-            None => (turned, patience.unaware),
+        // By the clock that turns and points have looked at, not by `now`,
+        // which may be another and was read before.
+        let millis = tree.millis_now();
+        let idle = millis_between(job.turned.load(Relaxed), millis);
+        let (idle, limit) = match st.told_for(millis) {
+            Some(told) => (idle.min(told), patience.cleanup),
+            None => (idle, patience.unaware),
         };
-        match tree.instant_of(since).checked_add(limit) {
-            // The clock of turns counts whole milliseconds: it may be behind.
-            Some(due) if due <= now => force(&job, state::FORCE),
+        let left = limit.saturating_sub(Duration::from_millis(u64::from(idle)));
+        match now.checked_add(left) {
+            _ if left.is_zero() => force(&job, state::FORCE),
             Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
             None => {}
         }
@@ -310,6 +313,6 @@ pub(crate) fn force_all(root: &Header) {
 
 /// For how long a job has been in what it waits on, for observers.
 pub(crate) fn since_turn(tree: &Shared, h: &Header) -> Duration {
-    let turned = h.turned.load(Relaxed);
-    Duration::from_millis(u64::from(tree.millis_now().saturating_sub(turned)))
+    let idle = millis_between(h.turned.load(Relaxed), tree.millis_now());
+    Duration::from_millis(u64::from(idle))
 }

@@ -56,7 +56,8 @@ pub(crate) struct Cold {
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
-    /// How many ignore guards are held, and where the first was made.
+    /// How many ignore guards are held, and where the first was made, if that
+    /// one still is.
     pub(crate) guards: u32,
     pub(crate) guarded_at: Option<&'static Location<'static>>,
     /// Linked children that do not hold the job open: services and lazy tasks

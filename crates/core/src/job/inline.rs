@@ -454,7 +454,7 @@ fn poll_body<O: Open>(
     cx: &mut Context<'_>,
 ) -> Option<(Got<O::Value>, Own<O>)> {
     let st = h.state.load();
-    h.begin_poll(st, tree.millis_of_poll(st));
+    h.begin_poll(st, tree.millis_of_poll(st, true));
     let _entered = context::enter(h, cx.waker());
     let polled = caught(|| {
         let StageProj::Body { body } = stage.as_mut().project() else {

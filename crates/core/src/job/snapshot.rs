@@ -52,7 +52,8 @@ pub struct NodeSnapshot {
     pub running: bool,
     /// For how long its task has been polled without a pause, if it is being
     /// polled. A worker of the native runtime looks at the clock every sixteen
-    /// turns, so that some of those before this one may be counted too.
+    /// turns, so that some of those before this one may be counted too; but none
+    /// that began before the last snapshot.
     pub polled_for: Option<Duration>,
     /// True if it is a service: cancelled when its parent's body and ordinary
     /// children are over.
@@ -75,6 +76,8 @@ pub struct NodeSnapshot {
     pub told_since: Option<Duration>,
     /// Why it was cancelled, in words.
     pub reason: Option<String>,
+    /// How many leases hold it open.
+    pub leases: u32,
     /// True if a shield or a guard holds a cancel back here.
     pub shielded: bool,
     /// Where that was entered.
@@ -337,6 +340,7 @@ impl fmt::Display for NodeSnapshot {
 pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
     let mut nodes = Vec::new();
     let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
+    desks::look();
     // The task each level belongs to.
     let mut tasks: Vec<Option<TaskLook>> = Vec::new();
     while let Some((job, parent, depth)) = todo.pop() {
@@ -446,7 +450,7 @@ fn task_of(tree: &Shared, h: &Header) -> Option<TaskLook> {
             id: h.id,
             name: names::name_of(h).into(),
             site: h.site(),
-            told_since: st.told_at(tree.millis()).map(|at| since(tree, at)),
+            told_since: told_since(tree, st),
         },
         running,
         polled_for: match running {
@@ -457,7 +461,13 @@ fn task_of(tree: &Shared, h: &Header) -> Option<TaskLook> {
 }
 
 fn since(tree: &Shared, at: u32) -> Duration {
-    Duration::from_millis(u64::from(tree.millis_now().saturating_sub(at)))
+    let millis = state::millis_between(at, tree.millis_now());
+    Duration::from_millis(u64::from(millis))
+}
+
+fn told_since(tree: &Shared, st: state::Snapshot) -> Option<Duration> {
+    let millis = st.told_for(tree.millis_now())?;
+    Some(Duration::from_millis(u64::from(millis)))
 }
 
 fn look_at(
@@ -484,11 +494,11 @@ fn look_at(
     let reason = h.reason();
     let owner = (h.is_task() && st.has(state::WAITER)).then(|| cell::waiting_job(h));
     let mut waiting: Vec<Option<JobId>> = owner.into_iter().collect();
-    let mut guarded_at = None;
+    let (mut guarded_at, mut leases) = (None, 0);
     let deadline = h
         .if_cold(|cold, _| {
             waiting.extend(cold.joiners.iter().map(|joiner| joiner.job));
-            guarded_at = cold.guarded_at;
+            (guarded_at, leases) = (cold.guarded_at, cold.leases);
             cold.deadline
         })
         .flatten();
@@ -516,12 +526,13 @@ fn look_at(
             .map(|id| Waiter { id, name: None })
             .collect(),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
-        told_since: st.told_at(tree.millis()).map(|at| since(tree, at)),
+        told_since: told_since(tree, st),
         cancelled_since: reason
             .as_ref()
             .map(|reason| now.saturating_duration_since(reason.data().at)),
         reason: reason.map(|reason| reason.to_string()),
         lane: h.lane(),
+        leases,
         shielded: by_shield || by_guard,
         shielded_at: match by_shield {
             true => Some(h.site()),

@@ -98,6 +98,17 @@ pub(crate) const MUST: u64 = 1 << 63;
 /// What is kept of the time at which a job was told.
 const TOLD_AT: u32 = u32::MAX >> 2;
 
+/// By how much one thread's time may be ahead of another's, in milliseconds:
+/// one has looked at the clock later, or at a finer one.
+const LEAD: u32 = 60_000;
+
+/// The milliseconds from `at` to `now`, as a tree counts them: round and round.
+/// None if `at` is a little later.
+pub(crate) fn millis_between(at: u32, now: u32) -> u32 {
+    let millis = now.wrapping_sub(at);
+    if millis > u32::MAX - LEAD { 0 } else { millis }
+}
+
 /// One look at the state word, with questions to ask it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot(pub(crate) u64);
@@ -128,11 +139,13 @@ impl Snapshot {
         self.has(ENDED)
     }
 
-    /// When a point first told it, in milliseconds since the tree began, if
-    /// that was at most twelve days before `now`.
-    pub(crate) fn told_at(self, now: u32) -> Option<u32> {
-        let since = now.wrapping_sub((self.0 >> 32) as u32) & TOLD_AT;
-        self.has(TOLD).then_some(now.wrapping_sub(since))
+    /// For how many milliseconds it has been told, by the clock of its tree, if
+    /// that was at most twelve days before `now`. None at all if whoever told it
+    /// has seen a later time than whoever asks.
+    pub(crate) fn told_for(self, now: u32) -> Option<u32> {
+        let millis = now.wrapping_sub((self.0 >> 32) as u32) & TOLD_AT;
+        let lead = millis > TOLD_AT - LEAD;
+        self.has(TOLD).then_some(if lead { 0 } else { millis })
     }
 }
 
@@ -643,7 +656,7 @@ mod tests {
         assert_eq!(tell(CANCELLED | GUARD), did(false, 0, 0));
         assert_eq!(tell(CANCELLED), did(true, TOLD | 5 << 32, 0));
         assert_eq!(tell(CANCELLED | TOLD), did(false, 0, 0));
-        assert_eq!(Snapshot(TOLD).told_at(0), Some(0));
+        assert_eq!(Snapshot(TOLD).told_for(0), Some(0));
     }
 
     #[test]
@@ -748,10 +761,17 @@ mod tests {
     fn when_it_was_told_does_not_depend_on_the_age_of_the_tree() {
         for at in [0, 7, TOLD_AT - 1, TOLD_AT, TOLD_AT + 1, u32::MAX - 9] {
             let state = State::new(CANCELLED | ENTRY);
-            assert_eq!(state.load().told_at(at), None);
+            assert_eq!(state.load().told_for(at), None);
             assert!(state.tell(at));
-            for later in [0, 1, 9] {
-                assert_eq!(state.load().told_at(at + later), Some(at));
+            for later in [0, 1, 9, 70_000] {
+                let now = at.wrapping_add(later);
+                assert_eq!(state.load().told_for(now), Some(later));
+                assert_eq!(millis_between(at, now), later);
+            }
+            for ahead in [1, 4, LEAD - 1] {
+                let now = at.wrapping_sub(ahead);
+                assert_eq!(state.load().told_for(now), Some(0));
+                assert_eq!(millis_between(at, now), 0);
             }
             assert!(!state.load().has(HELD | MUST));
         }

@@ -56,7 +56,7 @@ impl StillThere {
             None if node.polled_for.is_some() => StillThere::NoPoint,
             None if node.polls == 0 => StillThere::NotStarted,
             None if node.running => StillThere::Queued,
-            None => StillThere::Leased,
+            None => held_open(node),
             Some((WaitKind::Foreign, _, _)) => StillThere::ForeignAwait,
             Some((kind, _, _)) if waits_for_others(kind) => StillThere::WaitsFor {
                 first: None,
@@ -122,6 +122,14 @@ impl fmt::Display for StillThere {
             StillThere::NotStarted => f.write_str("has never been polled"),
             StillThere::Leased => f.write_str("a lease holds it open"),
         }
+    }
+}
+
+/// Why a job without children is not over, although its body is.
+pub(super) fn held_open(node: &NodeSnapshot) -> StillThere {
+    match node.leases {
+        0 => StillThere::Waits(WaitKind::Blocking),
+        _ => StillThere::Leased,
     }
 }
 
@@ -213,9 +221,10 @@ pub(super) fn write_place(
         Some(lasted) => write!(f, "\n   = has been polled for {lasted:?} without a pause"),
         None if node.polls == 0 => f.write_str("\n   = was never polled"),
         None if node.running => write!(f, "\n   = is queued for a turn on the {} lane", node.lane),
-        None if *why == StillThere::Leased => {
-            f.write_str("\n   = its body is over, and a lease holds it open")
-        }
-        None => f.write_str("\n   = its body is over"),
+        None => f.write_str(match why {
+            StillThere::Leased => "\n   = its body is over, and a lease holds it open",
+            StillThere::Waits(_) => "\n   = its body is over, and a blocking call of it is not",
+            _ => "\n   = its body is over",
+        }),
     }
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use super::entry::{StillThere, once_per_task, task, task_name, told_since, write_place};
+use super::entry::{
+    StillThere, held_open, once_per_task, task, task_name, told_since, write_place,
+};
 use crate::cancel::wait::WaitKind;
 use crate::job::id::JobId;
 use crate::job::{NodeSnapshot, TreeSnapshot, Waiter};
@@ -53,7 +55,8 @@ impl TreeSnapshot {
     /// whose poll has lasted as long. Services that are spared until their
     /// turn comes, and what a shield protects in other tasks, were not asked.
     pub fn stuck(&self, after: Duration) -> StuckReport {
-        let asked = asked(self.nodes());
+        let mut asked = asked(self.nodes());
+        asked.retain(|one| one.since >= after);
         let inner: HashSet<JobId> = asked
             .iter()
             .filter(|one| one.inside)
@@ -61,7 +64,6 @@ impl TreeSnapshot {
             .collect();
         let innermost = asked
             .into_iter()
-            .filter(|one| one.since >= after)
             .filter(|one| one.node.swallows_cancellation || !inner.contains(&one.node.id))
             .collect();
         let links = Links::new(self.nodes());
@@ -112,7 +114,13 @@ fn asked(nodes: &[NodeSnapshot]) -> Vec<Asked<'_>> {
             .filter(|above| task(above.node) == task(node));
         let held = above.and_then(|above| above.held);
         let asked = match node.cancelled_since {
-            Some(since) => Some((since, node.shielded.then_some(node.shielded_at))),
+            Some(since) => {
+                // What is held back from around it counts too.
+                let since = above
+                    .filter(|_| held.is_some())
+                    .map_or(since, |above| since.max(above.since));
+                Some((since, node.shielded.then_some(node.shielded_at)))
+            }
             None => above
                 .filter(|_| held.is_some() || node.shielded)
                 .map(|above| (above.since, held.or(Some(node.shielded_at)))),
@@ -163,7 +171,9 @@ impl<'a> Links<'a> {
         }
         match StillThere::of(one.node) {
             StillThere::WaitsFor { .. } => self.waits_for(one.node),
-            StillThere::Leased if self.children.contains_key(&one.node.id) => {
+            StillThere::Leased | StillThere::Waits(WaitKind::Blocking)
+                if one.node.waits_on.is_none() && self.children.contains_key(&one.node.id) =>
+            {
                 self.waits_for(one.node)
             }
             why => why,
@@ -171,11 +181,12 @@ impl<'a> Links<'a> {
     }
 
     fn waits_for(&self, node: &NodeSnapshot) -> StillThere {
-        let awaited = match node.waits_on {
-            Some((WaitKind::Task | WaitKind::Join, _, _)) => self.awaited.get(&node.id),
-            _ => None,
-        };
+        let awaits = matches!(node.waits_on, Some((WaitKind::Task | WaitKind::Join, _, _)));
+        let awaited = self.awaited.get(&node.id).filter(|_| awaits);
         let children = self.children.get(&node.id).map_or(&[][..], |all| &all[..]);
+        if !awaits && children.is_empty() {
+            return held_open(node);
+        }
         let (first, others) = match awaited {
             Some(awaited) => (Some(*awaited), 0),
             None => (children.first().copied(), children.len().saturating_sub(1)),

@@ -648,7 +648,7 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     if st.has(state::NOTIFIED) {
         st = h.state.remove(state::NOTIFIED);
     }
-    let millis = tree.millis_of_poll(st);
+    let millis = tree.millis_of_poll(st, false);
     let entered = context::begin_turn(h, millis, tree.budget);
     if st.has(state::MUST) || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
     {
