@@ -65,9 +65,10 @@ mod sealed {
 /// read that is dropped half-way loses nothing.
 ///
 /// **Writing.** A write copies up to 64 KiB, hands them to the system and
-/// returns; the next waits until they are sent, and says if that has failed.
-/// So does a flush; a close or shutdown flushes first. Without a flush the bytes
-/// are usually sent by themselves; to be sure, flush.
+/// returns how many; if the system has taken fewer by then, so many, and the rest
+/// is the caller's to write. The next waits until they are sent, and says if that
+/// has failed. So does a flush; a close or shutdown flushes first. Without a flush
+/// the bytes are usually sent by themselves; to be sure, flush.
 ///
 /// **Dropped**, it ends what is under way. Bytes that were written and not
 /// flushed may be lost, and nobody is told; flush, close or shut down before.
