@@ -211,6 +211,58 @@ fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
     });
 }
 
+/// A buffer that comes back while many streams stand in line that have nothing to
+/// receive does not go round among them: each begins again, and that is all.
+#[test]
+fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
+    const MANY: usize = 300;
+    on_each_with(&[0], "in line for nothing", |rt, witness, _| {
+        let rest = async || {
+            while witness.submitted() > witness.completed() {
+                yield_now().await?;
+            }
+            Ok::<_, Error>(())
+        };
+        let body = scope(async |s| {
+            let pool = Pool::new(1, 8);
+            let (one, two) = connected().await?;
+            one.write_all("kept").await.0?;
+            let kept = two.chunks(&pool).next().await.expect("bytes")?;
+            rest().await?;
+            let (mut ones, mut tasks) = (Vec::new(), Vec::new());
+            for _ in 0..MANY {
+                let ((one, two), pool) = (connected().await?, pool.clone());
+                ones.push(one);
+                tasks.push(s.spawn(async move {
+                    let Some(chunk) = two.chunks(&pool).next().await.transpose()? else {
+                        return Ok(0);
+                    };
+                    Ok::<_, Error>(chunk[0])
+                }));
+            }
+            // Each has asked in vain: the system wants a buffer first.
+            yield_now().await?;
+            rest().await?;
+            drop(kept);
+            let turns = async || {
+                for _ in 0..20_000 {
+                    yield_now().await?;
+                }
+                Ok::<_, Error>(())
+            };
+            turns().await?;
+            let before = witness.submitted();
+            turns().await?;
+            assert_eq!(witness.submitted(), before, "there is nothing to receive");
+            ones[MANY - 1].write_all([7]).await.0?;
+            assert_eq!(tasks.pop().expect("many").await?, 7);
+            drop(tasks);
+            Ok(())
+        });
+        rt.block_on(body).expect("streams in line");
+    });
+}
+
 /// Streams that have bytes to receive and lack a buffer, which `kept` has.
 async fn hungry(
     s: &Scope,

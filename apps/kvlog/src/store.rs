@@ -72,6 +72,16 @@ async fn sync_names(dir: &Path) -> io::Result<()> {
 /// # Cancellation
 /// A *point*. Told, whole records are all there.
 pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
+    let mut made = Vec::new();
+    for above in dir
+        .ancestors()
+        .filter(|above| !above.as_os_str().is_empty())
+    {
+        match fs::metadata(above).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made.extend(above.parent()),
+            _ => break,
+        }
+    }
     fs::create_dir_all(dir).await?;
     let path = dir.join(LOG);
     let options = OpenOptions::new().read(true).write(true).create(true);
@@ -88,12 +98,13 @@ pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
     for above in dir.ancestors().skip(1) {
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
         match sync_names(above).await {
-            // We have made nothing there, or it could be synced.
+            // What was there before is for whoever made it.
             Err(error)
-                if matches!(
-                    error.kind(),
-                    InvalidInput | PermissionDenied | ReadOnlyFilesystem
-                ) => {}
+                if !made.contains(&above)
+                    && matches!(
+                        error.kind(),
+                        InvalidInput | PermissionDenied | ReadOnlyFilesystem
+                    ) => {}
             synced => synced?,
         }
     }

@@ -158,11 +158,12 @@ impl Blocking {
     }
 
     /// The system starts no more threads. The call waits for one of ours; if
-    /// there is none, nothing would ever run it.
+    /// there is none but those aside, which may never come back, nothing would
+    /// ever run it.
     fn no_thread(&self, error: &std::io::Error) {
         let mut queue = self.queue();
         queue.threads -= 1;
-        if queue.threads > 0 {
+        if queue.counted() > 0 {
             return;
         }
         let calls = std::mem::take(&mut queue.calls);

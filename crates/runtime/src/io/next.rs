@@ -193,8 +193,8 @@ impl Next {
         Poll::Ready(lent)
     }
 
-    /// Receives what it has lacked the buffer for. Nothing if somebody else has
-    /// read it meanwhile: then the buffer is for the next.
+    /// Receives what it has lacked the buffer for. Nothing if somebody else is
+    /// about to, for whom the buffer then is, or there is nothing to receive.
     fn receive(&self, mut lent: Lent) -> Option<Arrival> {
         let system = self.fd.hub().system();
         let received = (self.arrivals()).alone(|| system.recv_now(self.fd.raw(), lent.room()))?;
@@ -202,7 +202,10 @@ impl Next {
             Ok(0) => Some(Arrival::End),
             // No more than a buffer has room for.
             Ok(bytes) => Some(Arrival::Bytes(lent.filled(bytes as u32))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                lent.nothing_came();
+                None
+            }
             Err(error) => Some(Arrival::Failed {
                 result: -error.raw_os_error().unwrap_or(libc::EIO),
                 once: true,

@@ -8,7 +8,8 @@
 //!   in a chunk, or with somebody who had waited for it. Whoever has it may touch
 //!   the bytes, nobody else.
 //! - **B5** A buffer that comes back is given to whoever has waited longest, who
-//!   alone is woken. If that one goes away without it, it goes to the next.
+//!   alone is woken. If that one goes away without it, it goes to the next. If there
+//!   was nothing to receive, it goes to the shelf, and all look there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -59,14 +60,19 @@ impl Returns {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer goes to whoever waits longest (B5), or back to its shelf.
-    fn came_back(&self, shelf: &Arc<Shelf>, number: u16) {
+    /// A buffer goes to whoever waits longest (B5), or back to its shelf. There
+    /// all are to look for it, if it is not `wanted`.
+    fn came_back(&self, shelf: &Arc<Shelf>, number: u16, wanted: bool) {
         let mut line = self.line();
         let woken = match line.waiting.first_entry() {
-            Some(first) if first.get().fetches => {
+            Some(first) if wanted && first.get().fetches => {
                 let (who, first) = first.remove_entry();
-                let shelf = shelf.clone();
-                line.given.insert(who, Lent { shelf, number });
+                let lent = Lent {
+                    shelf: shelf.clone(),
+                    number,
+                    wanted,
+                };
+                line.given.insert(who, lent);
                 BTreeMap::from([(who, first)])
             }
             _ => {
@@ -90,6 +96,8 @@ pub(crate) struct Waiter(u64);
 pub(crate) struct Lent {
     shelf: Arc<Shelf>,
     number: u16,
+    /// It is for the next in line when it goes back.
+    wanted: bool,
 }
 
 impl Lent {
@@ -108,9 +116,19 @@ impl Lent {
     }
 }
 
+impl Lent {
+    /// There was nothing to fill it with. So it is with the others, perhaps: the
+    /// system wants a buffer before it looks whether there are bytes. They begin
+    /// again while this one lies there; handed from one to the next, it would go
+    /// round among them for ever.
+    pub(crate) fn nothing_came(mut self) {
+        self.wanted = false;
+    }
+}
+
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.shelf.returns.came_back(&self.shelf, self.number);
+        (self.shelf.returns).came_back(&self.shelf, self.number, self.wanted);
     }
 }
 
@@ -379,7 +397,13 @@ impl Chunk {
     /// The buffer is the caller's, who gives it up, and that much of it is
     /// filled.
     pub(crate) unsafe fn lent(shelf: Arc<Shelf>, number: u16, len: u32) -> Chunk {
-        Lent { shelf, number }.filled(len)
+        let wanted = true;
+        let lent = Lent {
+            shelf,
+            number,
+            wanted,
+        };
+        lent.filled(len)
     }
 
     /// The same bytes in a buffer of their own; none if they have one.
@@ -470,7 +494,13 @@ mod tests {
             }
             (bell, who)
         });
-        (pool, Lent { shelf, number }, all)
+        let wanted = true;
+        let lent = Lent {
+            shelf,
+            number,
+            wanted,
+        };
+        (pool, lent, all)
     }
 
     fn woken<const N: usize>(all: &[Waiting; N]) -> [usize; N] {

@@ -15,6 +15,9 @@ use super::flight::{GONE, Landing};
 use super::hub::Hub;
 use super::request::Request;
 
+/// How many may be answered at once before something is handed over.
+const IN_A_ROW: u32 = 32;
+
 /// How many visits while there is other work until what was submitted is handed
 /// over.
 const VISITS: u32 = 4;
@@ -156,6 +159,8 @@ struct Inner {
     handed_over: Option<Instant>,
     /// What the driver brought last was one answer alone.
     alone: bool,
+    /// How many were answered at once since something was handed over.
+    in_a_row: u32,
     landed: Vec<Landed>,
     /// Over or answered, and not yet told.
     over: Vec<(Arc<dyn Landing>, Landed)>,
@@ -222,6 +227,7 @@ impl Station {
                 visits: 0,
                 handed_over: None,
                 alone: true,
+                in_a_row: 0,
                 landed: Vec::new(),
                 over: Vec::new(),
                 messages: Vec::new(),
@@ -285,6 +291,12 @@ impl Station {
         if !inner.alone || inner.unsent >= Unsent::Urgent || !inner.waiting.is_empty() {
             return None;
         }
+        // Whoever is always answered never waits: the others, timers and a clock
+        // that jumps when all wait are to have their turn.
+        if inner.in_a_row >= IN_A_ROW {
+            return None;
+        }
+        inner.in_a_row += 1;
         // SAFETY: as the caller says.
         let result = unsafe { inner.driver.as_mut()?.at_once(request) }?;
         let counts = self.desk().counts();
@@ -544,6 +556,7 @@ impl Inner {
         };
         if wait != Wait::Peek {
             self.unsent = Unsent::Nothing;
+            self.in_a_row = 0;
             self.handed_over = Some(Instant::now());
         }
         // Before: it may sleep in there.
@@ -872,6 +885,13 @@ mod tests {
         assert!(at_once().is_some());
         assert_eq!(hub.gauges().submitted, 5);
         assert_eq!(hub.gauges().completed, 5);
+        // One that goes on and on lets the others have their turn.
+        let row = (0..100).take_while(|_| at_once().is_some()).count();
+        assert_eq!(row, IN_A_ROW as usize - 1);
+        assert_eq!(station.turn(Wait::Peek), 0);
+        assert_eq!(at_once(), None, "a look hands nothing over");
+        assert_eq!(station.turn(Wait::No), 0);
+        assert!(at_once().is_some());
         station.close();
         assert_eq!(at_once(), None, "it is closed");
     }

@@ -119,6 +119,8 @@ pub(crate) struct Uring {
     /// The kernel runs what is over when it is asked to, and says so.
     deferred: bool,
     spill: VecDeque<Spilt>,
+    /// The kernel has not taken what was handed over last.
+    refused: bool,
     linked: HashMap<OpId, Linked>,
     /// Those that answer many times.
     series: HashSet<OpId>,
@@ -170,6 +172,7 @@ impl Uring {
             enabled: false,
             deferred: kernel != Kernel::Old,
             spill: VecDeque::new(),
+            refused: false,
             linked: HashMap::new(),
             series: HashSet::new(),
             known: Known::default(),
@@ -335,6 +338,7 @@ impl Uring {
                 self.ring.submitter().submit_with_args(1, &args)
             }
         };
+        self.refused = entered.is_err();
         match entered {
             Ok(_) => Ok(()),
             // Time is up; a signal; the completion queue is full and is emptied
@@ -750,6 +754,10 @@ unsafe impl Driver for Uring {
         else {
             return None;
         };
+        // What lies here comes first.
+        if self.refused || !self.spill.is_empty() {
+            return None;
+        }
         // One call costs less than an entry, a visit, and a turn of the job.
         let flags = flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: as the caller says.
