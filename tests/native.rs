@@ -546,6 +546,119 @@ fn lane_4_what_waits_behind_a_long_turn_is_taken_over() {
     });
 }
 
+/// More than the queue of one worker holds at first.
+const MANY: usize = 3_000;
+
+#[test]
+fn lane_4_many_tasks_that_yield_take_turns() {
+    guarded("many take turns", |_| {
+        for workers in [0, 1] {
+            let laps: Arc<Vec<AtomicUsize>> =
+                Arc::new((0..MANY).map(|_| AtomicUsize::new(0)).collect());
+            rt(workers)
+                .block_on(on_pool(scope(async move |s| {
+                    for n in 0..MANY {
+                        let laps = laps.clone();
+                        s.launch(async move {
+                            for lap in 0..5 {
+                                // The one opposite is half a round ahead or behind.
+                                let other = laps[(n + MANY / 2) % MANY].load(SeqCst);
+                                assert!(other.abs_diff(lap) <= 1, "{n}: lap {lap}, {other}");
+                                laps[n].store(lap + 1, SeqCst);
+                                yield_now().await?;
+                            }
+                            Ok::<_, Error>(())
+                        });
+                    }
+                    Ok::<_, Error>(())
+                })))
+                .unwrap();
+        }
+    });
+}
+
+#[test]
+fn lane_4_many_behind_a_long_turn_are_taken_over() {
+    guarded("many are taken over", |_| {
+        let rt = rt(2);
+        rt.block_on(on_pool(async {
+            let (said, heard) = mpsc::channel();
+            for n in 0..MANY {
+                let said = said.clone();
+                kinfolk_core::launch(async move { said.send(n).unwrap() });
+            }
+            // A turn that does not return before they have run, each of them once.
+            let mut got: Vec<_> = (0..MANY).map(|_| heard.recv().unwrap()).collect();
+            got.sort_unstable();
+            assert!(got.into_iter().eq(0..MANY));
+        }))
+        .unwrap();
+    });
+}
+
+/// Also: shutdown-1.
+#[test]
+fn lane_4_many_that_are_queued_go_with_their_runtime() {
+    guarded("many go", |_| {
+        for _ in 0..10 {
+            let rt = rt(1);
+            let held = Arc::new(());
+            let (kept, (said, heard)) = (held.clone(), mpsc::channel());
+            rt.scope().launch(async move {
+                for _ in 0..MANY {
+                    let kept = kept.clone();
+                    kinfolk_core::launch(async move {
+                        let _kept = kept;
+                        kinfolk_core::park().await
+                    });
+                }
+                said.send(()).unwrap();
+            });
+            heard.recv().unwrap();
+            drop(rt);
+            assert_eq!(Arc::strong_count(&held), 1, "all of them have gone");
+        }
+    });
+}
+
+/// The other worker always has work of its own, and takes its share all the same.
+#[test]
+fn lane_4_what_one_worker_has_too_much_of_is_shared() {
+    guarded("shared", |_| {
+        let rt = rt(2);
+        let stop = Arc::new(AtomicBool::new(false));
+        let floods = |laps: &Arc<AtomicUsize>| {
+            let (laps, stop) = (laps.clone(), stop.clone());
+            async move {
+                while !stop.load(SeqCst) {
+                    laps.fetch_add(1, SeqCst);
+                    yield_now().await?;
+                }
+                Ok::<_, Error>(())
+            }
+        };
+        let (own, shared) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (busy, many) = (floods(&own), (0..MANY).map(|_| floods(&shared)));
+        let (many, ends) = (many.collect::<Vec<_>>(), stop.clone());
+        rt.block_on(on_pool(async move {
+            kinfolk_core::launch(busy);
+            let has_laps = |laps: &AtomicUsize| {
+                while laps.load(SeqCst) < 100 {
+                    thread::yield_now();
+                }
+            };
+            // Taken over: this turn does not return.
+            has_laps(&own);
+            for flood in many {
+                kinfolk_core::launch(flood);
+            }
+            has_laps(&shared);
+            ends.store(true, SeqCst);
+        }))
+        .unwrap();
+    });
+}
+
 #[test]
 fn lane_4_the_one_child_behind_a_long_turn_is_taken_over() {
     guarded("one child", |_| {

@@ -113,7 +113,14 @@ impl Machine {
         self.injector.push(row);
         if self.workers.is_empty() {
             self.main.tell(self, Cause::Task);
-        } else if let Some(n) = self.idle.wake_one(self.timers.keeper()) {
+        } else {
+            self.wake_one();
+        }
+    }
+
+    /// Some worker that sleeps should look round.
+    pub(crate) fn wake_one(&self) {
+        if let Some(n) = self.idle.wake_one(self.timers.keeper()) {
             self.unpark(n);
         }
     }

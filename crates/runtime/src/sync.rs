@@ -21,7 +21,7 @@ mod real {
     }
 
     /// How many turns a ring holds.
-    pub(crate) const RING: usize = 256;
+    pub(crate) const RING: usize = 1024;
 
     /// How often a worker looks round before it sleeps.
     pub(crate) const SPINS: u32 = 200;

@@ -286,12 +286,15 @@ impl Ready {
             return self.split_part();
         }
         let mut front = Ready::new();
+        front.head = self.head;
+        front.len = most;
         for _ in 0..most {
-            if let Some(h) = self.pop() {
-                // SAFETY: H5, ours until the push.
-                unsafe { front.push(&*h) };
-            }
+            front.tail = self.head;
+            // SAFETY: H5, ours until the push. There are more than these, so each
+            // is linked to another.
+            self.head = unsafe { (*self.head).run.get() };
         }
+        self.len -= most;
         front
     }
 

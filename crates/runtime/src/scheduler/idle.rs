@@ -6,7 +6,8 @@
 //! neighbour is awake and may be in a long turn with work behind it. There is
 //! one sentinel at most.
 //!
-//! - **I1** A worker goes to sleep with an empty ring and an empty slot.
+//! - **I1** A worker goes to sleep with an empty ring, an empty backlog and an empty
+//!   slot.
 //! - **I2** It sleeps for good only if nobody else is awake or there is a
 //!   sentinel.
 //! - **I3** The sentinel leaves its post only if nobody is awake, or nobody

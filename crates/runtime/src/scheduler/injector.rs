@@ -1,5 +1,5 @@
-//! The queue that everybody may push to: for what comes from outside, and for
-//! what a full ring cannot hold.
+//! Queues under a lock: the one that everybody may push to, for what comes from
+//! outside, and each worker's backlog, for what a full ring cannot hold.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use kinfolk_core::host::{Ready, Turn, look_again};
 
 use super::idle::Sleep;
-use super::ring::{Item, Ring};
+use super::injector::Injector;
+use super::ring::{Item, LOOT, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
 use crate::io::Station;
 use crate::machine::Machine;
-use crate::sync::{self, RING, SPINS, Thread};
+use crate::sync::{self, SPINS, Thread};
 
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
@@ -36,6 +37,9 @@ const FEW: usize = 32;
 /// What others see of a worker.
 pub(crate) struct Neighbour {
     ring: Ring,
+    /// What the ring has no room for: behind it, and first in, first out. Only the
+    /// worker puts something in.
+    backlog: Injector,
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over. Others may take it if the turn lasts.
     next: Slot,
@@ -49,6 +53,7 @@ impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
             ring: Ring::new(),
+            backlog: Injector::default(),
             next: Slot::new(),
             turns: AtomicU32::new(0),
             in_turn: AtomicBool::new(false),
@@ -68,7 +73,7 @@ impl Neighbour {
         let (head, tail) = self.ring.span();
         let next = usize::from(!self.next.look().is_none());
         (
-            (tail - head) as usize + next,
+            (tail - head) as usize + self.backlog.len() + next,
             self.in_turn.load(Ordering::Relaxed),
         )
     }
@@ -193,6 +198,7 @@ impl Worker {
         self.handed_over()
             .or_else(|| self.own().ring.pop().map(turn))
             .or_else(|| self.own().take_next())
+            .or_else(|| self.refilled())
             .or_else(|| self.injected())
     }
 
@@ -220,19 +226,43 @@ impl Worker {
         next
     }
 
-    /// A fair share of what lies where everybody looks.
-    fn injected(&self) -> Option<Turn> {
-        let there = self.machine.injector.len();
-        if there == 0 {
-            return None;
-        }
-        let share = (there / self.machine.workers.len() + 1).min(RING / 2);
-        let mut row = self.machine.injector.take(share);
+    /// The ring is empty: what waits behind it comes in.
+    fn refilled(&self) -> Option<Turn> {
+        let mut row = self.own().backlog.take(LOOT);
         let first = row.next();
         for turn in row {
-            self.put_back(turn);
+            self.push_or_defer(turn);
         }
         first
+    }
+
+    /// A fair share of what lies where everybody looks, or of what a neighbour
+    /// has too much of.
+    fn injected(&self) -> Option<Turn> {
+        let there = self.machine.injector.len();
+        let mut row = match there {
+            0 => self.relieve(),
+            _ => {
+                let share = there / self.machine.workers.len() + 1;
+                self.machine.injector.take(share.min(LOOT))
+            }
+        };
+        let first = row.next();
+        self.put_all_back(row);
+        first
+    }
+
+    /// Takes half of what a neighbour's backlog is longer than our own, so that tasks
+    /// have as many turns on one worker as on another.
+    fn relieve(&self) -> Ready {
+        let own = self.own().backlog.len();
+        for neighbour in &self.machine.workers {
+            let more = neighbour.backlog.len().saturating_sub(own).div_ceil(2);
+            if more > 0 {
+                return neighbour.backlog.take(more.min(LOOT));
+            }
+        }
+        Ready::new()
     }
 
     /// Woken or new: it goes next.
@@ -252,20 +282,44 @@ impl Worker {
 
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
-        if let Err(item) = self.own().ring.push(turn.into_raw()) {
-            self.overflow(item);
+        match self.own().backlog.len() {
+            0 => self.push_or_defer(turn),
+            _ => self.defer(turn),
         }
         self.want_sentinel();
     }
 
-    /// The ring is full: half of it goes where everybody looks.
-    fn overflow(&self, item: Item) {
+    /// All of them behind the others.
+    fn put_all_back(&self, row: Ready) {
+        if row.is_empty() {
+            return;
+        }
+        if self.own().backlog.len() > 0 {
+            self.own().backlog.push(row);
+            return;
+        }
+        for turn in row {
+            self.put_back(turn);
+        }
+    }
+
+    fn push_or_defer(&self, new: Turn) {
+        if let Err(item) = self.own().ring.push(new.into_raw()) {
+            self.defer(turn(item));
+        }
+    }
+
+    /// There is no room in the ring.
+    fn defer(&self, turn: Turn) {
         let mut row = Ready::new();
-        self.own()
-            .ring
-            .steal(u64::MAX, |stolen| row.push_back(turn(stolen)));
-        row.push_back(turn(item));
-        self.machine.inject_counted(row);
+        row.push_back(turn);
+        let backlog = &self.own().backlog;
+        let before = backlog.len();
+        backlog.push(row);
+        // More than one worker can do soon. Not each time: it takes a fence.
+        if before.is_multiple_of(LOOT) {
+            self.machine.wake_one();
+        }
     }
 
     /// Woken together.
@@ -273,9 +327,7 @@ impl Worker {
         if row.len() > FEW {
             return self.machine.inject_counted(row);
         }
-        for turn in row {
-            self.put_back(turn);
-        }
+        self.put_all_back(row);
     }
 
     /// Takes what has waited for long in a neighbour's queue into our own.
@@ -324,15 +376,16 @@ impl Worker {
                 return true;
             }
         }
+        for turn in self.relieve() {
+            self.steal_one(turn.into_raw(), &mut found);
+        }
         found
     }
 
     fn steal_one(&self, item: Item, found: &mut bool) {
         *found = true;
         // There is room: our ring is empty when we steal.
-        if let Err(item) = self.own().ring.push(item) {
-            self.overflow(item);
-        }
+        self.push_or_defer(turn(item));
     }
 
     /// Nothing to do: looks round for a moment, then sleeps until there is.
