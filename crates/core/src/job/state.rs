@@ -103,7 +103,7 @@ const TOLD_AT: u32 = u32::MAX >> 2;
 const LEAD: u32 = 60_000;
 
 /// The milliseconds from `at` to `now`, as a tree counts them: round and round.
-/// None if `at` is a little later.
+/// None of them if `at` is a little later.
 pub(crate) fn millis_between(at: u32, now: u32) -> u32 {
     let millis = now.wrapping_sub(at);
     if millis > u32::MAX - LEAD { 0 } else { millis }
@@ -763,16 +763,19 @@ mod tests {
             let state = State::new(CANCELLED | ENTRY);
             assert_eq!(state.load().told_for(at), None);
             assert!(state.tell(at));
-            for later in [0, 1, 9, 70_000] {
+            for later in [0, 1, 9, 70_000, 100_000, TOLD_AT - LEAD] {
                 let now = at.wrapping_add(later);
                 assert_eq!(state.load().told_for(now), Some(later));
                 assert_eq!(millis_between(at, now), later);
             }
-            for ahead in [1, 4, LEAD - 1] {
+            for ahead in [1, 4, LEAD] {
                 let now = at.wrapping_sub(ahead);
                 assert_eq!(state.load().told_for(now), Some(0));
                 assert_eq!(millis_between(at, now), 0);
             }
+            // No longer taken for one that is ahead.
+            let now = at.wrapping_sub(LEAD + 1);
+            assert_eq!(millis_between(at, now), u32::MAX - LEAD);
             assert!(!state.load().has(HELD | MUST));
         }
     }
