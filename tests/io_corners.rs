@@ -4,8 +4,8 @@ mod io_support;
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use futures_util::stream::FuturesUnordered;
 use io_support::on_each_driver as on_each;
 use kinfolk_core::kit::cancelled_in;
 use kinfolk_core::{
-    Budget, Cancelled, Error, ErrorKind, Pool, Scope, blocking, checkpoint, current_job, on, scope,
-    spawn, timeout, yield_now,
+    Budget, Cancelled, Error, ErrorKind, Pool, Scope, Tree, WaitKind, blocking, checkpoint,
+    current_job, on, scope, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
@@ -44,26 +44,47 @@ fn io_2_begun_after_a_scope_that_had_to_wait() {
     });
 }
 
+/// The body of the scope is over, that of the task it is in is not.
 #[test]
 fn io_2_directed_to_a_task_that_waits_in_a_scope() {
     on_each("in_a_scope", |rt| {
+        let tree = rt.tree().clone();
         rt.block_on(async {
             let (reader, writer) = pipe()?;
+            let directed = Arc::new(Mutex::new(None));
             scope(async |s| {
-                let here = Scope::current().expect("a scope");
-                let task = s.spawn(async move {
+                let (here, tree, directed) = (s.clone(), tree.clone(), directed.clone());
+                s.task("directs").launch(async move {
+                    until_children(&tree).await?;
                     let op = reader.start_read(Vec::with_capacity(8));
-                    Ok::<_, Error>(op.direct_to(&here).expect("its body runs"))
+                    let op = op.direct_to(&here).expect("the body of its task runs");
+                    *directed.lock().expect("one at a time") = Some(op);
+                    Ok::<_, Error>(())
                 });
-                let op = task.await?;
-                assert!(!op.is_done());
-                writer.write("abc").await.0?;
-                assert_eq!(op.await.0?, 3);
                 Ok(())
             })
-            .await
+            .await?;
+            // The scope has not waited for it, and did not end it.
+            let op = directed.lock().expect("one at a time").take();
+            let op = op.expect("it was directed to us");
+            assert!(!op.is_done());
+            writer.write("abc").await.0?;
+            assert_eq!(op.await.0?, 3);
+            Ok::<_, Error>(())
         })
     });
+}
+
+/// Waits until a job waits for its children.
+async fn until_children(tree: &Tree) -> Result<(), Error> {
+    loop {
+        let snapshot = tree.snapshot();
+        let mut waits = snapshot.nodes().iter().filter_map(|node| node.waits_on);
+        if waits.any(|(kind, ..)| kind == WaitKind::Children) {
+            return Ok(());
+        }
+        yield_now().await?;
+    }
 }
 
 #[test]

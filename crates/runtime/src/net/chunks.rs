@@ -7,12 +7,11 @@ use std::pin::Pin;
 #[cfg(feature = "stream")]
 use std::task::{Context, Poll};
 
-use super::{TcpStream, UnixStream};
-use crate::io::{Arrival, Chunk, Next, Pool, failure};
+use crate::io::{Arrival, Chunk, Next, failure};
 
 /// What a stream receives, chunk by chunk, to its end; made by `chunks`.
 ///
-/// A stream that waits needs no buffer: one of the [`Pool`] is taken when there
+/// A stream that waits needs no buffer: one of the [`Pool`](crate::io::Pool) is taken when there
 /// are bytes. With io_uring it is begun once, and the system receives by itself
 /// from then on, up to 16 chunks and what came with them that nobody has taken;
 /// then it stops until they were taken. If the pool has no buffer left it waits
@@ -58,33 +57,12 @@ pub struct Chunks {
     ended: bool,
 }
 
-impl TcpStream {
-    /// What it receives, in buffers of `pool`.
-    ///
-    /// Whoever reads in another way at the same time gets a part of the bytes.
-    #[track_caller]
-    pub fn chunks(&self, pool: &Pool) -> Chunks {
-        Chunks {
-            next: self.socket.chunks(pool),
-            ended: false,
-        }
-    }
-}
-
-impl UnixStream {
-    /// What it receives, in buffers of `pool`.
-    ///
-    /// Whoever reads in another way at the same time gets a part of the bytes.
-    #[track_caller]
-    pub fn chunks(&self, pool: &Pool) -> Chunks {
-        Chunks {
-            next: self.socket.chunks(pool),
-            ended: false,
-        }
-    }
-}
-
 impl Chunks {
+    pub(super) fn new(next: Next) -> Chunks {
+        let ended = false;
+        Chunks { next, ended }
+    }
+
     /// The next chunk; none once the other side has ended its direction.
     ///
     /// # Cancellation

@@ -2,11 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use super::{Polled, Streaming};
+use super::polled::{Polled, Streaming, writes};
 
 impl<S: Streaming + Unpin> AsyncRead for Polled<S> {
     fn poll_read(
@@ -14,41 +14,10 @@ impl<S: Streaming + Unpin> AsyncRead for Polled<S> {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if buf.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        let read = ready!(this.poll_fill(cx))?;
-        let bytes = read.len().min(buf.len());
-        buf[..bytes].copy_from_slice(&read[..bytes]);
-        this.consume(bytes);
-        Poll::Ready(Ok(bytes))
+        let room = buf.len();
+        let take = |bytes: &[u8]| buf[..bytes.len()].copy_from_slice(bytes);
+        self.get_mut().poll_take(cx, room, take)
     }
 }
 
-impl<S: Streaming + Unpin> AsyncWrite for Polled<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_accept(cx, [buf].into_iter())
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut()
-            .poll_accept(cx, bufs.iter().map(|buf| &**buf))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_sent(cx)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_end(cx)
-    }
-}
+writes!(AsyncWrite, poll_close);

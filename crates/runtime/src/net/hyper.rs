@@ -16,7 +16,7 @@ use kinfolk_core::{
     Cancelled, Error, OrFail, Result, Scope, WaitKind, cleanup, current_job, now, sleep_until,
 };
 
-use super::{Polled, Streaming};
+use super::polled::{Polled, Streaming, writes};
 
 impl<S: Streaming + Unpin> rt::Read for Polled<S> {
     fn poll_read(
@@ -24,48 +24,19 @@ impl<S: Streaming + Unpin> rt::Read for Polled<S> {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if buf.remaining() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        let read = ready!(this.poll_fill(cx))?;
-        let bytes = read.len().min(buf.remaining());
-        buf.put_slice(&read[..bytes]);
-        this.consume(bytes);
-        Poll::Ready(Ok(()))
+        let room = buf.remaining();
+        let read = (self.get_mut()).poll_take(cx, room, |bytes| buf.put_slice(bytes));
+        read.map_ok(drop)
     }
 }
 
-impl<S: Streaming + Unpin> rt::Write for Polled<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_accept(cx, [buf].into_iter())
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.get_mut()
-            .poll_accept(cx, bufs.iter().map(|buf| &**buf))
-    }
-
+writes!(
+    rt::Write,
+    poll_shutdown,
     fn is_write_vectored(&self) -> bool {
         true
     }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_sent(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_end(cx)
-    }
-}
+);
 
 /// Serves a connection. When its job is cancelled, `stop` asks the connection to
 /// end: it answers the requests it has and takes no other, and then this ends with

@@ -12,6 +12,7 @@
 
 mod addr;
 mod chunks;
+mod datagram;
 #[cfg(feature = "futures-io")]
 mod futures_io;
 #[cfg(feature = "hyper")]
@@ -20,6 +21,7 @@ mod incoming;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 mod polled;
 mod socket;
+mod stream;
 mod tcp;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;

@@ -105,17 +105,24 @@ impl<S: Streaming> Polled<S> {
         &self.stream
     }
 
-    /// What was read and not taken yet; waits for more if that is nothing. Empty
-    /// at the end of the stream.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+    /// Gives `take` what was read and not taken yet, `room` bytes at most; how many,
+    /// 0 at the end of the stream. Waits for more if there is nothing.
+    pub(super) fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        if room == 0 {
+            return Poll::Ready(Ok(0));
+        }
         let socket = self.stream.socket();
         self.writing.poll_beside(socket, cx);
-        self.reading.poll_fill(socket, cx)
-    }
-
-    /// So many bytes were taken.
-    pub(super) fn consume(&mut self, bytes: usize) {
+        let read = ready!(self.reading.poll_fill(socket, cx))?;
+        let bytes = read.len().min(room);
+        take(&read[..bytes]);
         self.reading.taken += bytes;
+        Poll::Ready(Ok(bytes))
     }
 
     /// Accepts bytes of these parts; how many.
@@ -138,6 +145,43 @@ impl<S: Streaming> Polled<S> {
         self.writing.poll_end(self.stream.socket(), cx)
     }
 }
+
+/// What the traits for writing have in common; `$end` is what they call the end of
+/// this direction, `$more` what not all of them have.
+macro_rules! writes {
+    ($write:path, $end:ident $(, $($more:tt)*)?) => {
+        impl<S: Streaming + Unpin> $write for Polled<S> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.get_mut().poll_accept(cx, [buf].into_iter())
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                let parts = bufs.iter().map(|buf| &**buf);
+                self.get_mut().poll_accept(cx, parts)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.get_mut().poll_sent(cx)
+            }
+
+            fn $end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.get_mut().poll_end(cx)
+            }
+
+            $($($more)*)?
+        }
+    };
+}
+
+pub(super) use writes;
 
 impl<S: Streaming> From<S> for Polled<S> {
     fn from(stream: S) -> Polled<S> {

@@ -152,9 +152,19 @@ impl Socket {
         self.op(ops::SendVectored::new(self.fd.clone(), bufs))
     }
 
+    /// And from whom, as `made_by` says it.
     #[track_caller]
-    pub(super) fn recv_from<B: IoBufMut>(&self, buf: B) -> Op<ops::RecvFrom<B>> {
-        self.op(ops::RecvFrom::new(self.fd.clone(), buf))
+    pub(super) fn recv_from<B: IoBufMut, A>(
+        &self,
+        buf: B,
+        made_by: fn(&SockAddr) -> io::Result<A>,
+    ) -> impl Future<Output = (io::Result<(usize, A)>, B)> + Send + use<B, A> {
+        let receive = self.op(ops::RecvFrom::new(self.fd.clone(), buf));
+        async move {
+            let (received, buf) = receive.await;
+            let received = received.and_then(|(bytes, addr)| Ok((bytes, made_by(&addr)?)));
+            (received, buf)
+        }
     }
 
     #[track_caller]

@@ -1,14 +1,14 @@
 //! TCP: listeners, and streams of bytes between two.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 
 use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
 
 use super::addr::{Addrs, ToSocketAddrs, is_final, no_address};
 use super::socket::{Socket, entered, files, inet};
-use crate::io::{IoBuf, IoBufMut, Op, SocketOption, ops};
+use crate::io::{Op, SocketOption, ops};
 
 /// Takes TCP connections.
 ///
@@ -156,100 +156,12 @@ impl TcpStream {
         }
     }
 
-    /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
-    /// has ended its direction.
-    ///
-    /// # Cancellation
-    /// A *point*. The buffer comes back either way; what was not read can be
-    /// read later. If the future was dropped half-way, what was being read is
-    /// gone with its buffer.
-    #[track_caller]
-    pub fn read<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.recv(buf)
-    }
-
-    /// Fills all of `buf`.
-    ///
-    /// # Cancellation
-    /// A *point*. Told half-way, part of the buffer was read.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` if the other side ends before.
-    pub async fn read_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
-        self.socket.recv_exact(buf).await
-    }
-
-    /// Writes what is in `buf`; how many bytes were written, which may be fewer.
-    ///
-    /// # Cancellation
-    /// A *point*. The buffer comes back either way. If the future was dropped
-    /// half-way, nobody knows how much was written.
-    #[track_caller]
-    pub fn write<B: IoBuf>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.send(buf)
-    }
-
-    /// Writes all of `buf`.
-    ///
-    /// # Cancellation
-    /// A *point*. Told half-way, part of it was written.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub async fn write_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
-        self.socket.send_all(buf).await
-    }
-
-    /// As [`write`](TcpStream::write), from several buffers in a row.
-    ///
-    /// # Cancellation
-    /// A *point*; see [`write`](TcpStream::write).
-    #[track_caller]
-    pub fn write_vectored<B: IoBuf>(
-        &self,
-        bufs: Vec<B>,
-    ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
-        self.socket.send_vectored(bufs)
-    }
-
-    /// Ends one direction, or both: the other side reads to the end, and then 0
-    /// bytes. Reads and writes under way end too.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, nothing has ended.
-    #[track_caller]
-    pub fn shutdown(&self, how: Shutdown) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        self.socket.shutdown(how)
-    }
-
     /// Small messages go out at once, rather than with the next.
     ///
     /// # Errors
     /// Those of the system.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.socket.set(SocketOption::NoDelay(nodelay))
-    }
-
-    /// The address of this side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        inet(&self.socket.local_addr()?)
-    }
-
-    /// The address of the other side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        inet(&self.socket.peer_addr()?)
     }
 }
 

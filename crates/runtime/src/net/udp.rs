@@ -8,14 +8,14 @@ use socket2::Type;
 
 use super::addr::{ToSocketAddrs, is_final, no_address};
 use super::socket::{Socket, entered, files, inet};
-use crate::io::{IoBuf, IoBufMut, SocketOption};
+use crate::io::{IoBuf, SocketOption};
 
 /// A UDP socket.
 ///
 /// A message is received whole or, if the buffer is too small, cut off: the rest
 /// of it is lost, not kept for the next.
 pub struct UdpSocket {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl UdpSocket {
@@ -78,61 +78,12 @@ impl UdpSocket {
         self.socket.send_to(buf, addr.into())
     }
 
-    /// Receives a message into `buf`: how many bytes, and from whom.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, no message was taken. The buffer comes back either way.
-    #[track_caller]
-    pub fn recv_from<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<(usize, SocketAddr)>, B)> + Send + use<B> {
-        let receive = self.socket.recv_from(buf);
-        async move {
-            let (received, buf) = receive.await;
-            let received = received.and_then(|(bytes, addr)| Ok((bytes, inet(&addr)?)));
-            (received, buf)
-        }
-    }
-
-    /// Sends `buf` as a message to whom it is [connected](UdpSocket::connect).
-    ///
-    /// # Cancellation
-    /// A *point*. Told, nothing was sent. The buffer comes back either way.
-    #[track_caller]
-    pub fn send<B: IoBuf>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.send(buf)
-    }
-
-    /// Receives a message into `buf`; how many bytes.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, no message was taken. The buffer comes back either way.
-    #[track_caller]
-    pub fn recv<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.recv(buf)
-    }
-
     /// Messages may go to everybody.
     ///
     /// # Errors
     /// Those of the system.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
         self.socket.set(SocketOption::Broadcast(broadcast))
-    }
-
-    /// The address of this side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        inet(&self.socket.local_addr()?)
     }
 
     /// Whom it is [connected](UdpSocket::connect) to.

@@ -1,7 +1,6 @@
 //! Sockets of this machine, whose addresses are paths.
 
 use std::io;
-use std::net::Shutdown;
 use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use kinfolk_core::checkpoint;
 use socket2::{Domain, SockAddr, Type};
 
 use super::socket::{Socket, entered, files, unix};
-use crate::io::{IoBuf, IoBufMut, Op, ops};
+use crate::io::{IoBuf, Op, ops};
 
 /// Takes connections at a path.
 ///
@@ -104,99 +103,11 @@ impl UnixStream {
         let (one, two) = Socket::pair(Type::STREAM)?;
         Ok((UnixStream::new(one), UnixStream::new(two)))
     }
-
-    /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
-    /// has ended its direction.
-    ///
-    /// # Cancellation
-    /// A *point*. The buffer comes back either way; what was not read can be
-    /// read later. If the future was dropped half-way, what was being read is
-    /// gone with its buffer.
-    #[track_caller]
-    pub fn read<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.recv(buf)
-    }
-
-    /// Fills all of `buf`.
-    ///
-    /// # Cancellation
-    /// A *point*. Told half-way, part of the buffer was read.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` if the other side ends before.
-    pub async fn read_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
-        self.socket.recv_exact(buf).await
-    }
-
-    /// Writes what is in `buf`; how many bytes were written, which may be fewer.
-    ///
-    /// # Cancellation
-    /// A *point*. The buffer comes back either way. If the future was dropped
-    /// half-way, nobody knows how much was written.
-    #[track_caller]
-    pub fn write<B: IoBuf>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.send(buf)
-    }
-
-    /// Writes all of `buf`.
-    ///
-    /// # Cancellation
-    /// A *point*. Told half-way, part of it was written.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub async fn write_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
-        self.socket.send_all(buf).await
-    }
-
-    /// As [`write`](UnixStream::write), from several buffers in a row.
-    ///
-    /// # Cancellation
-    /// A *point*; see [`write`](UnixStream::write).
-    #[track_caller]
-    pub fn write_vectored<B: IoBuf>(
-        &self,
-        bufs: Vec<B>,
-    ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
-        self.socket.send_vectored(bufs)
-    }
-
-    /// Ends one direction, or both: the other side reads to the end, and then 0
-    /// bytes. Reads and writes under way end too.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, nothing has ended.
-    #[track_caller]
-    pub fn shutdown(&self, how: Shutdown) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        self.socket.shutdown(how)
-    }
-
-    /// The address of this side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        unix(&self.socket.local_addr()?)
-    }
-
-    /// The address of the other side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        unix(&self.socket.peer_addr()?)
-    }
 }
 
 /// Messages between two on this machine: whole, in order, and not lost.
 pub struct UnixDatagram {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl UnixDatagram {
@@ -277,55 +188,6 @@ impl UnixDatagram {
                 Err(failed) => failed,
             }
         }
-    }
-
-    /// Receives a message into `buf`: how many bytes, and from whom.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, no message was taken. The buffer comes back either way.
-    #[track_caller]
-    pub fn recv_from<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<(usize, SocketAddr)>, B)> + Send + use<B> {
-        let receive = self.socket.recv_from(buf);
-        async move {
-            let (received, buf) = receive.await;
-            let received = received.and_then(|(bytes, addr)| Ok((bytes, unix(&addr)?)));
-            (received, buf)
-        }
-    }
-
-    /// Sends `buf` as a message to whom it is [connected](UnixDatagram::connect).
-    ///
-    /// # Cancellation
-    /// A *point*. Told, nothing was sent. The buffer comes back either way.
-    #[track_caller]
-    pub fn send<B: IoBuf>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.send(buf)
-    }
-
-    /// Receives a message into `buf`; how many bytes.
-    ///
-    /// # Cancellation
-    /// A *point*. Told, no message was taken. The buffer comes back either way.
-    #[track_caller]
-    pub fn recv<B: IoBufMut>(
-        &self,
-        buf: B,
-    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        self.socket.recv(buf)
-    }
-
-    /// The address of this side.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        unix(&self.socket.local_addr()?)
     }
 }
 

@@ -1,0 +1,123 @@
+//! What streams of bytes have in common, whatever their addresses are.
+
+use std::io;
+use std::net::{self, Shutdown};
+use std::os::unix::net as unix_net;
+
+use super::socket::{inet, unix};
+use super::{Chunks, TcpStream, UnixStream};
+use crate::io::{IoBuf, IoBufMut, Pool};
+
+/// For each kind of stream: what an address is, and what makes one of the system's.
+macro_rules! streams {
+    ($($name:ident: $addr:ty = $made_by:path),* $(,)?) => {$(
+        impl $name {
+            /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
+            /// has ended its direction.
+            ///
+            /// # Cancellation
+            /// A *point*. The buffer comes back either way; what was not read can be
+            /// read later. If the future was dropped half-way, what was being read is
+            /// gone with its buffer.
+            #[track_caller]
+            pub fn read<B: IoBufMut>(
+                &self,
+                buf: B,
+            ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+                self.socket.recv(buf)
+            }
+
+            /// Fills all of `buf`.
+            ///
+            /// # Cancellation
+            /// A *point*. Told half-way, part of the buffer was read.
+            ///
+            /// # Errors
+            /// `UnexpectedEof` if the other side ends before.
+            pub fn read_exact<B: IoBufMut>(
+                &self,
+                buf: B,
+            ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+                self.socket.recv_exact(buf)
+            }
+
+            /// Writes what is in `buf`; how many bytes were written, which may be fewer.
+            ///
+            /// # Cancellation
+            /// A *point*. The buffer comes back either way. If the future was dropped
+            /// half-way, nobody knows how much was written.
+            #[track_caller]
+            pub fn write<B: IoBuf>(
+                &self,
+                buf: B,
+            ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+                self.socket.send(buf)
+            }
+
+            /// Writes all of `buf`.
+            ///
+            /// # Cancellation
+            /// A *point*. Told half-way, part of it was written.
+            ///
+            /// # Errors
+            /// Those of the system.
+            pub fn write_all<B: IoBuf>(
+                &self,
+                buf: B,
+            ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+                self.socket.send_all(buf)
+            }
+
+            /// As [`write`](Self::write), from several buffers in a row.
+            ///
+            /// # Cancellation
+            /// A *point*; see [`write`](Self::write).
+            #[track_caller]
+            pub fn write_vectored<B: IoBuf>(
+                &self,
+                bufs: Vec<B>,
+            ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
+                self.socket.send_vectored(bufs)
+            }
+
+            /// Ends one direction, or both: the other side reads to the end, and then 0
+            /// bytes. Reads and writes under way end too.
+            ///
+            /// # Cancellation
+            /// A *point*. Told, nothing has ended.
+            #[track_caller]
+            pub fn shutdown(
+                &self,
+                how: Shutdown,
+            ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+                self.socket.shutdown(how)
+            }
+
+            /// What it receives, in buffers of `pool`.
+            ///
+            /// Whoever reads in another way at the same time gets a part of the bytes.
+            #[track_caller]
+            pub fn chunks(&self, pool: &Pool) -> Chunks {
+                Chunks::new(self.socket.chunks(pool))
+            }
+
+            /// The address of this side.
+            ///
+            /// # Errors
+            /// Those of the system.
+            pub fn local_addr(&self) -> io::Result<$addr> {
+                $made_by(&self.socket.local_addr()?)
+            }
+
+            /// The address of the other side.
+            ///
+            /// # Errors
+            /// Those of the system.
+            pub fn peer_addr(&self) -> io::Result<$addr> {
+                $made_by(&self.socket.peer_addr()?)
+            }
+        }
+    )*};
+}
+
+streams!(TcpStream: net::SocketAddr = inet, UnixStream: unix_net::SocketAddr = unix);
