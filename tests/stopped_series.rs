@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -296,13 +297,21 @@ impl Talk {
     }
 }
 
+/// For a listener: one of the many addresses of this machine. The ports of a single
+/// one would run out: each is kept for a minute after its last connection.
+fn somewhere(rng: &mut Rng) -> SocketAddr {
+    let [a, b, c] = [(); 3].map(|()| 1 + rng.below(254) as u8);
+    SocketAddr::from(([127, a, b, c], 0))
+}
+
 /// Two streams that are connected with each other, unless the weather prevents it.
 async fn connected(rng: &mut Rng) -> Result<(Stream, Stream)> {
     if rng.below(4) > 0 {
         let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;
         return Ok((Stream::Unix(one), Stream::Unix(two)));
     }
-    let listener = again(|| TcpListener::bind("127.0.0.1:0")).await?;
+    let addr = somewhere(rng);
+    let listener = again(|| TcpListener::bind(addr)).await?;
     let addr = listener.local_addr()?;
     let one = again(|| TcpStream::connect(addr)).await?;
     let (two, _) = again(|| listener.accept()).await?;
@@ -432,7 +441,8 @@ enum Listener {
 impl Listener {
     async fn bind(place: &Place, rng: &mut Rng) -> Result<Listener> {
         if rng.below(4) == 0 {
-            let listener = again(|| TcpListener::bind("127.0.0.1:0")).await?;
+            let addr = somewhere(rng);
+            let listener = again(|| TcpListener::bind(addr)).await?;
             return Ok(Listener::Tcp(listener));
         }
         let n = place.names.fetch_add(1, SeqCst);
