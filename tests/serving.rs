@@ -12,8 +12,8 @@ use hyper::rt::Executor as _;
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use kinfolk_core::{
-    Error, ErrorKind, OrFail, Outcome, Patience, ReasonKind, Result, checkpoint, current_job,
-    is_cancelled, now, park, scope, shield, sleep, spawn, timeout,
+    Error, ErrorKind, OrFail, Outcome, Patience, Reason, ReasonKind, Result, checkpoint, cleanup,
+    current_job, is_cancelled, now, park, scope, shield, sleep, spawn, timeout,
 };
 use kinfolk_runtime::net::hyper::{Executor, Timer, serve};
 use kinfolk_runtime::net::{Polled, TcpListener, TcpStream};
@@ -56,6 +56,7 @@ async fn connected() -> Result<(TcpStream, TcpStream)> {
 struct Work {
     begun: Arc<AtomicUsize>,
     done: Arc<AtomicUsize>,
+    tidied: Arc<AtomicUsize>,
 }
 
 impl Work {
@@ -67,8 +68,9 @@ impl Work {
     }
 }
 
-/// `/` at once, `/nap` after a second, `/park` when it is told, `/stuck` never,
-/// `/panic` not at all.
+/// `/` at once, `/nap` after a second, `/park` when it is told, `/tidy` two seconds
+/// later, `/endless` when it may clean up no longer, `/stuck` never, `/panic` not at
+/// all.
 async fn answer(
     request: Request<Incoming>,
     work: Work,
@@ -77,12 +79,29 @@ async fn answer(
     match request.uri().path() {
         "/nap" => sleep(SECOND).await.expect("it is not told"),
         "/park" => drop(spawn(park()).await),
+        "/tidy" => drop(spawn(tidy(work.clone(), Some(2 * SECOND))).await),
+        "/endless" => drop(spawn(tidy(work.clone(), None)).await),
         "/stuck" => drop(spawn(std::future::pending::<()>()).await),
         "/panic" => panic!("a handler panics"),
         _ => {}
     }
     work.done.fetch_add(1, SeqCst);
     Ok(Response::new("hello".into()))
+}
+
+/// Waits until it is told, in whose words it hears, and cleans up for so long.
+async fn tidy(work: Work, time: Option<Duration>) -> Result<()> {
+    let told = park().await.expect_err("it is told");
+    assert_eq!(told.reason().text(), Some("closing time"));
+    cleanup(async {
+        match time {
+            Some(time) => sleep(time).await?,
+            None => drop(park().await?),
+        }
+        work.tidied.fetch_add(1, SeqCst);
+        Ok::<_, Error>(())
+    })
+    .await
 }
 
 async fn http1(stream: TcpStream, work: Work) -> Result<()> {
@@ -278,6 +297,72 @@ fn io_5_requests_have_the_time_that_clean_up_may_take() {
         .await
     });
     assert_eq!(forced, [""; 0]);
+}
+
+/// What is told when that time is spent has time of its own to clean up, and no more
+/// than that; also if the connection was asked to end before, by an interrupt.
+#[test]
+fn io_5_a_request_that_is_told_in_the_end_can_clean_up() {
+    for (path, seconds, tidied) in [("/tidy", 7, 1), ("/endless", 10, 0)] {
+        for http_2 in [false, true] {
+            for interrupted in [false, true] {
+                let forced = on_seeds("tidy", move || async move {
+                    let work = Work::default();
+                    let took = told_in_the_end(path, work.clone(), http_2, interrupted).await?;
+                    let right = seconds * SECOND..(seconds + 1) * SECOND;
+                    assert!(right.contains(&took), "{took:?}");
+                    assert_eq!(work.tidied.load(SeqCst), tidied);
+                    Ok(())
+                });
+                assert_eq!(forced, [""; 0]);
+            }
+        }
+    }
+}
+
+/// How long a connection lasts after its cancel, if it may clean up for five seconds.
+async fn told_in_the_end(
+    path: &'static str,
+    work: Work,
+    http_2: bool,
+    interrupted: bool,
+) -> Result<Duration> {
+    let patience = Patience {
+        cleanup: 5 * SECOND,
+        ..Patience::default()
+    };
+    scope(async |s| {
+        let (here, there) = connected().await?;
+        let (serving, served) = (s.task("connection").patience(patience), work.clone());
+        let task = serving.spawn(async move {
+            let served = match http_2 {
+                true => http2(there, served).await,
+                false => http1(there, served).await,
+            };
+            let told = served.expect_err("it was cancelled");
+            assert_eq!(told.kind(), ErrorKind::Cancelled);
+            assert_eq!(told.reason().and_then(Reason::text), Some("closing time"));
+        });
+        if http_2 {
+            s.launch(async move {
+                get2(here, path).await.expect_err("it is cut");
+            });
+        } else {
+            here.write_all(get(path)).await.0?;
+            s.launch(async move { rest(&here).await.map(drop) });
+        }
+        work.has_begun().await?;
+        if interrupted {
+            task.interrupt("look up");
+            sleep(SECOND).await?;
+        }
+        let asked = now();
+        task.cancel("closing time");
+        let outcome = task.outcome().await?;
+        assert!(outcome.is_cancelled(), "{outcome:?}");
+        Ok(now() - asked)
+    })
+    .await
 }
 
 #[test]

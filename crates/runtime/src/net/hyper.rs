@@ -6,14 +6,15 @@ use std::error;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{self, ReadBufCursor};
 use kinfolk_core::kit::{Point, cancelled_here, completion};
 use kinfolk_core::{
-    Cancelled, Error, OrFail, Result, Scope, WaitKind, cleanup, current_job, now, sleep_until,
+    Cancelled, Error, ErrorKind, OrFail, Result, Scope, WaitKind, cleanup, current_job, now, park,
+    shield, sleep_until,
 };
 
 use super::polled::{Polled, Streaming, writes};
@@ -57,8 +58,9 @@ writes!(
 /// A *point*. The connection, its requests and what they spawn do not hear the
 /// cancel at first: they have the time that clean-up may take
 /// ([`Patience::cleanup`](kinfolk_core::Patience::cleanup) of the job), and are told
-/// when that is spent. In a shield around this nobody hears it before that is over;
-/// so there is none to be put around it. Told at entry, no request is taken.
+/// when that is spent, in the words of the cancel. What they clean up then has its
+/// own time, as ever. In a shield around this nobody hears the cancel before that is
+/// over; so there is none to be put around it. Told at entry, no request is taken.
 ///
 /// An [interrupt](kinfolk_core::Job::interrupt) asks the connection to end as well.
 /// It sets no limit to the requests: only a cancel does. If a failure comes of it, or
@@ -79,7 +81,10 @@ where
 {
     let (mut asked, asker) = completion::<()>();
     let mut stop = Some(stop);
+    let inside = Arc::new(OnceLock::new());
+    let opened = inside.clone();
     let connection = async move {
+        let _ = opened.set(Scope::current());
         let mut connection = pin!(connection);
         let ended = poll_fn(|cx| {
             if stop.is_some()
@@ -98,14 +103,17 @@ where
             }
         })
     };
-    let served = cleanup(Scope::build().supervisor().run_future(connection));
+    // No clean-up, though it has the time of one: that of a clean-up inside would
+    // count from its beginning.
+    let served = shield(Scope::build().supervisor().run_future(connection));
+    let grace = cleanup(park());
     let mut heard = Heard {
         point: Point::new(),
         told: None,
     };
     async move {
-        let mut served = pin!(served);
-        let mut asker = Some(asker);
+        let (mut served, mut grace) = (pin!(served), pin!(grace));
+        let (mut asker, mut spent) = (Some(asker), None);
         let ended = poll_fn(|cx| {
             if heard.told.is_none()
                 && let Err(told) = ready!(heard.point.poll_enter(cx))
@@ -118,14 +126,35 @@ where
             let ended = served.as_mut().poll(cx);
             if ended.is_pending() && heard.told.is_none() {
                 heard.point.pending_as(cx, WaitKind::Scope);
+            } else if ended.is_pending()
+                && spent.is_none()
+                && let Poll::Ready(Err(told)) = grace.as_mut().poll(cx)
+            {
+                if let Some(Some(inside)) = inside.get() {
+                    inside.cancel(words_of(&told));
+                }
+                spent = Some(told);
             }
             ended
         });
-        ended.await?;
-        match heard.told.take() {
-            Some(told) => Err(told.into()),
-            None => Ok(()),
+        match (ended.await, spent) {
+            // By our word, in the place of this.
+            (Err(error), Some(told)) if error.kind() == ErrorKind::Stopped => Err(told),
+            (Err(error), _) => Err(error),
+            (Ok(()), _) => match heard.told.take() {
+                Some(told) => Err(told.into()),
+                None => Ok(()),
+            },
         }
+    }
+}
+
+/// What is said of a cancel to those who hear of it later.
+fn words_of(told: &Error) -> String {
+    let reason = told.reason();
+    match reason.and_then(|reason| reason.text()) {
+        Some(text) => text.to_owned(),
+        None => told.to_string(),
     }
 }
 
