@@ -577,6 +577,32 @@ fn lane_4_many_tasks_that_yield_take_turns() {
     });
 }
 
+/// What is handed over goes first, but not for ever.
+#[test]
+fn lane_4_a_chain_of_awaits_does_not_keep_many_from_their_turns() {
+    guarded("a chain", |_| {
+        let left = Arc::new(AtomicUsize::new(MANY));
+        rt(1)
+            .block_on(on_pool(scope(async move |s| {
+                for _ in 0..MANY {
+                    let left = left.clone();
+                    s.launch(async move {
+                        for _ in 0..5 {
+                            yield_now().await?;
+                        }
+                        left.fetch_sub(1, SeqCst);
+                        Ok::<_, Error>(())
+                    });
+                }
+                while left.load(SeqCst) > 0 {
+                    spawn(async {}).await?;
+                }
+                Ok::<_, Error>(())
+            })))
+            .unwrap();
+    });
+}
+
 #[test]
 fn lane_4_many_behind_a_long_turn_are_taken_over() {
     guarded("many are taken over", |_| {

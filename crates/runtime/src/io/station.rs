@@ -347,8 +347,9 @@ impl Station {
         let over = std::mem::take(&mut inner.over);
         let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
+        // Whoever is dropped may wake somebody too.
+        let count = over.len() + landed.len() + done_with.len();
         drop(done_with);
-        let count = over.len() + landed.len();
         for (landing, landed) in over {
             self.hub.answered(landing, landed);
         }

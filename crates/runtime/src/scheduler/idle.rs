@@ -145,6 +145,11 @@ impl Idle {
         woken
     }
 
+    /// A hint, without a fence: what depends on it is found by the sentinel too.
+    pub(crate) fn somebody_sleeps(&self) -> bool {
+        self.summary.load(Relaxed) != 0
+    }
+
     /// A worker's own queue has something in it: if others sleep and nobody
     /// looks, who is to be woken to do so. One load where that is not so.
     pub(crate) fn wake_sentinel(&self) -> Option<usize> {

@@ -12,24 +12,38 @@ const ROWS: usize = 64;
 
 /// Rows of turns under a lock. Linked through the tasks, so pushing a turn
 /// allocates nothing, and whole rows go in in one step. A row that is in parts
-/// stays by itself, so that its parts come out in one step each; only if dozens
-/// of such rows wait does a push allocate.
+/// stays by itself, so that its parts come out in one step each, and a row of some
+/// length is not made longer if it is to come out in one step: only if dozens of
+/// such rows wait does a push allocate.
 pub(crate) struct Injector {
     rows: Mutex<VecDeque<Ready>>,
+    /// How long a row may grow.
+    longest: usize,
     /// As many as there are in the rows, to be looked at without the lock.
     len: AtomicUsize,
 }
 
 impl Default for Injector {
     fn default() -> Self {
-        Injector {
-            rows: Mutex::new(VecDeque::with_capacity(ROWS)),
-            len: AtomicUsize::new(0),
-        }
+        Injector::in_rows_of(usize::MAX)
     }
 }
 
 impl Injector {
+    /// Whoever takes as many as `longest` at once takes a row: it is not walked along
+    /// under the lock.
+    pub(crate) fn in_rows_of(longest: usize) -> Injector {
+        Injector {
+            rows: Mutex::new(VecDeque::with_capacity(ROWS)),
+            longest,
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    fn may_grow(&self, row: &Ready, by: &Ready) -> bool {
+        !row.is_in_parts() && !by.is_in_parts() && row.len() + by.len() <= self.longest
+    }
+
     fn rows(&self) -> MutexGuard<'_, VecDeque<Ready>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,7 +54,7 @@ impl Injector {
         let before = self.len.load(Ordering::Relaxed);
         self.len.store(before + ready.len(), Ordering::SeqCst);
         match rows.back_mut() {
-            Some(last) if !last.is_in_parts() && !ready.is_in_parts() => last.append(ready),
+            Some(last) if self.may_grow(last, &ready) => last.append(ready),
             _ => rows.push_back(ready),
         }
         before == 0
@@ -48,7 +62,7 @@ impl Injector {
 
     /// Takes up to `most` out, or a part.
     pub(crate) fn take(&self, most: usize) -> Ready {
-        if self.len() == 0 {
+        if most == 0 || self.len() == 0 {
             return Ready::new();
         }
         let mut rows = self.rows();

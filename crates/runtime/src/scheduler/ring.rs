@@ -19,9 +19,9 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering::*, RING};
 /// that there is room for them where they go.
 pub(crate) const LOOT: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
 
-/// One cache line, so that owner and thieves do not meet on it.
+/// A cache line of its own, so that owner and thieves do not meet on it.
 #[repr(align(64))]
-struct Line<T>(T);
+pub(crate) struct Line<T>(pub(crate) T);
 
 /// What is queued: a turn as a pointer.
 pub(crate) type Item = NonNull<()>;
@@ -45,17 +45,19 @@ impl Ring {
         &self.slots[at as usize % RING]
     }
 
-    /// Puts one at the end; gives it back if the ring is full. The owner's.
-    pub(crate) fn push(&self, item: Item) -> Result<(), Item> {
+    /// Puts one at the end, and says how many there are; gives it back if the ring
+    /// is full. The owner's.
+    pub(crate) fn push(&self, item: Item) -> Result<usize, Item> {
         let tail = self.tail.0.load(Relaxed);
         // Pairs with the exchange of whoever emptied the slot (R3).
-        if tail - self.head.0.load(Acquire) >= RING as u64 {
+        let len = (tail - self.head.0.load(Acquire)) as usize;
+        if len >= RING {
             return Err(item);
         }
         self.slot(tail).store(item.as_ptr(), Relaxed);
         // Shows the slot to thieves.
         self.tail.0.store(tail + 1, Release);
-        Ok(())
+        Ok(len + 1)
     }
 
     /// Takes the first out. The owner's.

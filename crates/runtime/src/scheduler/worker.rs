@@ -9,7 +9,7 @@ use kinfolk_core::host::{Ready, Turn, look_again};
 
 use super::idle::Sleep;
 use super::injector::Injector;
-use super::ring::{Item, LOOT, Ring};
+use super::ring::{Item, LOOT, Line, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
 use crate::io::Station;
@@ -25,6 +25,15 @@ const INJECTED: u32 = 61;
 /// How many turns until the clock is looked at.
 const CLOCK: u32 = 16;
 
+/// How many turns until it looks whether a neighbour has far more to do.
+const LOAD: u32 = 127;
+
+/// How many more that are.
+const FAR_MORE: usize = 64;
+
+/// So many in a ring are more than one worker can do soon.
+const LONG: usize = 256;
+
 /// What has waited this long in a neighbour's queue is stolen.
 const STALE: Duration = Duration::from_micros(50);
 
@@ -39,7 +48,7 @@ pub(crate) struct Neighbour {
     ring: Ring,
     /// What the ring has no room for: behind it, and first in, first out. Only the
     /// worker puts something in.
-    backlog: Injector,
+    backlog: Line<Injector>,
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over. Others may take it if the turn lasts.
     next: Slot,
@@ -53,7 +62,7 @@ impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
             ring: Ring::new(),
-            backlog: Injector::default(),
+            backlog: Line(Injector::in_rows_of(LOOT)),
             next: Slot::new(),
             turns: AtomicU32::new(0),
             in_turn: AtomicBool::new(false),
@@ -73,13 +82,21 @@ impl Neighbour {
         let (head, tail) = self.ring.span();
         let next = usize::from(!self.next.look().is_none());
         (
-            (tail - head) as usize + self.backlog.len() + next,
+            (tail - head) as usize + self.backlog.0.len() + next,
             self.in_turn.load(Ordering::Relaxed),
         )
     }
 
     fn take_next(&self) -> Option<Turn> {
         self.next.take().map(turn)
+    }
+
+    /// Gives a thief up to `most` of what has waited longest.
+    fn give(&self, most: usize, mut take: impl FnMut(Turn)) {
+        let until = self.ring.span().0.saturating_add(2 * most as u64);
+        let given = self.ring.steal(until, |item| take(turn(item)));
+        let left = most.min(LOOT).saturating_sub(given);
+        self.backlog.0.take(left).for_each(take);
     }
 }
 
@@ -114,6 +131,10 @@ pub(crate) struct Worker {
     ticks: Cell<u32>,
     streak: Cell<u32>,
     seen: RefCell<Vec<Option<Seen>>>,
+    /// Whose load is looked at next, and how many turns each had begun when it was
+    /// looked at last.
+    whose: Cell<usize>,
+    begun: RefCell<Vec<u32>>,
     /// None in models.
     station: Option<Station>,
 }
@@ -129,6 +150,8 @@ impl Worker {
             ticks: Cell::new(0),
             streak: Cell::new(0),
             seen: RefCell::new(vec![None; workers]),
+            whose: Cell::new(0),
+            begun: RefCell::new(vec![0; workers]),
         }
     }
 
@@ -171,7 +194,10 @@ impl Worker {
 
     fn take(&self, turn: Turn) {
         let turns = &self.own().turns;
-        turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        turns.store(
+            turns.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
         self.own().in_turn.store(true, Ordering::Relaxed);
         let again = turn.run();
         self.own().in_turn.store(false, Ordering::Relaxed);
@@ -190,6 +216,9 @@ impl Worker {
             self.machine.fire_due();
             self.visit_io(Station::glance);
         }
+        if ticks.is_multiple_of(LOAD) {
+            self.even_out();
+        }
         if ticks.is_multiple_of(INJECTED)
             && let Some(turn) = self.injected()
         {
@@ -197,8 +226,8 @@ impl Worker {
         }
         self.handed_over()
             .or_else(|| self.own().ring.pop().map(turn))
-            .or_else(|| self.own().take_next())
             .or_else(|| self.refilled())
+            .or_else(|| self.own().take_next())
             .or_else(|| self.injected())
     }
 
@@ -228,7 +257,7 @@ impl Worker {
 
     /// The ring is empty: what waits behind it comes in.
     fn refilled(&self) -> Option<Turn> {
-        let mut row = self.own().backlog.take(LOOT);
+        let mut row = self.own().backlog.0.take(LOOT);
         let first = row.next();
         for turn in row {
             self.push_or_defer(turn);
@@ -236,33 +265,36 @@ impl Worker {
         first
     }
 
-    /// A fair share of what lies where everybody looks, or of what a neighbour
-    /// has too much of.
+    /// A fair share of what lies where everybody looks.
     fn injected(&self) -> Option<Turn> {
         let there = self.machine.injector.len();
-        let mut row = match there {
-            0 => self.relieve(),
-            _ => {
-                let share = there / self.machine.workers.len() + 1;
-                self.machine.injector.take(share.min(LOOT))
-            }
-        };
+        if there == 0 {
+            return None;
+        }
+        let share = (there / self.machine.workers.len() + 1).min(LOOT);
+        let mut row = self.machine.injector.take(share);
         let first = row.next();
         self.put_all_back(row);
         first
     }
 
-    /// Takes half of what a neighbour's backlog is longer than our own, so that tasks
-    /// have as many turns on one worker as on another.
-    fn relieve(&self) -> Ready {
-        let own = self.own().backlog.len();
-        for neighbour in &self.machine.workers {
-            let more = neighbour.backlog.len().saturating_sub(own).div_ceil(2);
-            if more > 0 {
-                return neighbour.backlog.take(more.min(LOOT));
-            }
+    /// Takes half of what a neighbour has more than we have, so that tasks have as
+    /// many turns on one worker as on another. One that is in the same turn as when
+    /// we looked last does nothing of it: half of all.
+    fn even_out(&self) {
+        let n = self.whose.get() % self.machine.workers.len();
+        self.whose.set(n + 1);
+        if n == self.n {
+            return;
         }
-        Ready::new()
+        let neighbour = &self.machine.workers[n];
+        let turns = neighbour.turns.load(Ordering::Relaxed);
+        let stays = std::mem::replace(&mut self.begun.borrow_mut()[n], turns) == turns;
+        let own = if stays { 0 } else { self.own().load().0 };
+        let more = neighbour.load().0.saturating_sub(own);
+        if more > FAR_MORE {
+            neighbour.give(more / 2, |turn| self.put_back(turn));
+        }
     }
 
     /// Woken or new: it goes next.
@@ -280,9 +312,16 @@ impl Worker {
         }
     }
 
+    /// There is more behind our turn than we can do soon: whoever sleeps may help.
+    fn want_help(&self) {
+        if self.machine.idle.somebody_sleeps() {
+            self.machine.wake_one();
+        }
+    }
+
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
-        match self.own().backlog.len() {
+        match self.own().backlog.0.len() {
             0 => self.push_or_defer(turn),
             _ => self.defer(turn),
         }
@@ -291,21 +330,22 @@ impl Worker {
 
     /// All of them behind the others.
     fn put_all_back(&self, row: Ready) {
-        if row.is_empty() {
-            return;
-        }
-        if self.own().backlog.len() > 0 {
-            self.own().backlog.push(row);
-            return;
-        }
-        for turn in row {
-            self.put_back(turn);
+        if self.own().backlog.0.len() == 0 {
+            for turn in row {
+                self.put_back(turn);
+            }
+        } else if !row.is_empty() {
+            self.own().backlog.0.push(row);
+            self.want_help();
         }
     }
 
     fn push_or_defer(&self, new: Turn) {
-        if let Err(item) = self.own().ring.push(new.into_raw()) {
-            self.defer(turn(item));
+        match self.own().ring.push(new.into_raw()) {
+            // Not each time: to wake one takes longer than many turns.
+            Ok(len) if len >= LONG && len.is_multiple_of(LOOT) => self.want_help(),
+            Ok(_) => {}
+            Err(item) => self.defer(turn(item)),
         }
     }
 
@@ -313,12 +353,11 @@ impl Worker {
     fn defer(&self, turn: Turn) {
         let mut row = Ready::new();
         row.push_back(turn);
-        let backlog = &self.own().backlog;
+        let backlog = &self.own().backlog.0;
         let before = backlog.len();
         backlog.push(row);
-        // More than one worker can do soon. Not each time: it takes a fence.
         if before.is_multiple_of(LOOT) {
-            self.machine.wake_one();
+            self.want_help();
         }
     }
 
@@ -339,6 +378,16 @@ impl Worker {
                 continue;
             }
             let neighbour = &self.machine.workers[n];
+            let there = neighbour.load().0;
+            if there >= LONG || neighbour.backlog.0.len() > 0 {
+                // It has more than it can do soon, however new that is.
+                neighbour.give(there.div_ceil(2), |turn| {
+                    self.steal_one(turn.into_raw(), &mut found);
+                });
+                if found {
+                    return true;
+                }
+            }
             let (head, tail) = neighbour.ring.span();
             let next = neighbour.next.look();
             let turns = neighbour.turns.load(Ordering::Relaxed);
@@ -375,9 +424,6 @@ impl Worker {
             if found {
                 return true;
             }
-        }
-        for turn in self.relieve() {
-            self.steal_one(turn.into_raw(), &mut found);
         }
         found
     }
