@@ -138,6 +138,29 @@ where
     }
 }
 
+/// One in so many is TCP. A port rests for a minute after its use: with many more of
+/// them a million operations come near to all that this machine has.
+const TCP: usize = 16;
+
+/// What lacks a port may go well later: others use them too.
+fn later(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => {
+            io::ErrorKind::WouldBlock.into()
+        }
+        _ => error,
+    }
+}
+
+async fn listen() -> io::Result<TcpListener> {
+    TcpListener::bind("127.0.0.1:0").await.map_err(later)
+}
+
+async fn connect(listener: &TcpListener) -> io::Result<TcpStream> {
+    let to = TcpStream::connect(listener.local_addr()?);
+    to.await.map_err(later)
+}
+
 /// Panics if it takes too long.
 async fn in_time<T>(what: &str, f: impl Future<Output = Result<T>>) -> Result<T> {
     let done = timeout(LONG, f).await;
@@ -298,13 +321,12 @@ impl Talk {
 
 /// Two streams that are connected with each other, unless the weather prevents it.
 async fn connected(rng: &mut Rng) -> Result<(Stream, Stream)> {
-    if rng.below(4) > 0 {
+    if rng.below(TCP) > 0 {
         let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;
         return Ok((Stream::Unix(one), Stream::Unix(two)));
     }
-    let listener = again(|| TcpListener::bind("127.0.0.1:0")).await?;
-    let addr = listener.local_addr()?;
-    let one = again(|| TcpStream::connect(addr)).await?;
+    let listener = again(listen).await?;
+    let one = again(|| connect(&listener)).await?;
     let (two, _) = again(|| listener.accept()).await?;
     Ok((Stream::Tcp(one), Stream::Tcp(two)))
 }
@@ -431,9 +453,8 @@ enum Listener {
 
 impl Listener {
     async fn bind(place: &Place, rng: &mut Rng) -> Result<Listener> {
-        if rng.below(4) == 0 {
-            let listener = again(|| TcpListener::bind("127.0.0.1:0")).await?;
-            return Ok(Listener::Tcp(listener));
+        if rng.below(TCP) == 0 {
+            return Ok(Listener::Tcp(again(listen).await?));
         }
         let n = place.names.fetch_add(1, SeqCst);
         let path = place.dir.join(format!("listener-{n}"));
@@ -443,9 +464,7 @@ impl Listener {
 
     async fn connect(&self) -> io::Result<Stream> {
         Ok(match self {
-            Listener::Tcp(listener) => {
-                Stream::Tcp(TcpStream::connect(listener.local_addr()?).await?)
-            }
+            Listener::Tcp(listener) => Stream::Tcp(connect(listener).await?),
             Listener::Unix(_, path) => Stream::Unix(UnixStream::connect(path).await?),
         })
     }
