@@ -2,8 +2,9 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -211,24 +212,20 @@ fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
     });
 }
 
-/// A buffer that comes back while many streams stand in line that have nothing to
-/// receive does not go round among them: each begins again, and that is all.
+/// Streams that have nothing to receive do not stand in line, though their pool is
+/// dry: each has begun once, and that is all, whatever comes back.
 #[test]
 fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
     const MANY: usize = 300;
     on_each_with(&[0], "in line for nothing", |rt, witness, _| {
-        let rest = async || {
-            while witness.submitted() > witness.completed() {
-                yield_now().await?;
-            }
-            Ok::<_, Error>(())
-        };
         let body = scope(async |s| {
             let pool = Pool::new(1, 8);
             let (one, two) = connected().await?;
             one.write_all("kept").await.0?;
             let kept = two.chunks(&pool).next().await.expect("bytes")?;
-            rest().await?;
+            while witness.submitted() > witness.completed() {
+                yield_now().await?;
+            }
             let (mut ones, mut tasks) = (Vec::new(), Vec::new());
             for _ in 0..MANY {
                 let ((one, two), pool) = (connected().await?, pool.clone());
@@ -240,10 +237,6 @@ fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
                     Ok::<_, Error>(chunk[0])
                 }));
             }
-            // Each has asked in vain: the system wants a buffer first.
-            yield_now().await?;
-            rest().await?;
-            drop(kept);
             let turns = async || {
                 for _ in 0..20_000 {
                     yield_now().await?;
@@ -251,9 +244,11 @@ fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
                 Ok::<_, Error>(())
             };
             turns().await?;
-            let before = witness.submitted();
+            let begun = witness.submitted();
+            assert_eq!(begun - witness.completed(), MANY as u64, "each waits");
+            drop(kept);
             turns().await?;
-            assert_eq!(witness.submitted(), before, "there is nothing to receive");
+            assert_eq!(witness.submitted(), begun, "there is nothing to receive");
             ones[MANY - 1].write_all([7]).await.0?;
             assert_eq!(tasks.pop().expect("many").await?, 7);
             drop(tasks);
@@ -380,6 +375,138 @@ fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
             Ok(())
         }))
         .expect("the next");
+    });
+}
+
+/// Two streams of one socket, and no buffer for what lies there: both wait for one.
+#[test]
+fn io_5_two_streams_at_a_dry_pool_wait() {
+    on_each_with(&[0], "two at a dry pool", |rt, witness, _| {
+        rt.block_on(scope(async |s| {
+            let pool = Pool::new(1, 1);
+            let (one, two) = says("k").await?;
+            let (_three, four) = says("ab").await?;
+            let kept = two.chunks(&pool).next().await.expect("bytes")?;
+            let both = s.spawn(async move {
+                let streams = &mut [four.chunks(&pool), four.chunks(&pool)];
+                let mut waits = Vec::from_iter(streams.iter_mut().map(|one| Box::pin(one.next())));
+                let mut seen = Vec::new();
+                // The first is always asked first.
+                poll_fn(|cx| {
+                    waits.retain_mut(|wait| match wait.as_mut().poll(cx) {
+                        Poll::Ready(chunk) => {
+                            seen.push(chunk.expect("bytes").expect("no error")[0]);
+                            false
+                        }
+                        Poll::Pending => true,
+                    });
+                    match waits.is_empty() {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }
+                })
+                .await;
+                Ok::<_, Error>(seen)
+            });
+            let turns = async || {
+                for _ in 0..5_000 {
+                    yield_now().await?;
+                }
+                Ok::<_, Error>(())
+            };
+            turns().await?;
+            let begun = witness.submitted();
+            turns().await?;
+            assert_eq!(witness.submitted(), begun, "there is no buffer");
+            assert_eq!(witness.completed(), begun, "none is under way");
+            drop(kept);
+            assert_eq!(timeout(Duration::from_secs(20), both).await?, b"ab");
+            drop(one);
+            Ok(())
+        }))
+        .expect("both had one");
+    });
+}
+
+/// Two tasks that run at the same time, so that each is on a worker of its own.
+async fn one_on_each<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    s: &Scope,
+    bodies: [impl FnOnce(ThreadId) -> F + Send + 'static; 2],
+) -> Result<[T; 2], Error> {
+    let both = Arc::new(Barrier::new(2));
+    let tasks = bodies.map(|body| {
+        let both = both.clone();
+        s.spawn(async move {
+            both.wait();
+            body(std::thread::current().id()).await
+        })
+    });
+    let [one, two] = tasks;
+    Ok([one.await?, two.await?])
+}
+
+/// Takes one chunk, at first on the thread it is called on.
+async fn chunk(from: TcpStream, pool: Pool) -> Result<Chunk, Error> {
+    let first = async move {
+        let chunk = from.chunks(&pool).next().await.expect("bytes")?;
+        Ok::<_, Error>(chunk)
+    };
+    timeout(Duration::from_secs(20), first).await
+}
+
+/// Two streams that are connected; the first has said something.
+async fn says(bytes: &'static str) -> Result<(TcpStream, TcpStream), Error> {
+    let (one, two) = connected().await?;
+    one.write_all(bytes).await.0?;
+    Ok((one, two))
+}
+
+/// What one worker lacks another has.
+#[test]
+fn io_5_a_buffer_of_another_worker_does_as_well() {
+    on_each_with(&[2], "of another worker", |rt, _, _| {
+        let body = scope(async |s| {
+            for _ in 0..10 {
+                let pool = Pool::new(1, 8);
+                let (mut kept, mut ones) = (None, Vec::new());
+                let mut bodies = Vec::new();
+                for bytes in ["kept", "gone"] {
+                    let ((one, two), pool) = (says(bytes).await?, pool.clone());
+                    ones.push(one);
+                    bodies.push(move |on| async move { Ok((on, chunk(two, pool).await?)) });
+                }
+                let bodies = bodies.try_into().ok().expect("two");
+                for (on, chunk) in one_on_each(&s, bodies).await? {
+                    if *chunk == *b"kept" {
+                        kept = Some((on, chunk));
+                    }
+                }
+                let (dry, kept) = kept.expect("one of them");
+                let (mut bodies, mut left) = (Vec::new(), Vec::new());
+                for _ in 0..2 {
+                    let ((one, two), pool) = (says("more").await?, pool.clone());
+                    ones.push(one);
+                    bodies.push(move |on| async move {
+                        match on == dry {
+                            true => Ok(Ok(chunk(two, pool).await?)),
+                            false => Ok(Err(two)),
+                        }
+                    });
+                }
+                let bodies = bodies.try_into().ok().expect("two");
+                for taken in one_on_each(&s, bodies).await? {
+                    match taken {
+                        Ok(chunk) => assert_eq!(*chunk, *b"more"),
+                        Err(stream) => left.push(stream),
+                    }
+                }
+                assert_eq!(left.len(), 1);
+                drop((kept, left, ones));
+            }
+            Ok(())
+        });
+        let main = rt.scope().task("main").spawn(body);
+        rt.wait_for(main).expect("outside").expect("both had one");
     });
 }
 

@@ -94,6 +94,7 @@ suite! {
             io_5_without_a_buffer_it_waits_for_one,
             io_5_told_without_a_buffer_no_byte_is_lost,
             io_5_a_connection_that_is_reset_is_an_item,
-            io_5_idle_streams_share_a_few_buffers;
+            io_5_idle_streams_share_a_few_buffers,
+            io_5_the_end_of_a_stream_needs_no_buffer;
     }
 }

@@ -481,3 +481,41 @@ pub async fn io_5_idle_streams_share_a_few_buffers(lab: IoLab) -> Result<()> {
     }
     Ok(())
 }
+
+/// Takes all chunks; how many bytes there were.
+async fn count(from: &TcpStream, pool: &Pool) -> Result<usize> {
+    let (mut chunks, mut bytes) = (from.chunks(pool), 0);
+    while let Some(chunk) = chunks.next().await {
+        bytes += chunk?.len();
+    }
+    Ok(bytes)
+}
+
+/// A stream that has ended shows it, though its pool is dry. One that has bytes
+/// before its end waits for a buffer.
+pub async fn io_5_the_end_of_a_stream_needs_no_buffer(lab: IoLab) -> Result<()> {
+    for early in [false, true] {
+        let pool = Pool::new(1, 4);
+        let (one, two) = connected().await?;
+        one.write_all(lab.quarantine.filled("kept")).await.0?;
+        let kept = two.chunks(&pool).next().await.expect("bytes")?;
+        let (three, four) = connected().await?;
+        let (five, six) = connected().await?;
+        five.write_all(lab.quarantine.filled("more")).await.0?;
+        let three = (!early).then_some(three);
+        drop(five);
+        let [ended, more] = [four, six].map(|from| {
+            let pool = pool.clone();
+            spawn(async move { count(&from, &pool).await })
+        });
+        if !early {
+            // With several workers there may be a buffer for the other.
+            lab.until_waiting(1 + usize::from(lab.alone)).await?;
+        }
+        drop(three);
+        assert_eq!(timeout(Duration::from_secs(20), ended).await?, 0);
+        drop(kept);
+        assert_eq!(timeout(Duration::from_secs(20), more).await?, 4);
+    }
+    Ok(())
+}

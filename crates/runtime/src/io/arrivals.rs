@@ -22,7 +22,7 @@ use std::task::{Poll, Waker};
 use kinfolk_core::host::contained;
 
 use super::fd::Fd;
-use super::pool::{Chunk, Returned};
+use super::pool::{Chunk, Pool, Returned};
 use super::series::Series;
 
 /// What has arrived.
@@ -32,7 +32,7 @@ pub(crate) enum Arrival {
     /// No more bytes will come.
     End,
     /// There was no buffer for what came, and this had come back to the pool
-    /// before it was looked for.
+    /// before it was looked for. It lies nowhere: all who wait get to know it.
     NoBuffer(Returned),
     /// As kernels answer. What the system says once, and not again, is kept.
     Failed {
@@ -75,6 +75,8 @@ impl Drop for WaitsAt {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Arrival>,
+    /// Where there was no buffer for what came.
+    empty: Vec<Returned>,
     /// The series under way.
     series: Option<Arc<Series>>,
     /// It was submitted: it can be asked to end (A4).
@@ -117,6 +119,7 @@ impl State {
     /// forgotten. What is to be dropped outside, because others are woken by it.
     #[must_use]
     fn keep(&mut self) -> Vec<Chunk> {
+        self.empty.clear();
         self.queue.retain(|arrival| match arrival {
             Arrival::Connection(_) | Arrival::Bytes(_) => true,
             Arrival::End | Arrival::NoBuffer(_) => false,
@@ -173,18 +176,31 @@ impl Arrivals {
         }
     }
 
-    /// What came first, if anything lies here. Whoever takes it waits no more,
-    /// unless it only says that there was no buffer.
+    /// What came first, if anything lies here. Whoever takes it waits no more.
     pub(crate) fn take(&self, place: &mut Place) -> Option<Arrival> {
         let mut state = self.state();
         let first = state.queue.pop_front()?;
-        let left = match first {
-            Arrival::NoBuffer(_) => None,
-            _ => state.leave(place),
-        };
+        let left = state.leave(place);
         drop(state);
         drop(left);
         Some(first)
+    }
+
+    /// The first of these stations whose shelf may have a buffer; or what had come
+    /// back to the pool when none of them had one.
+    pub(crate) fn find_shelf(
+        &self,
+        pool: &Pool,
+        here: usize,
+        others: impl FnOnce() -> Vec<usize>,
+    ) -> Result<usize, Returned> {
+        let state = self.state();
+        let empty = |n: usize| (state.empty.iter()).find(|at| at.is_of(pool, n) && at.is_all());
+        let Some(before) = empty(here) else {
+            return Ok(here);
+        };
+        let other = others().into_iter().find(|n| empty(*n).is_none());
+        other.ok_or_else(|| before.clone())
     }
 
     /// Whoever was there does not wait any more.
@@ -331,7 +347,13 @@ impl Arrivals {
     #[must_use]
     pub(crate) fn arrived(&self, arrival: Option<Arrival>, most: usize, more: bool) -> bool {
         let mut state = self.state();
-        state.queue.extend(arrival);
+        match arrival {
+            Some(Arrival::NoBuffer(before)) => {
+                state.empty.retain(|at| at.is_all() && !at.is_like(&before));
+                state.empty.push(before);
+            }
+            arrival => state.queue.extend(arrival),
+        }
         let lent = match state.streams {
             0 => state.keep(),
             _ => Vec::new(),

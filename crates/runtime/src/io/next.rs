@@ -43,10 +43,8 @@ pub(crate) struct Next {
     /// Its last poll has not brought anything.
     waits: bool,
     told: Option<Told>,
-    /// There was no buffer when this had come back.
-    starved: Option<Returned>,
-    /// It waits for one.
-    hungry: Option<Waiter>,
+    /// There was no buffer when this had come back, and it waits for one.
+    hungry: Option<(Returned, Option<Waiter>)>,
     place: Place,
     /// Whoever polls is a [`Wait`], which says when it is over.
     waited: bool,
@@ -62,7 +60,6 @@ impl Next {
             what,
             waits: false,
             told: None,
-            starved: None,
             hungry: None,
             place: Place::default(),
             waited: false,
@@ -96,7 +93,7 @@ impl Next {
 
     /// It waits for no buffer any more.
     fn eats(&mut self) {
-        if let (Some(who), What::Bytes(pool)) = (self.hungry.take(), &self.what) {
+        if let (Some((_, Some(who))), What::Bytes(pool)) = (self.hungry.take(), &self.what) {
             pool.let_go(who);
         }
     }
@@ -144,11 +141,11 @@ impl Next {
             if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
-            if let Poll::Ready(lent) = self.poll_buffer(cx.waker()) {
+            if let Poll::Ready((lent, station)) = self.poll_buffer(cx.waker()) {
                 if let Some(arrival) = lent.and_then(|lent| self.receive(lent)) {
                     return self.over(Ok(arrival));
                 }
-                if let Err(error) = self.begin() {
+                if let Err(error) = self.begin(station) {
                     return self.over(Err(error));
                 }
             }
@@ -173,24 +170,33 @@ impl Next {
 
     /// What came first.
     fn take(&mut self) -> Option<Arrival> {
-        loop {
-            match self.fd.arrivals().take(&mut self.place)? {
-                Arrival::NoBuffer(before) => self.starved = Some(before),
-                arrival => return Some(arrival),
-            }
-        }
+        self.fd.arrivals().take(&mut self.place)
     }
 
-    /// Waits until there may be a buffer, or until it is given one.
-    fn poll_buffer(&mut self, waker: &Waker) -> Poll<Option<Lent>> {
-        let mut lent = None;
-        if let (Some(before), What::Bytes(pool)) = (&self.starved, &self.what) {
-            let (who, fetches) = (&mut self.hungry, self.waited);
-            lent = ready!(pool.poll_returned(before, who, fetches, waker));
+    /// Waits until there may be a buffer, at the station of this thread or at
+    /// another; or until it is given one.
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<(Option<Lent>, usize)> {
+        let (hub, here) = (self.fd.hub(), self.fd.hub().choose());
+        let What::Bytes(pool) = &self.what else {
+            return Poll::Ready((None, here));
+        };
+        loop {
+            // Whoever stands in line stays there until it is its turn.
+            if let Some((before, who)) = &mut self.hungry {
+                let lent = ready!(pool.poll_returned(before, who, self.waited, waker));
+                if let Some((_, Some(who))) = self.hungry.take() {
+                    pool.let_go(who);
+                }
+                if lent.is_some() {
+                    return Poll::Ready((lent, here));
+                }
+            }
+            let found = (self.fd.arrivals()).find_shelf(pool, here, || pool.stations(hub));
+            match found {
+                Ok(station) => return Poll::Ready((None, station)),
+                Err(before) => self.hungry = Some((before, None)),
+            }
         }
-        self.starved = None;
-        self.eats();
-        Poll::Ready(lent)
     }
 
     /// Receives what it has lacked the buffer for. Nothing if somebody else is
@@ -202,10 +208,7 @@ impl Next {
             Ok(0) => Some(Arrival::End),
             // No more than a buffer has room for.
             Ok(bytes) => Some(Arrival::Bytes(lent.filled(bytes as u32))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                lent.nothing_came();
-                None
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => Some(Arrival::Failed {
                 result: -error.raw_os_error().unwrap_or(libc::EIO),
                 once: true,
@@ -213,17 +216,19 @@ impl Next {
         }
     }
 
-    fn begin(&self) -> io::Result<()> {
+    fn begin(&self, station: usize) -> io::Result<()> {
         let hub = self.fd.hub();
         hub.ready()?;
-        let station = hub.choose();
+        let mut more = false;
         let make = || {
             let brings = match &self.what {
                 What::Connections => Brings::Connections,
                 What::Bytes(pool) => {
                     // In this order: what comes back later is noticed.
-                    let before = pool.returned();
-                    Brings::Bytes(pool.shelf(hub, station), before)
+                    let before = pool.returned(station);
+                    let (shelf, new) = pool.shelf(hub, station);
+                    more = new;
+                    Brings::Bytes(shelf, before)
                 }
             };
             Series::new(self.fd.clone(), brings)
@@ -231,6 +236,9 @@ impl Next {
         self.arrivals().begin(make, |series| {
             hub.submit_to(station, Arc::clone(series) as _, &series.request());
         });
+        if more && let What::Bytes(pool) = &self.what {
+            pool.has_more();
+        }
         Ok(())
     }
 }

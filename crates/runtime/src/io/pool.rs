@@ -8,8 +8,8 @@
 //!   in a chunk, or with somebody who had waited for it. Whoever has it may touch
 //!   the bytes, nobody else.
 //! - **B5** A buffer that comes back is given to whoever has waited longest, who
-//!   alone is woken. If that one goes away without it, it goes to the next. If there
-//!   was nothing to receive, it goes to the shelf, and all look there.
+//!   alone is woken. If that one goes away without it, or has nothing to receive any
+//!   more, it goes to the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -60,28 +60,29 @@ impl Returns {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer goes to whoever waits longest (B5), or back to its shelf. There
-    /// all are to look for it, if it is not `wanted`.
-    fn came_back(&self, shelf: &Arc<Shelf>, number: u16, wanted: bool) {
+    /// A buffer goes to whoever waits longest (B5), or back to its shelf.
+    fn came_back(&self, shelf: &Arc<Shelf>, number: u16) {
         let mut line = self.line();
-        let woken = match line.waiting.first_entry() {
-            Some(first) if wanted && first.get().fetches => {
+        match line.waiting.first_entry() {
+            Some(first) if first.get().fetches => {
                 let (who, first) = first.remove_entry();
-                let lent = Lent {
-                    shelf: shelf.clone(),
-                    number,
-                    wanted,
-                };
-                line.given.insert(who, lent);
-                BTreeMap::from([(who, first)])
+                let shelf = shelf.clone();
+                line.given.insert(who, Lent { shelf, number });
+                drop(line);
+                contained(move || first.waker.wake());
             }
             _ => {
                 shelf.put(number);
-                // Pairs with `Pool::returned`: who sees it finds the buffer.
-                self.count.fetch_add(1, Ordering::Release);
-                std::mem::take(&mut line.waiting)
+                self.all_look(line);
             }
-        };
+        }
+    }
+
+    /// There is more on a shelf than before: all who wait look there.
+    fn all_look(&self, mut line: MutexGuard<'_, Line>) {
+        // Pairs with `Pool::returned`: who sees it finds the buffer.
+        self.count.fetch_add(1, Ordering::Release);
+        let woken = std::mem::take(&mut line.waiting);
         drop(line);
         for hungry in woken.into_values() {
             contained(move || hungry.waker.wake());
@@ -96,8 +97,6 @@ pub(crate) struct Waiter(u64);
 pub(crate) struct Lent {
     shelf: Arc<Shelf>,
     number: u16,
-    /// It is for the next in line when it goes back.
-    wanted: bool,
 }
 
 impl Lent {
@@ -116,31 +115,44 @@ impl Lent {
     }
 }
 
-impl Lent {
-    /// There was nothing to fill it with. So it is with the others, perhaps: the
-    /// system wants a buffer before it looks whether there are bytes. They begin
-    /// again while this one lies there; handed from one to the next, it would go
-    /// round among them for ever.
-    pub(crate) fn nothing_came(mut self) {
-        self.wanted = false;
-    }
-}
-
 impl Drop for Lent {
     fn drop(&mut self) {
-        (self.shelf.returns).came_back(&self.shelf, self.number, self.wanted);
+        self.shelf.returns.came_back(&self.shelf, self.number);
     }
 }
 
-/// How many buffers had come back to a pool.
+/// How many buffers had come back to a pool before one was looked for.
 #[derive(Clone)]
 pub(crate) struct Returned {
     returns: Arc<Returns>,
     count: u64,
+    /// On the shelf of which station.
+    station: usize,
+}
+
+impl Returned {
+    /// What was not there then is not there now: none has come back since.
+    pub(crate) fn is_all(&self) -> bool {
+        self.returns.count.load(Ordering::Acquire) == self.count
+    }
+
+    /// It is about this shelf.
+    pub(crate) fn is_of(&self, pool: &Pool, station: usize) -> bool {
+        Arc::ptr_eq(&self.returns, &pool.0.returns) && self.station == station
+    }
+
+    /// They are about the same shelf.
+    pub(crate) fn is_like(&self, other: &Returned) -> bool {
+        Arc::ptr_eq(&self.returns, &other.returns) && self.station == other.station
+    }
 }
 
 /// The shelf of a station of a hub.
 type Owned = (Weak<Hub>, usize, Arc<Shelf>);
+
+fn is_of(of: &Weak<Hub>, hub: &Arc<Hub>) -> bool {
+    Weak::as_ptr(of) == Arc::as_ptr(hub)
+}
 
 struct Inner {
     count: u16,
@@ -161,7 +173,7 @@ struct Inner {
 /// may be behind it.
 ///
 /// Each worker that receives has as many buffers as was said, made when it first
-/// receives.
+/// receives. If they are all out, what it receives goes into those of another.
 ///
 /// Clones are the same pool.
 #[derive(Clone)]
@@ -191,25 +203,46 @@ impl Pool {
         }))
     }
 
-    /// The shelf of a station.
-    pub(crate) fn shelf(&self, hub: &Arc<Hub>, station: usize) -> Arc<Shelf> {
+    fn shelves(&self) -> MutexGuard<'_, Vec<Owned>> {
         let shelves = self.0.shelves.lock();
-        let mut shelves = shelves.unwrap_or_else(PoisonError::into_inner);
-        let own = |of: &Weak<Hub>, n: usize| Weak::as_ptr(of) == Arc::as_ptr(hub) && n == station;
+        shelves.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shelf of a station, and whether it is a new one beside others: then
+    /// those who wait are to [hear of it](Pool::has_more).
+    pub(crate) fn shelf(&self, hub: &Arc<Hub>, station: usize) -> (Arc<Shelf>, bool) {
+        let mut shelves = self.shelves();
+        let own = |of: &Weak<Hub>, n: usize| is_of(of, hub) && n == station;
         if let Some((.., shelf)) = shelves.iter().find(|(of, n, _)| own(of, *n)) {
-            return shelf.clone();
+            return (shelf.clone(), false);
         }
         shelves.retain(|(of, ..)| of.strong_count() > 0);
         let shelf = Arc::new(Shelf::new(&self.0));
         shelves.push((Arc::downgrade(hub), station, shelf.clone()));
-        shelf
+        (shelf, shelves.len() > 1)
     }
 
-    /// What has come back so far.
-    pub(crate) fn returned(&self) -> Returned {
+    /// There is a new shelf: all who wait look there.
+    pub(crate) fn has_more(&self) {
+        self.0.returns.all_look(self.0.returns.line());
+    }
+
+    /// The stations of a hub that have a shelf.
+    pub(crate) fn stations(&self, hub: &Arc<Hub>) -> Vec<usize> {
+        let shelves = self.shelves();
+        let own = shelves.iter().filter(|(of, ..)| is_of(of, hub));
+        own.map(|(_, station, _)| *station).collect()
+    }
+
+    /// What has come back so far, before a buffer is looked for at a station.
+    pub(crate) fn returned(&self, station: usize) -> Returned {
         let returns = self.0.returns.clone();
         let count = returns.count.load(Ordering::Acquire);
-        Returned { returns, count }
+        Returned {
+            returns,
+            count,
+            station,
+        }
     }
 
     /// Waits until more has come back than `before`, or a buffer is given to
@@ -223,17 +256,13 @@ impl Pool {
         fetches: bool,
         waker: &Waker,
     ) -> Poll<Option<Lent>> {
-        // What another pool lacks is nothing to this one.
-        if !Arc::ptr_eq(&before.returns, &self.0.returns) {
-            return Poll::Ready(None);
-        }
         let mut line = self.0.returns.line();
         if let Some(who) = who
             && let Some(lent) = line.given.remove(&who.0)
         {
             return Poll::Ready(Some(lent));
         }
-        if before.returns.count.load(Ordering::Acquire) != before.count {
+        if !before.is_all() {
             return Poll::Ready(None);
         }
         let who = who.get_or_insert_with(|| {
@@ -343,30 +372,43 @@ impl Shelf {
     }
 
     /// Receives what is there just now: the answer of the system, and the buffer
-    /// that was filled. `ENOBUFS` if there is none, `EAGAIN` if nothing is there.
+    /// that was filled. `EAGAIN` if nothing is there, `ENOBUFS` if there are bytes
+    /// and no buffer. The end of a stream needs none.
     pub(crate) fn recv(&self, fd: RawFd) -> (i32, Option<u16>) {
         let Some(number) = self.take() else {
-            return (-libc::ENOBUFS, None);
+            let mut byte = 0;
+            // SAFETY: there is room for one.
+            let seen = unsafe { recv_now(fd, &raw mut byte, 1, libc::MSG_PEEK) };
+            return (if seen > 0 { -libc::ENOBUFS } else { seen }, None);
         };
         let (place, size) = (self.place(number), self.size as usize);
-        let result = loop {
-            // SAFETY: the buffer was just taken.
-            match unsafe { libc::recv(fd, place.cast(), size, libc::MSG_DONTWAIT) } {
-                -1 => {
-                    let error = io::Error::last_os_error();
-                    match error.raw_os_error().unwrap_or(libc::EIO) {
-                        libc::EINTR => {}
-                        errno => break -errno,
-                    }
-                }
-                received => break received as i32,
-            }
-        };
+        // SAFETY: the buffer was just taken.
+        let result = unsafe { recv_now(fd, place, size, 0) };
         if result <= 0 {
             self.put(number);
             return (result, None);
         }
         (result, Some(number))
+    }
+}
+
+/// What the system says.
+///
+/// # Safety
+/// There is room for so many bytes, which nobody else touches.
+unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
+    loop {
+        // SAFETY: as the caller says.
+        match unsafe { libc::recv(fd, place.cast(), len, flags | libc::MSG_DONTWAIT) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error().unwrap_or(libc::EIO) {
+                    libc::EINTR => {}
+                    errno => return -errno,
+                }
+            }
+            received => return received as i32,
+        }
     }
 }
 
@@ -397,13 +439,7 @@ impl Chunk {
     /// The buffer is the caller's, who gives it up, and that much of it is
     /// filled.
     pub(crate) unsafe fn lent(shelf: Arc<Shelf>, number: u16, len: u32) -> Chunk {
-        let wanted = true;
-        let lent = Lent {
-            shelf,
-            number,
-            wanted,
-        };
-        lent.filled(len)
+        Lent { shelf, number }.filled(len)
     }
 
     /// The same bytes in a buffer of their own; none if they have one.
@@ -483,7 +519,7 @@ mod tests {
     /// A pool whose one buffer is out, and so many who wait for it.
     fn hungry<const N: usize>(fetch: [bool; N]) -> (Pool, Lent, [Waiting; N]) {
         let pool = Pool::new(1, 16);
-        let (before, shelf) = (pool.returned(), Arc::new(Shelf::new(&pool.0)));
+        let (before, shelf) = (pool.returned(0), Arc::new(Shelf::new(&pool.0)));
         let number = shelf.take().expect("one");
         let all = fetch.map(|fetches| {
             let (bell, mut who) = (Arc::new(Bell::default()), None);
@@ -494,13 +530,7 @@ mod tests {
             }
             (bell, who)
         });
-        let wanted = true;
-        let lent = Lent {
-            shelf,
-            number,
-            wanted,
-        };
-        (pool, lent, all)
+        (pool, Lent { shelf, number }, all)
     }
 
     fn woken<const N: usize>(all: &[Waiting; N]) -> [usize; N] {
@@ -513,6 +543,7 @@ mod tests {
         let before = Returned {
             returns: pool.0.returns.clone(),
             count: 0,
+            station: 0,
         };
         let mut lent = Some(lent);
         for n in 0..3 {
@@ -542,7 +573,7 @@ mod tests {
         pool.let_go(all[2].1.take().expect("it has it"));
         let line = pool.0.returns.line();
         assert!(line.waiting.is_empty() && line.given.is_empty());
-        assert_eq!(pool.returned().count, 1, "nobody wants it");
+        assert_eq!(pool.returned(0).count, 1, "nobody wants it");
     }
 
     /// One that may never look again is given nothing: everybody looks.
@@ -557,6 +588,23 @@ mod tests {
         let (pool, lent, all) = hungry([false, true, true]);
         drop(lent);
         assert_eq!(woken(&all), [1, 1, 1]);
-        assert_eq!(pool.returned().count, 1, "it is on its shelf");
+        assert_eq!(pool.returned(0).count, 1, "it is on its shelf");
+    }
+
+    /// Whoever waits when another worker has its first buffers looks there.
+    #[test]
+    fn a_new_shelf_is_for_all_who_wait() {
+        use crate::io::system::Real;
+        let none = Box::new(|_| Ok(Vec::new()));
+        let hub = Hub::new(2, none, Box::new(Real), 1, Box::new(|_| {}));
+        let (pool, _lent, all) = hungry([true; 2]);
+        assert!(!pool.shelf(&hub, 0).1, "nobody waits for the first");
+        assert_eq!(pool.stations(&hub), [0]);
+        assert!(pool.shelf(&hub, 1).1, "the second is new");
+        assert!(!pool.shelf(&hub, 1).1, "and is there now");
+        assert_eq!(pool.stations(&hub), [0, 1]);
+        pool.has_more();
+        assert_eq!(woken(&all), [1, 1]);
+        assert_eq!(pool.returned(0).count, 1);
     }
 }

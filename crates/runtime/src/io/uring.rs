@@ -5,7 +5,7 @@
 //! it cannot take then waits in `spill`, so that nothing is lost, least of all a
 //! cancel.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -82,8 +82,8 @@ impl Linked {
     }
 }
 
-/// Waits for something to receive, and receives it then.
-struct Polled {
+/// One that receives into the buffers of a shelf.
+struct Receives {
     fd: RawFd,
     shelf: Arc<Shelf>,
     /// It was asked to end.
@@ -122,14 +122,15 @@ pub(crate) struct Uring {
     /// The kernel has not taken what was handed over last.
     refused: bool,
     linked: HashMap<OpId, Linked>,
-    /// Those that answer many times.
-    series: HashSet<OpId>,
+    /// Those that answer many times; of one that receives, what it needs when
+    /// there is no buffer.
+    series: HashMap<OpId, Option<Receives>>,
     /// After the ring, which may have registered them.
     known: Known,
     /// What the kernel may fill by itself.
     provided: Vec<Provided>,
-    /// Where it cannot: those that wait for something to receive.
-    polled: HashMap<OpId, Polled>,
+    /// Where it cannot, or has no buffer: those that wait for something to receive.
+    polled: HashMap<OpId, Receives>,
     bell: Arc<Bell>,
     /// Where the count of the alarm goes; boxed, because the kernel writes it.
     rung: Box<[u8; 8]>,
@@ -174,7 +175,7 @@ impl Uring {
             spill: VecDeque::new(),
             refused: false,
             linked: HashMap::new(),
-            series: HashSet::new(),
+            series: HashMap::new(),
             known: Known::default(),
             provided: Vec::new(),
             polled: HashMap::new(),
@@ -394,44 +395,61 @@ impl Uring {
 
     /// Begins to receive into the buffers of a shelf.
     fn recv_many(&mut self, id: OpId, fd: RawFd, shelf: &Arc<Shelf>) {
-        if self.has_series()
-            && let Ok(group) = self.provide(shelf)
-        {
-            self.series.insert(id);
-            let entry = opcode::RecvMulti::new(Fd(fd), group).build();
-            return self.push(entry.user_data(user_data(id)));
-        }
-        let polled = Polled {
+        let receives = Receives {
             fd,
             shelf: shelf.clone(),
             asked: false,
         };
-        self.polled.insert(id, polled);
-        self.poll_input(id, fd);
+        match self.has_series().then(|| self.provide(shelf)) {
+            Some(Ok(group)) => self.fill(id, receives, group),
+            _ => self.poll_input(id, receives),
+        }
     }
 
-    fn poll_input(&mut self, id: OpId, fd: RawFd) {
-        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
+    /// The kernel receives, and takes the buffers.
+    fn fill(&mut self, id: OpId, receives: Receives, group: u16) {
+        let entry = opcode::RecvMulti::new(Fd(receives.fd), group).build();
+        self.series.insert(id, Some(receives));
+        self.push(entry.user_data(user_data(id)));
+    }
+
+    /// It waits for something to receive.
+    fn poll_input(&mut self, id: OpId, receives: Receives) {
+        let entry = opcode::PollAdd::new(Fd(receives.fd), libc::POLLIN as u32).build();
+        self.polled.insert(id, receives);
         self.push(entry.user_data(user_data(id)));
     }
 
     /// There is something to receive, or so it was said.
     fn receive(&mut self, id: OpId, result: i32) -> Option<Landed> {
-        let polled = self.polled.get(&id)?;
-        let (fd, asked) = (polled.fd, polled.asked);
-        let (result, buffer) = match result {
-            failed if failed < 0 => (failed, None),
-            _ => polled.shelf.recv(fd),
-        };
-        if result == -libc::EAGAIN && !asked {
-            self.poll_input(id, fd);
+        let receives = self.polled.remove(&id)?;
+        if result < 0 {
+            return Some(Landed::over(id, result));
+        }
+        // The kernel may have the buffers: those that it refused then it may have
+        // taken since.
+        let mut known = self.provided.iter();
+        match known.find(|known| known.is_of(&receives.shelf)) {
+            Some(known) if !receives.asked => {
+                let group = known.group;
+                self.fill(id, receives, group);
+                None
+            }
+            _ => self.receive_now(id, receives),
+        }
+    }
+
+    /// Receives what is there, if there is a buffer on the shelf. If nothing is
+    /// there it needs none, and waits.
+    fn receive_now(&mut self, id: OpId, receives: Receives) -> Option<Landed> {
+        let (mut result, buffer) = receives.shelf.recv(receives.fd);
+        if matches!(-result, libc::EAGAIN | libc::ENOBUFS) && receives.asked {
+            result = -libc::ECANCELED;
+        }
+        if result == -libc::EAGAIN {
+            self.poll_input(id, receives);
             return None;
         }
-        self.polled.remove(&id);
-        let result = match result {
-            again if again == -libc::EAGAIN => -libc::ECANCELED,
-            result => result,
-        };
         Some(Landed {
             buffer,
             ..Landed::over(id, result)
@@ -450,7 +468,7 @@ impl Uring {
         if self.ring.completion().is_empty() {
             return;
         }
-        let (mut missed, mut polled) = (Vec::new(), Vec::new());
+        let (mut missed, mut polled, mut empty) = (Vec::new(), Vec::new(), Vec::new());
         for entry in self.ring.completion() {
             match entry.user_data() {
                 CANCEL => {}
@@ -472,8 +490,14 @@ impl Uring {
                         continue;
                     }
                     let more = cqueue::more(entry.flags());
-                    if !more && !self.series.is_empty() {
-                        self.series.remove(&id);
+                    if !more
+                        && !self.series.is_empty()
+                        && let Some(Some(receives)) = self.series.remove(&id)
+                        && entry.result() == -libc::ENOBUFS
+                    {
+                        // It wants a buffer before it looks whether it needs one.
+                        empty.push((id, receives));
+                        continue;
                     }
                     // Mostly there is none, and looking for it costs.
                     let linked = match self.linked.is_empty() {
@@ -493,11 +517,14 @@ impl Uring {
                 }
             }
         }
+        for (id, receives) in empty {
+            landed.extend(self.receive_now(id, receives));
+        }
         for (id, result) in polled {
             landed.extend(self.receive(id, result));
         }
         for id in missed {
-            if self.series.contains(&id) {
+            if self.series.contains_key(&id) {
                 self.cancel_series(id);
             }
         }
@@ -736,7 +763,7 @@ unsafe impl Driver for Uring {
                     .build()
             }
             Request::AcceptMany { .. } => {
-                self.series.insert(id);
+                self.series.insert(id, None);
                 self.entry(request)
             }
             _ => self.entry(request),
@@ -774,7 +801,10 @@ unsafe impl Driver for Uring {
     }
 
     fn cancel(&mut self, id: OpId) {
-        if self.series.contains(&id) {
+        if let Some(series) = self.series.get_mut(&id) {
+            if let Some(receives) = series {
+                receives.asked = true;
+            }
             return self.cancel_series(id);
         }
         if let Some(polled) = self.polled.get_mut(&id) {

@@ -2,7 +2,7 @@
 //! answer, and what is received is waited for first.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn plain() -> Uring {
 fn shelf(count: usize) -> Arc<Shelf> {
     let none = Box::new(|_| Ok(Vec::new()));
     let hub = Hub::new(1, none, Box::new(Real), 1, Box::new(|_| {}));
-    Pool::new(count, 4).shelf(&hub, 0)
+    Pool::new(count, 4).shelf(&hub, 0).0
 }
 
 fn id(index: u32) -> OpId {
@@ -95,7 +95,7 @@ fn io_5_a_cancel_that_missed_its_series_is_asked_again() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let fd = listener.as_raw_fd();
     // Before it, so that it is not there yet.
-    driver.series.insert(id(1));
+    driver.series.insert(id(1), None);
     driver.cancel(id(1));
     // SAFETY: it leads nowhere.
     unsafe { driver.submit(id(1), &Request::AcceptMany { fd }) };
@@ -107,6 +107,83 @@ fn io_5_a_cancel_that_missed_its_series_is_asked_again() {
     let results: Vec<i32> = landed.iter().map(|landed| landed.result).collect();
     assert_eq!(results, [-libc::ECANCELED]);
     assert!(driver.series.is_empty());
+}
+
+/// Buffers that the kernel takes at the second attempt are there for those who
+/// came with the first.
+#[test]
+fn io_5_a_shelf_that_was_refused_once_serves_all() {
+    let mut driver = Uring::new().expect("a driver");
+    let (mut one, two) = UnixStream::pair().expect("two sockets");
+    let (_three, four) = UnixStream::pair().expect("two sockets");
+    let shelf = shelf(2);
+    // As if it had been refused.
+    let receives = Receives {
+        fd: two.as_raw_fd(),
+        shelf: shelf.clone(),
+        asked: false,
+    };
+    driver.poll_input(id(0), receives);
+    let request = Request::RecvMany {
+        fd: four.as_raw_fd(),
+        shelf: &raw const shelf,
+    };
+    // SAFETY: the shelf and the sockets live until it is over.
+    unsafe { driver.submit(id(1), &request) };
+    nothing(&mut driver);
+    one.write_all(b"abcd").expect("written");
+    let landed = land(&mut driver);
+    assert_eq!((landed.id, landed.result), (id(0), 4));
+    assert!(landed.buffer.is_some());
+    for n in 0..2 {
+        driver.cancel(id(n));
+        if n == 1 || landed.more {
+            assert_eq!(land(&mut driver).result, -libc::ECANCELED);
+        }
+    }
+}
+
+/// The kernel wants a buffer before it looks. Without one, a stream that has
+/// nothing to receive waits, hears of its end, and can be ended.
+#[test]
+fn io_5_without_a_buffer_a_ring_waits_for_bytes() {
+    let mut driver = Uring::new().expect("a driver");
+    let shelf = shelf(1);
+    let number = shelf.take().expect("one");
+    let pairs: Vec<_> = (0..4)
+        .map(|_| UnixStream::pair().expect("two sockets"))
+        .collect();
+    for (n, (_, two)) in pairs.iter().enumerate() {
+        let request = Request::RecvMany {
+            fd: two.as_raw_fd(),
+            shelf: &raw const shelf,
+        };
+        // SAFETY: the shelf and the sockets live until it is over.
+        unsafe { driver.submit(id(n as u32), &request) };
+    }
+    nothing(&mut driver);
+    let mut ones = pairs.iter().map(|(one, _)| one);
+    let mut next = || ones.next().expect("four");
+    next().write_all(b"abcd").expect("written");
+    let landed = land(&mut driver);
+    assert_eq!((landed.id, landed.result), (id(0), -libc::ENOBUFS));
+    next().shutdown(Shutdown::Write).expect("ended");
+    let landed = land(&mut driver);
+    assert_eq!((landed.id, landed.result), (id(1), 0));
+    driver.cancel(id(2));
+    let landed = land(&mut driver);
+    assert_eq!((landed.id, landed.result), (id(2), -libc::ECANCELED));
+    // It has come back.
+    shelf.put(number);
+    next();
+    next().write_all(b"efgh").expect("written");
+    let landed = land(&mut driver);
+    assert_eq!((landed.id, landed.result), (id(3), 4));
+    assert_eq!(landed.buffer, Some(number));
+    if landed.more {
+        driver.cancel(id(3));
+        assert_eq!(land(&mut driver).result, -libc::ECANCELED);
+    }
 }
 
 #[test]
