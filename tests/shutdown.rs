@@ -2,6 +2,7 @@
 //! tokio, and the report that names whoever was in the way.
 
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -10,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
-    Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, Scope, ShutdownReport, Task,
-    Tree, TreeOptions, cleanup, ignore_cancellation, park, shield, sleep, yield_now,
+    Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, ReasonKind, Scope,
+    ShutdownReport, Task, Tree, TreeOptions, cleanup, ignore_cancellation, park, shield, sleep,
+    yield_now,
 };
 use kinfolk_testkit::harness::{Fixture, seeds};
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
@@ -591,6 +593,30 @@ put `checkpoint().await?` into a loop that only wakes itself",
 
 /// shutdown-1: the report reads like a compiler's message: who, where, what it
 /// waits on and since when, since when it was told, and what to do about it.
+/// As for a signal: in its words, and whether it was the first to ask.
+#[test]
+fn shutdown_2_whoever_is_cancelled_knows_who_asked() {
+    guarded("who asked", |_| {
+        for seed in 0..seeds() {
+            let mut sim = Sim::seeded(seed);
+            sim.root().launch(async { park().await });
+            sim.settle();
+            let (tree, site) = (sim.tree().clone(), Location::caller());
+            let ask = || tree.request_shutdown_for(ReasonKind::Shutdown, "SIGTERM", site);
+            assert!(ask(), "seed {seed}: the first");
+            assert!(!ask(), "seed {seed}: the second");
+            sim.settle();
+            assert!(tree.root_job().is_ended(), "seed {seed}");
+            let reason = tree.root_job().reason().expect("cancelled");
+            assert_eq!(
+                (reason.kind(), reason.text(), reason.site()),
+                (ReasonKind::Shutdown, Some("SIGTERM"), site),
+                "seed {seed}"
+            );
+        }
+    });
+}
+
 #[test]
 fn shutdown_1_the_report_says_what_to_do() {
     let mut sim = Sim::builder(1).on_forced(|_| {}).build();
