@@ -650,39 +650,44 @@ fn lane_4_many_that_are_queued_go_with_their_runtime() {
 /// The other worker always has work of its own, and takes its share all the same.
 #[test]
 fn lane_4_what_one_worker_has_too_much_of_is_shared() {
-    guarded("shared", |_| {
-        let rt = rt(2);
-        let stop = Arc::new(AtomicBool::new(false));
-        let floods = |laps: &Arc<AtomicUsize>| {
-            let (laps, stop) = (laps.clone(), stop.clone());
-            async move {
-                while !stop.load(SeqCst) {
-                    laps.fetch_add(1, SeqCst);
-                    yield_now().await?;
-                }
-                Ok::<_, Error>(())
+    // Few, too, if that one does none of it.
+    for count in [MANY, 40] {
+        guarded("shared", move |_| shared(count));
+    }
+}
+
+fn shared(count: usize) {
+    let rt = rt(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let floods = |laps: &Arc<AtomicUsize>| {
+        let (laps, stop) = (laps.clone(), stop.clone());
+        async move {
+            while !stop.load(SeqCst) {
+                laps.fetch_add(1, SeqCst);
+                yield_now().await?;
+            }
+            Ok::<_, Error>(())
+        }
+    };
+    let (own, shared) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (busy, many) = (floods(&own), (0..count).map(|_| floods(&shared)));
+    let (many, ends) = (many.collect::<Vec<_>>(), stop.clone());
+    rt.block_on(on_pool(async move {
+        kinfolk_core::launch(busy);
+        let has_laps = |laps: &AtomicUsize| {
+            while laps.load(SeqCst) < 100 {
+                thread::yield_now();
             }
         };
-        let (own, shared) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (busy, many) = (floods(&own), (0..MANY).map(|_| floods(&shared)));
-        let (many, ends) = (many.collect::<Vec<_>>(), stop.clone());
-        rt.block_on(on_pool(async move {
-            kinfolk_core::launch(busy);
-            let has_laps = |laps: &AtomicUsize| {
-                while laps.load(SeqCst) < 100 {
-                    thread::yield_now();
-                }
-            };
-            // Taken over: this turn does not return.
-            has_laps(&own);
-            for flood in many {
-                kinfolk_core::launch(flood);
-            }
-            has_laps(&shared);
-            ends.store(true, SeqCst);
-        }))
-        .unwrap();
-    });
+        // Taken over: this turn does not return.
+        has_laps(&own);
+        for flood in many {
+            kinfolk_core::launch(flood);
+        }
+        has_laps(&shared);
+        ends.store(true, SeqCst);
+    }))
+    .unwrap();
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -428,86 +427,11 @@ fn io_5_two_streams_at_a_dry_pool_wait() {
     });
 }
 
-/// Two tasks that run at the same time, so that each is on a worker of its own.
-async fn one_on_each<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
-    s: &Scope,
-    bodies: [impl FnOnce(ThreadId) -> F + Send + 'static; 2],
-) -> Result<[T; 2], Error> {
-    let both = Arc::new(Barrier::new(2));
-    let tasks = bodies.map(|body| {
-        let both = both.clone();
-        s.spawn(async move {
-            both.wait();
-            body(std::thread::current().id()).await
-        })
-    });
-    let [one, two] = tasks;
-    Ok([one.await?, two.await?])
-}
-
-/// Takes one chunk, at first on the thread it is called on.
-async fn chunk(from: TcpStream, pool: Pool) -> Result<Chunk, Error> {
-    let first = async move {
-        let chunk = from.chunks(&pool).next().await.expect("bytes")?;
-        Ok::<_, Error>(chunk)
-    };
-    timeout(Duration::from_secs(20), first).await
-}
-
 /// Two streams that are connected; the first has said something.
 async fn says(bytes: &'static str) -> Result<(TcpStream, TcpStream), Error> {
     let (one, two) = connected().await?;
     one.write_all(bytes).await.0?;
     Ok((one, two))
-}
-
-/// What one worker lacks another has.
-#[test]
-fn io_5_a_buffer_of_another_worker_does_as_well() {
-    on_each_with(&[2], "of another worker", |rt, _, _| {
-        let body = scope(async |s| {
-            for _ in 0..10 {
-                let pool = Pool::new(1, 8);
-                let (mut kept, mut ones) = (None, Vec::new());
-                let mut bodies = Vec::new();
-                for bytes in ["kept", "gone"] {
-                    let ((one, two), pool) = (says(bytes).await?, pool.clone());
-                    ones.push(one);
-                    bodies.push(move |on| async move { Ok((on, chunk(two, pool).await?)) });
-                }
-                let bodies = bodies.try_into().ok().expect("two");
-                for (on, chunk) in one_on_each(&s, bodies).await? {
-                    if *chunk == *b"kept" {
-                        kept = Some((on, chunk));
-                    }
-                }
-                let (dry, kept) = kept.expect("one of them");
-                let (mut bodies, mut left) = (Vec::new(), Vec::new());
-                for _ in 0..2 {
-                    let ((one, two), pool) = (says("more").await?, pool.clone());
-                    ones.push(one);
-                    bodies.push(move |on| async move {
-                        match on == dry {
-                            true => Ok(Ok(chunk(two, pool).await?)),
-                            false => Ok(Err(two)),
-                        }
-                    });
-                }
-                let bodies = bodies.try_into().ok().expect("two");
-                for taken in one_on_each(&s, bodies).await? {
-                    match taken {
-                        Ok(chunk) => assert_eq!(*chunk, *b"more"),
-                        Err(stream) => left.push(stream),
-                    }
-                }
-                assert_eq!(left.len(), 1);
-                drop((kept, left, ones));
-            }
-            Ok(())
-        });
-        let main = rt.scope().task("main").spawn(body);
-        rt.wait_for(main).expect("outside").expect("both had one");
-    });
 }
 
 /// Pools come and go, and so do the places the system knows them by.

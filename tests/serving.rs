@@ -208,6 +208,29 @@ fn io_5_a_request_under_way_is_answered() {
     assert_eq!(forced, [""; 0]);
 }
 
+/// Asked to end first, and then cancelled: it ends with the cancel.
+#[test]
+fn io_5_a_cancel_after_an_interrupt_is_what_it_ends_with() {
+    let forced = on_seeds("both", async || {
+        let (here, there) = connected().await?;
+        let work = Work::default();
+        let serving = work.clone();
+        let task = spawn(async move {
+            let told = http1(there, serving).await.expect_err("it was cancelled");
+            assert_eq!(told.reason().and_then(Reason::text), Some("closing time"));
+        });
+        here.write_all(get("/nap")).await.0?;
+        work.has_begun().await?;
+        task.interrupt("look up");
+        sleep(SECOND / 10).await?;
+        task.cancel("closing time");
+        assert!(rest(&here).await?.ends_with("hello"));
+        assert!(task.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
 /// One whose head has begun to come is under way.
 #[test]
 fn io_5_the_rest_of_a_request_is_waited_for() {

@@ -186,21 +186,12 @@ impl Arrivals {
         Some(first)
     }
 
-    /// The first of these stations whose shelf may have a buffer; or what had come
-    /// back to the pool when none of them had one.
-    pub(crate) fn find_shelf(
-        &self,
-        pool: &Pool,
-        here: usize,
-        others: impl FnOnce() -> Vec<usize>,
-    ) -> Result<usize, Returned> {
+    /// What had come back to the pool when this station's shelf was found empty; none
+    /// if it was not, or if more has come back since.
+    pub(crate) fn lacks(&self, pool: &Pool, station: usize) -> Option<Returned> {
         let state = self.state();
-        let empty = |n: usize| (state.empty.iter()).find(|at| at.is_of(pool, n) && at.is_all());
-        let Some(before) = empty(here) else {
-            return Ok(here);
-        };
-        let other = others().into_iter().find(|n| empty(*n).is_none());
-        other.ok_or_else(|| before.clone())
+        let mut empty = state.empty.iter();
+        (empty.find(|at| at.is_of(pool, station) && at.is_all())).cloned()
     }
 
     /// Whoever was there does not wait any more.

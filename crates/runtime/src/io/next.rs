@@ -141,11 +141,11 @@ impl Next {
             if let Some(arrival) = self.take() {
                 return self.over(Ok(arrival));
             }
-            if let Poll::Ready((lent, station)) = self.poll_buffer(cx.waker()) {
+            if let Poll::Ready(lent) = self.poll_buffer(cx.waker()) {
                 if let Some(arrival) = lent.and_then(|lent| self.receive(lent)) {
                     return self.over(Ok(arrival));
                 }
-                if let Err(error) = self.begin(station) {
+                if let Err(error) = self.begin() {
                     return self.over(Err(error));
                 }
             }
@@ -173,12 +173,11 @@ impl Next {
         self.fd.arrivals().take(&mut self.place)
     }
 
-    /// Waits until there may be a buffer, at the station of this thread or at
-    /// another; or until it is given one.
-    fn poll_buffer(&mut self, waker: &Waker) -> Poll<(Option<Lent>, usize)> {
-        let (hub, here) = (self.fd.hub(), self.fd.hub().choose());
+    /// Waits until there may be a buffer at the station of this thread, or until it
+    /// is given one.
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<Option<Lent>> {
         let What::Bytes(pool) = &self.what else {
-            return Poll::Ready((None, here));
+            return Poll::Ready(None);
         };
         loop {
             // Whoever stands in line stays there until it is its turn.
@@ -188,13 +187,12 @@ impl Next {
                     pool.let_go(who);
                 }
                 if lent.is_some() {
-                    return Poll::Ready((lent, here));
+                    return Poll::Ready(lent);
                 }
             }
-            let found = (self.fd.arrivals()).find_shelf(pool, here, || pool.stations(hub));
-            match found {
-                Ok(station) => return Poll::Ready((None, station)),
-                Err(before) => self.hungry = Some((before, None)),
+            match self.fd.arrivals().lacks(pool, self.fd.hub().choose()) {
+                Some(before) => self.hungry = Some((before, None)),
+                None => return Poll::Ready(None),
             }
         }
     }
@@ -216,19 +214,17 @@ impl Next {
         }
     }
 
-    fn begin(&self, station: usize) -> io::Result<()> {
+    fn begin(&self) -> io::Result<()> {
         let hub = self.fd.hub();
         hub.ready()?;
-        let mut more = false;
+        let station = hub.choose();
         let make = || {
             let brings = match &self.what {
                 What::Connections => Brings::Connections,
                 What::Bytes(pool) => {
                     // In this order: what comes back later is noticed.
                     let before = pool.returned(station);
-                    let (shelf, new) = pool.shelf(hub, station);
-                    more = new;
-                    Brings::Bytes(shelf, before)
+                    Brings::Bytes(pool.shelf(hub, station), before)
                 }
             };
             Series::new(self.fd.clone(), brings)
@@ -236,9 +232,6 @@ impl Next {
         self.arrivals().begin(make, |series| {
             hub.submit_to(station, Arc::clone(series) as _, &series.request());
         });
-        if more && let What::Bytes(pool) = &self.what {
-            pool.has_more();
-        }
         Ok(())
     }
 }

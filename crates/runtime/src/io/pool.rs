@@ -71,21 +71,17 @@ impl Returns {
                 drop(line);
                 contained(move || first.waker.wake());
             }
+            // All who wait look there.
             _ => {
                 shelf.put(number);
-                self.all_look(line);
+                // Pairs with `Pool::returned`: who sees it finds the buffer.
+                self.count.fetch_add(1, Ordering::Release);
+                let woken = std::mem::take(&mut line.waiting);
+                drop(line);
+                for hungry in woken.into_values() {
+                    contained(move || hungry.waker.wake());
+                }
             }
-        }
-    }
-
-    /// There is more on a shelf than before: all who wait look there.
-    fn all_look(&self, mut line: MutexGuard<'_, Line>) {
-        // Pairs with `Pool::returned`: who sees it finds the buffer.
-        self.count.fetch_add(1, Ordering::Release);
-        let woken = std::mem::take(&mut line.waiting);
-        drop(line);
-        for hungry in woken.into_values() {
-            contained(move || hungry.waker.wake());
         }
     }
 }
@@ -150,10 +146,6 @@ impl Returned {
 /// The shelf of a station of a hub.
 type Owned = (Weak<Hub>, usize, Arc<Shelf>);
 
-fn is_of(of: &Weak<Hub>, hub: &Arc<Hub>) -> bool {
-    Weak::as_ptr(of) == Arc::as_ptr(hub)
-}
-
 struct Inner {
     count: u16,
     size: u32,
@@ -173,7 +165,7 @@ struct Inner {
 /// may be behind it.
 ///
 /// Each worker that receives has as many buffers as was said, made when it first
-/// receives. If they are all out, what it receives goes into those of another.
+/// receives.
 ///
 /// Clones are the same pool.
 #[derive(Clone)]
@@ -203,35 +195,18 @@ impl Pool {
         }))
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Vec<Owned>> {
+    /// The shelf of a station.
+    pub(crate) fn shelf(&self, hub: &Arc<Hub>, station: usize) -> Arc<Shelf> {
         let shelves = self.0.shelves.lock();
-        shelves.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The shelf of a station, and whether it is a new one beside others: then
-    /// those who wait are to [hear of it](Pool::has_more).
-    pub(crate) fn shelf(&self, hub: &Arc<Hub>, station: usize) -> (Arc<Shelf>, bool) {
-        let mut shelves = self.shelves();
-        let own = |of: &Weak<Hub>, n: usize| is_of(of, hub) && n == station;
+        let mut shelves = shelves.unwrap_or_else(PoisonError::into_inner);
+        let own = |of: &Weak<Hub>, n: usize| Weak::as_ptr(of) == Arc::as_ptr(hub) && n == station;
         if let Some((.., shelf)) = shelves.iter().find(|(of, n, _)| own(of, *n)) {
-            return (shelf.clone(), false);
+            return shelf.clone();
         }
         shelves.retain(|(of, ..)| of.strong_count() > 0);
         let shelf = Arc::new(Shelf::new(&self.0));
         shelves.push((Arc::downgrade(hub), station, shelf.clone()));
-        (shelf, shelves.len() > 1)
-    }
-
-    /// There is a new shelf: all who wait look there.
-    pub(crate) fn has_more(&self) {
-        self.0.returns.all_look(self.0.returns.line());
-    }
-
-    /// The stations of a hub that have a shelf.
-    pub(crate) fn stations(&self, hub: &Arc<Hub>) -> Vec<usize> {
-        let shelves = self.shelves();
-        let own = shelves.iter().filter(|(of, ..)| is_of(of, hub));
-        own.map(|(_, station, _)| *station).collect()
+        shelf
     }
 
     /// What has come back so far, before a buffer is looked for at a station.
@@ -589,22 +564,5 @@ mod tests {
         drop(lent);
         assert_eq!(woken(&all), [1, 1, 1]);
         assert_eq!(pool.returned(0).count, 1, "it is on its shelf");
-    }
-
-    /// Whoever waits when another worker has its first buffers looks there.
-    #[test]
-    fn a_new_shelf_is_for_all_who_wait() {
-        use crate::io::system::Real;
-        let none = Box::new(|_| Ok(Vec::new()));
-        let hub = Hub::new(2, none, Box::new(Real), 1, Box::new(|_| {}));
-        let (pool, _lent, all) = hungry([true; 2]);
-        assert!(!pool.shelf(&hub, 0).1, "nobody waits for the first");
-        assert_eq!(pool.stations(&hub), [0]);
-        assert!(pool.shelf(&hub, 1).1, "the second is new");
-        assert!(!pool.shelf(&hub, 1).1, "and is there now");
-        assert_eq!(pool.stations(&hub), [0, 1]);
-        pool.has_more();
-        assert_eq!(woken(&all), [1, 1]);
-        assert_eq!(pool.returned(0).count, 1);
     }
 }

@@ -82,10 +82,15 @@ impl Linked {
     }
 }
 
+/// How often a socket may be reported in vain.
+const VAIN: u32 = 8;
+
 /// One that receives into the buffers of a shelf.
 struct Receives {
     fd: RawFd,
     shelf: Arc<Shelf>,
+    /// How often it was said that there is something to receive, and nothing was.
+    vain: u32,
     /// It was asked to end.
     asked: bool,
 }
@@ -398,6 +403,7 @@ impl Uring {
         let receives = Receives {
             fd,
             shelf: shelf.clone(),
+            vain: 0,
             asked: false,
         };
         match self.has_series().then(|| self.provide(shelf)) {
@@ -441,14 +447,20 @@ impl Uring {
 
     /// Receives what is there, if there is a buffer on the shelf. If nothing is
     /// there it needs none, and waits.
-    fn receive_now(&mut self, id: OpId, receives: Receives) -> Option<Landed> {
+    fn receive_now(&mut self, id: OpId, mut receives: Receives) -> Option<Landed> {
         let (mut result, buffer) = receives.shelf.recv(receives.fd);
         if matches!(-result, libc::EAGAIN | libc::ENOBUFS) && receives.asked {
             result = -libc::ECANCELED;
         }
-        if result == -libc::EAGAIN {
+        if result == -libc::EAGAIN && receives.vain < VAIN {
+            receives.vain += 1;
             self.poll_input(id, receives);
             return None;
+        }
+        if result == -libc::EAGAIN {
+            // Something is there that cannot be seen: it waits as those do that lack
+            // a buffer, or the two of us would go round for ever.
+            result = -libc::ENOBUFS;
         }
         Some(Landed {
             buffer,

@@ -141,8 +141,10 @@ where
             // By our word, in the place of this.
             (Err(error), Some(told)) if error.kind() == ErrorKind::Stopped => Err(told),
             (Err(error), _) => Err(error),
-            (Ok(()), _) => match heard.told.take() {
-                Some(told) => Err(told.into()),
+            (Ok(()), Some(told)) => Err(told),
+            (Ok(()), None) => match heard.told.take() {
+                // A cancel that came after an interrupt is what it ends with.
+                Some(told) => Err(cancelled_here().unwrap_or(told).into()),
                 None => Ok(()),
             },
         }
@@ -151,10 +153,12 @@ where
 
 /// What is said of a cancel to those who hear of it later.
 fn words_of(told: &Error) -> String {
-    let reason = told.reason();
-    match reason.and_then(|reason| reason.text()) {
+    let Some(reason) = told.reason() else {
+        return told.to_string();
+    };
+    match reason.text() {
         Some(text) => text.to_owned(),
-        None => told.to_string(),
+        None => reason.to_string(),
     }
 }
 

@@ -290,10 +290,13 @@ impl Worker {
         let neighbour = &self.machine.workers[n];
         let turns = neighbour.turns.load(Ordering::Relaxed);
         let stays = std::mem::replace(&mut self.begun.borrow_mut()[n], turns) == turns;
-        let own = if stays { 0 } else { self.own().load().0 };
+        let (own, least) = match stays {
+            true => (0, 0),
+            false => (self.own().load().0, FAR_MORE),
+        };
         let more = neighbour.load().0.saturating_sub(own);
-        if more > FAR_MORE {
-            neighbour.give(more / 2, |turn| self.put_back(turn));
+        if more > least {
+            neighbour.give(more.div_ceil(2), |turn| self.put_back(turn));
         }
     }
 

@@ -21,7 +21,7 @@ fn plain() -> Uring {
 fn shelf(count: usize) -> Arc<Shelf> {
     let none = Box::new(|_| Ok(Vec::new()));
     let hub = Hub::new(1, none, Box::new(Real), 1, Box::new(|_| {}));
-    Pool::new(count, 4).shelf(&hub, 0).0
+    Pool::new(count, 4).shelf(&hub, 0)
 }
 
 fn id(index: u32) -> OpId {
@@ -121,6 +121,7 @@ fn io_5_a_shelf_that_was_refused_once_serves_all() {
     let receives = Receives {
         fd: two.as_raw_fd(),
         shelf: shelf.clone(),
+        vain: 0,
         asked: false,
     };
     driver.poll_input(id(0), receives);
@@ -184,6 +185,41 @@ fn io_5_without_a_buffer_a_ring_waits_for_bytes() {
         driver.cancel(id(3));
         assert_eq!(land(&mut driver).result, -libc::ECANCELED);
     }
+}
+
+/// The kernel says again and again that there is something, and shows nothing: here
+/// because looking at it moves the place where the next one looks.
+#[test]
+fn io_5_a_socket_that_is_reported_in_vain_waits_for_a_buffer() {
+    let mut driver = Uring::new().expect("a driver");
+    let shelf = shelf(1);
+    let number = shelf.take().expect("one");
+    let (mut one, two) = UnixStream::pair().expect("two sockets");
+    let from: libc::c_int = 0;
+    // SAFETY: there is one integer.
+    let set = unsafe {
+        let len = size_of_val(&from) as libc::socklen_t;
+        let value = (&raw const from).cast();
+        libc::setsockopt(
+            two.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            value,
+            len,
+        )
+    };
+    assert_eq!(set, 0);
+    one.write_all(b"a").expect("written");
+    for n in 0..2 {
+        let request = Request::RecvMany {
+            fd: two.as_raw_fd(),
+            shelf: &raw const shelf,
+        };
+        // SAFETY: the shelf and the sockets live until it is over.
+        unsafe { driver.submit(id(n), &request) };
+        assert_eq!(land(&mut driver).result, -libc::ENOBUFS, "{n}");
+    }
+    shelf.put(number);
 }
 
 #[test]
