@@ -12,6 +12,23 @@ use kinfolk_tokio::Root;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// see-1: a wait is as old as it is, whatever was polled before it on that thread.
+#[test]
+fn see_1_a_wait_counts_from_its_own_poll() {
+    let mut sim = Sim::seeded(1);
+    let second = Duration::from_secs(1);
+    sim.root().task("late").launch(async move {
+        sleep(5 * second).await?;
+        park().await
+    });
+    sim.settle();
+    sim.advance(8 * second);
+    let snapshot = sim.snapshot();
+    let late = snapshot.find("late").and_then(|node| node.waits_on);
+    let (_, _, waits_for) = late.expect("it waits");
+    assert_eq!(waits_for, 3 * second, "{snapshot}");
+}
+
 /// see-3: the simulation knows its ready queue, and counts whom it polls.
 #[test]
 fn see_3_gauges_of_the_simulation() {
