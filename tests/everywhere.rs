@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Reason, checkpoint, cleanup, current_job, detach, launch, park, scope, shield, sleep,
-    spawn, yield_now,
+    Error, Reason, Scope, checkpoint, cleanup, current_job, detach, launch, park, scope, shield,
+    sleep, spawn, yield_now,
 };
 use kinfolk_runtime::io::pipe;
-use kinfolk_testkit::{Gate, cancel_everywhere, cancel_everywhere_then};
+use kinfolk_testkit::{CancelEverywhere, Gate, cancel_everywhere, cancel_everywhere_then};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -287,4 +287,36 @@ fn test_3_io_is_tried_in_rough_weather_too() {
         found.contains(", in rough weather (run it again with"),
         "{found}"
     );
+}
+
+#[test]
+fn test_3_a_failure_that_no_handle_takes_is_found() {
+    let found = complaint(|| {
+        cancel_everywhere(|| async {
+            let stopped = checkpoint().await;
+            if stopped.is_err() {
+                let nursery = Scope::build().supervisor().run(async |s| {
+                    s.launch(async { assert_eq!(1 + 1, 3, "in clean-up") });
+                    Ok(())
+                });
+                let _ = cleanup(nursery).await;
+            }
+            stopped
+        });
+    });
+    assert!(
+        found.contains("at point 1")
+            && found.contains("everywhere.rs")
+            && found.contains("in clean-up"),
+        "{found}"
+    );
+    let went = CancelEverywhere::new().allow_failures().run(|| async {
+        let nursery = Scope::build().supervisor().run(async |s| {
+            s.launch(async { Err::<(), _>(Error::msg("no such host")) });
+            yield_now().await?;
+            Ok(())
+        });
+        nursery.await
+    });
+    assert!(went.runs > 9, "{went:?}");
 }

@@ -88,6 +88,7 @@ pub(crate) struct Victim {
     pub(crate) id: JobId,
     pub(crate) name: String,
     pub(crate) path: Vec<String>,
+    pub(crate) site: &'static Location<'static>,
 }
 
 #[derive(Clone)]
@@ -311,6 +312,11 @@ impl Error {
     /// The name of the job it happened to.
     pub fn job_name(&self) -> Option<&str> {
         self.victim().map(|v| v.name.as_str())
+    }
+
+    /// Where the job it happened to was spawned or opened.
+    pub fn site(&self) -> Option<&'static Location<'static>> {
+        self.victim().map(|v| v.site)
     }
 
     /// The names of the jobs from the root to the one it happened to. Of a

@@ -69,3 +69,61 @@ async fn test_1_a_native_test_that_leaves_something_fails() {
     kinfolk::detach(async { sleep(Duration::from_secs(5)).await });
     sleep(Duration::from_secs(1)).await.unwrap();
 }
+
+#[kinfolk::test(seed = 5)]
+#[should_panic(expected = "attributes.rs:")]
+async fn test_1_a_detached_job_that_panics_fails_the_test() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "in a detached job") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[kinfolk::test(seed = 5)]
+#[should_panic(expected = "KINFOLK_SEED=5")]
+async fn test_1_a_supervised_job_that_fails_names_the_seed() {
+    kinfolk::Scope::named("nursery")
+        .supervisor()
+        .run(async |s| {
+            s.launch(async { Err::<(), _>(Error::msg("lost")) });
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+/// Where a test is over before the job that fails: at its clean-up.
+#[kinfolk::test(seeds = 3)]
+#[should_panic(expected = "failed: lost at the end")]
+async fn test_1_a_failure_at_the_end_of_a_test_is_heard() {
+    kinfolk::Scope::named("nursery")
+        .supervisor()
+        .run(async |s| {
+            s.launch(async {
+                let _ = kinfolk::park().await;
+                Err::<(), _>(Error::msg("lost at the end"))
+            });
+            sleep(Duration::from_secs(1)).await?;
+            s.cancel("over");
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[kinfolk::test(seeds = 3, failures = "allowed")]
+async fn test_1_a_test_may_allow_failures() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "expected") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[kinfolk::test(flavor = "native")]
+#[should_panic(expected = "panicked: assertion")]
+async fn test_1_a_detached_job_that_panics_fails_a_native_test() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "in a detached job") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[kinfolk::test(flavor = "native", failures = "allowed")]
+async fn test_1_a_native_test_may_allow_failures() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "expected") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}

@@ -38,6 +38,11 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[kinfolk::test(seed = 7)]` on the one that failed.
 /// `#[kinfolk::test(flavor = "native")]` runs it on the native runtime with two
 /// workers instead, still with virtual time; it needs the feature `runtime`.
+///
+/// A failure that no handle takes, of a detached job or of a child of a
+/// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
+/// pass. Options stand side by side: `#[kinfolk::test(seeds = 100, failures =
+/// "allowed")]`.
 #[proc_macro_attribute]
 pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
     let function = match Function::parse(item) {
@@ -49,14 +54,12 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
         Err(message) => return error(message),
     };
     let name = &function.name;
-    let call = match how {
-        How::Seeds(seeds) => {
-            format!("::kinfolk::testkit::run_test(stringify!({name}), {seeds}, {name});")
-        }
-        How::Native => {
-            format!("::kinfolk::testkit::run_native_test(stringify!({name}), {name});")
-        }
+    let runner = match how.native {
+        true => "run_native_test",
+        false => "run_test",
     };
+    let options = how.options();
+    let call = format!("::kinfolk::testkit::{runner}(stringify!({name}), {options}, {name});");
     let head = format!("#[::core::prelude::v1::test] fn {name}()");
     function.wrap(&head, &call)
 }
@@ -75,32 +78,69 @@ fn main_runner(args: TokenStream) -> Result<&'static str, &'static str> {
 }
 
 /// How a test is run.
-enum How {
-    /// On the simulation, with these seeds: the expression of a range.
-    Seeds(String),
-    /// On the native runtime.
-    Native,
+#[derive(Default)]
+struct How {
+    native: bool,
+    /// The seeds, as the expression of a range.
+    seeds: Option<String>,
+    failures_allowed: bool,
+}
+
+impl How {
+    /// The expression of the `TestOptions`.
+    fn options(&self) -> String {
+        let mut options = "::kinfolk::testkit::TestOptions::default()".to_string();
+        if let Some(seeds) = &self.seeds {
+            options += &format!(".seeds({seeds})");
+        }
+        if self.failures_allowed {
+            options += ".allow_failures()";
+        }
+        options
+    }
 }
 
 fn how(args: TokenStream) -> Result<How, &'static str> {
-    const USAGE: &str = "expected #[kinfolk::test], #[kinfolk::test(seeds = 100)], \
-                         #[kinfolk::test(seed = 7)] or #[kinfolk::test(flavor = \"native\")]";
+    const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
+                         seeds = 100 or seed = 7; flavor = \"native\"; failures = \"allowed\"";
+    const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        [] => Ok(How::Seeds("0..10".into())),
-        ["flavor", "=", "\"native\""] => Ok(How::Native),
-        ["flavor", "=", "\"sim\""] => Ok(How::Seeds("0..10".into())),
-        [what, "=", number] => {
-            let number: u64 = number.parse().map_err(|_| USAGE)?;
-            match *what {
-                "seeds" => Ok(How::Seeds(format!("0..{number}"))),
-                "seed" => Ok(How::Seeds(format!("{number}..{}", number + 1))),
-                _ => Err(USAGE),
+    let mut how = How::default();
+    let mut seen = Vec::new();
+    for option in words.split(|word| word == ",") {
+        let words: Vec<&str> = option.iter().map(String::as_str).collect();
+        let [what, "=", value] = words.as_slice() else {
+            // Nothing at all, or a comma at the end.
+            if words.is_empty() {
+                continue;
             }
+            return Err(USAGE);
+        };
+        // One schedule or several: they are one option.
+        let option = what.trim_end_matches('s');
+        if seen.contains(&option.to_string()) {
+            return Err("an option of #[kinfolk::test] is given twice");
         }
-        _ => Err(USAGE),
+        seen.push(option.to_string());
+        match (*what, *value) {
+            ("flavor", "\"native\"") => how.native = true,
+            ("flavor", "\"sim\"") => {}
+            ("failures", "\"allowed\"") => how.failures_allowed = true,
+            ("seeds" | "seed", number) => {
+                let number: u64 = number.parse().map_err(|_| USAGE)?;
+                how.seeds = Some(match *what {
+                    "seeds" if number == 0 => return Err(NO_SEEDS),
+                    "seeds" => format!("0..{number}"),
+                    _ => format!("{number}..{}", number.checked_add(1).ok_or(USAGE)?),
+                });
+            }
+            _ => return Err(USAGE),
+        }
     }
+    if how.native && how.seeds.is_some() {
+        return Err("flavor = \"native\" takes no seeds: its schedules are those of real threads");
+    }
+    Ok(how)
 }
 
 /// An `async fn` without arguments.

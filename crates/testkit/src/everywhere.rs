@@ -15,6 +15,7 @@ use crate::gate::Gate;
 use crate::guard::guarded;
 use crate::io::side;
 use crate::sim::Sim;
+use crate::unheard::{Injected, Unheard};
 
 /// Schedules on which each scenario is tried, unless `KINFOLK_SEED` picks one.
 const SEEDS: u64 = 3;
@@ -90,8 +91,9 @@ pub struct Everywhere {
 /// Runs a scenario on the simulation, and then again with a cancel at its first
 /// point, at its second, and so on; and the same with a deadline that passes
 /// there and with a failure of a task beside it. After each run no job and no
-/// timer may be left, and the counters must balance. It is tried on a few
-/// schedules; with more than a thousand points on an even selection of them.
+/// timer may be left, the counters must balance, and no job may have failed
+/// without a handle that takes the failure. It is tried on a few schedules; with
+/// more than a thousand points on an even selection of them.
 ///
 /// With i/o, all of it is done again with what every program must bear
 /// (`SimIo::rough`): short reads and writes, operations that are late, cancels that
@@ -103,19 +105,21 @@ pub struct Everywhere {
 /// kinfolk::testkit::cancel_everywhere(transfer);
 /// ```
 ///
-/// To check more after each run, see [`cancel_everywhere_then`].
+/// To check more after each run, see [`cancel_everywhere_then`]; for options, see
+/// [`CancelEverywhere`].
 ///
 /// # Panics
-/// If a run panics, hangs, leaves something behind, or does not stop; and if
-/// the scenario does not succeed when it is left alone. The message says which
-/// point it was; `KINFOLK_SEED` runs that schedule alone.
+/// If a run panics, hangs, leaves something behind, or does not stop; if a
+/// detached or supervised job of it fails unheard; and if the scenario does not
+/// succeed when it is left alone. The message says which point it was;
+/// `KINFOLK_SEED` runs that schedule alone.
 #[track_caller]
 pub fn cancel_everywhere<F, B>(scenario: F) -> Everywhere
 where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    cancel_everywhere_then(scenario, || {})
+    CancelEverywhere::new().run(scenario)
 }
 
 /// As [`cancel_everywhere`], and calls `check` after each run, whether it was
@@ -158,11 +162,84 @@ where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
+    CancelEverywhere::new().run_then(scenario, check)
+}
+
+/// [`cancel_everywhere`] with options.
+///
+/// ```
+/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// use kinfolk::testkit::CancelEverywhere;
+///
+/// // A job of the scenario may fail: that is for the failure hook of its runtime.
+/// CancelEverywhere::new().allow_failures().run(|| {
+///     kinfolk::Scope::build().supervisor().run(async |s| {
+///         s.launch(async { Err::<(), _>(kinfolk::Error::msg("no such host")) });
+///         Ok(())
+///     })
+/// });
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use = "nothing is run until `run` is called"]
+pub struct CancelEverywhere {
+    failures_allowed: bool,
+}
+
+impl CancelEverywhere {
+    /// As [`cancel_everywhere`] runs it.
+    pub fn new() -> CancelEverywhere {
+        CancelEverywhere::default()
+    }
+
+    /// Failures that reach the failure hook (of detached jobs, of children of a
+    /// supervisor whose `Task` is gone) do not fail a run.
+    pub fn allow_failures(mut self) -> CancelEverywhere {
+        self.failures_allowed = true;
+        self
+    }
+
+    /// Runs the scenario; see [`cancel_everywhere`].
+    ///
+    /// # Panics
+    /// As [`cancel_everywhere`].
+    #[track_caller]
+    pub fn run<F, B>(self, scenario: F) -> Everywhere
+    where
+        F: Fn() -> B + Send + 'static,
+        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.run_then(scenario, || {})
+    }
+
+    /// Runs the scenario, and calls `check` after each run; see
+    /// [`cancel_everywhere_then`].
+    ///
+    /// # Panics
+    /// As [`cancel_everywhere`], and if `check` does.
+    #[track_caller]
+    pub fn run_then<F, B>(self, scenario: F, check: impl FnMut() + Send + 'static) -> Everywhere
+    where
+        F: Fn() -> B + Send + 'static,
+        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        everywhere(self, scenario, check, Location::caller())
+    }
+}
+
+fn everywhere<F, B>(
+    options: CancelEverywhere,
+    scenario: F,
+    check: impl FnMut() + Send + 'static,
+    site: &'static Location<'static>,
+) -> Everywhere
+where
+    F: Fn() -> B + Send + 'static,
+    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
     let chosen = std::env::var("KINFOLK_SEED")
         .ok()
         .and_then(|text| text.parse::<u64>().ok());
     let seeds = chosen.map_or(0..SEEDS, |seed| seed..seed + 1);
-    let site = Location::caller();
     let went = Arc::new(Mutex::new(Everywhere::default()));
     let answer = went.clone();
     let name = format!("cancel_everywhere at {}:{}", site.file(), site.line());
@@ -171,7 +248,7 @@ where
         for (seed, stop) in seeds.flat_map(|seed| Stop::ALL.map(|stop| (seed, stop))) {
             let mut went = went.lock().unwrap_or_else(PoisonError::into_inner);
             let mut run = |case: Case, at: u64| {
-                let run = Run::new(case, at, &scenario);
+                let run = Run::new(case, at, &scenario, options);
                 watched.watch(run.sim.tree());
                 let done = explained(case, at, || {
                     let done = run.go();
@@ -284,10 +361,12 @@ struct Run<T> {
     fuse: Gate,
     task: kinfolk_core::Task<T>,
     left_alone: bool,
+    unheard: Unheard,
+    failures_allowed: bool,
 }
 
 impl<T: Send + 'static> Run<T> {
-    fn new<F, B>(case: Case, at: u64, scenario: &F) -> Run<T>
+    fn new<F, B>(case: Case, at: u64, scenario: &F, options: CancelEverywhere) -> Run<T>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
@@ -296,9 +375,10 @@ impl<T: Send + 'static> Run<T> {
         let probe = Arc::new(Probe::default());
         probe.at.store(at, SeqCst);
         let hook = probe.clone();
+        let unheard = Unheard::default();
         let mut builder = Sim::builder(seed)
             .on_point(move |job| hook.point(job))
-            .on_failure(|_| {})
+            .on_failure(unheard.hook())
             .on_forced(|_| {});
         if rough {
             builder.io = side::rough();
@@ -321,7 +401,7 @@ impl<T: Send + 'static> Run<T> {
                 let beside = Scope::named("scenario and another").run(async move |s| {
                     let fails = s.task("fails").spawn_service(async move {
                         lit.wait().or_cancel().await?;
-                        Err::<(), _>(Error::msg("a failure beside the scenario"))
+                        Err::<(), Error>(Error::from_boxed(Box::new(Injected)))
                     });
                     aimed.spare(fails.id());
                     aimed.aim_at(Some(s.job()));
@@ -338,6 +418,8 @@ impl<T: Send + 'static> Run<T> {
             fuse,
             task,
             left_alone: at == u64::MAX,
+            unheard,
+            failures_allowed: options.failures_allowed,
         }
     }
 
@@ -376,9 +458,23 @@ impl<T: Send + 'static> Run<T> {
             other if self.left_alone => panic!("it did not succeed: {}", in_words(&other)),
             _ => {}
         }
+        let (unheard, allowed) = (&self.unheard, self.failures_allowed);
+        let heard = || {
+            if let Some(complaint) = unheard.complaint()
+                && !allowed
+            {
+                panic!(
+                    "it left {complaint}\n\
+                     take the outcome of that job, or use CancelEverywhere::allow_failures"
+                );
+            }
+        };
+        // Before what is left: a job that failed may be why.
+        heard();
         self.sim.assert_nothing_left();
         let counters = self.sim.counters();
         self.sim.finish();
+        heard();
         Went {
             points: self.probe.passed.load(SeqCst),
             forced: counters.jobs_force_dropped,

@@ -19,10 +19,11 @@ mod rng;
 mod run_test;
 mod sequencer;
 mod sim;
+mod unheard;
 
 pub use clock::VirtualClock;
 pub use counted::{Counted, DropTally, Tally};
-pub use everywhere::{Everywhere, cancel_everywhere, cancel_everywhere_then};
+pub use everywhere::{CancelEverywhere, Everywhere, cancel_everywhere, cancel_everywhere_then};
 pub use gate::{Gate, GateWait};
 pub use guard::{Watched, guarded};
 pub use lab::{IdleWaiters, Lab, Settle};
@@ -30,6 +31,6 @@ pub use log::Log;
 pub use rng::Rng;
 #[cfg(feature = "runtime")]
 pub use run_test::run_native_test;
-pub use run_test::run_test;
+pub use run_test::{TestOptions, run_test};
 pub use sequencer::{Sequencer, Step};
 pub use sim::{Sim, SimBuilder};

@@ -6,14 +6,61 @@ use kinfolk_core::{IntoOutcome, Outcome};
 
 use crate::guard::guarded;
 use crate::sim::Sim;
+use crate::unheard::Unheard;
+
+/// How a test is run; the options of `#[kinfolk::test]`.
+#[derive(Clone, Debug)]
+pub struct TestOptions {
+    seeds: Range<u64>,
+    failures_allowed: bool,
+}
+
+impl Default for TestOptions {
+    /// Ten seeds, and a failure that no handle takes fails the test.
+    fn default() -> Self {
+        TestOptions {
+            seeds: 0..10,
+            failures_allowed: false,
+        }
+    }
+}
+
+impl TestOptions {
+    /// The schedules to run the test on.
+    pub fn seeds(mut self, seeds: Range<u64>) -> TestOptions {
+        self.seeds = seeds;
+        self
+    }
+
+    /// Failures that reach the failure hook (of detached jobs, of children of a
+    /// supervisor whose `Task` is gone) do not fail the test.
+    pub fn allow_failures(mut self) -> TestOptions {
+        self.failures_allowed = true;
+        self
+    }
+
+    /// What a failure that no handle took says of the test.
+    #[track_caller]
+    fn check(&self, name: &str, unheard: &Unheard, replay: &str) {
+        if let Some(complaint) = unheard.complaint()
+            && !self.failures_allowed
+        {
+            panic!(
+                "{name} left {complaint}\n\
+                 take the outcome of that job, or write #[kinfolk::test(failures = \"allowed\")]\n\
+                 {replay}"
+            );
+        }
+    }
+}
 
 /// Runs a test on the simulation once for each seed: virtual time, a check
-/// that no job and no timer is left, a guard in real time. `KINFOLK_SEED`
-/// picks one seed.
+/// that no job and no timer is left and that no failure went unheard, a guard in
+/// real time. `KINFOLK_SEED` picks one seed.
 ///
 /// # Panics
 /// If the test fails on some seed: the message says which.
-pub fn run_test<F, B>(name: &'static str, seeds: Range<u64>, test: F)
+pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
@@ -21,10 +68,15 @@ where
     let chosen = std::env::var("KINFOLK_SEED")
         .ok()
         .and_then(|text| text.parse::<u64>().ok());
-    let seeds = chosen.map_or(seeds, |seed| seed..seed + 1);
+    let seeds = chosen.map_or(options.seeds.clone(), |seed| seed..seed + 1);
+    assert!(
+        !seeds.is_empty(),
+        "{name} would run on no seed at all: give at least one"
+    );
     guarded(name, move |watched| {
         for seed in seeds {
-            let mut sim = Sim::seeded(seed);
+            let unheard = Unheard::default();
+            let mut sim = Sim::builder(seed).on_failure(unheard.hook()).build();
             watched.watch(sim.tree());
             let replay = format!("run it again with KINFOLK_SEED={seed}");
             match sim.outcome(test()) {
@@ -38,27 +90,33 @@ where
                     panic!("{name} was cancelled with seed {seed}: {reason}\n{replay}");
                 }
             }
+            // Before what is left: a job that failed may be why.
+            options.check(name, &unheard, &replay);
             sim.assert_nothing_left();
             sim.finish();
+            options.check(name, &unheard, &replay);
         }
     });
 }
 
 /// Runs a test on the native runtime with two workers and virtual time, ten
-/// times: a check that no job and no timer is left, a guard in real time.
+/// times: a check that no job and no timer is left and that no failure went
+/// unheard, a guard in real time. Seeds mean nothing here.
 ///
 /// # Panics
 /// If the test fails.
 #[cfg(feature = "runtime")]
-pub fn run_native_test<F, B>(name: &'static str, test: F)
+pub fn run_native_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
     guarded(name, move |watched| {
         for _ in 0..10 {
+            let unheard = Unheard::default();
             let rt = kinfolk_runtime::Runtime::builder()
                 .workers(2)
+                .on_failure(Box::new(unheard.hook()))
                 .clock(std::sync::Arc::new(crate::VirtualClock::new()))
                 .build()
                 .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
@@ -76,6 +134,8 @@ where
             while rt.counters().living() > 1 && rt.snapshot().len() <= 1 {
                 std::thread::yield_now();
             }
+            let replay = "it ran on two worker threads: no seed replays it";
+            options.check(name, &unheard, replay);
             let (living, timers) = (rt.counters().living(), rt.counters().timers_pending());
             assert!(
                 living == 1 && timers == 0,
@@ -83,6 +143,8 @@ where
                 living - 1,
                 rt.snapshot()
             );
+            drop(rt);
+            options.check(name, &unheard, replay);
         }
     });
 }

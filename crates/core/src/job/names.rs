@@ -33,6 +33,7 @@ pub(crate) fn victim_alone(h: &Header) -> Victim {
         id: h.id,
         path: vec![name.clone()],
         name,
+        site: h.site(),
     }
 }
 
@@ -62,5 +63,6 @@ pub(crate) unsafe fn victim(h: &Header) -> Victim {
         id: h.id,
         name: path.last().cloned().unwrap_or_default(),
         path,
+        site: h.site(),
     }
 }
