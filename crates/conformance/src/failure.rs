@@ -482,3 +482,29 @@ pub async fn src_k14_failure_dominates_but_not_a_timeout(lab: Lab) {
     assert_eq!(node.state(), JobState::Cancelled);
     assert_eq!(node.reason().unwrap().kind(), ReasonKind::Deadline);
 }
+
+/// outcome-5: a failure inside a `cleanup` or a shield of a cancelled job, and of
+/// a task that was spawned in there, remembers that cancellation.
+pub async fn outcome_5_a_failure_in_clean_up_remembers_the_cancellation(_lab: Lab) {
+    let task = kinfolk_core::spawn(async {
+        let told = park().await;
+        let failed = cleanup(async { fail("in clean-up") }).await.unwrap_err();
+        assert_eq!(failed.during().and_then(|r| r.text()), Some("outside"));
+        let deep = kinfolk_core::shield(scope(async |s| {
+            s.spawn(async { fail("deep") }).await?;
+            Ok(())
+        }));
+        let failed = deep.await.unwrap_err();
+        assert_eq!(oops(&failed), "deep");
+        assert_eq!(
+            failed.during().unwrap().root_cause().text(),
+            Some("outside")
+        );
+        told.map(drop)
+    });
+    let job = task.job();
+    kinfolk_core::yield_now().await.unwrap();
+    job.cancel("outside");
+    let outcome = task.outcome().await.unwrap();
+    assert!(outcome.is_cancelled(), "{outcome:?}");
+}

@@ -372,17 +372,6 @@ pub async fn handle_2_awaiting_an_ancestor_is_an_error(lab: Lab) {
     assert_eq!(lab.counters().jobs_failed, 0);
 }
 
-/// handle-2: draining a scope from inside it is an error, not a hang.
-pub async fn handle_2_draining_a_scope_from_inside_is_an_error(_lab: Lab) {
-    let drained = scope(async |s| {
-        let outcome = s.drain(10 * MS).await?;
-        Ok(outcome)
-    })
-    .await
-    .unwrap();
-    assert!(drained.is_failed(), "{drained:?}");
-}
-
 /// handle-2: also if the handle was polled elsewhere before.
 pub async fn handle_2_awaiting_oneself_is_an_error_though_polled_elsewhere_before(lab: Lab) {
     let own: Place<Task<()>> = Place::new();

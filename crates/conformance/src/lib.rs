@@ -35,6 +35,7 @@ pub mod semantics;
 pub mod services;
 pub mod shield_rules;
 pub mod shields;
+pub mod spawning;
 pub mod stuck;
 pub mod supervisor;
 pub mod task_sets;

@@ -244,6 +244,7 @@ macro_rules! for_each_case {
                 case_b18_a_handled_failure_leaves_no_cancellation,
                 src_k12_the_first_failing_child_decides,
                 src_k14_failure_dominates_but_not_a_timeout,
+                outcome_5_a_failure_in_clean_up_remembers_the_cancellation,
             ;
             handles:
                 handle_1_dropping_a_task_cancels_it_and_the_parent_waits,
@@ -260,7 +261,6 @@ macro_rules! for_each_case {
                 handle_2_join_is_a_point,
                 handle_2_awaiting_oneself_is_an_error,
                 handle_2_awaiting_an_ancestor_is_an_error,
-                handle_2_draining_a_scope_from_inside_is_an_error,
                 handle_2_awaiting_oneself_is_an_error_though_polled_elsewhere_before,
                 handle_2_joining_oneself_is_an_error_though_polled_elsewhere_before,
                 handle_3_spawn_now_polls_once_inline,
@@ -601,6 +601,7 @@ macro_rules! for_each_case {
                 case_p06_the_order_of_a_tasks_events,
                 case_p11_names_and_sites,
                 case_p12_the_counters_balance_at_every_stage,
+                tree_2_a_scope_whose_body_is_over_is_completing,
             ;
             semantics:
                 semantics_point_not_cancelled,
@@ -758,6 +759,15 @@ macro_rules! for_each_case {
                 case_h15_a_hook_made_in_a_shield_goes_on_outside,
                 case_h18_being_shielded_is_the_current_tasks_own,
             ;
+            spawning:
+                handle_3_spawn_atomic_attaches_to_a_cancelled_job,
+                handle_3_spawn_atomic_is_refused_once_the_body_has_ended,
+                tree_5_every_verb_has_a_form_that_hands_the_future_back,
+                handle_9_drain_inside_its_scope_waits_for_the_children,
+                handle_9_drain_inside_its_scope_cancels_the_children_at_the_grace,
+                handle_9_drain_by_a_child_waits_for_its_siblings,
+                handle_9_drain_inside_its_scope_is_a_point,
+            ;
             stuck:
                 see_6_what_holds_a_cancel_back,
                 see_6_a_guard_that_is_gone_is_not_named,
@@ -791,6 +801,7 @@ macro_rules! for_each_case {
                 handle_7_the_next_result_as_an_arm,
                 handle_7_a_set_of_another_scope,
                 handle_7_a_large_set_costs_what_has_ended,
+                outcome_3_a_set_under_a_supervisor_loses_no_failure,
             ;
             tickers:
                 case_n02_a_ticker_ticks_at_once_and_then_on_its_grid,

@@ -978,3 +978,28 @@ pub async fn case_p12_the_counters_balance_at_every_stage(lab: Lab) {
     assert_eq!(end, (start.0 + 4, start.1 + 3, start.2 + 3));
     assert_eq!(lab.take_failures().len(), 3);
 }
+
+/// tree-2: a scope whose body is over and whose children live is Completing, as a
+/// task is.
+/// Also: see-1.
+pub async fn tree_2_a_scope_whose_body_is_over_is_completing(lab: Lab) {
+    let inner = scope(async |s| {
+        let job = s.job();
+        assert_eq!(job.state(), JobState::Active);
+        let seen = job.clone();
+        s.launch(async move {
+            lab.settle().await;
+            assert_eq!(seen.state(), JobState::Completing);
+            let listed = lab.snapshot();
+            let node = listed.nodes().iter().find(|node| node.id == seen.id());
+            let node = node.unwrap();
+            assert_eq!(node.state, JobState::Completing);
+            seen.cancel("while it completes");
+            assert_eq!(seen.state(), JobState::Cancelling);
+        });
+        Ok(job)
+    })
+    .await
+    .unwrap();
+    assert!(inner.is_ended());
+}

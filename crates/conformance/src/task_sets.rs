@@ -334,3 +334,42 @@ pub async fn handle_7_a_large_set_costs_what_has_ended(lab: Lab) {
     assert!(registered <= u64::from(MANY) + 1, "{registered}");
     assert_eq!(lab.elapsed(), (MANY - 1) * MS);
 }
+
+/// outcome-3: a failure under a supervisor that a set has looked at, and that
+/// nothing takes out of it, goes to the failure hook when the set goes.
+/// Also: handle-7.
+pub async fn outcome_3_a_set_under_a_supervisor_loses_no_failure(lab: Lab) {
+    Scope::build()
+        .supervisor()
+        .run(async |s| {
+            let mut set = TaskSet::within(&s);
+            for word in ["one", "two"] {
+                set.spawn(async move { Err::<(), _>(Error::msg(word)) })
+                    .await?;
+            }
+            // Looks at both, takes one.
+            lab.settle().await;
+            set.next().await?.unwrap().unwrap_err();
+            assert_eq!(lab.take_failures().len(), 0);
+            assert_eq!(set.len(), 1);
+            drop(set);
+            assert_eq!(lab.take_failures().len(), 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(lab.take_failures().len(), 0);
+
+    // In a family that fails fast the failure is the family's.
+    let failed = scope(async |_| {
+        let mut set = TaskSet::new();
+        set.spawn(async { Err::<(), _>(Error::msg("one")) }).await?;
+        lab.settle().await;
+        let told = set.next().await.unwrap_err();
+        drop(set);
+        Err::<(), Error>(told.into())
+    })
+    .await;
+    assert_eq!(failed.unwrap_err().to_string(), "one");
+    assert_eq!(lab.take_failures().len(), 0);
+}

@@ -47,9 +47,14 @@ pub enum WaitKind {
     Io = 12,
 }
 
+/// In the kind of wait of a scope: its body is over, and it waits for its
+/// children. BODY_DONE says that of a task; of a scope it says that its future is
+/// gone too.
+pub(crate) const BODY_OVER: u8 = 1 << 7;
+
 impl WaitKind {
     pub(crate) fn from_bits(bits: u8) -> WaitKind {
-        match bits {
+        match bits & !BODY_OVER {
             1 => WaitKind::Sleep,
             2 => WaitKind::Join,
             3 => WaitKind::Task,

@@ -88,7 +88,9 @@ pub struct TaskSet<T> {
     ready: Ready,
     /// Kept for its memory; empty while nobody looks.
     todo: Vec<usize>,
-    done: VecDeque<Result<T>>,
+    /// Those that have ended, in that order. Their outcomes are not taken yet: a
+    /// failure that a supervisor's child owes is reported if the set goes.
+    done: VecDeque<TaskOutcome<T>>,
     /// Of the one call that waits: they borrow the set.
     wait: Wait,
     yielded: Yielded,
@@ -199,31 +201,19 @@ impl<T> TaskSet<T> {
         let Some(task) = &mut self.tasks[index] else {
             return;
         };
-        let job = task.job();
         let waker = self.ready.waker(index);
         let polled = {
-            // Nobody's wait: it is the set that owns the task, and whoever waits
+            // No job's wait: it is the set that owns the task, and a job that waits
             // for the set may be cancelled and leave it alone.
             let _none = context::leave();
-            Pin::new(task).poll(&mut Context::from_waker(waker))
+            task.poll_ended(&mut Context::from_waker(waker))
         };
-        let Poll::Ready(outcome) = polled else {
+        if polled.is_pending() {
             return;
-        };
-        self.tasks[index] = None;
+        }
+        self.done.extend(self.tasks[index].take());
         self.free.push(index);
         self.running -= 1;
-        self.done.push_back(match outcome {
-            Ok(Outcome::Completed(value)) => Ok(value),
-            Ok(Outcome::Cancelled {
-                late: Some(value), ..
-            }) => Ok(value),
-            Ok(Outcome::Failed(error)) => Err(error),
-            Ok(Outcome::Cancelled { reason, late: None }) => {
-                Err(Error::stopped(reason).at(names::victim_alone(&job.job_ref()), None))
-            }
-            Err(told) => Err(told.into()),
-        });
     }
 
     fn insert(&mut self, task: TaskOutcome<T>) {
@@ -280,7 +270,22 @@ impl<T> TaskSet<T> {
             return Poll::Pending;
         }
         self.leave();
-        Poll::Ready(Ok(next))
+        Poll::Ready(Ok(next.map(result_of)))
+    }
+}
+
+/// What a task of a set came to.
+fn result_of<T>(ended: TaskOutcome<T>) -> Result<T> {
+    let job = ended.job().job_ref();
+    match ended.take_ended() {
+        Outcome::Completed(value) => Ok(value),
+        Outcome::Cancelled {
+            late: Some(value), ..
+        } => Ok(value),
+        Outcome::Failed(error) => Err(error),
+        Outcome::Cancelled { reason, late: None } => {
+            Err(Error::stopped(reason).at(names::victim_alone(&job), None))
+        }
     }
 }
 

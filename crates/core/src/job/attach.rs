@@ -23,7 +23,8 @@ pub(crate) enum Refusal {
 
 /// Links `child` below `parent`. A task, local or not, is refused by a parent that is
 /// cancelled, closed or ended; a scope is born marked in a cancelled one (a
-/// shield is not).
+/// shield is not), and so is a task that reaches its first point, while the body
+/// of that one goes on.
 ///
 /// Race with a cancel of the parent: the mark comes before the walker's lock.
 /// Attached before that lock: the walker finds the child. After: we see the
@@ -58,7 +59,10 @@ pub(crate) unsafe fn attach(
     }
     if st.must_look() {
         if st.effective() && task {
-            return Err(Refusal::Cancelled);
+            if !takes_atomic(parent, born, st) {
+                return Err(Refusal::Cancelled);
+            }
+            be_born_marked(parent, child);
         }
         if !task && !born.has(state::SHIELD) {
             inherit(parent, child, st);
@@ -92,12 +96,26 @@ fn make_cold(parent: &Header) {
     parent.with_cold(|_, _| {});
 }
 
+/// True if a job that is cancelled takes this child all the same: one that
+/// reaches its first point, while the body goes on and is not forced.
+#[cold]
+fn takes_atomic(parent: &Header, born: state::Snapshot, st: state::Snapshot) -> bool {
+    born.has(state::ATOMIC)
+        && !parent.is_body_over(st)
+        && !st.has(state::MUST | state::FORCE | state::FORCED)
+}
+
+/// The child of a job that is cancelled is so from birth.
+fn be_born_marked(parent: &Header, child: &Header) {
+    child.origin.store(parent.origin_to_hand_on(), Relaxed);
+    child.state.add(state::CANCELLED);
+}
+
 /// A scope is opened in a job that is cancelled or interrupted.
 #[cold]
 fn inherit(parent: &Header, scope: &Header, st: state::Snapshot) {
     if st.effective() {
-        scope.origin.store(parent.origin_to_hand_on(), Relaxed);
-        scope.state.add(state::CANCELLED);
+        be_born_marked(parent, scope);
     }
     if st.has(state::INTERRUPTED) {
         scope.state.add(state::INTERRUPTED);

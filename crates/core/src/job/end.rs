@@ -179,8 +179,13 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
     let error = if error.has_victim() {
         error
     } else {
-        let during = h.reason();
-        // SAFETY: the body is ending, so the job is linked.
+        // In a shield, and in what was spawned there, the job is not marked: the
+        // cancel is further up.
+        let during = h.reason().or_else(|| {
+            // SAFETY: the body is ending, so the job is linked.
+            unsafe { walk::first_cancelled_above(h) }.and_then(Header::reason)
+        });
+        // SAFETY: as above.
         error.at(unsafe { names::victim(h) }, during)
     };
     let failure = Failure::new(error);

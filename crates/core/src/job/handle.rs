@@ -208,7 +208,7 @@ pub(crate) fn state_of(h: &Header) -> JobState {
         }
     } else if st.has(state::CANCELLED) {
         JobState::Cancelling
-    } else if st.has(state::BODY_DONE) {
+    } else if h.is_body_over(st) {
         JobState::Completing
     } else if h.was_spawned() && end::polls(h) == 0 {
         JobState::New
@@ -306,8 +306,16 @@ impl Future for Join {
         if let Some(error) = this.ask() {
             return Poll::Ready(Ok(Outcome::Failed(error)));
         }
-        this.poll_end(cx, WaitKind::Join)
-            .map(|()| Ok(untyped(&this.job)))
+        std::task::ready!(this.poll_end(cx, WaitKind::Join));
+        // A child that fails cancels its family before its end is visible. The
+        // question above came before both, perhaps: the family's own body is told,
+        // and gets no outcome to go on with.
+        if point::is_marked()
+            && let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded))
+        {
+            return Poll::Ready(Err(told));
+        }
+        Poll::Ready(Ok(untyped(&this.job)))
     }
 }
 

@@ -33,7 +33,7 @@ use super::kind::JobKind;
 use super::lane::Lane;
 use super::state::{self, Snapshot, State};
 use crate::cancel::reason::{Reason, ReasonData};
-use crate::cancel::wait::WaitKind;
+use crate::cancel::wait::{BODY_OVER, WaitKind};
 use crate::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
 };
@@ -560,9 +560,14 @@ impl Header {
     /// the poller.
     pub(crate) fn wait_for_children(&self) {
         self.wait_kind
-            .store(WaitKind::Children as u8, Ordering::Relaxed);
+            .store(WaitKind::Children as u8 | BODY_OVER, Ordering::Relaxed);
         self.wait_site.store(self.site.0, Ordering::Relaxed);
         self.waits.store(1, Ordering::Relaxed);
+    }
+
+    /// True if the body is over and the job goes on: it waits for its children.
+    pub(crate) fn is_body_over(&self, st: Snapshot) -> bool {
+        st.has(state::BODY_DONE) || self.wait_kind.load(Ordering::Relaxed) & BODY_OVER != 0
     }
 
     /// True if it has been polled since its mark took effect.

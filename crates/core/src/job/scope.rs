@@ -18,6 +18,7 @@ use super::task::Task;
 use crate::cancel::hook::{self, HookGuard};
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::Reason;
+use crate::cancel::sweep;
 use crate::cancel::walk;
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
@@ -465,6 +466,63 @@ impl Scope {
         Spawner::new(self.clone()).try_spawn(future)
     }
 
+    /// Launches, or gives the future back; see [`Spawner::try_launch`].
+    #[track_caller]
+    pub fn try_launch<F>(&self, future: F) -> Result<Job, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_launch(future)
+    }
+
+    /// Spawns and polls once, here, or gives the future back; see [`Spawner::try_spawn_now`].
+    #[track_caller]
+    pub fn try_spawn_now<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_now(future)
+    }
+
+    /// Spawns a task that reaches its first point, or gives the future back; see [`Spawner::try_spawn_atomic`].
+    #[track_caller]
+    pub fn try_spawn_atomic<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_atomic(future)
+    }
+
+    /// Spawns a task that starts when awaited, or gives the future back; see [`Spawner::try_spawn_lazy`].
+    #[track_caller]
+    pub fn try_spawn_lazy<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_lazy(future)
+    }
+
+    /// Spawns a service, or gives the future back; see [`Spawner::try_spawn_service`].
+    #[track_caller]
+    pub fn try_spawn_service<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_service(future)
+    }
+
     /// Spawns and polls once, here; see [`Spawner::spawn_now`].
     #[inline]
     #[track_caller]
@@ -539,11 +597,21 @@ impl Scope {
     /// Closes the scope, waits for it to end, and cancels it if that takes
     /// longer than `grace`. Returns how it ended.
     ///
+    /// Inside the scope, in its body or in a job below it, which it would wait
+    /// for in vain: waits for the child tasks of the scope, those aside that the
+    /// caller is part of, and cancels them at `grace`. Services, and lazy tasks
+    /// that are not started, are left alone. Returns `Completed` if no child had
+    /// to be cancelled; the body goes on.
+    ///
     /// # Cancellation
     /// A *point*. If it returns `Cancelled`, the scope is closed and has been
-    /// cancelled.
+    /// cancelled; inside it, the scope is closed.
     pub async fn drain(&self, grace: Duration) -> Result<Outcome<()>, Cancelled> {
         self.close();
+        let inside = context::find_up(|job| std::ptr::eq(job, self.header()).then_some(()));
+        if inside.is_some() {
+            return self.drain_children(grace).await;
+        }
         let job = self.job();
         let waited = timeout(grace, async { Ok::<_, Error>(job.join().await) }).await;
         if let Ok(Ok(outcome)) = waited {
@@ -551,6 +619,44 @@ impl Scope {
         }
         self.cancel("drained");
         job.join().await
+    }
+
+    /// The child tasks of a closed scope end within `grace`, or are cancelled
+    /// then. Closed, it gets no new ones.
+    async fn drain_children(&self, grace: Duration) -> Result<Outcome<()>, Cancelled> {
+        let children = self.children_beside_us();
+        let waited = timeout(grace, async {
+            for child in &children {
+                let _how = child.join().await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await;
+        let mut drained = Outcome::Completed(());
+        if waited.is_err() {
+            for child in &children {
+                child.cancel("drained");
+            }
+            for child in &children {
+                if let cut @ Outcome::Cancelled { .. } = child.join().await? {
+                    drained = cut;
+                }
+            }
+        }
+        Ok(drained)
+    }
+
+    /// The child tasks that hold the scope open and that the current job is no
+    /// part of.
+    fn children_beside_us(&self) -> Vec<Job> {
+        let mut children = Vec::new();
+        sweep::children(self.header(), &mut |child| children.push(child));
+        children.retain(|child| {
+            child.was_spawned()
+                && child.state.load().has(state::COUNTED)
+                && context::find_up(|job| std::ptr::eq(job, &**child).then_some(())).is_none()
+        });
+        children.into_iter().map(Job::new).collect()
     }
 
     /// Moves the deadline; `None` takes it away.

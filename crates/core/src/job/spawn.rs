@@ -19,7 +19,7 @@ use crate::cancel::reason::{ReasonData, ReasonKind};
 use crate::cancel::walk;
 use crate::context;
 use crate::error::Error;
-use crate::observe::{Count, EventKind};
+use crate::observe::{Count, EventKind, JobState};
 use crate::span::{self, Spanned};
 use crate::task::cell;
 use crate::task::run::{self, Turn};
@@ -208,16 +208,85 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, state::COUNTED, Location::caller())
+    }
+
+    /// As [`launch`](Spawner::launch), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_launch<F>(self, future: F) -> Result<Job, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
         let plan = Plan {
-            spawned: true,
+            spawned: false,
             timer: false,
             first: First::Queued,
             bits: state::COUNTED,
             site: Location::caller(),
         };
         let job = self.place().put_checked::<L, F>(future, &plan)?;
-        // SAFETY: made of F, with HANDLE set.
-        Ok(unsafe { Task::new(job) })
+        Ok(Job::new(job))
+    }
+
+    /// As [`spawn_now`](Spawner::spawn_now), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn_now<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Now, state::COUNTED, Location::caller())
+    }
+
+    /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
+    /// back.
+    #[track_caller]
+    pub fn try_spawn_atomic<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let bits = state::COUNTED | state::ATOMIC;
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, bits, Location::caller())
+    }
+
+    /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn_lazy<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Asked, state::LAZY, Location::caller())
+    }
+
+    /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
+    /// back.
+    #[track_caller]
+    pub fn try_spawn_service<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, state::SERVICE, Location::caller())
     }
 
     /// Spawns a child task and polls it once, here, before returning. On a
@@ -236,6 +305,11 @@ impl<L> Spawner<L> {
 
     /// Spawns a child task that reaches its first point even if it is
     /// cancelled before it starts.
+    ///
+    /// Into a cancelled scope whose body goes on: the child is attached, is
+    /// cancelled from birth, and is told at its first point. So a body that was
+    /// cancelled by a failing sibling can still hand over what must not be lost.
+    /// A closed scope, and a cancelled one whose body has ended, refuse it.
     #[track_caller]
     pub fn spawn_atomic<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -351,6 +425,30 @@ impl<'a> Place<'a> {
             Ok(job) => job,
             Err(refused) => self.refuse(refused, site),
         }
+    }
+
+    /// As [`spawn_as`](Place::spawn_as), but a refusal gives the future back.
+    fn try_spawn_as<L, F>(
+        &self,
+        future: F,
+        first: First,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            first,
+            bits,
+            site,
+        };
+        let job = self.put_checked::<L, F>(future, &plan)?;
+        // SAFETY: made of F, with HANDLE set.
+        Ok(unsafe { Task::new(job) })
     }
 
     /// As [`spawn_as`](Place::spawn_as), and polls it once, here.
@@ -693,6 +791,10 @@ fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static 
     let kind = JobKind::Task;
     tree.emit(child.id, EventKind::Create { kind, site });
     tree.emit(child.id, EventKind::Attach { parent: parent.id });
+    if child.state.load().has(state::CANCELLED) {
+        let to = JobState::Cancelling;
+        tree.emit(child.id, EventKind::State { to });
+    }
 }
 
 /// Gives a new task to its host.

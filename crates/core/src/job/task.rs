@@ -553,6 +553,23 @@ impl<T> TaskOutcome<T> {
     pub fn job(&self) -> Job {
         self.task.job()
     }
+
+    /// Ready when the task has ended. Takes nothing: the outcome, and what is
+    /// owed for it, stay with this handle. For a wait that is of no job's.
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let site = self.site;
+        let waiting = self
+            .task
+            .waiting
+            .as_mut()
+            .expect("an outcome was polled after it had been given");
+        waiting.poll(cx, site).map(drop)
+    }
+
+    /// The outcome of a task that has ended.
+    pub(crate) fn take_ended(mut self) -> Outcome<T> {
+        self.task.take().0
+    }
 }
 
 impl<T> fmt::Debug for TaskOutcome<T> {

@@ -460,3 +460,38 @@ fn body_end_vs_attach_then_cancel_from_above() {
         finish(tree, &queue);
     });
 }
+
+/// A child fails while the family's own body joins it: the body is told, and
+/// never gets the outcome to go on with.
+#[test]
+fn failing_child_vs_join() {
+    let mut model = loom::model::Builder::new();
+    // The body is overtaken once, between its point and its look at the child.
+    model.preemption_bound = Some(1);
+    model.check(|| {
+        let (tree, queue) = tree();
+        let parent = tree.root_scope().spawn(async {
+            let child = kinfolk_core::spawn(async { Err::<(), _>(Error::msg("no")) });
+            kinfolk_core::yield_now().await?;
+            match child.join().await {
+                Ok(outcome) => panic!("the family's own body got {outcome:?}"),
+                Err(told) => Err::<(), Error>(told.into()),
+            }
+        });
+        // Its first turn makes the child; then each thread takes one turn.
+        queue.run_one();
+        let runner = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.run_one())
+        };
+        queue.run_one();
+        runner.join().unwrap();
+        queue.run_all();
+        let outcome = now_or_never(parent.outcome()).unwrap().unwrap();
+        let kinfolk_core::Outcome::Failed(error) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(error.to_string(), "no");
+        finish(tree, &queue);
+    });
+}
