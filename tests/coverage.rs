@@ -184,6 +184,56 @@ fn every_id_has_a_test_or_a_reason() {
     assert!(kept == page, "tests/COVERAGE.md is stale: write it again");
 }
 
+/// Where unsafe code of core rests on a bit or a count, it names the test that
+/// would notice: that test is there.
+#[test]
+fn every_test_that_would_notice_exists() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    sources(&root().join("tests"), &mut files);
+    let texts: Vec<String> = files
+        .iter()
+        .map(|file| std::fs::read_to_string(file).expect("readable"))
+        .collect();
+    let tests: BTreeSet<&str> = texts
+        .iter()
+        .flat_map(|text| text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split('(').next())
+        .collect();
+    let mut named = 0;
+    for (file, text) in files.iter().zip(&texts) {
+        if !file.components().any(|part| part.as_os_str() == "core") {
+            continue;
+        }
+        for name in noticing(text) {
+            assert!(tests.contains(name), "{}: no test {name}", file.display());
+            named += 1;
+        }
+    }
+    assert!(named > 40, "only {named} were found");
+}
+
+/// The names after *Noticed by*, and those in the tables that say so.
+fn noticing(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut table = false;
+    // In prose the name may stand on the next line.
+    let mut awaited = false;
+    for line in text.lines() {
+        let line = line.trim_start().trim_start_matches(['/', '!', ' ']);
+        table = line.starts_with('|') && (table || line.contains("| noticed by |"));
+        let prose = line.split_once("oticed by").map(|(_, rest)| rest);
+        let prose = prose.or_else(|| awaited.then_some(line));
+        awaited = line.ends_with("Noticed by") || line.ends_with("Noticed");
+        let quoted = if table { Some(line) } else { prose };
+        let Some(quoted) = quoted else { continue };
+        let most = if table { usize::MAX } else { 1 };
+        let found = quoted.split('`').skip(1).step_by(2).take(most);
+        names.extend(found.filter(|name| name.contains('_')));
+    }
+    names
+}
+
 /// Every case in the suite's files is in the list that the hosts run.
 #[test]
 fn every_case_is_in_the_list() {

@@ -474,6 +474,8 @@ macro_rules! for_each_case {
                 outcome_8_a_foreign_cancelled_is_a_failure,
                 outcome_8_a_cancelled_from_further_up_means_cancelled,
                 outcome_8_cancelled_may_be_returned_through_a_clean_up,
+                outcome_8_a_cancel_has_not_reached_the_children_of_a_shield,
+                outcome_8_cancelled_may_be_returned_through_scopes_in_a_clean_up,
                 outcome_9_the_first_reason_wins,
                 outcome_9_an_explicit_reason_replaces_a_deadlines,
                 outcome_9_descendants_see_parent_and_the_root_cause,

@@ -1423,6 +1423,113 @@ pub async fn outcome_8_cancelled_may_be_returned_through_a_clean_up(lab: Lab) {
     assert_eq!(reason, Some("enough"), "{outcome:?}");
 }
 
+/// outcome-8: a shield protects what is spawned inside it. The cancel that it
+/// holds back has not reached a child there: one that returns it has failed.
+/// Also: shield-2.
+pub async fn outcome_8_a_cancel_has_not_reached_the_children_of_a_shield(lab: Lab) {
+    let task = spawn(async {
+        let told = park().await.unwrap_err();
+        let inside = told.clone();
+        let cleaned = cleanup(children_that_return(inside)).await?;
+        let shielded = shield(children_that_return(told)).await?;
+        Ok::<_, Error>([cleaned, shielded].concat())
+    });
+    lab.settle().await;
+    assert!(task.cancel("enough"));
+    let ends = task.outcome().await.unwrap().into_value().expect("late");
+    let failed = ("failed", ErrorKind::Failed, JobState::Failed);
+    assert_eq!(ends, [failed; 10]);
+}
+
+fn word<T>(outcome: &Outcome<T>) -> &'static str {
+    match outcome {
+        Outcome::Completed(_) => "completed",
+        Outcome::Failed(_) => "failed",
+        Outcome::Cancelled { .. } => "cancelled",
+    }
+}
+
+/// Children of a scope here, each of which returns `told`: what awaiting,
+/// joining and looking say of them.
+async fn children_that_return(
+    told: Cancelled,
+) -> Result<Vec<(&'static str, ErrorKind, JobState)>, Error> {
+    let mut ends = Vec::new();
+    // Awaited. The value would be one that owns memory.
+    for nested in [false, true] {
+        let told = told.clone();
+        let end = Scope::build().supervisor().run(async move |s| {
+            let task = s.spawn(async move {
+                if nested {
+                    scope(async |_| Err::<(), _>(told.into())).await?;
+                    return Ok(String::new());
+                }
+                Err::<String, Error>(told.into())
+            });
+            let job = task.job();
+            let error = task.await.expect_err("it has no value");
+            let joined = job.join().await?;
+            Ok((word(&joined), error.kind(), job.state()))
+        });
+        ends.push(end.await?);
+    }
+    // Asked for its outcome.
+    let passed = told.clone();
+    let end = Scope::build().supervisor().run(async move |s| {
+        let task = s.spawn(async move { Err::<String, _>(passed) });
+        let job = task.job();
+        let outcome = task.outcome().await?;
+        let error = outcome.error().expect("a failure").kind();
+        Ok((word(&outcome), error, job.state()))
+    });
+    ends.push(end.await?);
+    // Nobody owns it: its scope fails.
+    let passed = told.clone();
+    let mut job = None;
+    let launched = scope(async |s| {
+        job = Some(s.launch(async move { Err::<String, _>(passed) }));
+        Ok(())
+    });
+    let error = launched.await.expect_err("a child has failed");
+    let job = job.expect("launched");
+    let joined = job.join().await?;
+    ends.push((word(&joined), error.kind(), job.state()));
+    // A local one.
+    let mut job = None;
+    let local = kinfolk_core::local_scope(async |s| {
+        let task = s.spawn(async { Err::<String, _>(told) });
+        job = Some(task.job());
+        task.await
+    });
+    let error = local.await.expect_err("it has no value");
+    let job = job.expect("spawned");
+    let joined = job.join().await?;
+    ends.push((word(&joined), error.kind(), job.state()));
+    Ok(ends)
+}
+
+/// outcome-8: scopes inside a clean-up are part of the body that was told: they
+/// pass on what it returns as Cancelled.
+pub async fn outcome_8_cancelled_may_be_returned_through_scopes_in_a_clean_up(lab: Lab) {
+    let task = spawn(async {
+        let told = park().await.unwrap_err();
+        cleanup(async {
+            let through = timeout(50 * MS, async {
+                sleep(10 * MS).await?;
+                scope(async |_| Err::<(), _>(told.into())).await
+            });
+            let error = through.await.expect_err("returned");
+            assert_eq!(error.kind(), ErrorKind::Cancelled);
+            Err::<(), _>(error)
+        })
+        .await
+    });
+    lab.settle().await;
+    assert!(task.cancel("enough"));
+    let outcome = task.outcome().await.unwrap();
+    assert!(outcome.is_cancelled(), "{outcome:?}");
+}
+
 // ---- outcome-9 ----
 
 /// outcome-9: the first reason wins.

@@ -11,11 +11,12 @@ use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::sync::local;
+use crate::tree::Shared;
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
 
-/// The serial of no tree: theirs have 24 bits.
+/// The serial of no tree: theirs count from one.
 const NO_TREE: u64 = u64::MAX;
 
 pub(crate) struct Context {
@@ -31,7 +32,7 @@ pub(crate) struct Context {
     again: Cell<bool>,
     pub(crate) budget: Cell<u32>,
     /// How deep `spawn_now` is nested.
-    pub(crate) nested: Cell<u32>,
+    nested: Cell<u32>,
     /// The lane whose turn is taken here.
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
@@ -122,6 +123,28 @@ impl Drop for OnLane {
     }
 }
 
+/// One turn more that is taken by `spawn_now` inside another, until it is
+/// dropped.
+pub(crate) struct Nested(u32);
+
+/// From here to the drop of the answer, `spawn_now` is nested one deeper; none
+/// if it is `most` deep already.
+pub(crate) fn nest(most: u32) -> Option<Nested> {
+    with(|cx| {
+        let depth = cx.nested.get();
+        (depth < most).then(|| {
+            cx.nested.set(depth + 1);
+            Nested(depth)
+        })
+    })
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        with(|cx| cx.nested.set(self.0));
+    }
+}
+
 /// What `f` finds first, asked of the job being polled here and then of each
 /// ancestor; none outside every job.
 pub(crate) fn find_up<R>(mut f: impl FnMut(&Header) -> Option<R>) -> Option<R> {
@@ -144,11 +167,12 @@ pub(crate) fn current_id() -> Option<JobId> {
 }
 
 /// The turn's clock, if we are inside a turn of that tree.
-pub(crate) fn millis_in_turn(serial: u64) -> Option<u32> {
+pub(crate) fn millis_in_turn(tree: &Shared) -> Option<u32> {
     with(|cx| {
-        // SAFETY: the task whose turn is taken further down our stack.
-        let task = unsafe { cx.desk.task().as_ref() }?;
-        (task.id.tree() == serial).then(|| cx.desk.since())
+        // SAFETY: the task whose turn is taken further down our stack, and which
+        // has not ended.
+        let own = unsafe { cx.desk.task().as_ref()?.tree() };
+        ptr::eq(own, tree).then(|| cx.desk.since())
     })
 }
 

@@ -2,10 +2,11 @@
 //! defaults. A job finds it by the twelve bits in its header.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cancel::patience::Patience;
@@ -17,8 +18,8 @@ use crate::error::Error;
 use crate::frame::Frames;
 use crate::host::Host;
 use crate::job::end;
-use crate::job::header::{Birth, Header, JobRef};
-use crate::job::id::JobId;
+use crate::job::header::{Birth, Header, JobRef, MOST_KIDS};
+use crate::job::id::{JobId, MOST_TREE_NUMBERS};
 use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
@@ -35,6 +36,47 @@ const MOST_TREES: usize = 4095;
 /// empty: with it every twelve bits are an index.
 static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES + 1];
+
+/// The serials of trees. They never come again; the numbers made of them do,
+/// but not while a tree that has one lives.
+struct Serials {
+    next: u64,
+    /// The numbers that are in use.
+    living: BTreeSet<u64>,
+}
+
+static SERIALS: Mutex<Serials> = Mutex::new(Serials::new(1));
+
+impl Serials {
+    const fn new(next: u64) -> Serials {
+        Serials {
+            next,
+            living: BTreeSet::new(),
+        }
+    }
+
+    fn lock() -> MutexGuard<'static, Serials> {
+        SERIALS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next serial that has a free number, and that number; from `first` on,
+    /// if that is given.
+    fn take(&mut self, first: Option<u64>) -> (u64, u64) {
+        assert!(
+            (self.living.len() as u64) < MOST_TREE_NUMBERS,
+            "{MOST_TREE_NUMBERS} Kinfolk trees are kept already: let go of their handles"
+        );
+        let mut serial = first.unwrap_or(self.next);
+        loop {
+            let number = JobId::tree_number(serial);
+            if self.living.insert(number) {
+                self.next = self.next.max(serial + 1);
+                return (serial, number);
+            }
+            serial += 1;
+        }
+    }
+}
 
 /// Gets every failure that nobody takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
@@ -57,7 +99,11 @@ pub enum PointHeld {
 
 pub(crate) struct Shared {
     index: u16,
+    /// Of this tree alone. Which tree a job belongs to is never decided by it:
+    /// a job shows no more than its [number](JobId::tree_number).
     serial: u64,
+    /// In the identities of its jobs; no other living tree has it.
+    number: u64,
     pub(crate) host: Box<dyn Host>,
     /// What the host says of itself, asked once.
     pub(crate) lends: bool,
@@ -108,11 +154,13 @@ impl Shared {
     #[inline]
     pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
         // SAFETY: the entry is there until the root has ended, and the root
-        // outlives every other job of its tree.
+        // outlives every other job of its tree. That it is there is asked.
         unsafe {
             let tree = TREES[index as usize & MOST_TREES].load(Ordering::Acquire);
-            debug_assert!(!tree.is_null(), "no tree has the number {index}");
-            &*tree
+            match tree.as_ref() {
+                Some(tree) => tree,
+                None => no_tree(index),
+            }
         }
     }
 
@@ -136,7 +184,11 @@ impl Shared {
 
     /// True while one of its jobs is polled here.
     pub(crate) fn inside(&self) -> bool {
-        context::current_id().is_some_and(|job| job.tree() == self.serial)
+        // SAFETY: the current job has not ended.
+        context::with(|cx| {
+            cx.current()
+                .is_some_and(|job| ptr::eq(unsafe { job.tree() }, self))
+        })
     }
 
     pub(crate) fn index(&self) -> u16 {
@@ -146,13 +198,13 @@ impl Shared {
     /// The identity of a new job.
     #[inline]
     pub(crate) fn next_id(&self, counts: &Tally<'_>) -> JobId {
-        JobId::new(self.serial, counts.next_number())
+        JobId::new(self.number, counts.next_number())
     }
 
     /// Milliseconds since the tree began, from the turn's cached clock where
     /// there is one.
     pub(crate) fn millis(&self) -> u32 {
-        context::millis_in_turn(self.serial).unwrap_or_else(|| self.millis_at(self.host.now()))
+        context::millis_in_turn(self).unwrap_or_else(|| self.millis_at(self.host.now()))
     }
 
     /// It counts round and round: once in fifty days.
@@ -256,16 +308,24 @@ impl Shared {
     /// The root has ended: takes the entry out and gives its reference back.
     pub(crate) fn retire(&self) -> Option<Tree> {
         let entry = TREES[self.index as usize].swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: the entry owned one reference, made in `Tree::new`.
+        // SAFETY: the entry owned one reference, made in `Tree::new`, and is
+        // taken out once. Noticed by
+        // `a_host_outlives_its_call_when_serials_come_round`.
         (!entry.is_null()).then(|| Tree(unsafe { Arc::from_raw(entry) }))
     }
 }
 
+#[cold]
+fn no_tree(index: u16) -> ! {
+    panic!("no tree has the place {index}: a job that has ended was asked for its tree")
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
+        Serials::lock().living.remove(&self.number);
         let root = *self.root.get_mut();
         if !root.is_null() {
-            // SAFETY: the tree owned one reference to its root.
+            // SAFETY: the tree owned one reference to its root (H6).
             unsafe { Header::release(root) };
         }
     }
@@ -330,12 +390,19 @@ impl Tree {
     /// If 4,095 roots live already.
     #[track_caller]
     pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        Tree::numbered(host, options, None)
+    }
+
+    /// The serial is that one, or a later one.
+    #[track_caller]
+    fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Tree {
         let start = host.now();
         let turns = options.sink.as_ref().is_some_and(|sink| sink.wants_turns());
+        let (serial, number) = Serials::lock().take(first);
         let mut shared = Arc::new(Shared {
             index: 0,
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed) & 0xff_ffff,
+            serial,
+            number,
             lends: host.lends(),
             // A body that is lent may be polled anywhere.
             has_main_lane: host.has_main_lane() && !host.lends(),
@@ -348,7 +415,7 @@ impl Tree {
             turns,
             failure_hook: options.failure_hook,
             patience: options.patience,
-            most_children: options.most_children,
+            most_children: options.most_children.min(MOST_KIDS),
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
             point_hook: options.point_hook,
             sweeper: Sweeper::new(options.patience),
@@ -500,7 +567,7 @@ impl Tree {
     /// Lends `world` to tasks of the main lane while `pump` runs on this
     /// thread; see [`with_world`](crate::with_world).
     pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
-        crate::world::lend(self.0.serial, world, pump)
+        crate::world::lend(&self.0, world, pump)
     }
 
     /// Evidence that this is the thread that made the tree; none on another.
@@ -511,5 +578,173 @@ impl Tree {
     /// The host, as it was given.
     pub fn host(&self) -> &dyn Host {
         &*self.0.host
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Poll, Waker};
+
+    /// Keeps turns, or drops each inside the call that brings it, as a host
+    /// does that is gone.
+    #[derive(Clone, Default)]
+    struct Pile(Arc<Heap>);
+
+    #[derive(Default)]
+    struct Heap {
+        turns: Mutex<Vec<Turn>>,
+        drops: AtomicBool,
+        /// The host is called.
+        called: AtomicBool,
+        /// It went while it was called.
+        went_meanwhile: AtomicBool,
+    }
+
+    impl Pile {
+        fn run(&self) {
+            while let Some(turn) = {
+                let mut turns = self.0.turns.lock().expect("not poisoned");
+                turns.pop()
+            } {
+                assert!(turn.run().is_none());
+            }
+        }
+    }
+
+    /// The host itself, which goes with its tree.
+    struct Owner(Pile);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            let heap = &self.0.0;
+            let called = heap.called.load(Ordering::SeqCst);
+            heap.went_meanwhile.store(called, Ordering::SeqCst);
+        }
+    }
+
+    impl Host for Owner {
+        fn start(&self, turn: Turn) {
+            // What follows does not touch the host: it may be gone.
+            let pile = self.0.clone();
+            if pile.0.drops.load(Ordering::SeqCst) {
+                pile.0.called.store(true, Ordering::SeqCst);
+                drop(turn);
+                pile.0.called.store(false, Ordering::SeqCst);
+            } else {
+                pile.0.turns.lock().expect("not poisoned").push(turn);
+            }
+        }
+
+        fn schedule(&self, ready: Ready) {
+            for turn in ready {
+                self.start(turn);
+            }
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    fn tree_from(serial: Option<u64>) -> (Tree, Pile) {
+        let pile = Pile::default();
+        let options = TreeOptions {
+            failure_hook: None,
+            forced_hook: None,
+            ..TreeOptions::default()
+        };
+        let tree = Tree::numbered(Box::new(Owner(pile.clone())), options, serial);
+        (tree, pile)
+    }
+
+    /// A tree that is shut down but for one task, whose waker is all that is
+    /// left to reach it by.
+    /// Its number is given again, as if no living tree had it: even so nothing
+    /// that is safe to touch may depend on it.
+    fn almost_over(serial: u64) -> (JobRef, Waker, Pile) {
+        let number = JobId::tree_number(serial);
+        assert!(Serials::lock().living.remove(&number));
+        let (tree, pile) = tree_from(Some(serial));
+        assert_eq!(tree.0.number, number);
+        let kept = Arc::new(Mutex::new(None));
+        let keeps = kept.clone();
+        let job = tree.root_scope().launch(std::future::poll_fn(move |cx| {
+            *keeps.lock().expect("not poisoned") = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        }));
+        pile.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        pile.run();
+        pile.0.drops.store(true, Ordering::SeqCst);
+        let waker = kept.lock().expect("not poisoned").take();
+        let job = JobRef::from_header(crate::job::Scope::of_job(&job).header());
+        (job, waker.expect("polled"), pile)
+    }
+
+    /// Runs `f` inside a job of a tree of its own, numbered from `serial` on.
+    fn inside_a_job(serial: u64, f: impl FnOnce() + Send + 'static) {
+        let (tree, pile) = tree_from(Some(serial));
+        let job = tree.root_scope().launch(async move { f() });
+        pile.run();
+        let ended = job.state();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        pile.run();
+        assert_eq!(ended, crate::JobState::Completed);
+    }
+
+    #[test]
+    fn a_number_in_use_is_passed_over() {
+        let mut serials = Serials::new(MOST_TREE_NUMBERS - 1);
+        let most = MOST_TREE_NUMBERS;
+        assert_eq!(serials.take(None), (most - 1, most));
+        // Never 0: that is a refused task's.
+        assert_eq!(serials.take(None), (most, 1));
+        assert_eq!(serials.take(None), (most + 1, 2));
+        // Round again: two of the three still live.
+        assert!(serials.living.remove(&1));
+        assert_eq!(serials.take(Some(2 * most - 1)), (2 * most, 1));
+        assert_eq!(serials.take(None), (2 * most + 2, 3));
+    }
+
+    /// The numbers that trees show come round again after sixteen million. Two trees
+    /// that would have the same are two trees all the same.
+    #[test]
+    fn a_host_outlives_its_call_when_serials_come_round() {
+        const SERIAL: u64 = 0xabcdef;
+        inside_a_job(SERIAL, || {
+            let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
+            waker.wake();
+            assert!(job.state.load().ended(), "{:?}", job.state.load());
+            let meanwhile = pile.0.went_meanwhile.load(Ordering::SeqCst);
+            assert!(!meanwhile, "the host was dropped inside its own `start`");
+        });
+    }
+
+    #[test]
+    fn a_job_of_another_tree_is_pinned_when_serials_come_round() {
+        const SERIAL: u64 = 0xabcdee;
+        inside_a_job(SERIAL, || {
+            let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
+            let pinned = walk::pin(&job);
+            assert!(matches!(pinned, Some(walk::Pinned::Owned(_))));
+            assert!(!pinned.expect("it lives").inside());
+            drop((waker, pile));
+            walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));
+        });
     }
 }

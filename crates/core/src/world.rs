@@ -7,6 +7,7 @@ use std::cell::Cell;
 use crate::context;
 use crate::error::{Error, Result};
 use crate::job::lane::Lane;
+use crate::tree::Shared;
 
 /// What the host lends while it pumps.
 #[derive(Clone, Copy)]
@@ -14,8 +15,9 @@ struct World {
     value: *mut (),
     type_id: TypeId,
     type_name: &'static str,
-    /// The tree whose main lane may use it.
-    tree: u64,
+    /// The tree whose main lane may use it. Compared, and alive while it is
+    /// lent.
+    tree: *const Shared,
 }
 
 /// What is lent on this thread.
@@ -39,14 +41,13 @@ impl Drop for Back {
     }
 }
 
-/// Lends `world` to the main lane of the tree numbered `tree` while `pump`
-/// runs on this thread.
-pub(crate) fn lend<W: 'static, R>(tree: u64, world: &mut W, pump: impl FnOnce() -> R) -> R {
+/// Lends `world` to the main lane of `tree` while `pump` runs on this thread.
+pub(crate) fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnce() -> R) -> R {
     let lent = World {
         value: std::ptr::from_mut(world).cast(),
         type_id: TypeId::of::<W>(),
         type_name: type_name::<W>(),
-        tree,
+        tree: std::ptr::from_ref(tree),
     };
     // Put back before `world` is the caller's again, also by a panic.
     let _back = Back(LENT.replace(Lent::World(lent)));
@@ -63,7 +64,8 @@ pub(crate) fn lend<W: 'static, R>(tree: u64, world: &mut W, pump: impl FnOnce() 
 pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
     let here = context::with(|cx| {
         let job = cx.current()?;
-        (job.lane() == Lane::Main).then(|| job.id.tree())
+        // SAFETY: the current job has not ended.
+        (job.lane() == Lane::Main).then(|| std::ptr::from_ref(unsafe { job.tree() }))
     });
     let Some(tree) = here else {
         return Err(Error::msg(
@@ -71,7 +73,7 @@ pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
         ));
     };
     let world = match LENT.get() {
-        Lent::World(world) if world.tree == tree => world,
+        Lent::World(world) if std::ptr::eq(world.tree, tree) => world,
         Lent::InUse => {
             return Err(Error::msg(
                 "with_world was called inside with_world: the host's state is in use already",

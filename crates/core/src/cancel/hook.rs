@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError};
 
 use super::reason::Reason;
 use crate::context;
+use crate::job::cold::Cold;
 use crate::job::header::{Header, JobRef};
 use crate::job::list::Key;
-use crate::job::state;
+use crate::job::state::{self, Snapshot};
 use crate::sync::{Mutex, MutexGuard};
 use crate::unwind::contained;
 
@@ -129,19 +130,33 @@ pub(crate) fn register(h: &Header, callback: Callback, at_end: bool) -> HookGuar
 /// Lists the hook at `h`, or fires it if `h` is cancelled or over.
 pub(crate) fn publish(h: &Header, cell: &Arc<HookCell>) {
     let listed = cell.clone();
-    let (st, key) = h.with_cold(|cold, st| {
-        if st.ended() || st.effective() {
-            return (st, None);
+    let (st, key) = h.with_cold(|cold, st| list(h, cold, st, listed));
+    published(h, cell, st, key);
+}
+
+/// Lists the hook under the lock, `st` having been seen there. The word since,
+/// and where it is listed.
+fn list(h: &Header, cold: &mut Cold, st: Snapshot, cell: Arc<HookCell>) -> (Snapshot, Option<Key>) {
+    if st.ended() || st.effective() {
+        return (st, None);
+    }
+    let key = cold.hooks.push(cell);
+    // A cancel that comes after this sees the bit; one that came before
+    // shows here. Modelled in `hook_publish_vs_cancel`.
+    (h.state.add(state::HAS_NODES), Some(key))
+}
+
+fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot, key: Option<Key>) {
+    match key {
+        // Its ender may have looked for hooks before this one was listed, and
+        // looks no more.
+        Some(key) if st.ended() => drop(h.if_cold(|cold, _| cold.hooks.remove(key))),
+        Some(key) => {
+            let place = (JobRef::from_header(h), key);
+            let before = lock(&cell.place).replace(place);
+            drop(before);
         }
-        let key = cold.hooks.push(listed);
-        // A cancel that comes after this sees the bit; one that came before
-        // shows here. Modelled in `hook_publish_vs_cancel`.
-        (h.state.add(state::HAS_NODES), Some(key))
-    });
-    if let Some(key) = key {
-        let place = (JobRef::from_header(h), key);
-        let before = lock(&cell.place).replace(place);
-        drop(before);
+        None => {}
     }
     if st.ended() {
         cell.fire(None);
@@ -213,5 +228,83 @@ pub(crate) unsafe fn move_to_parent(shield: &Header) {
     };
     while let Some(hook) = shield.if_cold(|cold, _| cold.hooks.pop()).flatten() {
         publish(parent, &hook);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::job::header::Birth;
+    use crate::task::cell;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// The job ends between the look at its word and the bit. Its ender looks
+    /// for hooks no more: the late one leaves the list again, or the list, the
+    /// hook and the job would keep each other for ever.
+    #[test]
+    fn a_hook_that_comes_after_the_end_is_not_listed() {
+        let over = state::BUSY | state::BODY_DONE | state::ENDED;
+        let birth = Birth::refused(over, std::panic::Location::caller());
+        // SAFETY: fresh; its one reference is ours.
+        let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = calls.clone();
+        let hook = Arc::new(HookCell {
+            callback: Mutex::new(Some(Box::new(move |reason| {
+                assert!(reason.is_none());
+                called.fetch_add(1, SeqCst);
+            }))),
+            at_end: true,
+            place: Mutex::new(None),
+        });
+        let listed = hook.clone();
+        let before = Snapshot(state::BUSY);
+        let (st, key) = job.with_cold(|cold, _| list(&job, cold, before, listed));
+        assert!(st.ended() && key.is_some());
+        published(&job, &hook, st, key);
+        assert_eq!(calls.load(SeqCst), 1);
+        assert_eq!(job.if_cold(|cold, _| cold.hooks.len()), Some(0));
+        assert_eq!(Arc::strong_count(&hook), 1);
+        assert!(job.is_last_reference());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::job::header::Birth;
+    use crate::task::cell;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// A hook is published while its job ends: it is called once, and is not
+    /// listed afterwards.
+    #[test]
+    fn hook_publish_vs_end() {
+        loom::model(|| {
+            let birth = Birth::refused(state::BUSY, std::panic::Location::caller());
+            // SAFETY: fresh; its one reference is ours.
+            let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+            let calls = Arc::new(AtomicUsize::new(0));
+            let publisher = {
+                let (job, calls) = (job.clone(), calls.clone());
+                loom::thread::spawn(move || {
+                    let call = Box::new(move |_: Option<&Reason>| {
+                        calls.fetch_add(1, SeqCst);
+                    });
+                    register(&job, call, true).keep();
+                })
+            };
+            // What its ender does.
+            run_end_hooks(&job);
+            let st = job.state.end(false, 0, true).expect("nothing to keep");
+            if st.has(state::HAS_NODES) {
+                run_end_hooks(&job);
+            }
+            publisher.join().unwrap();
+            assert_eq!(calls.load(SeqCst), 1);
+            let listed = job.if_cold(|cold, _| cold.hooks.len());
+            assert_eq!(listed.unwrap_or(0), 0);
+            assert!(job.is_last_reference());
+        });
     }
 }

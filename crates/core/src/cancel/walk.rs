@@ -71,8 +71,11 @@ pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pi
     if h.state.load().ended() {
         return None;
     }
-    if current.is_some_and(|current| current.id.tree() == h.id.tree()) {
-        // SAFETY: the current job of the same tree has not ended.
+    // `h` had not ended just now, the current job has not: then two trees have
+    // two places.
+    if current.is_some_and(|current| current.has_place_of(h)) {
+        // SAFETY: the current job of the same tree has not ended. Noticed by
+        // `a_job_of_another_tree_is_pinned_when_serials_come_round`.
         return Some(Pinned::Inside(unsafe { h.tree() }));
     }
     pin_from_outside(h)
@@ -83,13 +86,15 @@ fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
     let _locked = h.lock();
     let seen = h.state.add(state::HOLD);
     // SAFETY: if not ended: its ender cannot pass our lock while HOLD is set.
+    // Noticed by `parent_lookup_vs_end`, which holds in the same way.
     let tree = (!seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()));
     h.state.remove(state::HOLD);
     tree
 }
 
 /// Counts a spawn that an ended job refused. Its tree may be gone with it, so
-/// this works from inside a job of the same tree only.
+/// this works from inside a job of the same tree only: by the number, which a
+/// later tree may have again.
 pub(crate) fn count_refused(h: &Header) {
     crate::context::with(|cx| {
         if let Some(current) = cx.current()
@@ -178,7 +183,7 @@ impl Todo {
     fn pop(&mut self) -> Option<(*const Header, usize)> {
         let tag = self.0.addr() & TAGS;
         let h = self.0.map_addr(|addr| addr & !TAGS);
-        // SAFETY: listed jobs are claimed or referenced by us.
+        // SAFETY: listed jobs are claimed or referenced by us (H5, H6).
         self.0 = unsafe { h.as_ref()?.walk.get() };
         Some((h, tag))
     }
@@ -199,11 +204,11 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     };
     let mut at = Some((ptr::from_ref(start), tag));
     while let Some((h, tag)) = at {
-        // SAFETY: claimed, or a reference is ours: alive.
+        // SAFETY: claimed, or a reference is ours: alive (H5, H6).
         visit(tree, unsafe { &*h }, tag, &mut todo, &mut ready);
         at = todo.pop();
     }
-    // SAFETY: every job in the chain was claimed by us.
+    // SAFETY: every job in the chain was claimed by us (H5).
     unsafe { run::dispatch(tree, ready) };
 }
 
@@ -224,14 +229,14 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run
         }
     }
     if tag == CLAIMED {
-        // SAFETY: claimed by us; the last thing we do with it.
+        // SAFETY: claimed by us (H5); the last thing we do with it.
         unsafe { ready.push(h) };
         return;
     }
     if !h.is_task() {
         wake_poller(h);
     }
-    // SAFETY: the reference was taken when it was listed.
+    // SAFETY: the reference was taken when it was listed (H6).
     unsafe { Header::release(h) };
 }
 
@@ -282,7 +287,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Ma
                     child.first.fetch_ahead();
                     todo.push(child, CLAIMED);
                 } else {
-                    // SAFETY: claimed by us.
+                    // SAFETY: claimed by us (H5).
                     unsafe { ready.push(child) };
                 }
             }
@@ -304,7 +309,8 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
             shield.state.remove(state::HOLD);
             return;
         }
-        // SAFETY: not ended, and its ender cannot pass our lock: linked.
+        // SAFETY: not ended, and its ender cannot pass our lock: linked. Noticed
+        // by `parent_lookup_vs_end`, which holds in the same way.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
         let origin = above.map(Header::origin_to_hand_on);
         let marked = match origin {

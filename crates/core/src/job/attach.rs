@@ -32,7 +32,8 @@ pub(crate) enum Refusal {
 ///
 /// # Safety
 /// `child` is fresh: made with this parent and seen by nobody else. `task` says
-/// what [`Header::was_spawned`] would.
+/// what [`Header::was_spawned`] would. `most` is
+/// [`MOST_KIDS`](super::header::MOST_KIDS) at the most.
 #[inline(always)]
 pub(crate) unsafe fn attach(
     parent: &Header,
@@ -70,7 +71,7 @@ pub(crate) unsafe fn attach(
     }
     let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
     // One of `kids` is the body.
-    if task && u64::from(kids) + u64::from(loose) > u64::from(most) {
+    if u64::from(kids) + u64::from(loose) > u64::from(most) {
         return Err(Refusal::TooMany);
     }
     // SAFETY: H1, the parent's lock guards its list, its count and the

@@ -62,7 +62,7 @@ pub(crate) enum Reached {
 
 /// Is this error the cancellation that has reached `h`? Its origin is the
 /// job's own, or one further up the chain of origins; or it is an interrupt of
-/// the task.
+/// the task. A task, local or not, that it has reached is marked.
 ///
 /// # Safety
 /// The caller is inside `h`, or its ender before unlinking.
@@ -74,12 +74,8 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
         return Reached::Interrupt(told.clone());
     }
     let wanted = told.origin();
-    // A shield is not marked, and what it lets through late comes from above.
     // SAFETY: linked by the caller's promise; origins are ancestors (H3).
-    let mut at = unsafe {
-        h.origin()
-            .or_else(|| walk::first_cancelled_above(h).and_then(|above| above.origin()))
-    };
+    let mut at = unsafe { marked_in_body(h).and_then(|marked| marked.origin()) };
     while let Some(origin) = at {
         if origin.id == wanted {
             return Reached::Mark;
@@ -90,21 +86,53 @@ pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
     Reached::No
 }
 
-/// The body of a task is over without a value, and its future is gone.
-pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    match how {
-        BodyEnd::Unpolled => body_returned(h, 0),
-        BodyEnd::Forced => body_returned(h, state::FORCED),
-        BodyEnd::Failed(error) => {
-            if is_cancelled_by(h, &error) {
-                return body_returned(h, 0);
-            }
-            record_own(h, &error);
-            fail_children(h);
-            h.state.add(state::BODY_DONE);
-            body_gone_guarded(h);
+/// The job whose mark what leaves the body of `h` may answer for: `h`, or if
+/// that is a scope the nearest one that is cancelled in the body it is part of.
+/// A shield is not marked, nor is what is inside it; but the code in it is that
+/// of a body that may have been told. What was spawned has a body of its own:
+/// no cancel has reached it that has not marked it.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn marked_in_body(h: &Header) -> Option<&Header> {
+    if h.state.load().has(state::CANCELLED) {
+        return Some(h);
+    }
+    let mut at = h;
+    while !at.was_spawned() {
+        // SAFETY: ancestors of a linked job are linked (H3).
+        at = unsafe { at.parent() }?;
+        if at.state.load().effective() {
+            return Some(at);
         }
     }
+    None
+}
+
+/// The body of a task is over without a value, and its future is gone.
+pub(crate) fn body_over(h: &Header, how: BodyEnd) {
+    let bits = match how {
+        BodyEnd::Unpolled => 0,
+        BodyEnd::Forced => state::FORCED,
+        BodyEnd::Failed(error) => {
+            if !is_cancelled_by(h, &error) {
+                record_own(h, &error);
+                fail_children(h);
+                h.state.add(state::BODY_DONE);
+                return body_gone_guarded(h);
+            }
+            0
+        }
+    };
+    // One that is not marked would end completed, and its handle take a value
+    // that is not there (C2).
+    let st = h.state.load();
+    assert!(
+        st.has(state::CANCELLED),
+        "job {} is over without a value, and is not cancelled: {st:?}",
+        h.id
+    );
+    body_returned(h, bits);
 }
 
 /// The body of a task is over and has not failed, and its future is gone;
@@ -119,9 +147,11 @@ pub(crate) fn body_returned(h: &Header, bits: u64) {
         let kept = st.has(state::CANCELLED) && unsafe { h.keep_reason_of_mark(st) };
         if let Some(st) = h.state.end_alone(bits, kept) {
             // Nothing has failed: no child, and not the body.
-            // SAFETY: we ended it, and it is still linked.
+            // SAFETY: we ended it, and it is still linked. Noticed by
+            // `body_end_vs_attach_then_cancel_from_above`.
             if let Some(next) = unsafe { ended(h, st) } {
-                // SAFETY: it was the last of its parent.
+                // SAFETY: it was the last of its parent. Noticed by
+                // `last_child_vs_body_end`.
                 end_chain(unsafe { &*next });
             }
             return;
@@ -134,7 +164,9 @@ pub(crate) fn body_returned(h: &Header, bits: u64) {
 #[inline(never)]
 fn body_left_others(h: &Header, bits: u64) {
     // One that comes after this step is refused.
-    if h.state.add(state::BODY_DONE | bits).has(state::INTERRUPTED) {
+    let st = h.state.add(state::BODY_DONE | bits);
+    assert!(!st.ended(), "job {} ended twice: {st:?}", h.id);
+    if st.has(state::INTERRUPTED) {
         request::undelivered(h);
     }
     body_gone_guarded(h);
@@ -217,7 +249,7 @@ pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
         let mut kids = h.kids.get();
         let mut loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
         if counted {
-            debug_assert!(
+            assert!(
                 kids != 0 && kids != CLOSED,
                 "job {} was left too often",
                 h.id
@@ -228,6 +260,7 @@ pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
             }
             h.kids.set(kids);
         } else {
+            assert!(loose != 0, "job {} was left too often", h.id);
             loose -= 1;
             if let Some(cold) = h.cold_under_lock() {
                 cold.loose = loose;
@@ -287,7 +320,8 @@ pub(crate) fn end_chain(h: &Header) {
     let here = context::lane();
     let mut next = Some(std::ptr::from_ref(h));
     while let Some(h) = next {
-        // SAFETY: ours to end, so it is linked.
+        // SAFETY: ours to end, so it is linked. Noticed by
+        // `last_child_vs_body_end`.
         let job = unsafe { &*h };
         // A main lane is here only on the thread of its own tree.
         // SAFETY: not ended.
@@ -308,7 +342,8 @@ pub(crate) fn end_chain(h: &Header) {
 /// The caller is the one ender: it saw [`Left::Nothing`]. It does not touch
 /// the job after this.
 pub(crate) unsafe fn end_later(h: &Header) {
-    // SAFETY: closed, so it is linked; the body is over, so nobody else pushes it.
+    // SAFETY: closed, so it is linked; the body is over, so nobody else pushes
+    // it. Noticed by `lease_drop_vs_body_end`.
     unsafe {
         let tree = h.tree();
         let _held = tree.held();
@@ -318,7 +353,8 @@ pub(crate) unsafe fn end_later(h: &Header) {
 
 /// A scope's poller ends its own node; its failures have been looked at.
 pub(crate) fn end_scope(h: &Header, failed: bool) {
-    // SAFETY: the poller found nothing left, so it is the one ender.
+    // SAFETY: the poller found nothing left, so it is the one ender. Noticed by
+    // `last_child_vs_scope_exit`.
     if let Some(next) = unsafe { end_one(h, Some(failed)) } {
         // SAFETY: the scope was the last of its parent.
         end_chain(unsafe { &*next });
@@ -468,7 +504,8 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     let (tree, parent) = unsafe { (h.tree(), h.parent()) };
     if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
         let _none = context::leave();
-        // SAFETY: C2, no handle: the output is the ender's.
+        // SAFETY: C2, OUTPUT and no HANDLE: the output is the ender's. Noticed by
+        // `handle_drop_vs_end`.
         unsafe { cell::drop_output(h) };
     }
 
@@ -490,7 +527,8 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
 
     let mut waiter = None;
     if st.has(state::WAITER) {
-        // SAFETY: H4, the slot is the ender's. Still linked.
+        // SAFETY: H4, WAITER: the slot is the ender's. Still linked. Noticed by
+        // `waiter_add_vs_end`.
         match unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) } {
             Taken::Nobody => {}
             // Pushed here: while we are linked the tree is there, so the host
@@ -525,7 +563,8 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
             left => Some(unsafe { last_of(parent, left) }),
         }
     };
-    // SAFETY: the tree's reference, given back once (H6).
+    // SAFETY: the tree's reference, given back once (H6): ENDED is set once.
+    // Noticed by `an_end_is_one_step_and_waits_for_the_reason`.
     unsafe { Header::release(h) };
     wake(waiter);
     match last? {
@@ -661,7 +700,7 @@ fn note_cut_short(parent: &Header, child: &Header) {
 /// How the decided outcome of an ended job reads.
 pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
     let st = h.state.load();
-    debug_assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
+    assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
     if st.has(state::FAILED) {
         let error = h.if_cold(|cold, _| cold.outcome.clone()).flatten();
         (JobState::Failed, error, None)

@@ -22,6 +22,19 @@
 //!   (from creation to unlinking), the handle, each observer, lease, waker,
 //!   listed leaf and hook, a scope's future, a walker, the sweeper, and an
 //!   interrupt on its way (for either end) hold one each.
+//!
+//! What rests on a bit or a count is tested where it could go wrong. If a rule
+//! were broken, these would notice, and so would the other models: there cells
+//! that are freed stay, and say so when they are touched.
+//!
+//! | rule | noticed by |
+//! |---|---|
+//! | H1 | `last_child_vs_body_end`, `attach_vs_cancel`: loom watches the fields |
+//! | H2 | `attach_vs_cancel`, `last_service_vs_body_end` |
+//! | H3 | `parent_lookup_vs_end`, `own_child_vs_await` |
+//! | H4 | `waiter_add_vs_end`, `handle_drop_vs_end` |
+//! | H5 | `cancel_vs_park`, `wake_while_running`, `two_cancels_one_entry` |
+//! | H6 | `handle_drop_vs_end`, `too_many_references_end_the_process` |
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -42,6 +55,9 @@ use crate::tree::Shared;
 
 /// `kids` of a job that takes no more children and waits for none.
 pub(crate) const CLOSED: u32 = u32::MAX;
+
+/// How far `kids` may count before one more is added: below [`CLOSED`] then.
+pub(crate) const MOST_KIDS: u32 = CLOSED - 2;
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -95,6 +111,23 @@ pub(crate) struct Header {
 
 /// In `told`: the job has been polled since its mark took effect.
 const SEEN: u16 = 1 << 15;
+
+/// How many references there may be. As many again, each from a thread of its
+/// own that has counted and not looked yet, fit in before the count comes round.
+const MOST_REFS: u32 = u32::MAX / 2;
+
+/// A panic would not do: whoever catches it may go on until the count comes
+/// round, and a cell in use is freed (H6). As with an `Arc`.
+#[cold]
+fn too_many_references(h: &Header) -> ! {
+    use std::io::Write;
+    let _ = writeln!(
+        std::io::stderr(),
+        "kinfolk: too many references to job {}",
+        h.id
+    );
+    std::process::abort()
+}
 
 /// Set in `origin` when it holds a kept reason instead of a job.
 const KEPT: usize = 1;
@@ -248,7 +281,15 @@ impl Header {
     #[inline]
     pub(crate) unsafe fn tree(&self) -> &Shared {
         // SAFETY: a living job keeps its root alive (H3), and the root its tree.
+        // Noticed by `a_host_outlives_its_call_when_serials_come_round`.
         unsafe { Shared::at(self.place & 0xfff) }
+    }
+
+    /// True if it is of the same tree as `other`: of two jobs that have not
+    /// ended.
+    #[inline]
+    pub(crate) fn has_place_of(&self, other: &Header) -> bool {
+        (self.place ^ other.place) & 0xfff == 0
     }
 
     /// # Safety
@@ -273,6 +314,7 @@ impl Header {
             None
         } else {
             // SAFETY: not ended, and its ender cannot pass our lock: linked (H3).
+            // Noticed by `parent_lookup_vs_end`.
             unsafe { self.parent.as_ref() }.map(JobRef::from_header)
         };
         self.state.remove(state::HOLD);
@@ -291,12 +333,13 @@ impl Header {
             Some(self)
         } else {
             let origin = self.origin.load(Ordering::Relaxed);
-            debug_assert!(
+            assert!(
                 origin.addr() & KEPT == 0,
                 "job {} keeps its reason",
                 self.id
             );
-            // SAFETY: an ancestor, alive by H3.
+            // SAFETY: an ancestor, alive by H3; not a kept reason. Noticed by
+            // `body_end_vs_attach_then_cancel_from_above`.
             unsafe { origin.as_ref() }
         }
     }
@@ -308,7 +351,7 @@ impl Header {
             ptr::from_ref(self).cast_mut()
         } else {
             let origin = self.origin.load(Ordering::Relaxed);
-            debug_assert!(
+            assert!(
                 origin.addr() & KEPT == 0,
                 "job {} keeps its reason",
                 self.id
@@ -388,7 +431,8 @@ impl Header {
         }
         let kept = self.origin.load(Ordering::Relaxed);
         if kept.addr() & KEPT != 0 {
-            // SAFETY: made by Arc::into_raw in `keep_reason`.
+            // SAFETY: made by Arc::into_raw in `keep_reason`, as KEPT says.
+            // Noticed by `walk_from_above_vs_end`.
             drop(unsafe { Arc::from_raw(untagged(kept)) });
         }
     }
@@ -452,7 +496,8 @@ impl Header {
             let origin = self.origin.load(Ordering::Acquire);
             let answer = if origin.addr() & KEPT != 0 {
                 let data = untagged(origin);
-                // SAFETY: made by `keep_reason`; lives as long as the header.
+                // SAFETY: made by `keep_reason`, as KEPT says; lives as long as
+                // the header. Noticed by `walk_from_above_vs_end`.
                 unsafe { Arc::increment_strong_count(data) };
                 // SAFETY: the reference counted just above.
                 Err(Some(Reason::new(unsafe { Arc::from_raw(data) }, true)))
@@ -460,7 +505,8 @@ impl Header {
                 Err(None)
             } else {
                 // SAFETY: not ended, and its ender cannot pass our lock, so it
-                // is linked and the origin, an ancestor, is alive (H3).
+                // is linked and the origin, an ancestor, is alive (H3). Noticed
+                // by `parent_lookup_vs_end`, which holds in the same way.
                 Ok(unsafe { origin.as_ref() }.map(JobRef::from_header))
             };
             self.state.remove(state::HOLD);
@@ -482,11 +528,9 @@ impl Header {
             "job {} was referred to after it was freed",
             self.id
         );
-        assert!(
-            before < u32::MAX / 2,
-            "too many references to job {}",
-            self.id
-        );
+        if before >= MOST_REFS {
+            too_many_references(self);
+        }
     }
 
     /// In models: says so if the cell was freed. Aborts, since wakers are
@@ -514,7 +558,8 @@ impl Header {
         } else if h.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // SAFETY: H6, the last reference is gone.
+        // SAFETY: H6, the last reference is gone. Noticed by
+        // `too_many_references_end_the_process` if the count came round.
         unsafe { crate::task::cell::free(this) };
     }
 
@@ -670,6 +715,37 @@ impl Site {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// The process that counts too many references is another one: it must
+    /// die, whatever catches panics in it. One that lived on could come round
+    /// to zero, and free what is in use.
+    #[test]
+    fn too_many_references_end_the_process() {
+        const CHILD: &str = "KINFOLK_TOO_MANY_REFERENCES";
+        if std::env::var_os(CHILD).is_some() {
+            let over = state::BUSY | state::BODY_DONE | state::ENDED;
+            let birth = Birth::refused(over, Location::caller());
+            // SAFETY: fresh; its one reference is ours.
+            let job = unsafe { JobRef::adopt(crate::task::cell::create_node(&birth)) };
+            job.refs.store(u32::MAX / 2, Ordering::Relaxed);
+            for _ in 0..3 {
+                let more = crate::unwind::caught(|| job.clone());
+                assert!(more.is_err());
+            }
+            eprintln!("counted to {}", job.refs.load(Ordering::Relaxed));
+            return;
+        }
+        let this = std::env::current_exe().expect("a test has a path");
+        let child = std::process::Command::new(this)
+            .args(["too_many_references_end_the_process", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert!(!child.status.success(), "it lived on: {said}");
+        assert!(said.contains("too many references to job"), "{said}");
+        assert!(!said.contains("counted to"), "{said}");
+    }
 
     #[test]
     fn a_site_survives_its_four_bytes() {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The identity of a job. Unique among all jobs of the process.
+/// The identity of a job. Unique among all jobs of all living trees of the
+/// process, until a tree has numbered 2^40 jobs. Those of trees that are gone
+/// come again after 2^24 trees.
 ///
 /// It prints as `#7`: the job of that number in its tree. A tree on one thread
 /// numbers its jobs in the order in which they are made; each further thread
@@ -14,16 +16,27 @@ pub struct JobId(u64);
 /// Low bits: the job within its tree. High bits: the tree.
 const LOCAL: u32 = 40;
 
+/// How many trees can be told apart by the identities of their jobs.
+pub(crate) const MOST_TREE_NUMBERS: u64 = (1 << (u64::BITS - LOCAL)) - 1;
+
 impl JobId {
+    /// `tree` is [`tree_number`](JobId::tree_number) of one. Numbers of jobs
+    /// come round too: they never run over into the tree.
     pub(crate) fn new(tree: u64, local: u64) -> Self {
-        debug_assert!(local < 1 << LOCAL);
-        JobId(tree << LOCAL | local)
+        JobId(tree << LOCAL | local & ((1 << LOCAL) - 1))
+    }
+
+    /// What the identities of a tree's jobs show of its serial: never 0, which
+    /// is for refused tasks. Two trees may have the same: it says nothing about
+    /// what is safe to touch.
+    pub(crate) fn tree_number(serial: u64) -> u64 {
+        serial % MOST_TREE_NUMBERS + 1
     }
 
     /// An identity for the handle of a refused task, which is in no tree.
     pub(crate) fn of_refused() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << LOCAL) - 1))
+        JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// As a number, never 0: that one is a refused task's.

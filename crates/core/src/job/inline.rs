@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 use super::attach::{self, Refusal};
 use super::clock::{check_clock, clear_alarm, set_alarm};
 use super::end::{self, Left, Reached};
-use super::header::{Birth, CLOSED, Header, JobRef, Site};
+use super::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
 use super::kind::JobKind;
 use super::local;
 use super::outcome::IntoOutcome;
@@ -349,7 +349,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     };
     // SAFETY: the current job has not ended.
     let tree = unsafe { parent.tree() };
-    match make_node(setup, tree, &parent, u32::MAX) {
+    match make_node(setup, tree, &parent, MOST_KIDS) {
         Ok(node) => Ok(node),
         Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::cold::Cold;
 use super::end::{self, Left};
-use super::header::{CLOSED, Header, JobRef};
+use super::header::{Header, JobRef, MOST_KIDS};
 use super::kind::JobKind;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
@@ -32,7 +32,7 @@ impl Lease {
             // SAFETY: H1, under the lock.
             unsafe {
                 let kids = h.kids.get();
-                if st.has(state::ENDED | state::SHUT) || kids == CLOSED || cold.revocations > 0 {
+                if st.has(state::ENDED | state::SHUT) || kids > MOST_KIDS || cold.revocations > 0 {
                     return None;
                 }
                 h.kids.set(kids + 1);
@@ -84,7 +84,7 @@ impl Share {
         // SAFETY: H1, under the lock.
         unsafe {
             let kids = h.kids.get();
-            if st.ended() || kids == CLOSED {
+            if st.ended() || kids > MOST_KIDS {
                 return None;
             }
             h.kids.set(kids + 1);
@@ -136,7 +136,8 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
         Left::Open => {}
         Left::Loose => end::stop_loose(h),
         Left::Nothing => {
-            // SAFETY: we closed it, so its end is ours.
+            // SAFETY: we closed it, so its end is ours. Noticed by
+            // `lease_drop_vs_body_end`.
             unsafe { end::end_later(h) };
         }
     }

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use super::attach::{self, Refusal};
 use super::handle::Job;
-use super::header::{Birth, CLOSED, Header, JobRef};
+use super::header::{Birth, Header, JobRef, MOST_KIDS};
 use super::kind::JobKind;
 use super::lane::{Lane, LaneFor, Main, Pool, Sealed};
 use super::outcome::IntoOutcome;
@@ -404,7 +404,7 @@ impl<'a> Place<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let job = self.spawn_job::<L, F>(future, bits, site);
-        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
         unsafe { Task::new(job) }
     }
 
@@ -447,7 +447,7 @@ impl<'a> Place<'a> {
             site,
         };
         let job = self.put_checked::<L, F>(future, &plan)?;
-        // SAFETY: made of F, with HANDLE set.
+        // SAFETY: made of F, with HANDLE set (C2).
         Ok(unsafe { Task::new(job) })
     }
 
@@ -463,7 +463,7 @@ impl<'a> Place<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let job = self.spawn_job_now::<L, F>(future, site);
-        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
         unsafe { Task::new(job) }
     }
 
@@ -625,7 +625,7 @@ impl<'a> Place<'a> {
                 }
                 match plan.first {
                     // SAFETY: linked and BUSY from birth, so it has not ended
-                    // and its first turn is ours to give. The tree is pinned.
+                    // and its first turn is ours to give (H5). The tree is pinned.
                     First::Queued => unsafe { start(tree, child) },
                     // SAFETY: as above.
                     First::Now => unsafe { run_now(tree, child) },
@@ -766,7 +766,7 @@ impl<L: Sealed> Spawner<L> {
             Ok(job) => job,
             Err(refused) => self.place().refuse(refused, plan.site),
         };
-        // SAFETY: made of F, with HANDLE set; a refused one has no value.
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
         unsafe { Task::new(job) }
     }
 }
@@ -816,21 +816,24 @@ unsafe fn start(tree: &Shared, child: &Header) {
 /// # Safety
 /// As for [`start`]; and the caller has a reference to it.
 unsafe fn run_now(tree: &Shared, child: &Header) {
-    let depth = context::with(|cx| cx.nested.get());
     let lane = child.lane();
     let same_lane =
         tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
-    if tree.lends || !same_lane || depth >= DEEPEST_NOW {
+    let nested = if tree.lends || !same_lane {
+        None
+    } else {
+        context::nest(DEEPEST_NOW)
+    };
+    let Some(nested) = nested else {
         // SAFETY: passed on.
         return unsafe { start(tree, child) };
-    }
+    };
     if child.is_timed() {
         tree.timed_turns(1);
     }
-    context::with(|cx| cx.nested.set(depth + 1));
     // SAFETY: passed on.
     let again = unsafe { Turn::new(child) }.run();
-    context::with(|cx| cx.nested.set(depth));
+    drop(nested);
     if let Some(turn) = again {
         tree.host.start(turn);
     }
@@ -844,11 +847,12 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
         let locked = parent.as_ref().map(|parent| parent.lock());
         let mine = h.state.start_lazy();
         if mine && let (Some(parent), Some(_)) = (&parent, &locked) {
-            // SAFETY: H1, under the parent's lock. Its start is ours, so it is
-            // linked.
+            // SAFETY: H1, under the parent's lock. LAZY is cleared once: its
+            // start is ours, so it is linked. Noticed by
+            // `case_a15_a_lazy_job_waits_for_its_start`.
             unsafe {
                 let kids = parent.kids.get();
-                if kids != CLOSED
+                if kids <= MOST_KIDS
                     && let Some(cold) = parent.cold_under_lock()
                 {
                     cold.loose -= 1;
@@ -860,7 +864,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
         mine
     };
     if mine {
-        // SAFETY: its start is ours.
+        // SAFETY: its start is ours (H5).
         unsafe { run::push_claimed(h) };
     }
     mine

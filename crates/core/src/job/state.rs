@@ -139,6 +139,12 @@ impl Snapshot {
         self.has(ENDED)
     }
 
+    /// Completed, and the value is there: asked before it is taken.
+    #[inline]
+    pub(crate) fn has_completed_value(self) -> bool {
+        self.0 & (ENDED | FAILED | STOPPED | OUTPUT) == ENDED | OUTPUT
+    }
+
     /// For how many milliseconds it has been told, by the clock of its tree, if
     /// that was at most twelve days before `now`. None at all if whoever told it
     /// has seen a later time than whoever asks.
@@ -371,7 +377,7 @@ impl State {
     /// mark from above has come whose reason has not been kept yet.
     pub(crate) fn end(&self, failed: bool, extra: u64, reason_kept: bool) -> Option<Snapshot> {
         self.update(|st| {
-            debug_assert!(!st.ended(), "a job ended twice: {st:?}");
+            assert!(!st.ended(), "a job ended twice: {st:?}");
             if !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
                 return (None, None);
             }
@@ -390,11 +396,11 @@ impl State {
     /// The same for a body that is over and has never had a child, a lease, a
     /// hook or a foreign leaf, holds no guard and owes no interrupt: one step,
     /// without the lock.
-    /// None if it has, or as for [`State::end`].
+    /// None if it has, or as for [`State::end`]; and if it has ended, which the
+    /// long way does not forgive.
     pub(crate) fn end_alone(&self, bits: u64, reason_kept: bool) -> Option<Snapshot> {
         self.update(|st| {
-            debug_assert!(!st.ended(), "a job ended twice: {st:?}");
-            if !st.is_alone() || !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
+            if !st.is_alone() || st.ended() || !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
                 return (None, None);
             }
             let how = if st.has(CANCELLED) { STOPPED } else { 0 };
@@ -584,6 +590,15 @@ mod tests {
             }
             assert!(!ask(BODY_DONE, Snapshot::ended));
             assert!(ask(ENDED, Snapshot::ended));
+            assert!(ask(ENDED | OUTPUT, Snapshot::has_completed_value));
+            for not in [
+                ENDED,
+                OUTPUT,
+                ENDED | OUTPUT | STOPPED,
+                ENDED | OUTPUT | FAILED,
+            ] {
+                assert!(!ask(not, Snapshot::has_completed_value));
+            }
         }
     }
 
@@ -705,7 +720,7 @@ mod tests {
                 }
             }
         }
-        for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED] {
+        for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED, ENDED] {
             let alone = step(company, |state| state.end_alone(0, true));
             assert_eq!(alone, did(None, 0, 0));
         }

@@ -181,13 +181,13 @@ impl<T> Task<T> {
         let waiting = self.waiting.as_mut()?;
         let h: &Header = &waiting.job;
         let st = h.state.load();
-        if !st.ended() || st.has(state::FAILED | state::STOPPED) || waiting.forwarded.is_some() {
+        if !st.has_completed_value() || waiting.forwarded.is_some() {
             return None;
         }
-        debug_assert!(st.has(state::OUTPUT), "completed without a value: {st:?}");
         // Before the value is out: it may drop a waker, and that may panic.
         waiting.wait.over();
-        // SAFETY: C2; ended with our HANDLE bit set, and taken once.
+        // SAFETY: C2; completed with OUTPUT, our HANDLE bit set, and taken once.
+        // Noticed by `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield`.
         let value = unsafe { cell::take_output::<T>(h) };
         if !h.is_last_reference() {
             // Others may still look.
@@ -198,7 +198,7 @@ impl<T> Task<T> {
         // there is to drop. In place: a copy would be read in larger pieces
         // than it was written.
         self.waiting = ManuallyDrop::new(None);
-        // SAFETY: the reference of the handle, which has just forgotten it.
+        // SAFETY: the reference of the handle, which has just forgotten it (H6).
         unsafe { Header::release(job) };
         Some(value)
     }
@@ -212,7 +212,8 @@ impl<T> Task<T> {
         waiting.wait.over();
         let h: &Header = &waiting.job;
         let st = h.state.load();
-        // SAFETY: C2; ended with our HANDLE bit set, and taken once.
+        // SAFETY: C2; OUTPUT is asked for, our HANDLE bit is set, and it is taken
+        // once. Noticed by `cancel_vs_completion`.
         let value = st
             .has(state::OUTPUT)
             .then(|| unsafe { cell::take_output::<T>(h) });
@@ -321,7 +322,8 @@ impl Waiting {
                 return false;
             }
         }
-        // SAFETY: WAITER is clear, so the slot is the handle's: ours.
+        // SAFETY: WAITER is clear, so the slot is the handle's: ours. Noticed by
+        // `waiter_add_vs_end`.
         let old = unsafe {
             slot.with_mut(|kept| match kept {
                 Some(kept) if waker::is_kept(kept, cx.waker()) => None,
@@ -382,7 +384,8 @@ impl Waiting {
             && let Some(tree) = walk::pin(h)
             && !h.state.take_waiter().ended()
         {
-            // SAFETY: WAITER is clear: the slot is ours.
+            // SAFETY: WAITER is clear: the slot is ours. Noticed by
+            // `waiter_add_vs_end`.
             let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
             drop(waker);
             tree.counters.add(Count::WaiterRemoved);
@@ -391,7 +394,8 @@ impl Waiting {
         if st.ended() {
             if st.has(state::OUTPUT) {
                 h.state.remove(state::OUTPUT);
-                // SAFETY: C2; ended while HANDLE was set, so it is ours.
+                // SAFETY: C2; ended while HANDLE was set, so it is ours. Noticed
+                // by `handle_drop_vs_end`.
                 unsafe { cell::drop_output(h) };
             }
             end::report_owed(h);

@@ -19,6 +19,12 @@
 //! - **C3** A future or output above 512 bytes has an allocation of its own,
 //!   freed when the body ends or the output is taken. So a waker, an observer
 //!   or an error keeps at most the header, the slots and 512 bytes alive.
+//!
+//! | rule | noticed by |
+//! |---|---|
+//! | C1 | `cancel_vs_park`, `wake_while_running`, `lent_poll_vs_wake` |
+//! | C2 | `handle_drop_vs_end`, `cancel_vs_completion`, `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield` |
+//! | C3 | `an_ended_task_keeps_at_most_the_header_and_512_bytes` |
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -29,7 +35,7 @@ use crate::error::Error;
 use crate::job::header::{Birth, Header};
 use crate::job::id::JobId;
 use crate::job::outcome::IntoOutcome;
-use crate::job::state;
+use crate::job::state::{self, ClaimLent};
 use crate::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::task::pool::{self, Room};
 use crate::task::waker;
@@ -369,8 +375,10 @@ pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
 
 /// The executor's waker of a lent task, under the lock.
 pub(crate) fn lent(h: &Header) -> &Slot {
-    debug_assert!(h.state.peek().has(state::LENT));
-    // SAFETY: LENT never changes and says that it was written.
+    let st = h.state.peek();
+    assert!(st.has(state::LENT), "job {} is not lent: {st:?}", h.id);
+    // SAFETY: LENT never changes and says that it was written. Noticed by
+    // `a_queueing_host_gets_no_body`.
     unsafe {
         &*std::ptr::from_ref(h)
             .cast::<u8>()
@@ -397,7 +405,7 @@ pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
         unreachable!("a scope has a slot");
     };
     if bare.is_none() || mark.load(Relaxed) != BARE {
-        keep_waker(h, slot, Some(mark), waker, bare);
+        keep_waker(h, slot, Some(mark), waker, bare, || ());
     }
 }
 
@@ -411,25 +419,39 @@ pub(crate) unsafe fn take_poller(h: &Header) -> Option<Waker> {
     unsafe { slot(h)?.take() }
 }
 
-/// Keeps the executor's waker of a lent task.
-pub(crate) fn keep_lent(h: &Header, waker: &Waker) {
-    keep_waker(h, lent(h), None, waker, None);
+/// A foreign executor polls a lent task with `waker`: keeps that, and claims the
+/// task in the same lock. Whoever has claimed it and not yet let go does so in
+/// that lock too, and takes the waker out in it ([`let_go_lent`]): so that it is
+/// the one of the last poll that is woken. Modelled in `lent_poll_vs_wake`.
+pub(crate) fn claim_lent(h: &Header, waker: &Waker) -> ClaimLent {
+    keep_waker(h, lent(h), None, waker, None, || h.state.claim_lent())
+}
+
+/// Lets go of a claimed task that is lent, for its executor to poll; the answer
+/// is the waker to call. From here on it may be polled and freed: by somebody
+/// who takes its lock first, and so after this has given it back.
+pub(crate) fn let_go_lent(h: &Header) -> Option<Waker> {
+    let _locked = h.lock();
+    h.state.add(state::PUSHED);
+    // SAFETY: H1, under the lock.
+    unsafe { lent(h).take() }
 }
 
 /// Keeps `waker` in one of a job's slots that stand under its lock: as `bare`,
 /// or else a clone. It is cloned, and the old one dropped, outside the lock
-/// (H1).
-fn keep_waker(
+/// (H1). The answer is that of `then`, called in the lock in which it is kept.
+fn keep_waker<R>(
     h: &Header,
     slot: &Slot,
     mark: Option<&AtomicU64>,
     waker: &Waker,
     bare: Option<Waker>,
-) {
+    then: impl Fn() -> R,
+) -> R {
     let is_bare = bare.is_some();
     let mut new = bare;
     loop {
-        let kept = {
+        let (kept, answer) = {
             let _locked = h.lock();
             // SAFETY: H1, under the lock.
             let kept = unsafe {
@@ -441,11 +463,12 @@ fn keep_waker(
             if let (Some(_), Some(mark)) = (&kept, mark) {
                 mark.store(if is_bare { BARE } else { 0 }, Relaxed);
             }
-            kept
+            let answer = kept.is_some().then(&then);
+            (kept, answer)
         };
-        if let Some(old) = kept {
+        if let (Some(old), Some(answer)) = (kept, answer) {
             drop(old);
-            return;
+            return answer;
         }
         new = Some(waker.clone());
     }

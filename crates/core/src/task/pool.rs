@@ -27,7 +27,9 @@
 //!   its word: nobody has a cell of it, so nobody comes back to it.
 //!
 //! The races are in [`slab_word`](super::slab_word): `give_vs_leave`,
-//! `give_vs_let_go`.
+//! `give_vs_let_go`. What rests on its counts is noticed by those two, by
+//! `two_threads_make_and_free_each_others_cells` and by
+//! `cells_come_back_across_threads_and_exits`.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -309,7 +311,7 @@ unsafe fn let_go(slab: *mut Slab, free: *mut Free) {
         if row.len > 0 {
             // Held: it does not become anybody's to list.
             let listed = Slab::give(row);
-            debug_assert!(!listed);
+            assert!(!listed, "a slab that is held became somebody's to list");
         }
         if (*slab).word.let_go((*slab).enough()) {
             Depot::put(slab);

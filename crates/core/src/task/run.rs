@@ -77,7 +77,18 @@ impl Turn {
     }
 
     /// The task as a future for an executor that lends its wakers.
+    ///
+    /// # Panics
+    /// If its host is not one that [lends](crate::host::Host::lends): its tasks
+    /// have no place for a waker, and nobody would say when to poll. The task
+    /// then ends as one whose host is gone.
     pub fn into_body(self) -> Body {
+        // SAFETY: a turn owns its task, which has not ended.
+        let lends = unsafe { self.header().tree() }.lends;
+        assert!(
+            lends,
+            "a host that does not lend has asked for a body: {self:?}"
+        );
         Body(self.take())
     }
 
@@ -153,6 +164,7 @@ unsafe fn run_one(h: &Header) -> Option<Turn> {
         return None;
     }
     // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
+    // Noticed by `yield_while_woken_and_cancelled`.
     unsafe {
         let tree = h.tree();
         if tree.turns {
@@ -396,7 +408,8 @@ impl Future for Body {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         assert!(!self.0.is_null(), "a task was polled after its end");
-        // SAFETY: not null: the body is not over, so the job is linked.
+        // SAFETY: not null: the body is not over, or its end is ours, so the job
+        // is linked. Noticed by `lent_drop_vs_wake`.
         let h = unsafe { &*self.0 };
         if h.state.load().has(state::BODY_DONE) {
             // The last lease closed it and left the end to a turn. It may be a
@@ -413,8 +426,10 @@ impl Future for Body {
         // SAFETY: not ended. Kept over the turn, in which it may end.
         let counted = unsafe { h.tree() };
         let counted = counted.host.virtual_time().then(|| counted.handle());
-        match h.state.claim_lent() {
-            // Whoever has claimed it wakes us when they have let go.
+        // Its waker is kept for whoever cancels or wakes the task.
+        match cell::claim_lent(h, cx.waker()) {
+            // Whoever has claimed it takes the waker and wakes us when they let
+            // go.
             ClaimLent::NotYet => return Poll::Pending,
             ClaimLent::Unasked => {
                 if let Some(tree) = &counted {
@@ -423,11 +438,9 @@ impl Future for Body {
             }
             ClaimLent::Pushed => {}
         }
-        // For whoever cancels or wakes the task.
-        cell::keep_lent(h, cx.waker());
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
-        // SAFETY: we claimed it.
+        // SAFETY: we claimed it. Noticed by `lent_poll_vs_wake`.
         match unsafe { take_turn(h) } {
             Poll::Ready(Park::Parked) => {
                 if let Some(tree) = &counted {
@@ -467,7 +480,10 @@ impl Drop for Body {
             crate::sync::relax(round);
             round += 1;
         }
-        // SAFETY: we claimed it, and nobody will poll it again.
+        // It lets go in the lock.
+        drop(h.lock());
+        // SAFETY: we claimed it, and nobody will poll it again. Noticed by
+        // `lent_drop_vs_wake`.
         unsafe { abandon(h) };
     }
 }
@@ -565,14 +581,7 @@ unsafe fn wake_lent(tree: &Shared, h: &Header) {
     if tree.host.virtual_time() {
         tree.host.woken(1);
     }
-    let waker = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        unsafe { cell::lent(h).take() }
-    };
-    // From here on the executor may poll and free it.
-    h.state.add(state::PUSHED);
-    if let Some(waker) = waker {
+    if let Some(waker) = cell::let_go_lent(h) {
         contained(move || waker.wake());
     }
 }
@@ -854,6 +863,173 @@ mod tests {
         fn run_blocking(&self, call: BlockingCall) {
             drop(call);
         }
+    }
+
+    /// A host that lends: keeps the bodies it was given.
+    #[derive(Clone, Default)]
+    struct Bodies(Arc<Mutex<Vec<Body>>>);
+
+    impl Host for Bodies {
+        fn start(&self, turn: Turn) {
+            let body = turn.into_body();
+            self.0.lock().expect("not poisoned").push(body);
+        }
+
+        fn schedule(&self, _: Ready) {
+            unreachable!("a host that lends gets tasks one by one");
+        }
+
+        fn lends(&self) -> bool {
+            true
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    /// Counts its wakes.
+    #[derive(Default)]
+    struct Bell(std::sync::atomic::AtomicUsize);
+
+    impl std::task::Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    impl Bell {
+        fn rung(&self) -> usize {
+            self.0.load(std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+
+    /// An executor may poll a body with another waker at any time: the last
+    /// one is woken, also if the body was polled while the task was claimed.
+    #[test]
+    fn a_body_polled_while_it_is_claimed_keeps_its_waker() {
+        let host = Bodies::default();
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        let job = tree.root_scope().launch(async { crate::park().await });
+        let mut body = host.0.lock().expect("not poisoned").remove(0);
+        let [first, second] = [(); 2].map(|()| Arc::new(Bell::default()));
+        let mut poll = |bell: &Arc<Bell>| {
+            let waker = Waker::from(bell.clone());
+            Pin::new(&mut body).poll(&mut Context::from_waker(&waker))
+        };
+        assert!(poll(&first).is_pending());
+        tree.request_shutdown(ReasonKind::Shutdown);
+        assert_eq!(first.rung(), 1);
+        assert!(poll(&first).is_ready());
+        assert!(job.is_ended() && tree.root_job().is_ended());
+
+        // The same with a poll in between the claim and the wake.
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        let job = tree.root_scope().launch(async { crate::park().await });
+        let mut body = host.0.lock().expect("not poisoned").remove(0);
+        let mut poll = |bell: &Arc<Bell>| {
+            let waker = Waker::from(bell.clone());
+            Pin::new(&mut body).poll(&mut Context::from_waker(&waker))
+        };
+        assert!(poll(&first).is_pending());
+        let scope = crate::job::Scope::of_job(&job);
+        assert_eq!(scope.header().state.claim(), state::Claim::Push);
+        assert!(poll(&second).is_pending());
+        // SAFETY: claimed just above.
+        unsafe { push_claimed(scope.header()) };
+        assert_eq!(second.rung(), 1, "the waker of the last poll was not woken");
+        assert!(poll(&second).is_pending());
+        tree.request_shutdown(ReasonKind::Shutdown);
+        assert_eq!(second.rung(), 2);
+        assert!(poll(&second).is_ready());
+        assert!(job.is_ended() && tree.root_job().is_ended());
+    }
+
+    /// A host that does not lend has no wakers to lend: it is told so, and the
+    /// task ends as one whose host is gone.
+    #[test]
+    fn a_queueing_host_gets_no_body() {
+        let host = Rows::default();
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        let job = tree.root_scope().launch(async { crate::park().await });
+        let mut rows = host.take();
+        let turn = rows[0].next().expect("one");
+        let (sent, came) = std::sync::mpsc::channel();
+        // On a thread of its own: the drop of the body must come back.
+        std::thread::spawn(move || {
+            let made = caught(move || drop(turn.into_body()));
+            let _ = sent.send(made.is_err());
+        });
+        let refused = came.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(refused, Ok(true));
+        assert_eq!(job.state(), crate::JobState::Cancelled);
+        run_and_end_alone(tree, &host);
+    }
+
+    /// The error of a body whose sources can be looked at once.
+    #[derive(Debug, Default)]
+    struct Wicked(std::sync::atomic::AtomicBool);
+
+    impl fmt::Display for Wicked {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("wicked")
+        }
+    }
+
+    impl std::error::Error for Wicked {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            if self.0.swap(true, Relaxed) {
+                std::panic::resume_unwind(Box::new("no source"));
+            }
+            None
+        }
+    }
+
+    /// Whether or not a panic comes out of a turn, the depth of `spawn_now` is
+    /// what it was.
+    #[test]
+    fn handle_3_a_turn_that_unwinds_leaves_no_depth() {
+        let host = Rows::default();
+        let options = TreeOptions {
+            failure_hook: None,
+            ..TreeOptions::default()
+        };
+        let tree = Tree::new(Box::new(host.clone()), options);
+        // The root is a supervisor: those that fail touch nobody.
+        let s = tree.root_scope();
+        let seen = Arc::new(Mutex::new(false));
+        let job = tree.root_scope().launch(async move {
+            for _ in 0..20 {
+                let failing = s.task("fails");
+                let _ =
+                    caught(|| drop(failing.spawn_now(async { Err::<(), _>(Wicked::default()) })));
+            }
+            let ran = seen.clone();
+            let now = s.task("now").spawn_now(async move {
+                *ran.lock().expect("not poisoned") = true;
+            });
+            assert!(*seen.lock().expect("not poisoned"), "it was queued");
+            drop(now);
+        });
+        host.run();
+        assert_eq!(job.state(), crate::JobState::Completed);
+    }
+
+    fn run_and_end_alone(tree: Tree, host: &Rows) {
+        tree.request_shutdown(ReasonKind::Shutdown);
+        run_and_end(tree, host, []);
     }
 
     /// A tree of parked tasks, cancelled: the row that the cancel woke.

@@ -47,7 +47,7 @@ unsafe fn wake_by_ref(data: *const ()) {
 }
 
 unsafe fn drop(data: *const ()) {
-    // SAFETY: this waker owned a reference.
+    // SAFETY: this waker owned a reference (H6).
     unsafe { Header::release(data.cast()) };
 }
 

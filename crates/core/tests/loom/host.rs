@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Body, Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
 
@@ -64,22 +64,93 @@ impl Host for LoomHost {
     }
 }
 
-/// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
-pub fn tree() -> (Tree, Queue) {
-    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
-    let options = TreeOptions {
+/// The smallest lending host: keeps the bodies that it was given.
+#[derive(Clone)]
+pub struct Bodies(Arc<Mutex<VecDeque<Body>>>);
+
+impl Bodies {
+    /// The body of the task that was started first.
+    pub fn take(&self) -> Body {
+        let body = self.0.lock().unwrap().pop_front();
+        body.expect("a task was started")
+    }
+}
+
+struct LendingHost {
+    bodies: Bodies,
+    start: Instant,
+}
+
+impl Host for LendingHost {
+    fn start(&self, turn: Turn) {
+        let body = turn.into_body();
+        self.bodies.0.lock().unwrap().push_back(body);
+    }
+
+    fn schedule(&self, _: Ready) {
+        unreachable!("a host that lends gets tasks one by one");
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
+    fn now(&self) -> Instant {
+        self.start
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+}
+
+/// Strictly cooperative, so that no sweep is set up.
+fn options() -> TreeOptions {
+    TreeOptions {
         failure_hook: None,
+        forced_hook: None,
         patience: Patience {
             unaware: Duration::MAX,
             cleanup: Duration::MAX,
         },
         ..TreeOptions::default()
+    }
+}
+
+/// A tree on a fresh host that lends.
+pub fn lending_tree() -> (Tree, Bodies) {
+    let bodies = Bodies(Arc::new(Mutex::new(VecDeque::new())));
+    let host = LendingHost {
+        bodies: bodies.clone(),
+        start: Instant::now(),
     };
+    (Tree::new(Box::new(host), options()), bodies)
+}
+
+/// As [`finish`], for a tree whose tasks have all ended.
+pub fn finish_lent(tree: Tree) {
+    tree.request_shutdown(ReasonKind::Shutdown);
+    assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+    let counters = tree.counters();
+    assert_eq!(counters.living(), 0, "{counters}");
+}
+
+/// A tree on a fresh host.
+pub fn tree() -> (Tree, Queue) {
+    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
     let host = LoomHost {
         queue: queue.clone(),
         start: Instant::now(),
     };
-    (Tree::new(Box::new(host), options), queue)
+    (Tree::new(Box::new(host), options()), queue)
 }
 
 /// Ends the tree, and checks that everything in it has ended and balances.

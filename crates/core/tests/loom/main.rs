@@ -11,6 +11,7 @@ mod cancel;
 mod end;
 mod host;
 mod kit;
+mod lent;
 mod request;
 mod timer;
 mod watch;

@@ -77,7 +77,8 @@ pub(crate) trait Landing: Send + Sync {
 
     /// The driver has answered. Only a series goes on after that.
     fn answered(self: Arc<Self>, landed: Landed) {
-        debug_assert!(!landed.more, "{landed:?}: it is no series");
+        // Whoever lands frees what the system has.
+        assert!(!landed.more, "{landed:?}: it is no series");
         self.land(landed.result);
     }
 

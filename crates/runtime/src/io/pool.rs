@@ -105,7 +105,7 @@ impl Lent {
 
     /// The first `len` bytes of it, which fit.
     pub(crate) fn filled(self, len: u32) -> Chunk {
-        debug_assert!(len <= self.shelf.size, "{len} bytes in {:?}", self.shelf);
+        assert!(len <= self.shelf.size, "{len} bytes in {:?}", self.shelf);
         let bytes = Bytes::Lent(self, len);
         Chunk { bytes, begin: 0 }
     }
