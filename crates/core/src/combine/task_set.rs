@@ -86,8 +86,6 @@ pub struct TaskSet<T> {
     free: Vec<usize>,
     running: usize,
     ready: Ready,
-    /// Kept for its memory; empty while nobody looks.
-    todo: Vec<usize>,
     done: VecDeque<Result<T>>,
     /// Of the one call that waits: they borrow the set.
     wait: Wait,
@@ -117,7 +115,6 @@ impl<T> TaskSet<T> {
             free: Vec::new(),
             running: 0,
             ready: Ready::new(),
-            todo: Vec::new(),
             done: VecDeque::new(),
             wait: Wait::new(),
             yielded: Yielded::default(),
@@ -187,12 +184,12 @@ impl<T> TaskSet<T> {
 
     /// Takes in the tasks that were woken: those that have ended are done.
     fn look(&mut self) {
-        let mut todo = std::mem::take(&mut self.todo);
-        self.ready.take(&mut todo);
-        for index in todo.drain(..) {
+        for _ in 0..self.ready.begin() {
+            let Some(index) = self.ready.next() else {
+                break;
+            };
             self.look_at(index);
         }
-        self.todo = todo;
     }
 
     fn look_at(&mut self, index: usize) {
