@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
+use crate::cancel::walk::Waiting;
 use crate::desks::{self, Desk};
 use crate::job::header::Header;
 use crate::job::id::JobId;
@@ -32,6 +33,10 @@ pub(crate) struct Context {
     pub(crate) budget: Cell<u32>,
     /// How deep `spawn_now` is nested.
     pub(crate) nested: Cell<u32>,
+    /// How deep walks are nested that call hooks and wakers here, and where the
+    /// calls of a further one wait.
+    pub(crate) walks: Cell<u32>,
+    pub(crate) waiting: Cell<*const Waiting>,
     /// The lane whose turn is taken here.
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
@@ -48,6 +53,8 @@ local!(static CONTEXT: Context = Context {
     vtable: Cell::new(ptr::null()),
     budget: Cell::new(0),
     nested: Cell::new(0),
+    walks: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
     clock_of: Cell::new(NO_TREE),
@@ -120,22 +127,6 @@ impl Drop for OnLane {
     fn drop(&mut self) {
         with(|cx| cx.lane.set(self.0));
     }
-}
-
-/// What `f` finds first, asked of the job being polled here and then of each
-/// ancestor; none outside every job.
-pub(crate) fn find_up<R>(mut f: impl FnMut(&Header) -> Option<R>) -> Option<R> {
-    with(|cx| {
-        let mut at = cx.current();
-        while let Some(h) = at {
-            if let Some(found) = f(h) {
-                return Some(found);
-            }
-            // SAFETY: inside a job that has not ended (H3).
-            at = unsafe { h.parent() };
-        }
-        None
-    })
 }
 
 /// The identity of the job being polled on this thread; none outside.
