@@ -9,6 +9,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::kit::Work;
 use kinfolk_core::{
     Budget, Clock, Error, Main, Patience, ReasonKind, Scope, Tree, TreeOptions, checkpoint,
     next_pump, park, scope, shield, sleep, timeout,
@@ -281,6 +282,30 @@ fn a_frame_allocates_nothing() {
     rt.shutdown(Duration::ZERO).expect("outside every job");
 }
 
+/// Work that is done and gone leaves nothing behind, also while there is always
+/// some under way.
+fn work_that_is_over_keeps_nothing() {
+    let (tree, host) = tree();
+    let task = tree.root_scope().spawn(async {
+        let mut under_way = Work::here(|| {}).expect("in a job");
+        let mut before = 0;
+        for n in 0..20_000 {
+            if n == 10_000 {
+                before = BYTES.load(Relaxed);
+            }
+            let next = Work::here(|| {}).expect("in a job");
+            let mut over = std::mem::replace(&mut under_way, next);
+            over.finish();
+        }
+        assert_eq!(BYTES.load(Relaxed), before);
+        Ok::<_, Error>(())
+    });
+    host.run();
+    assert_eq!(task.job().state(), kinfolk_core::JobState::Completed);
+    drop(task);
+    end(tree, &host);
+}
+
 /// Neither the root nor the tree outlives the last handle.
 fn a_root_that_has_ended_keeps_nothing() {
     let come_and_go = || {
@@ -315,6 +340,7 @@ fn src_t23_allocations_header_size_and_pinning() {
     parking_and_being_told_allocates_nothing();
     the_walk_allocates_nothing();
     a_frame_allocates_nothing();
+    work_that_is_over_keeps_nothing();
     a_root_that_has_ended_keeps_nothing();
     futures_are_small();
 }

@@ -599,3 +599,29 @@ pub async fn cancel_8_a_hook_at_an_ended_scope_never_fires(_lab: Lab) {
     drop(guard);
     assert_eq!(log.text(), "");
 }
+
+/// Hooks that cancel one job after the other, in a long row:
+/// each job is marked when the cancel in the hook returns, and all hooks have run
+/// when the first cancel does.
+pub async fn cancel_8_a_row_of_hooks_is_a_loop(lab: Lab) {
+    const ROW: usize = 500;
+    let ran = Arc::new(AtomicUsize::new(0));
+    let mut tasks: Vec<Task<()>> = Vec::new();
+    for _ in 0..ROW {
+        let (next, ran) = (tasks.last().map(Task::job), ran.clone());
+        tasks.push(hooked(move |_| {
+            if let Some(next) = next {
+                assert!(next.cancel("the one before is"));
+                assert!(next.cancel_requested());
+            }
+            ran.fetch_add(1, SeqCst);
+        }));
+    }
+    lab.settle().await;
+    let first = tasks.last().expect("a row");
+    assert!(first.cancel("the first"));
+    assert_eq!(ran.load(SeqCst), ROW);
+    for task in tasks {
+        assert!(task.outcome().await.unwrap().is_cancelled());
+    }
+}

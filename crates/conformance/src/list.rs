@@ -328,6 +328,7 @@ macro_rules! for_each_case {
                 cancel_1_a_waker_that_panics_harms_nobody,
                 cancel_1_a_leafs_waker_that_panics_does_not_stop_the_walk,
                 cancel_8_a_hook_at_an_ended_scope_never_fires,
+                cancel_8_a_row_of_hooks_is_a_loop,
             ;
             interrupts:
                 request_1_one_point_takes_it,

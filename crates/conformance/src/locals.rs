@@ -155,12 +155,17 @@ pub async fn handle_10_a_value_goes_with_its_scope(lab: Lab) {
     drop(HELD.scope(held, sleep(MS)));
     assert!(weak.upgrade().is_none());
     let (held, weak) = value();
-    let mut begun = Box::pin(HELD.scope(held, sleep(MS)));
+    let mut job = None;
+    let mut begun = Box::pin(HELD.scope(held, async {
+        job = current_job();
+        sleep(MS).await
+    }));
     std::future::poll_fn(|cx| {
         assert!(begun.as_mut().poll(cx).is_pending());
         std::task::Poll::Ready(())
     })
     .await;
     drop(begun);
+    assert!(job.expect("it has begun").is_ended());
     assert!(weak.upgrade().is_none());
 }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 
-use kinfolk_core::kit::{Work, cancelled_here, poll_reap};
+use kinfolk_core::kit::{Reap, Work, cancelled_here};
 use kinfolk_core::{Error, JobState, Scope, cancel_current, park, shield, spawn};
 use kinfolk_testkit::{Gate, Lab, Log};
 
@@ -61,18 +61,23 @@ pub async fn src_m13_a_cancel_leaves_work_alone(lab: Lab) {
     let _ = task.outcome().await;
 }
 
+async fn reap() -> usize {
+    let mut reap = Reap::new();
+    poll_fn(move |cx| reap.poll_reap(cx)).await
+}
+
 /// What is finished is taken note of once, and then forgotten.
 pub async fn src_m08_finished_work_is_reaped_once(lab: Lab) {
     let task = spawn(async {
         let mut works: Vec<_> = (0..3).filter_map(|_| Work::here(|| {})).collect();
         works[1].finish();
-        assert_eq!(poll_fn(poll_reap).await, 2);
+        assert_eq!(reap().await, 2);
         works[0].finish();
         // Whoever has its result needs no note of it.
         drop(works.remove(0));
         works[1].finish();
-        assert_eq!(poll_fn(poll_reap).await, 0);
-        assert_eq!(poll_fn(poll_reap).await, 0, "there is none");
+        assert_eq!(reap().await, 0);
+        assert_eq!(reap().await, 0, "there is none");
         assert_eq!(works.len(), 2);
     });
     task.await.expect("it has completed");

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
+use crate::cancel::walk::Waiting;
 use crate::desks::{self, Desk};
 use crate::job::header::Header;
 use crate::job::id::JobId;
@@ -33,6 +34,10 @@ pub(crate) struct Context {
     pub(crate) budget: Cell<u32>,
     /// How deep `spawn_now` is nested.
     nested: Cell<u32>,
+    /// How deep walks are nested that call hooks and wakers here, and where the
+    /// calls of a further one wait.
+    pub(crate) walks: Cell<u32>,
+    pub(crate) waiting: Cell<*const Waiting>,
     /// The lane whose turn is taken here.
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
@@ -49,6 +54,8 @@ local!(static CONTEXT: Context = Context {
     vtable: Cell::new(ptr::null()),
     budget: Cell::new(0),
     nested: Cell::new(0),
+    walks: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
     clock_of: Cell::new(NO_TREE),

@@ -2,6 +2,7 @@
 //! and [`Error`], opaque, with questions to ask it.
 
 use std::any::Any;
+use std::collections::{HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::Location;
@@ -328,21 +329,27 @@ impl Error {
     /// The error a body returned, if it is an `E`, or has one among its
     /// sources. Of an `anyhow::Error` the contexts count as well.
     pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
-        let Says::Other(What::Failed(source)) = self.says() else {
-            return None;
-        };
-        let mut next: Option<&(dyn StdError + 'static)> = Some(&**source);
+        let mut next = self.carried();
         while let Some(error) = next {
             if let Some(found) = as_a::<E>(error) {
                 return Some(found);
             }
-            // One of ours shows the error it carries in its own place.
-            if let Some(ours) = as_a::<Error>(error) {
-                return ours.downcast_ref();
-            }
-            next = next_in(error);
+            // One of ours shows the error it carries in its own place. In a
+            // loop: a chain of failures may be long.
+            next = match as_a::<Error>(error) {
+                Some(ours) => ours.carried(),
+                None => next_in(error),
+            };
         }
         None
+    }
+
+    /// The error of somebody else's that it is made of.
+    fn carried(&self) -> Option<&(dyn StdError + 'static)> {
+        match self.says() {
+            Says::Other(What::Failed(source)) => Some(&**source),
+            _ => None,
+        }
     }
 
     /// What the panic carried, if it was one and nobody has taken it yet.
@@ -427,24 +434,36 @@ impl Error {
     }
 
     /// The numbers of this failure, of those among its sources and of those
-    /// beside it. Runs `source` of other people's errors.
+    /// beside it, the nearest first: of very many, the nearest
+    /// [`MOST_HELD`]. Each is visited once, however many ways lead to it: the
+    /// errors of several attempts often have the one before in common. Runs
+    /// `source` of other people's errors.
     pub(crate) fn serials(&self) -> Vec<u64> {
         let mut found = Vec::new();
-        let mut todo = vec![self];
-        while let Some(error) = todo.pop() {
-            found.extend(Some(error.serial()).filter(|serial| *serial != 0));
-            todo.extend(error.suppressed());
+        let mut known = HashSet::new();
+        let mut todo = VecDeque::from([self]);
+        while let Some(error) = todo.pop_front() {
+            // One failure may be there with and without company, so it is the
+            // error that is known, and not its number.
+            let fresh = error
+                .full()
+                .is_some_and(|inner| known.insert(std::ptr::from_ref(inner)));
+            if !fresh {
+                continue;
+            }
+            found.push(error.serial());
+            if found.len() == MOST_HELD {
+                break;
+            }
             todo.extend(error.next_of_ours());
+            todo.extend(error.suppressed());
         }
         found
     }
 
     /// The first error of ours among the sources.
     fn next_of_ours(&self) -> Option<&Error> {
-        let Says::Other(What::Failed(source)) = self.says() else {
-            return None;
-        };
-        let mut next = Some(&**source as &(dyn StdError + 'static));
+        let mut next = self.carried();
         while let Some(error) = next {
             if let Some(ours) = as_a::<Error>(error) {
                 return Some(ours);
@@ -459,15 +478,14 @@ impl Error {
         if others.is_empty() && more == 0 {
             return self.clone();
         }
+        // What those beside it are, have among their sources, or beside them.
+        let mut known: HashSet<u64> = self.suppressed().iter().flat_map(Error::serials).collect();
         self.with(|inner| {
             for other in others {
-                if inner.suppressed.iter().any(|known| known.lists(other)) {
+                if known.contains(&other.serial()) {
                     continue;
                 }
-                let listed = |e: &Error| {
-                    e.serial() == inner.serial
-                        || inner.suppressed.iter().any(|known| known.lists(e))
-                };
+                let listed = |e: &Error| e.serial() == inner.serial || known.contains(&e.serial());
                 let other = if other.suppressed().iter().any(listed) {
                     let kept =
                         (other.suppressed().iter().filter(|e| !listed(e)).cloned()).collect();
@@ -476,6 +494,7 @@ impl Error {
                     other.clone()
                 };
                 if inner.suppressed.len() < MOST_SUPPRESSED {
+                    known.extend(other.serials());
                     inner.suppressed.push(other);
                 } else {
                     inner.more += 1;
@@ -483,11 +502,6 @@ impl Error {
             }
             inner.more += more;
         })
-    }
-
-    /// True if `other` is this failure, stands among its sources, or beside it.
-    fn lists(&self, other: &Error) -> bool {
-        self.serials().contains(&other.serial())
     }
 }
 
@@ -502,6 +516,11 @@ impl Error {
 
 /// How many later failures an error carries along.
 pub(crate) const MOST_SUPPRESSED: usize = 32;
+
+/// Among how many failures, the nearest, one is looked for: enough for a failure
+/// with all its company and what each of those was made of, several times over,
+/// and an end to a loop that wraps its last error without end.
+const MOST_HELD: usize = 256;
 
 /// `error` as a `T`, if it is one.
 fn as_a<'a, T>(error: &'a (dyn StdError + 'static)) -> Option<&'a T>

@@ -90,7 +90,9 @@ impl fmt::Debug for HookGuard {
 /// is cancelled already.
 ///
 /// The hook runs on the canceller's thread, outside our locks, and may only
-/// schedule: set a flag, wake somebody, close a handle. Inside a shield it
+/// schedule: set a flag, wake somebody, close a handle. It may cancel another job,
+/// which is marked at once, with all that is below it; the hooks of that one have
+/// run when the cancel around this hook returns, at the latest. Inside a shield it
 /// waits, and moves to the enclosing job when the shield ends. Outside every
 /// job nothing can be cancelled, and the hook never fires.
 pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {

@@ -19,6 +19,7 @@ use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Claim, millis_between};
+use crate::job::waymark;
 use crate::kit::work;
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::run;
@@ -80,7 +81,8 @@ impl Sweeper {
     pub(crate) fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
         let shortest = self.shortest.load(Relaxed);
         if shortest == 0 {
-            let patience = patience_of(tree, h);
+            // SAFETY: the caller polls `h`, so it is linked.
+            let patience = unsafe { patience_inside(tree, h) };
             let limit = match h.state.load().has(state::TOLD) {
                 true => patience.cleanup,
                 false => patience.unaware,
@@ -200,7 +202,16 @@ fn own_patience(h: &Header) -> Option<Patience> {
 }
 
 /// The patience set nearest above `h`, or the tree's.
-pub(crate) fn patience_of(tree: &Shared, h: &Header) -> Patience {
+///
+/// # Safety
+/// `h` is linked.
+pub(crate) unsafe fn patience_inside(tree: &Shared, h: &Header) -> Patience {
+    // SAFETY: passed on.
+    unsafe { waymark::patience(h) }.unwrap_or(tree.patience)
+}
+
+/// The same from outside, where `h` may end meanwhile: a climb to the root.
+fn patience_of(tree: &Shared, h: &Header) -> Patience {
     let mut found = own_patience(h);
     let mut at = h.parent_from_outside();
     while let (None, Some(job)) = (found, at) {

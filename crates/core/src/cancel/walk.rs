@@ -2,11 +2,14 @@
 //! below it, without recursion and without allocating.
 //!
 //! Each job on the way is marked under its parent's lock, the first under its
-//! own, and no two locks are held at once. Wakers and hooks are called between
-//! locks. Whoever meets a job that is marked already leaves it to the other
-//! walker. See `README.md` beside this file.
+//! own, and no two locks are held at once. When all are marked, wakers and hooks
+//! are called, outside locks; one that cancels in turn begins a walk inside this
+//! one. Whoever meets a job that is marked already leaves it to the other walker.
+//! See `README.md` beside this file.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
@@ -14,9 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::hook;
 use super::reason::{ReasonData, ReasonKind};
+use crate::context;
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
+use crate::job::waymark;
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::cell;
 use crate::task::run;
@@ -189,8 +194,69 @@ impl Todo {
     }
 }
 
-/// Carries a mark that has just taken effect at `start` to everything below.
-/// The caller keeps `start` alive if it was not claimed.
+/// How deep walks nest on one thread that begin in each other's hooks and
+/// wakers. From there on the calls of a further one wait until the hook around
+/// it has returned, so that a row of any length is a loop.
+const DEEPEST: u32 = 16;
+
+/// Whom a walk has marked and is still to wake or to call, in the order in which
+/// it came by.
+pub(crate) struct Calls {
+    /// The job it began at, if that is one of them. Apart: it may be a shield,
+    /// whose link another walk uses.
+    start: Option<(*const Header, usize)>,
+    /// Linked through `walk`, tagged.
+    first: *const Header,
+    last: *const Header,
+}
+
+/// The calls of walks that have to wait.
+pub(crate) type Waiting = RefCell<VecDeque<Calls>>;
+
+impl Calls {
+    const NONE: Calls = Calls {
+        start: None,
+        first: ptr::null(),
+        last: ptr::null(),
+    };
+
+    fn is_empty(&self) -> bool {
+        self.start.is_none() && self.first.is_null()
+    }
+
+    fn push(&mut self, h: &Header, tag: usize) {
+        let tagged = ptr::from_ref(h).map_addr(|addr| addr | tag);
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us. What
+        // is listed is claimed or referenced by us.
+        unsafe {
+            h.walk.set(ptr::null());
+            match self.last.as_ref() {
+                Some(last) => last.walk.set(tagged),
+                None => self.first = tagged,
+            }
+        }
+        self.last = h;
+    }
+
+    fn pop(&mut self) -> Option<(*const Header, usize)> {
+        if let Some(start) = self.start.take() {
+            return Some(start);
+        }
+        let tag = self.first.addr() & TAGS;
+        let h = self.first.map_addr(|addr| addr & !TAGS);
+        // SAFETY: as above.
+        self.first = unsafe { h.as_ref()?.walk.get() };
+        Some((h, tag))
+    }
+}
+
+/// Carries a mark that has just taken effect at `start` to everything below, and
+/// then wakes and calls whoever is to hear of it. The caller keeps `start` alive
+/// if it was not claimed.
+///
+/// When it returns everything below is marked. All are woken and called too,
+/// unless it was called [so deep](DEEPEST) inside the hooks of other walks: then
+/// that is done before the outermost of them returns.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
     let mut ready = run::Marked::new();
@@ -202,17 +268,28 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
         }
         Marked::No | Marked::Held => return,
     };
-    let mut at = Some((ptr::from_ref(start), tag));
-    while let Some((h, tag)) = at {
+    let mut calls = Calls::NONE;
+    if visit(tree, start, tag, &mut todo, &mut ready) {
+        calls.start = Some((start, tag));
+    }
+    while let Some((h, tag)) = todo.pop() {
         // SAFETY: claimed, or a reference is ours: alive (H5, H6).
-        visit(tree, unsafe { &*h }, tag, &mut todo, &mut ready);
-        at = todo.pop();
+        let h = unsafe { &*h };
+        if visit(tree, h, tag, &mut todo, &mut ready) {
+            calls.push(h, tag);
+        }
+    }
+    if !calls.is_empty() {
+        call_all(calls, &mut ready);
     }
     // SAFETY: every job in the chain was claimed by us (H5).
     unsafe { run::dispatch(tree, ready) };
 }
 
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run::Marked) {
+/// Marks what is below `h`. True if `h` is to be woken or called; else the walk
+/// is done with it.
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run::Marked) -> bool {
+    let mut to_call = !h.is_task();
     if tag != HELD {
         tree.emit(
             h.id,
@@ -221,23 +298,98 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run
             },
         );
         let st = h.state.load();
-        if st.has(state::HAS_NODES) {
-            hook::fire_all(h);
-        }
+        to_call |= st.has(state::HAS_NODES);
         if st.has(state::HAS_KIDS) {
             mark_children(tree, h, todo, ready);
         }
     }
+    if !to_call {
+        let_go(h, tag, ready);
+    }
+    to_call
+}
+
+/// The walk is done with `h`.
+fn let_go(h: &Header, tag: usize, ready: &mut run::Marked) {
     if tag == CLAIMED {
         // SAFETY: claimed by us (H5); the last thing we do with it.
         unsafe { ready.push(h) };
-        return;
+    } else {
+        // SAFETY: the reference was taken when it was listed.
+        unsafe { Header::release(h) };
     }
-    if !h.is_task() {
-        wake_poller(h);
+}
+
+/// Wakes and calls: here, or by whoever made the walk around this one. Tasks that
+/// were claimed go to `ready` after it.
+#[inline(never)]
+fn call_all(calls: Calls, ready: &mut run::Marked) {
+    let depth = context::with(|cx| cx.walks.get());
+    if depth == DEEPEST {
+        return context::with(|cx| {
+            // SAFETY: the walk around this one, further down our stack, has set
+            // it, and takes it back before its list goes.
+            let waiting = unsafe { cx.waiting.get().as_ref() };
+            let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
+            waiting.borrow_mut().push_back(calls);
+        });
     }
-    // SAFETY: the reference was taken when it was listed (H6).
-    unsafe { Header::release(h) };
+    let waiting = Waiting::default();
+    let _nested = Nested::enter(depth + 1, &waiting);
+    call_each(calls, |h, tag| let_go(h, tag, ready));
+    loop {
+        // Others may be added while these are called.
+        let next = waiting.borrow_mut().pop_front();
+        let Some(calls) = next else { return };
+        call_each(calls, |h, tag| {
+            // Perhaps of another tree than ours: each goes by itself.
+            if tag == CLAIMED {
+                // SAFETY: claimed by the walk that listed it, which is ours now.
+                unsafe { run::push_claimed(h) };
+            } else {
+                // SAFETY: the reference was taken when it was listed.
+                unsafe { Header::release(h) };
+            }
+        });
+    }
+}
+
+fn call_each(mut calls: Calls, mut done: impl FnMut(&Header, usize)) {
+    while let Some((h, tag)) = calls.pop() {
+        // SAFETY: claimed, or a reference is ours: alive.
+        let h = unsafe { &*h };
+        if tag != HELD && h.state.load().has(state::HAS_NODES) {
+            hook::fire_all(h);
+        }
+        if tag != CLAIMED && !h.is_task() {
+            wake_poller(h);
+        }
+        done(h, tag);
+    }
+}
+
+/// Calls are being made here, so many walks deep.
+struct Nested {
+    depth: u32,
+    waiting: *const Waiting,
+}
+
+impl Nested {
+    fn enter(depth: u32, waiting: &Waiting) -> Nested {
+        context::with(|cx| Nested {
+            depth: cx.walks.replace(depth),
+            waiting: cx.waiting.replace(waiting),
+        })
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        context::with(|cx| {
+            cx.walks.set(self.depth);
+            cx.waiting.set(self.waiting);
+        });
+    }
 }
 
 /// Wakes whoever polls a scope. Taking the waker is fine: the poll that
@@ -324,6 +476,26 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         marked
     };
     go(tree, shield, marked);
+}
+
+/// True if a cancel is held back from `shield`, which has just been opened: the
+/// job around it is cancelled, or the next shield further out holds one back. One
+/// that has taken effect further up and has not come here yet finds the shield
+/// itself.
+///
+/// # Safety
+/// `shield` is linked.
+pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
+    // SAFETY: linked.
+    let Some(parent) = (unsafe { shield.parent() }) else {
+        return false;
+    };
+    let held = |outer: &Header| {
+        let st = outer.state.load();
+        st.has(state::HELD) && !st.effective()
+    };
+    // SAFETY: an ancestor of a linked job is linked (H3).
+    parent.state.load().effective() || unsafe { waymark::barrier(parent) }.is_some_and(held)
 }
 
 /// The nearest ancestor that is effectively cancelled and whose cancel comes as

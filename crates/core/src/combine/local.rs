@@ -418,8 +418,6 @@ struct Crew<C: ?Sized> {
     children: Vec<Option<Pin<Box<C>>>>,
     free: Vec<usize>,
     ready: Ready,
-    /// Kept from turn to turn for its memory; empty between them.
-    todo: Vec<usize>,
 }
 
 impl<C: ?Sized> Crew<C> {
@@ -433,7 +431,6 @@ impl<C: ?Sized> Crew<C> {
             children: Vec::new(),
             free: Vec::new(),
             ready: Ready::new(),
-            todo: Vec::new(),
         }
     }
 
@@ -470,16 +467,15 @@ impl<C: ?Sized + Future<Output = ()>> Crew<C> {
     /// Polls those that were woken, as children of `scope`.
     fn poll(&mut self, scope: &Header, cx: &mut Context<'_>) {
         self.take_in(true);
-        let mut todo = std::mem::take(&mut self.todo);
-        self.ready.take(&mut todo);
-        let mut polled = 0;
-        while polled < todo.len() && (polled == 0 || !context::turn_is_spent()) {
-            self.poll_one(todo[polled], scope);
-            polled += 1;
+        for polled in 0..self.ready.begin() {
+            if polled > 0 && context::turn_is_spent() {
+                break;
+            }
+            let Some(index) = self.ready.next() else {
+                break;
+            };
+            self.poll_one(index, scope);
         }
-        self.ready.put_back(&todo[polled..]);
-        todo.clear();
-        self.todo = todo;
         self.take_in(false);
         self.ready.park(cx.waker());
     }

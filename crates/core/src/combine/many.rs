@@ -23,8 +23,6 @@ pub struct Many<F: Future<Output: IntoOutcome>> {
     free: Vec<usize>,
     running: usize,
     ready: Ready,
-    /// Kept from turn to turn for its memory; empty between them.
-    todo: Vec<usize>,
     site: &'static Location<'static>,
 }
 
@@ -35,7 +33,6 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
             free: Vec::new(),
             running: 0,
             ready: Ready::new(),
-            todo: Vec::new(),
             site,
         }
     }
@@ -92,20 +89,16 @@ impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Value<F>>) {
         let this = self.get_mut();
-        let mut todo = std::mem::take(&mut this.todo);
-        this.ready.take(&mut todo);
         let here = context::current();
-        let mut polled = 0;
-        while polled < todo.len()
-            && !round.is_decided()
-            && (polled == 0 || !context::turn_is_spent())
-        {
-            this.poll_one(todo[polled], here.as_deref(), round);
-            polled += 1;
+        for polled in 0..this.ready.begin() {
+            if round.is_decided() || (polled > 0 && context::turn_is_spent()) {
+                break;
+            }
+            let Some(index) = this.ready.next() else {
+                break;
+            };
+            this.poll_one(index, here.as_deref(), round);
         }
-        this.ready.put_back(&todo[polled..]);
-        todo.clear();
-        this.todo = todo;
         if this.running > 0 {
             round.one_runs();
             if !round.is_decided() {

@@ -1,11 +1,13 @@
 //! Which of many are to be polled. Each has a waker of its own, which lists it
-//! here and wakes the one who polls them all, so that a turn costs what was woken
-//! and not what is there.
+//! here and wakes the one who polls them all, so that a turn costs what it polls
+//! and not what is there, nor what is listed: the poller takes one after the
+//! other out of the list, and what it does not come to stays where it is.
 //!
 //! One lock decides: a waker lists and takes the poller's waker in it, the poller
 //! leaves its waker in it only if nothing is listed. So either the poller sees the
 //! entry or the waker sees the poller. Modelled in `branch_wake_vs_park`.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -13,7 +15,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
 struct Inner {
-    listed: Vec<usize>,
+    listed: VecDeque<usize>,
     /// By index: it is in `listed`.
     is_listed: Vec<bool>,
     /// There while the poller is parked.
@@ -26,7 +28,7 @@ impl Inner {
             self.is_listed.resize(index + 1, false);
         }
         if !std::mem::replace(&mut self.is_listed[index], true) {
-            self.listed.push(index);
+            self.listed.push_back(index);
         }
     }
 }
@@ -92,30 +94,24 @@ impl Ready {
         self.shared.lock().list(index);
     }
 
-    /// Moves what is listed to `todo`, which is empty. Whoever is woken from now
-    /// on is listed again.
-    pub(crate) fn take(&self, todo: &mut Vec<usize>) {
-        let poller = {
+    /// A round begins, and the poller is not parked: how many are listed. Whoever
+    /// is woken meanwhile comes behind them, so that a round of so many has an
+    /// end.
+    pub(crate) fn begin(&self) -> usize {
+        let (listed, poller) = {
             let mut inner = self.shared.lock();
-            std::mem::swap(&mut inner.listed, todo);
-            for &index in &*todo {
-                inner.is_listed[index] = false;
-            }
-            inner.poller.take()
+            (inner.listed.len(), inner.poller.take())
         };
         drop(poller);
+        listed
     }
 
-    /// Lists again what could not be polled now, before those woken meanwhile.
-    pub(crate) fn put_back(&self, rest: &[usize]) {
+    /// Takes the first out of the list. Woken from now on, it is listed again.
+    pub(crate) fn next(&self) -> Option<usize> {
         let mut inner = self.shared.lock();
-        let woken = std::mem::take(&mut inner.listed);
-        for &index in &woken {
-            inner.is_listed[index] = false;
-        }
-        for &index in rest.iter().chain(&woken) {
-            inner.list(index);
-        }
+        let index = inner.listed.pop_front()?;
+        inner.is_listed[index] = false;
+        Some(index)
     }
 
     /// The poller is about to wait: the next wake is its own. If somebody is
@@ -134,5 +130,28 @@ impl Ready {
         if !waiting {
             poller.wake_by_ref();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What a round does not come to keeps its place, and is there once.
+    #[test]
+    fn a_round_that_stops_half_way_lists_nothing_anew() {
+        let mut ready = Ready::new();
+        for index in 0..4 {
+            ready.add(index);
+        }
+        assert_eq!(ready.begin(), 4);
+        assert_eq!([ready.next(), ready.next()], [Some(0), Some(1)]);
+        // One that was polled, one that waits for its turn, and a new one.
+        for index in [0, 3, 4] {
+            ready.waker(index).wake_by_ref();
+        }
+        assert_eq!(ready.begin(), 4);
+        let order = std::iter::from_fn(|| ready.next());
+        assert_eq!(order.collect::<Vec<_>>(), [2, 3, 0, 4]);
     }
 }

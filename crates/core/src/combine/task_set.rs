@@ -86,8 +86,6 @@ pub struct TaskSet<T> {
     free: Vec<usize>,
     running: usize,
     ready: Ready,
-    /// Kept for its memory; empty while nobody looks.
-    todo: Vec<usize>,
     /// Those that have ended, in that order. Their outcomes are not taken yet: a
     /// failure that a supervisor's child owes is reported if the set goes.
     done: VecDeque<TaskOutcome<T>>,
@@ -119,7 +117,6 @@ impl<T> TaskSet<T> {
             free: Vec::new(),
             running: 0,
             ready: Ready::new(),
-            todo: Vec::new(),
             done: VecDeque::new(),
             wait: Wait::new(),
             yielded: Yielded::default(),
@@ -189,12 +186,12 @@ impl<T> TaskSet<T> {
 
     /// Takes in the tasks that were woken: those that have ended are done.
     fn look(&mut self) {
-        let mut todo = std::mem::take(&mut self.todo);
-        self.ready.take(&mut todo);
-        for index in todo.drain(..) {
+        for _ in 0..self.ready.begin() {
+            let Some(index) = self.ready.next() else {
+                break;
+            };
             self.look_at(index);
         }
-        self.todo = todo;
     }
 
     fn look_at(&mut self, index: usize) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::header::Header;
 use super::state;
+use super::waymark;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
 use crate::time::alarm::{self, Alarm};
@@ -57,13 +58,16 @@ fn enclosing_hold(h: &Header) -> Option<Instant> {
     // SAFETY: inside a job that has not ended (H3).
     let mut at = unsafe { h.parent() };
     while let Some(job) = at {
-        if job.state.load().has(state::HELD)
-            && let Some(since) = job.if_cold(|cold, _| cold.held_since).flatten()
+        // Only a shield holds one back.
+        // SAFETY: as above.
+        let shield = unsafe { waymark::barrier(job) }?;
+        if shield.state.load().has(state::HELD)
+            && let Some(since) = shield.if_cold(|cold, _| cold.held_since).flatten()
         {
             return Some(since);
         }
         // SAFETY: as above.
-        at = unsafe { job.parent() };
+        at = unsafe { shield.parent() };
     }
     None
 }

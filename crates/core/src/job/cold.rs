@@ -11,6 +11,7 @@ use super::failures::Failures;
 use super::id::JobId;
 use super::list::List;
 use super::local::Set;
+use super::waymark::Above;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::{ReasonData, ReasonKind};
@@ -73,6 +74,8 @@ pub(crate) struct Cold {
     pub(crate) works: Works,
     /// A value that everything below sees.
     pub(crate) local: Option<Set>,
+    /// A waymark: what was found here and above.
+    pub(crate) above: Option<Above>,
     /// For a failure whose report the handle owes: where to report it.
     pub(crate) reporter: Option<Tree>,
 }

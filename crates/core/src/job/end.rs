@@ -13,6 +13,7 @@ use super::failures::{Failure, Failures};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
 use super::lane::Lane;
+use super::local;
 use super::names;
 use super::state;
 use crate::cancel::reason::{Reason, ReasonKind};
@@ -367,6 +368,11 @@ pub(crate) fn end_scope(h: &Header, failed: bool) {
 /// The caller is the one ender: it saw [`Left::Nothing`].
 unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
     crate::cancel::hook::run_end_hooks(h);
+    if scope_failed.is_none() && !h.is_task() && h.has_cold() {
+        // A scope that was dropped half-way, and what is below it is over.
+        let _none = context::leave();
+        local::clear(h);
+    }
 
     // 1. The failure, before the end is visible to anybody.
     let mut unheard = None;

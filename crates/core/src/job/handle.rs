@@ -405,6 +405,10 @@ pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Optio
     }
     // A job that waits for itself or for an ancestor waits for ever: say so.
     let mut at = waiter?;
+    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_KIDS) {
+        // It never had a child, so it is nobody's ancestor: no need to climb.
+        return None;
+    }
     while at.depth() > target.depth() {
         // SAFETY: inside a job that has not ended (H3).
         at = unsafe { at.parent() }?;

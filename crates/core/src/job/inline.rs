@@ -27,7 +27,7 @@ use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
-use crate::cancel::{guard, hook, request};
+use crate::cancel::{guard, hook, request, sweep};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::kit::work;
@@ -393,7 +393,8 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if let Some(more) = setup.more {
         let budget = match more.budget {
             Some(Budget::For(budget)) => Some(budget),
-            Some(Budget::Cleanup) => Some(crate::cancel::sweep::patience_of(tree, parent).cleanup),
+            // SAFETY: a clean-up is opened in the job being polled: linked.
+            Some(Budget::Cleanup) => Some(unsafe { sweep::patience_inside(tree, parent) }.cleanup),
             None => None,
         };
         let More {
@@ -436,7 +437,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         tree.emit(node.id, EventKind::State { to });
     }
     // SAFETY: linked.
-    if node.kind() == JobKind::Shield && unsafe { walk::first_cancelled_above(&node) }.is_some() {
+    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
         node.state.add(state::HELD);
     }
     if let Some(text) = born_cancelled {

@@ -2,9 +2,10 @@
 //! scope with it and seen by everything below that scope.
 //!
 //! A value stands in the cold part of its scope's node and never changes there.
-//! Whoever asks walks up from the current job: a job has no parent but the one
-//! it was spawned below, and that one outlives it (H3). So what is found is what
-//! was inherited at spawn, and a spawn has nothing to do for it.
+//! Whoever asks goes up from the current job, by way of [waymarks](waymark): a job
+//! has no parent but the one it was spawned below, and that one outlives it (H3).
+//! So what is found is what was inherited at spawn, and a spawn has nothing to do
+//! for it.
 
 use std::any::Any;
 use std::fmt;
@@ -17,6 +18,7 @@ use super::header::Header;
 use super::inline::{Inline, Just, Setup};
 use super::kind::JobKind;
 use super::outcome::IntoOutcome;
+use super::waymark;
 use crate::context;
 use crate::unwind::contained;
 
@@ -106,12 +108,22 @@ impl<T: Send + Sync + 'static> Local<T> {
 
     fn find(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         let number = *self.number.get()?;
-        context::find_up(|h| {
-            h.if_cold(|cold, _| match &cold.local {
-                Some(set) if set.number == number => Some(set.value.clone()),
-                _ => None,
-            })
-            .flatten()
+        context::with(|cx| {
+            let mut at = cx.current();
+            while let Some(h) = at {
+                // SAFETY: inside a job that has not ended, so it is linked.
+                let scope = unsafe { waymark::local(h) }?;
+                let found = scope.if_cold(|cold, _| match &cold.local {
+                    Some(set) if set.number == number => Some(set.value.clone()),
+                    _ => None,
+                });
+                if let Some(Some(found)) = found {
+                    return Some(found);
+                }
+                // SAFETY: as above (H3).
+                at = unsafe { scope.parent() };
+            }
+            None
         })
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod spawn;
 pub(crate) mod state;
 pub(crate) mod task;
 pub(crate) mod verdict;
+pub(crate) mod waymark;
 
 pub use handle::{Job, Join};
 pub use lease::Lease;

@@ -159,6 +159,21 @@ impl TreeSnapshot {
             .filter(move |node| node.parent == Some(id))
     }
 
+    /// Of each job whether it is the last of its siblings. Found from behind in
+    /// one pass: to look ahead from each would take the square of a deep tree.
+    fn lasts(&self) -> Vec<bool> {
+        let mut lasts = vec![false; self.nodes.len()];
+        // By depth: a later sibling has been passed.
+        let mut passed: Vec<bool> = Vec::new();
+        for (node, last) in self.nodes.iter().zip(&mut lasts).rev() {
+            // What is deeper belongs to jobs before this one.
+            passed.truncate(node.depth + 1);
+            passed.resize(node.depth + 1, false);
+            *last = !std::mem::replace(&mut passed[node.depth], true);
+        }
+        lasts
+    }
+
     /// The tree as JSON: a list of objects, each with its parent's number.
     pub fn to_json(&self) -> String {
         let mut out = String::from("[");
@@ -280,13 +295,10 @@ const DEEPEST_INDENT: usize = 40;
 
 impl fmt::Display for TreeSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lasts = self.lasts();
         // Which ancestors have a later sibling, so that a line goes on there.
         let mut more: Vec<bool> = Vec::new();
-        for (n, node) in self.nodes.iter().enumerate() {
-            let last = !self.nodes[n + 1..]
-                .iter()
-                .take_while(|later| later.depth >= node.depth)
-                .any(|later| later.depth == node.depth);
+        for (node, &last) in self.nodes.iter().zip(&lasts) {
             more.truncate(node.depth);
             more.push(!last);
             for line in more.iter().take(node.depth.min(DEEPEST_INDENT)).skip(1) {

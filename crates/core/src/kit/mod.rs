@@ -46,4 +46,4 @@ pub use crate::error::cancelled_in;
 pub(crate) use completion::pair;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use point::Point;
-pub use work::{Work, cancelled_here, poll_reap};
+pub use work::{Reap, Work, cancelled_here};

@@ -1,6 +1,5 @@
 //! [`Work`]: what goes on beside the body of a job, and holds the job open.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Context, Poll, Waker};
 
@@ -21,17 +20,18 @@ enum Piece {
     /// Under way, and what is to be called when the body is over; none once it
     /// was.
     UnderWay(Option<Stop>),
-    Finished,
+    /// And where it stands among those that are.
+    Finished(Key),
 }
 
 /// The work of a job, under its lock.
 #[derive(Default)]
 pub(crate) struct Works {
     pieces: List<Piece>,
-    /// In the order they were finished; some may be gone again.
-    finished: VecDeque<Key>,
-    /// Who wait until one is.
-    waiters: Vec<Waker>,
+    /// Those that nobody has taken note of, in the order they were finished.
+    finished: List<Key>,
+    /// The waits until one is.
+    waiters: List<Waker>,
 }
 
 impl Works {
@@ -44,19 +44,23 @@ impl Works {
             .iter_mut()
             .filter_map(|piece| match piece {
                 Piece::UnderWay(stop) => stop.take(),
-                Piece::Finished => None,
+                Piece::Finished(_) => None,
             })
             .collect()
     }
 
     /// Takes one that is finished out of the list; how many are left in it.
     fn reap(&mut self) -> Option<usize> {
-        while let Some(key) = self.finished.pop_front() {
-            if self.pieces.remove(key).is_some() {
-                return Some(self.pieces.len());
-            }
+        if let Some(key) = self.finished.pop() {
+            self.pieces.remove(key);
+            return Some(self.pieces.len());
         }
         self.pieces.is_empty().then_some(0)
+    }
+
+    /// Whoever waits is to look again.
+    fn take_waiters(&mut self) -> Vec<Waker> {
+        std::iter::from_fn(|| self.waiters.pop()).collect()
     }
 }
 
@@ -113,7 +117,7 @@ impl Work {
 }
 
 impl Work {
-    /// It is done: the job may end, and [`poll_reap`] finds it.
+    /// It is done: the job may end, and a [`Reap`] finds it.
     pub fn finish(&mut self) {
         let Some(lease) = self.lease.take() else {
             return;
@@ -121,9 +125,9 @@ impl Work {
         let gone = self.job.if_cold(|cold, _| {
             let works = &mut cold.works;
             let piece = works.pieces.get_mut(self.key)?;
-            let stop = std::mem::replace(piece, Piece::Finished);
-            works.finished.push_back(self.key);
-            Some((stop, std::mem::take(&mut works.waiters)))
+            let place = works.finished.push(self.key);
+            let stop = std::mem::replace(piece, Piece::Finished(place));
+            Some((stop, works.take_waiters()))
         });
         release(gone.flatten(), Some(lease));
     }
@@ -134,11 +138,11 @@ impl Drop for Work {
         let gone = self.job.if_cold(|cold, _| {
             let works = &mut cold.works;
             let piece = works.pieces.remove(self.key)?;
-            if works.pieces.is_empty() {
-                works.finished.clear();
+            if let Piece::Finished(place) = piece {
+                works.finished.remove(place);
             }
             // Whoever waits for it waits for one less.
-            Some((piece, std::mem::take(&mut works.waiters)))
+            Some((piece, works.take_waiters()))
         });
         release(gone.flatten(), self.lease.take());
     }
@@ -162,36 +166,65 @@ impl fmt::Debug for Work {
     }
 }
 
-/// Takes note of one piece of [work](Work) of the current job that is finished,
-/// each once: how many are left, under way or not taken note of. 0 as well if
-/// there is none at all. `Pending`: none is finished, and the caller is woken
-/// when one is.
-pub fn poll_reap(cx: &mut Context<'_>) -> Poll<usize> {
-    let Some(job) = context::current() else {
-        return Poll::Ready(0);
-    };
-    let waker = cx.waker().clone();
-    let answer = job.if_cold(|cold, _| match cold.works.reap() {
-        Some(left) => Ok(left),
-        None => {
-            let waiters = &mut cold.works.waiters;
-            let known = waiters.iter().any(|other| other.will_wake(&waker));
-            match known {
-                true => Err(Some(waker)),
-                false => {
-                    waiters.push(waker);
-                    Err(None)
-                }
+/// A wait until a piece of [work](Work) of the current job is finished. Dropped,
+/// it waits no longer, and leaves no waker behind.
+#[derive(Default)]
+pub struct Reap {
+    listed: Option<(JobRef, Key)>,
+}
+
+impl Reap {
+    /// One that does not wait yet.
+    pub fn new() -> Reap {
+        Reap::default()
+    }
+
+    /// Takes note of one piece of [work](Work) of the current job that is
+    /// finished, each once: how many are left, under way or not taken note of. 0
+    /// as well if there is none at all. `Pending`: none is finished, and the
+    /// caller is woken when one is.
+    pub fn poll_reap(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        // What was listed under the waker of an earlier poll goes first: the job
+        // may be another by now.
+        self.unlist();
+        let Some(job) = context::current() else {
+            return Poll::Ready(0);
+        };
+        let waker = cx.waker().clone();
+        let answer = job.if_cold(|cold, _| match cold.works.reap() {
+            Some(left) => Err((left, waker)),
+            None => Ok(cold.works.waiters.push(waker)),
+        });
+        match answer {
+            None => Poll::Ready(0),
+            Some(Err((left, unused))) => {
+                contained(|| drop(unused));
+                Poll::Ready(left)
+            }
+            Some(Ok(key)) => {
+                self.listed = Some((job, key));
+                Poll::Pending
             }
         }
-    });
-    match answer {
-        None => Poll::Ready(0),
-        Some(Ok(left)) => Poll::Ready(left),
-        Some(Err(old)) => {
-            drop(old);
-            Poll::Pending
+    }
+
+    fn unlist(&mut self) {
+        if let Some((job, key)) = self.listed.take() {
+            let waker = job.if_cold(|cold, _| cold.works.waiters.remove(key));
+            contained(|| drop(waker));
         }
+    }
+}
+
+impl Drop for Reap {
+    fn drop(&mut self) {
+        self.unlist();
+    }
+}
+
+impl fmt::Debug for Reap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reap")
     }
 }
 

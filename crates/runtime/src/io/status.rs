@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use kinfolk_core::kit::{self, Point, Work};
+use kinfolk_core::kit::{self, Point, Reap, Work};
 use kinfolk_core::{Scope, WaitKind};
 
 use super::flight::{Flight, Landing, Operation, Ticket, answer};
@@ -309,9 +309,9 @@ impl<O> fmt::Debug for IoOp<O> {
 /// # Cancellation
 /// *Not a point*: a job that was told to stop can wait for what it has begun.
 pub async fn reap_next() -> usize {
-    let mut point = Point::new();
+    let (mut point, mut reap) = (Point::new(), Reap::new());
     poll_fn(move |cx| {
-        let reaped = kit::poll_reap(cx);
+        let reaped = reap.poll_reap(cx);
         match reaped.is_ready() {
             true => point.done(),
             false => point.pending_as(cx, WaitKind::Io),
