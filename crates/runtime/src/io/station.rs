@@ -8,6 +8,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kinfolk_core::host::say::{Topic, abort, say};
+
 use super::counts::Counts;
 use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed, OpId, Wait};
@@ -326,8 +328,13 @@ impl Station {
     pub fn turn(&self, wait: Wait) -> usize {
         match self.try_turn(wait) {
             Ok(count) => count,
-            // It cannot go on without its driver, and nobody would be woken.
-            Err(error) => panic!("the driver of station {} is broken: {error}", self.n),
+            // What it has begun would never be over, and its jobs would wait for
+            // ever. A process that is gone can be started again.
+            Err(error) => abort(format_args!(
+                "kinfolk: the {} driver of station {} cannot go on: {error}; the process is aborted",
+                self.hub.driver_name().unwrap_or("i/o"),
+                self.n
+            )),
         }
     }
 
@@ -448,9 +455,13 @@ impl Station {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.try_turn(Wait::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
-                eprintln!(
-                    "kinfolk: {} operations did not end within {CLOSING:?}: their buffers are leaked",
-                    inner.table.len
+                say(
+                    Topic::Seldom,
+                    format_args!(
+                        "kinfolk: {} operations did not end within {CLOSING:?}: \
+                         their buffers are leaked",
+                        inner.table.len
+                    ),
                 );
                 std::mem::forget(std::mem::take(&mut inner.table));
                 std::mem::forget(inner.driver.take());
