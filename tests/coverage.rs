@@ -260,3 +260,36 @@ fn every_case_is_in_the_list() {
     }
     assert!(cases > 500, "only {cases} cases were found");
 }
+
+/// see-7: no print of ours but in one file. `clippy` says so too, of macros.
+#[test]
+fn see_7_only_one_file_writes_to_standard_error() {
+    let mut files = Vec::new();
+    for name in ["core", "kinfolk", "macros", "runtime", "testkit", "tokio"] {
+        sources(&root().join("crates").join(name).join("src"), &mut files);
+    }
+    let words = ["print!(", "println!(", "dbg!(", "stderr()", "stdout()"];
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = read(&file);
+        // Tests stand at the end of their file, or in one of their own.
+        let own = text.split("#[cfg(all(test").next().unwrap_or_default();
+        let own = own.split("#[cfg(test)]").next().unwrap_or_default();
+        if file.ends_with("core/src/say.rs") {
+            assert!(own.contains("stderr()"), "it has moved");
+            continue;
+        }
+        if file.file_name().is_some_and(|name| name == "tests.rs") {
+            continue;
+        }
+        let code = own
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            if words.iter().any(|word| line.contains(word)) {
+                wrong.push(format!("{}: {}", file.display(), line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "use `host::say`:\n{}", wrong.join("\n"));
+}

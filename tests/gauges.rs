@@ -1,12 +1,14 @@
 //! Gauges: what only one host can say. What all hosts say alike is a case of
 //! the conformance suite.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kinfolk_core::{Error, IoGauges, Task, Tree, all, current_job, park, sleep, spawn, yield_now};
 use kinfolk_runtime::Runtime;
+use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{IoDriver, PipeReader, nop, pipe};
-use kinfolk_testkit::io::SimIo;
+use kinfolk_testkit::io::{Fault, OpKind, SimIo, Weather};
 use kinfolk_testkit::{Sim, guarded};
 use kinfolk_tokio::Root;
 
@@ -97,16 +99,30 @@ async fn stand(tree: &Tree, wanted: (usize, usize)) -> Result<IoGauges, Error> {
     }
 }
 
-/// Five reads in one job, and so at one station.
+/// Five reads of a pipe in one job, and so at one station.
 fn five(reader: &PipeReader) -> Task<Vec<usize>> {
     let reads = (0..5).map(|_| reader.read(vec![0; 1]));
     let reads: Vec<_> = reads.map(|read| async { read.await.0 }).collect();
     spawn(all(reads))
 }
 
+/// Five that a disk does not answer, in one job.
+fn five_stuck(file: File) -> Task<Vec<usize>> {
+    spawn(async move {
+        let reads = (0..5).map(|_| file.read_at(vec![0; 1], 0));
+        let reads: Vec<_> = reads.map(|read| async { read.await.0 }).collect();
+        all(reads).await
+    })
+}
+
 /// One that is served, five that are cancelled with room for two, and five that
-/// come to their end.
-async fn operations_are_counted(tree: Tree, driver: &'static str) -> Result<(), Error> {
+/// take no room and come to their end. `stick` makes the next reads stuck.
+async fn operations_are_counted(
+    tree: Tree,
+    driver: &'static str,
+    path: PathBuf,
+    stick: impl FnOnce(u64),
+) -> Result<(), Error> {
     let io = tree.gauges().io.expect("this host has i/o");
     assert_eq!(io, IoGauges::default(), "nothing was begun yet");
     nop().await?;
@@ -114,10 +130,13 @@ async fn operations_are_counted(tree: Tree, driver: &'static str) -> Result<(), 
     assert_eq!((io.driver, io.submitted), (Some(driver), 1));
     assert_eq!((io.completed, io.cancelled), (1, 0));
 
-    let (reader, writer) = pipe()?;
-    let task = five(&reader);
+    // A file that is opened, and is closed at the end of the task.
+    let file = File::create(path).await?;
+    // As many as there is room for: no other read reaches the driver.
+    stick(2);
+    let task = five_stuck(file);
     let io = stand(&tree, (2, 3)).await?;
-    assert_eq!((io.submitted, io.completed, io.cancelled), (6, 1, 0));
+    assert_eq!((io.submitted, io.completed, io.cancelled), (7, 2, 0));
     assert_eq!(tree.counters().io_pending(), 5);
     let words = tree.gauges().to_string();
     let wanted = format!(", 2 with {driver}, 3 before it");
@@ -125,17 +144,19 @@ async fn operations_are_counted(tree: Tree, driver: &'static str) -> Result<(), 
     task.cancel("enough");
     assert!(task.outcome().await?.is_cancelled());
     let io = stand(&tree, (0, 0)).await?;
-    assert_eq!((io.submitted, io.completed, io.cancelled), (6, 6, 5));
+    assert_eq!((io.submitted, io.completed, io.cancelled), (7, 7, 5));
 
+    // What waits for another side needs no room.
+    let (reader, writer) = pipe()?;
     let task = five(&reader);
-    stand(&tree, (2, 3)).await?;
+    stand(&tree, (5, 0)).await?;
     drop(writer);
     assert_eq!(task.await?, [0; 5], "the end");
     let counters = tree.counters();
-    assert_eq!((counters.io_submitted, counters.io_completed), (11, 11));
+    assert_eq!((counters.io_submitted, counters.io_completed), (12, 12));
     assert_eq!((counters.io_cancelled, counters.io_pending()), (5, 0));
     let words = counters.to_string();
-    assert!(words.contains("io_submitted             11"), "{words}");
+    assert!(words.contains("io_submitted             12"), "{words}");
 
     // Told before it begins, it is not begun.
     let late = spawn(async {
@@ -143,7 +164,7 @@ async fn operations_are_counted(tree: Tree, driver: &'static str) -> Result<(), 
         nop().await
     });
     assert!(late.outcome().await?.is_cancelled());
-    assert_eq!(tree.counters().io_submitted, 11);
+    assert_eq!(tree.counters().io_submitted, 12);
     Ok(())
 }
 
@@ -156,18 +177,26 @@ fn see_3_operations_are_counted_by_driver() {
             (IoDriver::Readiness, "readiness"),
         ] {
             for workers in [0, 2] {
+                let weather = Weather::new(SimIo::new(), 1);
+                let wrapped = weather.clone();
                 let rt = Runtime::builder()
                     .workers(workers)
                     .io(driver)
                     .io_in_flight(2)
+                    .wrap_io(move |driver| wrapped.wrap(driver))
                     .build()
                     .expect("a runtime");
                 watched.watch(rt.tree());
                 let tree = rt.tree().clone();
-                let run = rt.block_on(operations_are_counted(tree, name));
+                let path = format!("kinfolk-gauges-{}-{workers}", std::process::id());
+                let path = std::env::temp_dir().join(path);
+                let stick = |count| weather.faults(OpKind::Read, count, Fault::Stuck);
+                let counted = operations_are_counted(tree, name, path.clone(), stick);
+                let run = rt.block_on(counted);
                 run.unwrap_or_else(|error| panic!("{name}, {workers} workers: {error:?}"));
                 let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
                 assert!(report.is_clean(), "{report}");
+                std::fs::remove_file(path).expect("the file");
             }
         }
     });
@@ -179,7 +208,10 @@ fn see_3_operations_of_the_simulation_are_counted() {
     for seed in 0..20 {
         let mut sim = Sim::builder(seed).io(SimIo::new().in_flight(2)).build();
         let tree = sim.tree().clone();
-        sim.run(operations_are_counted(tree, "simulation"))
+        let kernel = sim.io();
+        let stick = move |count| kernel.faults(OpKind::Read, count, Fault::Stuck);
+        let path = PathBuf::from("/tmp/file");
+        sim.run(operations_are_counted(tree, "simulation", path, stick))
             .unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         sim.finish();
     }

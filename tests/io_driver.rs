@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use kinfolk_core::{Error, Scope, scope, sleep, spawn, timeout, yield_now};
+use kinfolk_core::{Error, Scope, all, scope, sleep, spawn, timeout, yield_now};
 use kinfolk_runtime::fs::{File, OpenOptions};
-use kinfolk_runtime::io::{self, IoDriver, pipe};
+use kinfolk_runtime::io::{self, IoDriver, PipeReader, pipe};
+use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_runtime::{Builder, Runtime};
 use kinfolk_testkit::guarded;
+use kinfolk_testkit::io::{Fault, OpKind, SimIo, Weather};
 
 const DRIVERS: [IoDriver; 2] = [IoDriver::Ring, IoDriver::Readiness];
 
@@ -403,7 +405,7 @@ fn make_fifo(path: &Path) {
 }
 
 /// A hundred who wait until somebody opens the other end keep nobody from files:
-/// there are sixty-four threads for those.
+/// there are sixty-four threads for those, and as many places.
 #[test]
 fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {
     guarded("fifos", |watched| {
@@ -412,7 +414,7 @@ fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {
         let path = dir.join("fifo");
         make_fifo(&path);
         let builder = Runtime::builder().name("fifos").workers(1);
-        let rt = build(builder.io(IoDriver::Readiness));
+        let rt = build(builder.io(IoDriver::Readiness).io_in_flight(64));
         watched.watch(rt.tree());
         rt.block_on(scope(async |s| {
             let mut tasks = Vec::new();
@@ -425,13 +427,10 @@ fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {
             }
             let plain = timeout(Duration::from_secs(20), async {
                 let path = dir.join("plain");
-                Ok::<_, Error>(
-                    OpenOptions::new()
-                        .write(true)
-                        .create(true)
-                        .open(path)
-                        .await?,
-                )
+                let options = OpenOptions::new().write(true).create(true);
+                let file = options.open(path).await?;
+                file.write_all_at("served", 0).await.0?;
+                Ok::<_, Error>(file)
             });
             drop(plain.await?);
             // The other end lets them all go.
@@ -480,17 +479,38 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
     });
 }
 
-/// Room for one: the next waits its turn, although its pipe would take it.
+/// A runtime without workers whose disk does not answer, as the weather says.
+fn stuck(driver: IoDriver, in_flight: usize, weather: SimIo) -> Runtime {
+    let weather = Weather::new(weather, 1);
+    let builder = Runtime::builder().workers(0).io(driver);
+    let builder = builder.wrap_io(move |driver| weather.wrap(driver));
+    build(builder.io_in_flight(in_flight))
+}
+
+/// A file without a name.
+async fn scratch(name: &str) -> Result<File, Error> {
+    let name = format!("kinfolk-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).open(&path);
+    let file = file.await?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// Room for one: the next waits its turn, although its file would take it.
 #[test]
 fn io_3_beyond_the_limit_operations_wait_their_turn() {
     guarded("limit", |watched| {
         for driver in DRIVERS {
-            let rt = build(Runtime::builder().workers(0).io(driver).io_in_flight(1));
+            // The first read, and nothing else.
+            let rt = stuck(driver, 1, SimIo::new().fault(OpKind::Read, 1, Fault::Stuck));
             watched.watch(rt.tree());
             rt.block_on(async {
-                let (reader, _silent) = pipe()?;
-                let (_open, writer) = pipe()?;
-                let reads = spawn(async move { Ok::<_, Error>(reader.read(vec![0; 8]).await.0?) });
+                let file = Arc::new(scratch("limit").await?);
+                let reader = file.clone();
+                let read = async move { reader.read_at(vec![0; 8], 0).await.0 };
+                let reads = spawn(async move { Ok::<_, Error>(read.await?) });
                 // There is one thread: by then it waits.
                 let yields = async || -> Result<(), Error> {
                     for _ in 0..1_000 {
@@ -499,7 +519,7 @@ fn io_3_beyond_the_limit_operations_wait_their_turn() {
                     Ok(())
                 };
                 yields().await?;
-                let writes = spawn(async move { Ok::<_, Error>(writer.write("a").await.0?) });
+                let writes = spawn(async move { Ok::<_, Error>(file.write_at("a", 0).await.0?) });
                 yields().await?;
                 assert!(!writes.is_ended(), "there is no room for it");
                 reads.cancel("make room");
@@ -531,17 +551,54 @@ fn cpu_time() -> Duration {
     Duration::new(at.tv_sec as u64, at.tv_nsec as u32)
 }
 
-/// So many operations wait, so many of them with the system, for as many pipes;
-/// then all are cancelled. What one of them cost, from the cancel to the end.
-fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize) -> f64 {
-    let builder = Runtime::builder().workers(0).io(driver);
-    let rt = build(builder.io_in_flight(in_flight));
+/// What is read in a storm.
+enum Silent {
+    /// It waits for the other side.
+    Pipe(PipeReader),
+    /// It waits for a disk that does not answer, and takes a place.
+    Disk(File),
+}
+
+impl Silent {
+    async fn read(&self) -> (std::io::Result<usize>, Vec<u8>) {
+        let buf = Vec::with_capacity(1);
+        match self {
+            Silent::Pipe(pipe) => pipe.read(buf).await,
+            Silent::Disk(file) => file.read_at(buf, 0).await,
+        }
+    }
+}
+
+/// So many operations wait, for as many pipes, all of them with the system; then all
+/// are cancelled. What one of them cost, from the cancel to the end.
+fn cancelled(driver: IoDriver, operations: usize, pipes: usize) -> f64 {
+    let rt = build(Runtime::builder().workers(0).io(driver));
+    let mut writers = Vec::new();
+    cancelled_on(&rt, operations, pipes, async || {
+        let (reader, writer) = pipe()?;
+        writers.push(writer);
+        Ok(Silent::Pipe(reader))
+    })
+}
+
+/// The same with so many with the system, and the others before it.
+fn cancelled_before(driver: IoDriver, operations: usize, in_flight: usize, files: usize) -> f64 {
+    let rt = stuck(driver, in_flight, SimIo::new().stuck(1.0));
+    cancelled_on(&rt, operations, files, async || {
+        Ok(Silent::Disk(scratch("storm").await?))
+    })
+}
+
+fn cancelled_on(
+    rt: &Runtime,
+    operations: usize,
+    files: usize,
+    mut open: impl AsyncFnMut() -> Result<Silent, Error>,
+) -> f64 {
     let took = rt.block_on(async {
-        let (mut readers, mut writers) = (Vec::new(), Vec::new());
-        for _ in 0..pipes {
-            let (reader, writer) = pipe()?;
-            readers.push(Arc::new(reader));
-            writers.push(writer);
+        let mut readers = Vec::new();
+        for _ in 0..files {
+            readers.push(Arc::new(open().await?));
         }
         let begun = Arc::new(AtomicUsize::new(0));
         let counts = begun.clone();
@@ -550,7 +607,7 @@ fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize
                 let (reader, begun) = (readers[n % readers.len()].clone(), counts.clone());
                 s.launch(async move {
                     begun.fetch_add(1, Relaxed);
-                    let (read, buf) = reader.read(Vec::with_capacity(1)).await;
+                    let (read, buf) = reader.read().await;
                     assert!(read.is_err() && buf.capacity() >= 1);
                     Ok::<_, Error>(read.map(drop)?)
                 });
@@ -564,10 +621,7 @@ fn cancelled(driver: IoDriver, operations: usize, in_flight: usize, pipes: usize
         let before = cpu_time();
         task.cancel("a storm");
         assert!(task.outcome().await?.is_cancelled());
-        let took = cpu_time() - before;
-        // The system has let go of all: a byte is for who comes now.
-        drop(writers);
-        Ok::<_, Error>(took)
+        Ok::<_, Error>(cpu_time() - before)
     });
     took.expect("a storm").as_secs_f64() / operations as f64
 }
@@ -596,7 +650,7 @@ fn io_3_a_storm_of_cancels_costs_each_the_same() {
         for driver in DRIVERS {
             // One of them has the longest row, the other the most files.
             for (what, share) in [("one pipe", usize::MAX), ("many pipes", 4)] {
-                let cost = |n: usize| cancelled(driver, n, n, (n / share).max(1));
+                let cost = |n: usize| cancelled(driver, n, (n / share).max(1));
                 compare(driver, what, || cost(1_000), || cost(10_000));
             }
         }
@@ -607,8 +661,86 @@ fn io_3_a_storm_of_cancels_costs_each_the_same() {
 fn io_3_a_storm_of_cancels_reaches_those_who_wait_for_room() {
     guarded("storm beyond the limit", |_| {
         for driver in DRIVERS {
-            let cost = |n: usize| cancelled(driver, n, n / 10, (n / 100).max(1));
+            let cost = |n: usize| cancelled_before(driver, n, n / 10, (n / 100).max(1));
             compare(driver, "beyond the limit", || cost(1_000), || cost(storm()));
+        }
+    });
+}
+
+/// More silent connections than a worker has places: one that speaks is served, and so
+/// is a file.
+#[test]
+fn io_3_silent_connections_are_in_nobodys_way() {
+    const MANY: usize = 200;
+    guarded("silent", |watched| {
+        for driver in DRIVERS {
+            for workers in [0, 1] {
+                let builder = Runtime::builder().workers(workers).io(driver);
+                let rt = build(builder.io_in_flight(64));
+                watched.watch(rt.tree());
+                let main = rt.scope().spawn(async {
+                    let listener = TcpListener::bind("127.0.0.1:0").await?;
+                    let connect = async || -> Result<(TcpStream, TcpStream), Error> {
+                        let one = TcpStream::connect(listener.local_addr()?).await?;
+                        Ok((one, listener.accept().await?.0))
+                    };
+                    let (one, other) = connect().await?;
+                    let mut silent = Vec::new();
+                    for _ in 0..MANY {
+                        let (client, server) = connect().await?;
+                        silent.push((client, spawn(silence(server))));
+                    }
+                    // A poll of a file of others is such a wait too.
+                    let (quiet, _other) = std::os::unix::net::UnixStream::pair()?;
+                    let watched = io::Watched::new(quiet)?;
+                    let polls = (0..MANY).map(|_| watched.ready(io::Interest::READABLE));
+                    let polls: Vec<_> = polls.collect();
+                    let polls = spawn(async move { all(polls).await.map(drop) });
+                    let (read, buf) = timeout(Duration::from_secs(20), async {
+                        one.write_all("echo").await.0?;
+                        let (read, buf) = other.read_exact([0; 4]).await;
+                        Ok::<_, Error>((read, buf))
+                    })
+                    .await?;
+                    read?;
+                    assert_eq!(&buf, b"echo");
+                    let file = scratch("silent").await?;
+                    file.write_all_at("bytes", 0).await.0?;
+                    let (read, buf) = file.read_at([0; 5], 0).await;
+                    assert_eq!((read?, &buf), (5, b"bytes"));
+                    drop(polls);
+                    drop(silent);
+                    Ok::<_, Error>(())
+                });
+                let ended = rt.wait_for(main).expect("outside every job");
+                ended.expect("it is served");
+            }
+        }
+    });
+}
+
+async fn silence(server: TcpStream) -> Result<(), Error> {
+    let (read, _) = server.read([0; 8]).await;
+    Ok(read.map(drop)?)
+}
+
+/// The system reports nothing of a plain file, which is always ready: its poll is over
+/// at once, and the driver goes on.
+#[test]
+fn io_4_a_plain_file_can_be_watched() {
+    guarded("watched file", |watched| {
+        for driver in DRIVERS {
+            let rt = build(Runtime::builder().workers(1).io(driver));
+            watched.watch(rt.tree());
+            let main = rt.scope().spawn(async {
+                let file = std::fs::File::open(std::env::current_exe()?)?;
+                let file = io::Watched::new(file)?;
+                let ready = file.ready(io::Interest::READABLE).await?;
+                assert!(ready.is_readable());
+                Ok::<_, Error>(io::nop().await?)
+            });
+            let ended = rt.wait_for(main).expect("outside every job");
+            ended.expect("it is ready");
         }
     });
 }

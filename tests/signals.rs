@@ -1,8 +1,13 @@
-//! shutdown-2: signals, sent to a process of its own (`bin/signalled.rs`).
+//! shutdown-2: signals, sent to a process of its own (`bin/signalled.rs`). What
+//! breaks a whole process is tried on it too: a standard error that cannot be
+//! written, a driver that cannot go on.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use kinfolk_testkit::guarded;
 
@@ -118,4 +123,229 @@ fn main_gives_its_exit_code() {
         let (ended, _, said) = Process::start("works").end();
         assert_eq!((ended, said.as_str()), (Some(0), ""));
     });
+}
+
+/// How a standard error cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Broken {
+    /// No process reads it any more.
+    Closed,
+    /// It holds all that it can, and no process reads it.
+    Full,
+    /// The disk below it is full.
+    NoSpace,
+}
+
+const BROKEN: [Broken; 3] = [Broken::Closed, Broken::Full, Broken::NoSpace];
+
+/// A process whose standard error cannot be written. Dropped, it is killed.
+struct Mute {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    /// What keeps a full pipe open.
+    _reader: Option<PipeReader>,
+}
+
+impl Mute {
+    fn start(part: &str, broken: Broken) -> Mute {
+        let (err, reader) = match broken {
+            Broken::NoSpace => {
+                let full = File::options().write(true).open("/dev/full");
+                (Stdio::from(full.expect("/dev/full")), None)
+            }
+            Broken::Closed => {
+                let (reader, writer) = std::io::pipe().expect("a pipe");
+                drop(reader);
+                (Stdio::from(writer), None)
+            }
+            Broken::Full => {
+                let (reader, mut writer) = std::io::pipe().expect("a pipe");
+                // SAFETY: no pointers.
+                let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+                let room = usize::try_from(room).expect("a pipe has a size");
+                writer.write_all(&vec![b'.'; room]).expect("room");
+                (Stdio::from(writer), Some(reader))
+            }
+        };
+        let mut child = Command::new(env!("CARGO_BIN_EXE_signalled"))
+            .arg(part)
+            .stdout(Stdio::piped())
+            .stderr(err)
+            .spawn()
+            .expect("a process");
+        let out = BufReader::new(child.stdout.take().expect("it is piped"));
+        Mute {
+            child,
+            out,
+            _reader: reader,
+        }
+    }
+
+    fn send(&self, signal: libc::c_int) {
+        // SAFETY: no pointers; the process was not waited for, so it is ours.
+        let sent = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        assert_eq!(sent, 0);
+    }
+
+    /// How it ended, if it did in time.
+    fn end(&mut self) -> Option<ExitStatus> {
+        wait_in_time(&mut self.child)
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn shutdown_2_signals_are_heard_though_nothing_can_be_said() {
+    guarded("mute", |_| {
+        for broken in BROKEN {
+            for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+                let mut process = Mute::start("hears", broken);
+                Process::until(&mut process.out, "ready");
+                process.send(signal);
+                let status = process.end();
+                let code_of = |status: ExitStatus| status.code();
+                assert_eq!(
+                    status.and_then(code_of),
+                    Some(code),
+                    "{broken:?}: {status:?}"
+                );
+            }
+        }
+    });
+}
+
+/// Both are sent at once: what the first one has to say must not keep the second.
+#[test]
+fn shutdown_2_the_second_signal_forces_though_nothing_can_be_said() {
+    guarded("mute and shielded", |_| {
+        for broken in BROKEN {
+            let mut process = Mute::start("shielded", broken);
+            Process::until(&mut process.out, "ready");
+            process.send(libc::SIGINT);
+            process.send(libc::SIGTERM);
+            let status = process.end().expect("it ends in time");
+            let first = status.code();
+            assert!(matches!(first, Some(130 | 143)), "{broken:?}: {status:?}");
+        }
+    });
+}
+
+#[test]
+fn see_7_main_ends_though_nothing_can_be_said() {
+    guarded("mute main", |_| {
+        for broken in BROKEN {
+            for (part, code) in [("fails", 1), ("works", 0)] {
+                let mut process = Mute::start(part, broken);
+                let status = process.end().expect("it ends in time");
+                assert_eq!(status.code(), Some(code), "{broken:?}, {part}: {status:?}");
+            }
+        }
+    });
+}
+
+/// Nobody takes 5,000 failures, and their hook cannot say so.
+#[test]
+fn see_7_failures_that_cannot_be_said_hold_up_nothing() {
+    guarded("mute flood", |_| {
+        for broken in BROKEN {
+            let mut process = Mute::start("floods", broken);
+            let status = process.end();
+            let code = status.and_then(|status| status.code());
+            assert_eq!(code, Some(0), "{broken:?}: {status:?}");
+            Process::until(&mut process.out, "served");
+        }
+    });
+}
+
+/// What stands before a word in a line, as a number.
+fn number_before(line: &str, word: &str) -> Option<u64> {
+    let (before, _) = line.split_once(word)?;
+    before
+        .split_whitespace()
+        .last()?
+        .replace(',', "")
+        .parse()
+        .ok()
+}
+
+/// A few of them are said, and how many more there were: each is counted once.
+#[test]
+fn see_7_a_flood_of_failures_is_cut_short_and_counted() {
+    guarded("flood", |_| {
+        let (ended, _, said) = Process::start("floods").end();
+        assert_eq!(ended, Some(0), "{said}");
+        let failed = "nobody took the failure of";
+        let lines = said.lines().filter(|line| line.contains(failed)).count() as u64;
+        let more = said.lines().filter_map(|line| number_before(line, " more"));
+        assert!((1..=1_000).contains(&lines), "{lines} lines");
+        assert_eq!(lines + more.sum::<u64>(), 5_000, "{said}");
+    });
+}
+
+/// It was aborted, and has said why; where no process reads that, too.
+#[test]
+fn io_4_a_driver_that_cannot_go_on_aborts_with_a_message() {
+    guarded("broken driver", |_| {
+        for (part, words) in [
+            ("breaks", "the kernel has lost it"),
+            ("breaks alone", "the kernel has lost it"),
+            ("panics", "a bug of the driver"),
+        ] {
+            let mut process = Process::start(part);
+            let status = wait_in_time(&mut process.child);
+            let (_, signal, said) = process.end();
+            assert_eq!(signal, Some(libc::SIGABRT), "{part}: {status:?}: {said}");
+            assert!(said.contains(words), "{part}: {said}");
+            assert!(said.contains("driver"), "{part}: {said}");
+        }
+        for broken in BROKEN {
+            let mut process = Mute::start("breaks", broken);
+            let status = process.end().expect("it ends in time");
+            assert_eq!(
+                status.signal(),
+                Some(libc::SIGABRT),
+                "{broken:?}: {status:?}"
+            );
+        }
+    });
+}
+
+/// The descriptors of a driver are not to be had: that is the error of the
+/// operation that wanted it, and the next one asks again.
+#[test]
+fn io_4_a_driver_that_cannot_be_made_is_the_error_of_its_operation() {
+    guarded("no files", |_| {
+        let ended = Command::new("sh")
+            .args(["-c", "ulimit -n 40; exec \"$0\" \"no files\""])
+            .arg(env!("CARGO_BIN_EXE_signalled"))
+            .output()
+            .expect("a process");
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success(), "{ended:?}");
+        for driver in ["Best", "Ring", "Readiness"] {
+            assert!(said.contains(&format!("{driver}: Ok(())")), "{said}");
+        }
+        assert_eq!(said.matches("Too many open files").count(), 3, "{said}");
+    });
+}
+
+/// How it ended; killed if it did not in time.
+fn wait_in_time(child: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + Duration::from_secs(15);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return Some(status);
+        }
+        if Instant::now() > until {
+            let _ = child.kill();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

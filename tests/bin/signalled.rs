@@ -1,11 +1,107 @@
-//! A process for `tests/signals.rs` to send signals to: its argument says how
-//! it behaves.
+//! A process for `tests/signals.rs`, which sends it signals, breaks its standard
+//! error or its driver: its argument says how it behaves.
 
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kinfolk_core::{Error, cleanup, park, shield, sleep};
-use kinfolk_runtime::{run_main, run_main_without_signals};
+use kinfolk_core::{Error, cleanup, park, shield, sleep, spawn};
+use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::{IoDriver, Request, nop, pipe};
+use kinfolk_runtime::{Runtime, run_main, run_main_without_signals};
+
+/// A driver that cannot go on once it is told so.
+struct Breaks {
+    driver: Box<dyn Driver>,
+    broken: Arc<AtomicBool>,
+    panics: bool,
+}
+
+// SAFETY: it passes everything on, until it does nothing at all.
+unsafe impl Driver for Breaks {
+    unsafe fn submit(&mut self, id: OpId, request: &Request) {
+        // SAFETY: as promised to us.
+        unsafe { self.driver.submit(id, request) };
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        self.driver.cancel(id);
+    }
+
+    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+        if self.broken.load(Ordering::SeqCst) {
+            assert!(!self.panics, "a bug of the driver");
+            return Err(io::Error::other("the kernel has lost it"));
+        }
+        // Often, so that it is noticed.
+        let wait = match wait {
+            Wait::ForGood => Wait::AtMost(Duration::from_millis(1)),
+            wait => wait,
+        };
+        self.driver.turn(wait, landed)
+    }
+
+    fn alarm(&self) -> Arc<dyn Alarm> {
+        self.driver.alarm()
+    }
+
+    fn wants_nonblocking(&self) -> bool {
+        self.driver.wants_nonblocking()
+    }
+
+    fn name(&self) -> &'static str {
+        self.driver.name()
+    }
+}
+
+/// A runtime whose driver breaks while a read is under way.
+fn breaks(workers: usize, panics: bool) -> ExitCode {
+    let broken = Arc::new(AtomicBool::new(false));
+    let seen = broken.clone();
+    let rt = Runtime::builder()
+        .workers(workers)
+        .wrap_io(move |driver| {
+            let broken = seen.clone();
+            Box::new(Breaks {
+                driver,
+                broken,
+                panics,
+            })
+        })
+        .build()
+        .expect("a runtime");
+    let read = rt.block_on(async {
+        let (reader, _writer) = pipe()?;
+        let read = spawn(async move { reader.read(vec![0; 8]).await.0 });
+        nop().await?;
+        broken.store(true, Ordering::SeqCst);
+        Ok::<_, Error>(read.await?)
+    });
+    println!("it went on: {read:?}");
+    ExitCode::SUCCESS
+}
+
+/// No file can be opened when the driver is made; later some can.
+fn no_files() -> ExitCode {
+    for driver in [IoDriver::Best, IoDriver::Ring, IoDriver::Readiness] {
+        let rt = Runtime::builder().workers(1).io(driver).build();
+        let rt = rt.expect("a runtime");
+        let mut open = Vec::new();
+        while let Ok(file) = File::open("/dev/null") {
+            open.push(file);
+        }
+        let refused = rt.block_on(nop()).expect_err("no file for a driver");
+        assert_eq!(rt.handle().io_driver(), None);
+        println!("{driver:?}: {refused}");
+        drop(open);
+        let works = rt.block_on(nop());
+        println!("{driver:?}: {works:?}");
+    }
+    ExitCode::SUCCESS
+}
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
@@ -44,6 +140,25 @@ fn main() -> ExitCode {
             println!("ready");
             let _ = park().await;
         }),
+        // Thousands fail, and no code takes their failures.
+        Some("floods") => {
+            let rt = Runtime::builder().workers(1).build().expect("a runtime");
+            let fails = || async { Err::<(), _>(Error::msg("reset")) };
+            let jobs: Vec<_> = (0..5_000).map(|_| rt.scope().launch(fails())).collect();
+            let served = rt.block_on(async {
+                for job in jobs {
+                    let _ = job.join().await?;
+                }
+                println!("served");
+                Ok::<_, Error>(())
+            });
+            served.expect("all have ended");
+            ExitCode::SUCCESS
+        }
+        Some("breaks") => breaks(2, false),
+        Some("breaks alone") => breaks(0, false),
+        Some("panics") => breaks(2, true),
+        Some("no files") => no_files(),
         Some("fails") => run_main(async { Err::<(), _>(Error::msg("lost")) }),
         Some("works") => run_main(async {}),
         other => panic!("no part {other:?}"),

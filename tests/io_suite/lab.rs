@@ -13,7 +13,8 @@ pub struct IoLab {
     pub witness: Witness,
     /// Makes the buffers.
     pub quarantine: Quarantine,
-    /// How many operations a station gives to its driver at once.
+    /// How many operations that end by themselves a station gives to its driver at
+    /// once.
     pub limit: usize,
     pub dir: PathBuf,
     pub kernel: Option<SimKernel>,
@@ -76,6 +77,15 @@ impl IoLab {
         match (&self.kernel, &self.weather) {
             (Some(kernel), _) => kernel.fault(kind, fault),
             (_, Some(weather)) => weather.fault(kind, fault),
+            (None, None) => unreachable!("every host has one of them"),
+        }
+    }
+
+    /// This happens to each of the next `count` operations of that kind.
+    pub fn faults(&self, kind: OpKind, count: usize, fault: Fault) {
+        match (&self.kernel, &self.weather) {
+            (Some(kernel), _) => kernel.faults(kind, count as u64, fault),
+            (_, Some(weather)) => weather.faults(kind, count as u64, fault),
             (None, None) => unreachable!("every host has one of them"),
         }
     }

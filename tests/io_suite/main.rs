@@ -58,7 +58,8 @@ suite! {
         limits:
             io_3_beyond_the_limit_they_wait_in_order,
             io_3_beyond_the_limit_they_are_cancelled_there,
-            io_1_a_close_beyond_the_limit_closes_though_told;
+            io_1_a_close_beyond_the_limit_closes_though_told,
+            io_3_who_waits_for_another_side_takes_no_place;
         errors:
             io_1_each_error_comes_with_the_buffer,
             io_1_interrupted_it_is_begun_again,

@@ -19,6 +19,11 @@ pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
 pub use crate::unwind::contained;
 
+/// What a library says on standard error, without waiting for it.
+pub mod say {
+    pub use crate::say::{MOMENT, Topic, abort, flush, say};
+}
+
 /// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostGauges {

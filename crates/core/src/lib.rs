@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `sync` | the one switch between std and loom |
 //! | `unwind` | the panic policy |
+//! | `say` | what the library itself says on standard error |
 //! | `context` | the thread-local: which job is polled here |
 //! | `observe` | events, counters, gauges, sinks |
 //! | `error` | `Cancelled` and `Error` |
@@ -28,6 +29,9 @@
 //! | `report` | who is in the way of a stop, in words |
 //! | `host` | what the model needs from an executor |
 
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 mod blocking;
 mod cancel;
 mod combine;
@@ -41,6 +45,7 @@ pub mod kit;
 mod observe;
 mod own;
 mod report;
+mod say;
 mod shutdown;
 mod span;
 mod sync;

@@ -93,6 +93,9 @@ mod real {
     /// Observers may look at what other threads do.
     pub(crate) const WATCHED: bool = true;
 
+    /// The library may say something, by a thread of its own.
+    pub(crate) const SPEAKS: bool = true;
+
     /// One round of waiting for another thread that is a few instructions away.
     pub(crate) fn relax(round: u32) {
         if round < 64 {
@@ -170,6 +173,8 @@ mod model {
 
     /// Loom's threads end before their locals do.
     pub(crate) const WATCHED: bool = false;
+    /// A model has the threads that it names, and no others.
+    pub(crate) const SPEAKS: bool = false;
 
     pub(crate) fn relax(_round: u32) {
         loom::thread::yield_now();

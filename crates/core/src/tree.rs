@@ -24,6 +24,7 @@ use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
 use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally};
+use crate::say::{Topic, say};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
 use crate::unwind;
@@ -337,10 +338,11 @@ pub struct TreeOptions {
     pub sink: Option<Arc<dyn Sink>>,
     /// Gets every failure that nobody takes: of supervised tasks without a
     /// handle, of detached jobs, of scopes that were dropped half-way. By
-    /// default it is printed to standard error.
+    /// default it is printed to standard error, ten in a second at most; how many
+    /// more there were is printed then.
     pub failure_hook: Option<FailureHook>,
     /// Gets every job whose future is dropped before it is done, as it was
-    /// then. By default it is printed to standard error.
+    /// then. By default it is printed to standard error, as failures are.
     pub forced_hook: Option<ForcedHook>,
     /// How long a cancelled job may stay idle before its future is dropped.
     pub patience: Patience,
@@ -357,18 +359,19 @@ impl Default for TreeOptions {
         TreeOptions {
             sink: None,
             failure_hook: Some(Box::new(|error| {
-                eprintln!(
-                    "kinfolk: nobody took the failure of {}: {error}",
-                    error.job_name().unwrap_or("a job")
-                );
+                let name = error.job_name().unwrap_or("a job");
+                let words = format_args!("kinfolk: nobody took the failure of {name}: {error}");
+                say(Topic::Failure, words);
             })),
             forced_hook: Some(Box::new(|job| {
-                eprintln!(
-                    "kinfolk: dropped {} \"{}\", spawned at {}:{}, which did not hear its cancel",
-                    job.kind,
-                    job.name,
-                    job.site.file(),
-                    job.site.line()
+                let (file, line) = (job.site.file(), job.site.line());
+                say(
+                    Topic::Forced,
+                    format_args!(
+                        "kinfolk: dropped {} \"{}\", spawned at {file}:{line}, \
+                         which did not hear its cancel",
+                        job.kind, job.name,
+                    ),
                 );
             })),
             patience: Patience::default(),

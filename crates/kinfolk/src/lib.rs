@@ -79,6 +79,9 @@
 //! none; `futures-io`, `tokio-io` and `hyper`, for streams behind their traits;
 //! `testkit`, which belongs among the dev-dependencies. None is on by default.
 
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 pub use kinfolk_core::*;
 
 #[cfg(any(feature = "runtime", feature = "tokio"))]

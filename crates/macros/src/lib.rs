@@ -1,6 +1,9 @@
 //! `#[kinfolk::main]` and `#[kinfolk::test]`. Each expands to one visible
 //! function call; the body stays as it was written.
 
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Runs an `async fn main` as a job: everything it started has ended when the

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kinfolk_core::host::BlockingCall;
+use kinfolk_core::host::say::{Topic, say};
 
 use crate::io::IoCall;
 use crate::machine::Machine;
@@ -168,7 +169,10 @@ impl Blocking {
         }
         let calls = std::mem::take(&mut queue.calls);
         drop(queue);
-        eprintln!("kinfolk: no thread for a blocking call could be started: {error}");
+        say(
+            Topic::Thread,
+            format_args!("kinfolk: no thread for a blocking call could be started: {error}"),
+        );
         drop(calls);
     }
 

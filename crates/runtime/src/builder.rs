@@ -86,6 +86,12 @@ impl Builder {
 
     /// How many operations each worker has with the system at a time; more wait
     /// their turn, and can be cancelled there. 16,384 by default, one at least.
+    ///
+    /// Those count that end by themselves, such as the read of a file. What waits
+    /// for another side does not: to accept, connect, receive or send, to read or
+    /// write a pipe, to open a file, which may be a FIFO, to wait until one is
+    /// ready. There are as many of these as the program begins; each costs a few
+    /// hundred bytes here and with the system.
     pub fn io_in_flight(mut self, most: usize) -> Self {
         self.in_flight = most.max(1);
         self

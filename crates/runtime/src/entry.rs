@@ -3,6 +3,7 @@
 use std::panic::Location;
 use std::process::ExitCode;
 
+use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{GRACE, IntoOutcome};
 
 use crate::Runtime;
@@ -49,16 +50,18 @@ where
     let result = runtime.block_on(future);
     match runtime.shutdown(GRACE) {
         Ok(report) if report.is_clean() => {}
-        Ok(report) => eprintln!("kinfolk: {report}"),
-        Err(error) => eprintln!("kinfolk: {error}"),
+        Ok(report) => say(Topic::Seldom, format_args!("kinfolk: {report}")),
+        Err(error) => say(Topic::Seldom, format_args!("kinfolk: {error}")),
     }
     let signal = heard.as_ref().and_then(Signals::first);
-    match (result, signal) {
+    let code = match (result, signal) {
         (_, Some(signal)) => ExitCode::from(128 + signal as u8),
         (Ok(_), None) => ExitCode::SUCCESS,
         (Err(error), None) => {
-            eprintln!("Error: {error}");
+            say(Topic::Seldom, format_args!("Error: {error}"));
             ExitCode::FAILURE
         }
-    }
+    };
+    flush(MOMENT);
+    code
 }

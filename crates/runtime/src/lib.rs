@@ -26,6 +26,9 @@
 //! | `linux` | a cheap clock, and what only Linux has |
 //! | `sync` | the one switch between std and loom |
 
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 mod blocking;
 mod builder;
 mod busy;

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::look_again;
+use kinfolk_core::host::say::{MOMENT, Topic, abort, flush, say};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
@@ -134,7 +135,11 @@ impl Runtime {
             .name(format!("{name}-{n}"))
             .spawn(move || {
                 let _exit = exit;
+                // What it has in its queues and its driver would never be served,
+                // and the process would hang.
+                let abort = Abort("a worker panicked outside every job");
                 worker.run();
+                std::mem::forget(abort);
             })?;
         self.threads.push(thread);
         Ok(())
@@ -281,7 +286,7 @@ impl Runtime {
         // has ended and its value was taken: `drive` ends with its outcome, and
         // a panic in our own loop aborts.
         let task = unsafe { spawner.spawn_unchecked(future) };
-        let abort = Abort;
+        let abort = Abort("the main loop panicked while a borrowed future was running");
         let result = self.drive(&turning, pin!(task));
         std::mem::forget(abort);
         drop(turning);
@@ -307,6 +312,7 @@ impl Runtime {
         drop(turning);
         self.over.set(true);
         self.go_home();
+        flush(MOMENT);
         report
     }
 
@@ -344,13 +350,13 @@ impl Runtime {
     }
 }
 
-/// Aborts the process if it is dropped: for code that must not unwind.
-pub(crate) struct Abort;
+/// Aborts the process with these words if it is dropped: for code that must not
+/// unwind.
+pub(crate) struct Abort(pub(crate) &'static str);
 
 impl Drop for Abort {
     fn drop(&mut self) {
-        eprintln!("kinfolk: a bug: the main loop panicked while a borrowed future was running");
-        std::process::abort();
+        abort(format_args!("kinfolk: a bug: {}", self.0));
     }
 }
 
@@ -361,9 +367,13 @@ impl Drop for Runtime {
         }
         match self.end(self.grace) {
             Ok(report) if report.is_clean() => {}
-            Ok(report) => eprintln!("kinfolk: {report}"),
+            Ok(report) => {
+                say(Topic::Seldom, format_args!("kinfolk: {report}"));
+                flush(MOMENT);
+            }
             Err(error) => {
-                eprintln!("kinfolk: a runtime was dropped inside a job and cannot wait: {error}");
+                let words = "a runtime was dropped inside a job and cannot wait";
+                say(Topic::Seldom, format_args!("kinfolk: {words}: {error}"));
                 self.handle.request_shutdown();
                 self.machine().stop();
             }

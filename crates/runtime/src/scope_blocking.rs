@@ -51,7 +51,7 @@ impl Runtime {
             borrows: PhantomData,
         };
         // From here on the children must be gone before we are, come what may.
-        let abort = Abort;
+        let abort = Abort("the main loop panicked while borrowed children were running");
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
         if answer.is_err() {
             task.cancel("the body of scope_blocking panicked");

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use kinfolk_core::ReasonKind;
+use kinfolk_core::host::say::{Topic, say};
 
 use crate::runtime::Handle;
 use crate::signal::Wire;
@@ -51,18 +52,20 @@ impl Signals {
             .spawn(move || {
                 let mut byte = [STOP];
                 while read.read_exact(&mut byte).is_ok() && byte[0] != STOP {
-                    match byte[0] {
+                    // It acts first: what is said may be heard late, or never.
+                    let said = match byte[0] {
                         1 => {
-                            eprintln!("kinfolk: stopping; once more to drop what does not stop");
                             let name = name(came.load(Ordering::SeqCst));
                             let tree = handle.tree();
                             tree.request_shutdown_for(ReasonKind::Shutdown, name, site);
+                            "stopping; once more to drop what does not stop"
                         }
                         _ => {
-                            eprintln!("kinfolk: dropping what is left; once more to abort");
                             handle.tree().force();
+                            "dropping what is left; once more to abort"
                         }
-                    }
+                    };
+                    say(Topic::Seldom, format_args!("kinfolk: {said}"));
                 }
             })?;
         Ok(Signals {

@@ -5,6 +5,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{Error, Outcome, RingSink, Tree};
 
 use crate::clock::VirtualClock;
@@ -79,7 +80,11 @@ pub fn expect_completed(name: &str, seed: u64, outcome: Outcome<()>) {
     match outcome {
         Outcome::Completed(()) => {}
         Outcome::Failed(error) => {
-            eprintln!("{name} failed with seed {seed}");
+            say(
+                Topic::Seldom,
+                format_args!("{name} failed with seed {seed}"),
+            );
+            flush(MOMENT);
             let error = error.resume();
             panic!("{name}, seed {seed}: {error:?}");
         }

@@ -2,6 +2,9 @@
 //! seeded schedules, counted futures, a sequencer, and the harness of the
 //! conformance suite that every host runs.
 
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
 mod clock;
 mod counted;
 mod everywhere;

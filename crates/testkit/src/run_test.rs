@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
 use crate::guard::guarded;
@@ -82,7 +83,12 @@ where
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
                 Outcome::Failed(error) => {
-                    eprintln!("{name} failed with seed {seed}: {replay}");
+                    // At once: a panic that goes on does not name the seed.
+                    say(
+                        Topic::Seldom,
+                        format_args!("{name} failed with seed {seed}: {replay}"),
+                    );
+                    flush(MOMENT);
                     let error = error.resume();
                     panic!("{name} failed with seed {seed}: {error}\n{error:?}\n{replay}");
                 }

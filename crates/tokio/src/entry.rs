@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use kinfolk_core::IntoOutcome;
+use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use tokio::runtime::Builder;
 
 use crate::root::Root;
@@ -20,21 +21,23 @@ where
         .enable_all()
         .build()
         .expect("a tokio runtime for #[kinfolk::main]");
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let root = Root::current();
         let result = root.run(future).await;
         match root.shutdown().await {
             Ok(report) if report.is_clean() => {}
-            Ok(report) => eprintln!("kinfolk: {report}"),
-            Err(error) => eprintln!("kinfolk: {error}"),
+            Ok(report) => say(Topic::Seldom, format_args!("kinfolk: {report}")),
+            Err(error) => say(Topic::Seldom, format_args!("kinfolk: {error}")),
         }
         match result {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
                 let error = error.resume();
-                eprintln!("Error: {error}");
+                say(Topic::Seldom, format_args!("Error: {error}"));
                 ExitCode::FAILURE
             }
         }
-    })
+    });
+    flush(MOMENT);
+    code
 }

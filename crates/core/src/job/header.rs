@@ -538,8 +538,10 @@ impl Header {
     #[inline]
     pub(crate) fn assert_alive(&self) {
         if QUARANTINE && self.refs.load(Ordering::Relaxed) == 0 {
-            eprintln!("job {} was touched after it was freed", self.id);
-            std::process::abort();
+            crate::say::abort(format_args!(
+                "job {} was touched after it was freed",
+                self.id
+            ));
         }
     }
 

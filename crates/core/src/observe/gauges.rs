@@ -36,9 +36,10 @@ pub struct IoGauges {
     pub completed: u64,
     /// Of these, those that were ended early.
     pub cancelled: u64,
-    /// Those that the system works on.
+    /// Those that the system has: it works on them, or they wait there for another
+    /// side.
     pub in_flight: usize,
-    /// Those that lie before the driver: for most of them it has no room yet.
+    /// Those that lie before the driver: it has no room for them yet.
     pub waiting: usize,
 }
 

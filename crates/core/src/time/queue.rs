@@ -343,6 +343,7 @@ mod tests {
     /// `cargo test --release -p kinfolk-core --lib -- --ignored --nocapture cost`
     #[test]
     #[ignore = "a measurement"]
+    #[expect(clippy::print_stderr, reason = "a measurement is for its reader")]
     fn the_cost_of_setting_and_giving_up() {
         const CALLS: u32 = 200_000;
         let start = Instant::now();

@@ -109,7 +109,8 @@ pub unsafe trait Driver: Send {
     /// over. [Peeking](Wait::Peek) it may leave out the first.
     ///
     /// # Errors
-    /// Only where the driver itself is broken.
+    /// Only if the driver cannot go on: its process is aborted then. What is wrong
+    /// with one operation is the answer of that one.
     fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()>;
 
     /// What ends its wait.

@@ -18,7 +18,7 @@ use super::request::Request;
 use super::station::{self, Station};
 
 /// How many operations a station has with the system at once, unless the host
-/// says otherwise.
+/// says otherwise. What waits for another side does not count.
 pub const IN_FLIGHT: usize = 16 * 1024;
 
 /// What can be set on a socket.

@@ -270,9 +270,10 @@ impl Request {
         matches!(self, Request::Send { .. })
     }
 
-    /// True if it may answer many times.
-    pub(crate) fn is_series(&self) -> bool {
-        matches!(self, Request::AcceptMany { .. } | Request::RecvMany { .. })
+    /// True if it takes one of the places of its station. What waits for another side
+    /// would keep a place that the other side may need. An open may, of a FIFO.
+    pub(crate) fn takes_place(&self) -> bool {
+        self.ends_by_itself() && !matches!(self, Request::Open { .. })
     }
 
     /// True if it ends by itself, whatever others do: with virtual time the clock

@@ -8,6 +8,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kinfolk_core::host::say::{Topic, abort, say};
+
 use super::counts::Counts;
 use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed, OpId, Wait};
@@ -41,9 +43,9 @@ enum Where {
 struct Slot {
     /// None if the place is free.
     landing: Option<Arc<dyn Landing>>,
-    /// It takes one of the places that there are. A series does not: it is
-    /// under way while its own job does something else, which would wait for
-    /// it.
+    /// It takes one of the places that there are. What waits for another side
+    /// does not: many that wait would keep all others from the system, and with
+    /// them perhaps what they wait for.
     counted: bool,
     generation: u32,
     at: Where,
@@ -153,7 +155,10 @@ struct Inner {
     table: Table,
     /// In the order they came; some may be gone again.
     waiting: VecDeque<(OpId, Request)>,
-    flying: usize,
+    /// How many of these are not gone.
+    queued: usize,
+    /// How many places are taken.
+    taken: usize,
     unsent: Unsent,
     visits: u32,
     handed_over: Option<Instant>,
@@ -222,7 +227,8 @@ impl Station {
                 driver: None,
                 table: Table::default(),
                 waiting: VecDeque::new(),
-                flying: 0,
+                queued: 0,
+                taken: 0,
                 unsent: Unsent::Nothing,
                 visits: 0,
                 handed_over: None,
@@ -287,8 +293,7 @@ impl Station {
             return None;
         }
         let mut inner = self.inner.borrow_mut();
-        // Those who wait for room have come before.
-        if !inner.alone || inner.unsent >= Unsent::Urgent || !inner.waiting.is_empty() {
+        if !inner.alone || inner.unsent >= Unsent::Urgent {
             return None;
         }
         // Whoever is always answered never waits: the others, timers and a clock
@@ -326,8 +331,13 @@ impl Station {
     pub fn turn(&self, wait: Wait) -> usize {
         match self.try_turn(wait) {
             Ok(count) => count,
-            // It cannot go on without its driver, and nobody would be woken.
-            Err(error) => panic!("the driver of station {} is broken: {error}", self.n),
+            // What it has begun would never be over, and its jobs would wait for
+            // ever. A process that is gone can be started again.
+            Err(error) => abort(format_args!(
+                "kinfolk: the {} driver of station {} cannot go on: {error}; the process is aborted",
+                self.hub.driver_name().unwrap_or("i/o"),
+                self.n
+            )),
         }
     }
 
@@ -363,7 +373,7 @@ impl Station {
         }
         let mut inner = self.inner.borrow_mut();
         inner.let_in(&self.hub);
-        counts.flying(inner.flying);
+        counts.flying(inner.flying());
         if inner.landed.is_empty() {
             // The empty row is used again.
             inner.landed = landed;
@@ -448,9 +458,13 @@ impl Station {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.try_turn(Wait::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
-                eprintln!(
-                    "kinfolk: {} operations did not end within {CLOSING:?}: their buffers are leaked",
-                    inner.table.len
+                say(
+                    Topic::Seldom,
+                    format_args!(
+                        "kinfolk: {} operations did not end within {CLOSING:?}: \
+                         their buffers are leaked",
+                        inner.table.len
+                    ),
                 );
                 std::mem::forget(std::mem::take(&mut inner.table));
                 std::mem::forget(inner.driver.take());
@@ -484,8 +498,8 @@ impl Inner {
                 }
             }
         }
-        let counted = !request.is_series();
-        let room = !counted || (self.flying < hub.most_in_flight() && self.waiting.is_empty());
+        let counted = request.takes_place();
+        let room = !counted || (self.taken < hub.most_in_flight() && self.waiting.is_empty());
         let at = match room {
             true => Where::Flying { asked: false },
             false => Where::Waiting,
@@ -493,9 +507,10 @@ impl Inner {
         let id = self.table.insert(n, at, counted, landing);
         hub.desk(n).counts().submitted();
         if !room {
+            self.queued += 1;
             self.waiting.push_back((id, *request));
         } else if let Some(driver) = &mut self.driver {
-            self.flying += usize::from(counted);
+            self.taken += usize::from(counted);
             self.unsent = self.unsent.max(Unsent::of(request));
             // SAFETY: the flight that the request leads to is in the table, and
             // stays there until the driver has said that it is over.
@@ -514,10 +529,11 @@ impl Inner {
                     let landed = Landed::over(id, -libc::ECANCELED);
                     counts.completed(landed.result);
                     self.over.push((landing, landed));
+                    self.queued -= 1;
                 }
                 // Unless such numbers pile up: each one looked at now was one
                 // cancel.
-                if self.waiting.len() > 2 * (self.table.len - self.flying) + 16 {
+                if self.waiting.len() > 2 * self.queued + 16 {
                     self.waiting
                         .retain(|(id, _)| self.table.get_mut(*id).is_some());
                 }
@@ -550,8 +566,14 @@ impl Inner {
         self.messages = messages;
     }
 
+    /// How many the driver has.
+    fn flying(&self) -> usize {
+        self.table.len - self.queued
+    }
+
     /// Turns the driver; what is over then lies in `landed`.
     fn drive(&mut self, counts: &Counts, wait: Wait) -> io::Result<()> {
+        let flying = self.flying();
         let Some(driver) = &mut self.driver else {
             return Ok(());
         };
@@ -561,7 +583,7 @@ impl Inner {
             self.handed_over = Some(Instant::now());
         }
         // Before: it may sleep in there.
-        counts.flying(self.flying);
+        counts.flying(flying);
         let turned = driver.turn(wait, &mut self.landed);
         if !self.landed.is_empty() {
             self.alone = self.landed.len() == 1;
@@ -588,14 +610,14 @@ impl Inner {
         let removed = self.table.remove(id);
         debug_assert!(removed.is_some(), "operation {id:?} was over before");
         let (landing, counted) = removed?;
-        self.flying -= usize::from(counted);
+        self.taken -= usize::from(counted);
         counts.completed(landed.result);
         Some(landing)
     }
 
     /// There may be room for those who wait.
     fn let_in(&mut self, hub: &Hub) {
-        while self.flying < hub.most_in_flight()
+        while self.taken < hub.most_in_flight()
             && let Some((id, request)) = self.waiting.pop_front()
         {
             // Cancelled meanwhile: its number means nobody.
@@ -603,7 +625,8 @@ impl Inner {
                 continue;
             };
             *at = Where::Flying { asked: false };
-            self.flying += 1;
+            self.queued -= 1;
+            self.taken += 1;
             self.unsent = self.unsent.max(Unsent::of(&request));
             if let Some(driver) = &mut self.driver {
                 // SAFETY: as in `accept`.

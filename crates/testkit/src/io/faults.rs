@@ -28,6 +28,8 @@ pub enum Fault {
     Broken,
     /// It is over so much later.
     Late(Duration),
+    /// The device does not answer: it is over when it was cancelled, and not before.
+    Stuck,
     /// A cancel comes too late: the operation succeeds all the same, if it can.
     CancelTooLate,
     /// A cancel is heard only so much later.
@@ -45,7 +47,11 @@ impl Fault {
             Fault::TooManyFiles => Some(libc::EMFILE),
             Fault::NotTaken => Some(libc::ENOMEM),
             Fault::Broken => Some(libc::EIO),
-            Fault::Short | Fault::Late(_) | Fault::CancelTooLate | Fault::SlowCancel(_) => None,
+            Fault::Short
+            | Fault::Late(_)
+            | Fault::Stuck
+            | Fault::CancelTooLate
+            | Fault::SlowCancel(_) => None,
         }
     }
 
@@ -61,7 +67,9 @@ impl Fault {
             Fault::Reset => matches!(kind, Read | Write) && on == On::Connection,
             Fault::TooManyFiles => matches!(kind, Open | Accept),
             Fault::NotTaken => kind != OpKind::Close,
-            Fault::Broken => matches!(kind, Read | Write | OpKind::Sync) && on == On::Disk,
+            Fault::Broken | Fault::Stuck => {
+                matches!(kind, Read | Write | OpKind::Sync) && on == On::Disk
+            }
             Fault::Late(_) | Fault::CancelTooLate | Fault::SlowCancel(_) => true,
         }
     }
@@ -161,6 +169,7 @@ pub(crate) struct Fate {
     pub(crate) short: bool,
     pub(crate) errno: Option<i32>,
     pub(crate) late: Duration,
+    pub(crate) stuck: bool,
     pub(crate) cancel_too_late: bool,
     pub(crate) slow_cancel: Option<Duration>,
 }
@@ -175,6 +184,7 @@ impl Fate {
         match fault {
             Fault::Short => self.short = true,
             Fault::Late(by) => self.late = delay(by),
+            Fault::Stuck => (self.stuck, self.errno) = (true, None),
             Fault::CancelTooLate => self.cancel_too_late = true,
             Fault::SlowCancel(by) => self.slow_cancel = Some(delay(by)),
             _ => self.errno = fault.errno(),

@@ -277,6 +277,7 @@ impl State {
                 self.fail(&request, answer);
                 Carried::Done(answer)
             }
+            None if fate.stuck => Carried::Wait(Vec::new()),
             None => self.carry(&request, fate.short),
         };
         let buffer = self.filled.take();
@@ -482,7 +483,13 @@ impl SimKernel {
 
     /// This happens to the next operation of that kind.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
-        self.state().faults.script(kind, 0, fault);
+        self.faults(kind, 1, fault);
+    }
+
+    /// This happens to each of the next `count` operations of that kind.
+    pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
+        let mut state = self.state();
+        (0..count).for_each(|before| state.faults.script(kind, before, fault));
     }
 
     /// What is open, in words.

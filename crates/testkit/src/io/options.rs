@@ -147,6 +147,11 @@ impl SimIo {
         self.rate(Fault::Late(longest), rate)
     }
 
+    /// How often a file does not answer: the operation is over when it was cancelled.
+    pub fn stuck(self, rate: f64) -> Self {
+        self.rate(Fault::Stuck, rate)
+    }
+
     /// How often a cancel comes too late, so that the operation succeeds.
     pub fn cancels_too_late(self, rate: f64) -> Self {
         self.rate(Fault::CancelTooLate, rate)
@@ -167,7 +172,8 @@ impl SimIo {
         self
     }
 
-    /// How many operations the kernel is given at once; more wait.
+    /// How many operations the kernel is given at once; more wait. What waits for
+    /// another side does not count.
     pub fn in_flight(mut self, most: usize) -> Self {
         self.in_flight = most;
         self

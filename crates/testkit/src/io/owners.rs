@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
+use kinfolk_core::host::say::{Topic, say};
+
 use super::disk::Number;
 use super::sockets::SocketId;
 use super::wires::Wire;
@@ -62,7 +64,7 @@ impl Owners {
     }
 
     fn complain(&mut self, what: String) {
-        eprintln!("simulated kernel: {what}");
+        say(Topic::Seldom, format_args!("simulated kernel: {what}"));
         self.wrong.push(what);
     }
 

@@ -64,8 +64,13 @@ impl Weather {
 
     /// This happens to the next operation of that kind.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
+        self.faults(kind, 1, fault);
+    }
+
+    /// This happens to each of the next `count` operations of that kind.
+    pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.faults.script(kind, 0, fault);
+        (0..count).for_each(|before| shared.faults.script(kind, before, fault));
     }
 
     fn next(&self, request: &Request) -> (Fate, u64) {
@@ -142,6 +147,17 @@ impl Exposed {
         self.answers.push_back((Instant::now() + after, landed));
     }
 
+    /// A cancel is heard. The driver does not know of one that is stuck.
+    fn end_early(&mut self, id: OpId) {
+        match self.fates.get(&id) {
+            Some(fate) if fate.stuck => {
+                self.fates.remove(&id);
+                self.answer(Duration::ZERO, Landed::over(id, -libc::ECANCELED));
+            }
+            _ => self.driver.cancel(id),
+        }
+    }
+
     /// The next moment at which there is something to do here.
     fn next_at(&self) -> Option<Instant> {
         let answers = self.answers.iter().map(|(at, _)| *at);
@@ -160,7 +176,7 @@ impl Exposed {
         });
         for (at, id) in std::mem::take(&mut self.cancels) {
             if at <= now {
-                self.driver.cancel(id);
+                self.end_early(id);
             } else {
                 self.cancels.push((at, id));
             }
@@ -181,6 +197,9 @@ unsafe impl Driver for Exposed {
             return self.answer(fate.late, Landed::over(id, result));
         }
         self.fates.insert(id, fate);
+        if fate.stuck {
+            return;
+        }
         let request = match fate.short {
             true => shortened(request, chance),
             false => *request,
@@ -196,7 +215,7 @@ unsafe impl Driver for Exposed {
         let wait = match (fate.slow_cancel, fate.cancel_too_late) {
             (Some(wait), _) => wait,
             (None, true) => A_WHILE,
-            (None, false) => return self.driver.cancel(id),
+            (None, false) => return self.end_early(id),
         };
         self.cancels.push((Instant::now() + wait, id));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kinfolk_core::host::say::{Topic, say};
 use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
 
@@ -90,7 +91,8 @@ struct Watched {
 
 impl Watched {
     fn complain(&self, what: String) {
-        eprintln!("{} driver: {what}", self.driver.name());
+        let name = self.driver.name();
+        say(Topic::Seldom, format_args!("{name} driver: {what}"));
         let mut wrong = self
             .seen
             .wrong

@@ -342,6 +342,30 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
     assert_eq!(rig.over(1), [(1, -libc::EBADF)]);
 }
 
+/// The system has no room for another file that is to be reported: that is the error
+/// of those that wait for that file, and of no other.
+#[test]
+fn io_4_what_cannot_be_armed_is_the_error_of_its_operations() {
+    for errno in [libc::ENOSPC, libc::ENOMEM] {
+        let (reader, writer) = quick_pipe();
+        let (other, other_writer) = quick_pipe();
+        let mut rig = Rig::new();
+        let mut bufs = [[0; 8]; 4];
+        let [one, two, three, four] = &mut bufs;
+        let (first, second) = (rig.read(&reader, one), rig.read(&reader, two));
+        let third = rig.read(&other, three);
+        let refused = std::io::Error::from_raw_os_error(errno);
+        rig.driver.refused(reader.as_raw_fd(), &refused);
+        assert_eq!(rig.over(2), [(first, -errno), (second, -errno)]);
+        put(&other_writer, b"a");
+        assert_eq!(rig.over(1), [(third, 1)]);
+        // Later there is room.
+        let fourth = rig.read(&reader, four);
+        put(&writer, b"ab");
+        assert_eq!(rig.over(1), [(fourth, 2)]);
+    }
+}
+
 #[test]
 fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
     let blocking = Arc::new(Blocking::new(1, "blocking".into()));
