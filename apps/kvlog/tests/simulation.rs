@@ -412,3 +412,30 @@ fn the_whole_server_in_the_simulation() {
         sim.finish();
     }
 }
+
+/// In the grace what is under way is answered, and nobody else is taken.
+#[test]
+fn a_server_that_stops_listens_no_more() {
+    let mut sim = Sim::seeded(7);
+    let body = with_store(async |store| {
+        let listener = TcpListener::bind("127.0.0.1:80").await?;
+        let addr = listener.local_addr()?;
+        let server = spawn(http::serve(listener, store));
+        let slow = TcpStream::connect(addr).await?;
+        let head = "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n";
+        slow.write_all(head).await.0?;
+        sleep(Duration::from_millis(100)).await?;
+        server.cancel("enough");
+        sleep(Duration::from_millis(100)).await?;
+        assert!(!server.is_ended(), "one is under way");
+        assert!(TcpStream::connect(addr).await.is_err());
+        slow.write_all("the value").await.0?;
+        let (read, line) = slow.read_exact([0; 12]).await;
+        read?;
+        assert_eq!(&line, b"HTTP/1.1 200");
+        assert!(server.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    sim.run(body).expect("a server");
+    sim.finish();
+}
