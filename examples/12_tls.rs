@@ -1,13 +1,14 @@
-//! TLS by rustls on our streams: a job for each connection, a limit for the
-//! handshake, and an end that nobody can take for a cut.
+//! TLS by rustls on our streams: a job for each connection, limits for the handshake
+//! and for silence, and an end that nobody can take for a cut.
 
 use std::io::ErrorKind as IoKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kinfolk::io::told;
 use kinfolk::net::{Polled, TcpListener, TcpStream};
-use kinfolk::{Error, ErrorKind, OrFail, Result, Scope, cleanup, scope, timeout};
+use kinfolk::{Error, ErrorKind, OrFail, Result, Scope, cleanup, scope, sleep, timeout};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -16,17 +17,32 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_millis(200);
 
+/// How long a connection may be silent, or not take what we send.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// How long we wait if a connection cannot be taken.
+const BREATH: Duration = Duration::from_millis(10);
+
 /// Takes connections until it is cancelled, and is left when the last of them
 /// has ended.
 async fn serve(listener: TcpListener, tls: TlsAcceptor) -> Result<()> {
-    // A supervisor: the failure of one connection is not that of the others.
-    let run = Scope::build().supervisor().run(async |s| -> Result<()> {
-        loop {
-            let (stream, peer) = listener.accept().await?;
-            s.task(peer.to_string())
-                .launch(connection(stream, tls.clone()));
-        }
-    });
+    // A supervisor: the failure of one connection is not that of the others. The
+    // listener is the loop's, and gone with it: nobody connects to a server that ends.
+    let run = Scope::build()
+        .supervisor()
+        .run(async move |s| -> Result<()> {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        let connection = connection(stream, tls.clone());
+                        s.task(peer.to_string()).launch(connection);
+                    }
+                    Err(error) if told(&error).is_some() => return Err(error.into()),
+                    // Too many open files, or the client has changed its mind.
+                    Err(_) => sleep(BREATH).await?,
+                }
+            }
+        });
     run.await
 }
 
@@ -37,22 +53,28 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor) -> Result<()> {
         Err(late) if late.kind() == ErrorKind::TimedOut => return Ok(()), // nobody's failure
         other => other?,
     };
-    let told = echo(&mut stream).await;
-    // Told or not: what is left goes out, and a `close_notify` behind it.
-    cleanup(stream.shutdown()).await?;
-    told
+    let end = echo(&mut stream).await;
+    // Told, late or neither: what is left goes out, and a `close_notify` behind it.
+    let closed = cleanup(timeout(IDLE, stream.shutdown())).await;
+    match end.and(closed) {
+        Err(late) if late.kind() == ErrorKind::TimedOut => Ok(()),
+        ended => ended,
+    }
 }
 
 async fn echo(stream: &mut server::TlsStream<Polled<TcpStream>>) -> Result<()> {
     let mut buf = [0; 1024];
     loop {
         // A point: below rustls there is a stream of ours.
-        let bytes = stream.read(&mut buf).await?;
+        let bytes = timeout(IDLE, stream.read(&mut buf)).await?;
         if bytes == 0 {
             return Ok(());
         }
-        stream.write_all(&buf[..bytes]).await?;
-        stream.flush().await?;
+        timeout(IDLE, async {
+            stream.write_all(&buf[..bytes]).await?;
+            stream.flush().await
+        })
+        .await?;
     }
 }
 
@@ -144,6 +166,12 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
+#[cfg(test)]
+use kinfolk::testkit::{
+    Sim,
+    io::{Fault, OpKind, SimIo},
+};
+
 #[test]
 fn nobody_is_cut() {
     let (server, client) = keys().expect("keys");
@@ -176,4 +204,39 @@ fn it_can_be_stopped_anywhere() {
     let went = kinfolk::testkit::cancel_everywhere(move || run(server.clone(), client.clone()));
     assert_eq!(went.forced, 0, "every wait hears it");
     assert!(went.points > 20, "{went:?}");
+}
+
+#[test]
+fn it_outlives_a_lack_of_open_files() {
+    let (server, client) = keys().expect("keys");
+    let weather = SimIo::new().fault(OpKind::Accept, 2, Fault::TooManyFiles);
+    let mut sim = Sim::builder(7).io(weather).build();
+    let ends = sim.run(run(server, client)).expect("a server");
+    assert_eq!(ends, [End::Clean, End::Clean]);
+    sim.finish();
+}
+
+/// One says nothing after the handshake, the other takes nothing.
+#[test]
+fn who_says_or_takes_nothing_is_not_kept() {
+    let (server, client) = keys().expect("keys");
+    let mut sim = Sim::seeded(7);
+    let ran = sim.run(scope(async move |s| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let server = s.spawn(serve(listener, server));
+        let mut silent = connect(addr, &client).await?;
+        let left = timeout(IDLE * 2, end(&mut silent)).await?;
+        assert_eq!(left, End::Clean);
+        let mut deaf = connect(addr, &client).await?;
+        let talk = timeout(IDLE * 4, async {
+            while deaf.write_all(&[0; 1024]).await.is_ok() {}
+        });
+        talk.await?; // it is gone
+        server.cancel("closing time");
+        assert!(server.outcome().await?.is_cancelled());
+        Ok(())
+    }));
+    ran.expect("a server");
+    sim.finish();
 }

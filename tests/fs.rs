@@ -9,10 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_support::{on_each, times_open};
-use kinfolk_core::{Error, Scope, checkpoint, cleanup, current_job, park, spawn, timeout};
+use io_support::{Scratch, on_each, times_open};
+use kinfolk_core::{
+    Error, Scope, blocking, checkpoint, cleanup, current_job, park, spawn, timeout,
+};
+use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::{self, DirectFile, File, FileKind, OpenOptions};
 use kinfolk_runtime::io::{Aligned, Interest, IoBuf, Watched};
+use kinfolk_runtime::net::TcpStream;
+use kinfolk_testkit::guarded;
 
 #[test]
 fn io_1_several_buffers_are_written_and_read_at_once() {
@@ -406,4 +411,63 @@ fn io_is_refused_outside_every_job() {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let error = File::from_std(file).expect_err("no job");
     assert!(error.to_string().contains("outside every job"), "{error}");
+}
+
+/// A file may say that it is longer than any memory.
+#[test]
+fn io_5_a_file_that_is_too_long_to_be_read_is_an_error() {
+    let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    if overcommit.is_ok_and(|how| how.trim() == "1") {
+        return; // There is no such length.
+    }
+    on_each("giant", async |stage| {
+        let path = stage.path("sparse");
+        let file = std::fs::File::create(&path)?;
+        // As long as the file system can.
+        let mut lengths = (40..=62).rev().map(|bits| (1_u64 << bits) - 1);
+        assert!(lengths.any(|len| file.set_len(len).is_ok()));
+        let error = fs::read(&path).await.expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        Ok(())
+    });
+}
+
+/// Blocking calls of users may have all of their threads for as long as they like.
+#[test]
+fn io_5_what_the_runtime_blocks_for_does_not_wait_for_users() {
+    guarded("own_calls", |watched| {
+        let rt = Runtime::builder().workers(1).blocking_threads(1).build();
+        let rt = rt.expect("a runtime");
+        watched.watch(rt.tree());
+        let scratch = Scratch::new();
+        let (path, listener) = (
+            scratch.path("a"),
+            std::net::TcpListener::bind("127.0.0.1:0"),
+        );
+        let port = listener
+            .as_ref()
+            .expect("a port")
+            .local_addr()
+            .expect("an address")
+            .port();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let ran = rt.block_on(async {
+            let user = spawn(async { blocking(move |_| wait.recv().is_err()).await });
+            let limit = Duration::from_secs(20);
+            let ours = timeout(limit, async {
+                let file = File::create(&path).await?;
+                file.set_len(5).await?;
+                assert_eq!(file.metadata().await?.len(), 5);
+                assert_eq!(fs::read_dir(&scratch.0).await?.count(), 1);
+                TcpStream::connect(("localhost", port)).await?;
+                TcpStream::connect(format!("localhost:{port}")).await?;
+                Ok::<_, Error>(())
+            });
+            let ours = ours.await;
+            drop(go);
+            assert!(user.await?, "it was there all the time");
+            ours
+        });
+        ran.expect("they do not wait");
+    });
 }

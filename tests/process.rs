@@ -4,11 +4,13 @@ mod io_support;
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use io_support::on_each;
 use kinfolk_core::{
-    Error, Result, Scope, Task, checkpoint, cleanup, current_job, scope, spawn, timeout, yield_now,
+    Error, Result, Scope, Task, blocking, checkpoint, cleanup, current_job, scope, spawn, timeout,
+    yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::PipeReader;
@@ -486,4 +488,139 @@ fn a_process_is_refused_outside_every_job() {
         .block_on(async { start.await.map(drop) })
         .expect_err("no job");
     assert!(error.to_string().contains("outside every job"), "{error}");
+}
+
+/// On this thread, and on those and in those processes that it starts, the system has
+/// no `pidfd_open`.
+fn without_pidfd_open() {
+    let nr = libc::SYS_pidfd_open as u32;
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let answer = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        // The number of the call.
+        step(load, 0, 0, 0),
+        step(equal, 0, 1, nr),
+        step(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: numbers, and a program that lives as long as the call.
+    let set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: two numbers, no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
+    assert_eq!(fd, -1, "it was to be gone");
+}
+
+#[test]
+fn io_5_processes_where_the_system_has_no_file_for_them() {
+    guarded("without_pidfd_open", |watched| {
+        without_pidfd_open();
+        for workers in [0, 2] {
+            let rt = Runtime::builder().workers(workers).build();
+            let rt = rt.expect("a runtime");
+            watched.watch(rt.tree());
+            rt.block_on(watched_by_threads()).expect("processes");
+            let report = rt.shutdown(Duration::from_secs(1)).expect("a report");
+            assert!(report.is_clean(), "{report}");
+        }
+    });
+}
+
+async fn watched_by_threads() -> Result<()> {
+    let said = sh("echo one; exit 3").output().await?;
+    assert_eq!(
+        (said.status.code(), &*said.stdout),
+        (Some(3), &b"one\n"[..])
+    );
+    let missing = Command::new("/no/such/program").spawn().await;
+    assert_eq!(missing.expect_err("none").kind(), ErrorKind::NotFound);
+
+    let mut child = sleeper().spawn().await?;
+    let id = child.id();
+    let late = timeout(Duration::from_millis(5), child.wait()).await;
+    assert!(late.is_err(), "it goes on");
+    assert_eq!(child.stop().await?.signal(), Some(TERM));
+    assert_gone(id);
+
+    let mut child = deaf(Duration::from_millis(10)).await?;
+    let id = child.id();
+    assert_eq!(child.stop().await?.signal(), Some(KILL));
+    assert_gone(id);
+
+    let mut child = sleeper().own_group().spawn().await?;
+    child.kill()?;
+    assert_eq!(child.wait().await?.signal(), Some(KILL));
+
+    let (id, task) = waiting(async { Ok(sleeper().spawn().await?) }).await?;
+    task.cancel("enough");
+    assert!(task.outcome().await?.is_cancelled());
+    assert_gone(id);
+    Ok(())
+}
+
+#[test]
+fn io_5_a_process_has_the_timers_of_the_program_and_not_of_a_worker() {
+    fn slack() -> i32 {
+        // SAFETY: a number, no memory.
+        unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+    }
+    let usual = slack();
+    assert!(usual > 1, "{usual}");
+    on_each("slack", move |_| async move {
+        let said = spawn(async {
+            let said = Command::new("cat").arg("/proc/self/timerslack_ns");
+            Ok::<_, Error>(said.output().await?)
+        });
+        let said = String::from_utf8(said.await?.stdout).expect("a number");
+        assert_eq!(said.trim(), usual.to_string());
+        let blocks = spawn(async move { blocking(move |_| slack()).await });
+        assert_eq!(blocks.await?, usual, "nor has a thread for blocking calls");
+        Ok(())
+    });
+}
+
+/// Told at any moment while it starts: nothing has failed, and nothing is left.
+#[test]
+fn io_5_a_process_given_up_while_it_starts_is_no_failure() {
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let heard = failures.clone();
+    guarded("given_up", move |watched| {
+        let rt = Runtime::builder()
+            .workers(2)
+            .on_failure(Box::new(move |error| {
+                heard.lock().unwrap().push(error.to_string())
+            }))
+            .build()
+            .expect("a runtime");
+        watched.watch(rt.tree());
+        let ran = rt.block_on(async {
+            for turn in 0..200 {
+                let task = spawn(async {
+                    let mut child = sleeper().spawn().await?;
+                    Ok::<_, Error>(child.wait().await?)
+                });
+                for _ in 0..turn % 10 {
+                    yield_now().await?;
+                }
+                task.cancel("enough");
+                assert!(task.outcome().await?.is_cancelled());
+            }
+            Ok::<_, Error>(())
+        });
+        ran.expect("processes");
+    });
+    assert_eq!(*failures.lock().unwrap(), [""; 0]);
 }

@@ -2,16 +2,19 @@
 //! gets stuck or leaves something behind.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
     Error, EventKind, JobId, RingSink, checkpoint, cleanup, detach, now, park, scope, sleep,
-    sleep_until, spawn, yield_now,
+    sleep_until, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::pipe;
+use kinfolk_runtime::net::{TcpListener, UdpSocket};
 use kinfolk_testkit::io::SimIo;
 use kinfolk_testkit::{Gate, Lab, Log, Sim, harness};
 
@@ -379,4 +382,47 @@ fn test_2_files_and_sockets_have_weather_of_their_own() {
         .expect("no fault");
         sim.finish();
     }
+}
+
+/// The port of a process that was killed is free after some milliseconds.
+#[test]
+fn io_5_an_address_in_use_is_asked_for_again() {
+    let mut sim = Sim::seeded(7);
+    let ran = sim.run(scope(async |s| {
+        let any = [TcpListener::bind("127.0.0.1:0").await?];
+        let addr = any[0].local_addr()?;
+        let udp = UdpSocket::bind("127.0.0.1:0").await?;
+        let udp_addr = udp.local_addr()?;
+        s.launch(async move {
+            sleep(43 * MS).await?;
+            drop((any, udp));
+            Ok::<_, Error>(())
+        });
+        let began = now();
+        let again = TcpListener::bind(addr).await?;
+        assert!(now() - began >= 43 * MS);
+        let other = UdpSocket::bind(udp_addr).await?;
+
+        // One that is not given up is an error, in time.
+        let began = now();
+        let taken = TcpListener::bind(addr).await.expect_err("taken");
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+        assert!(now() - began < 200 * MS, "{:?}", now() - began);
+        // Another that can be had is had at once.
+        let began = now();
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        TcpListener::bind(&[addr, any][..]).await?;
+        assert_eq!(now(), began);
+        // And whoever waits hears.
+        let told = timeout(5 * MS, TcpListener::bind(addr)).await;
+        assert_eq!(
+            told.expect_err("late").kind(),
+            kinfolk_core::ErrorKind::TimedOut
+        );
+        assert!(now() - began < 10 * MS);
+        drop((again, other));
+        Ok(())
+    }));
+    ran.expect("sockets");
+    sim.finish();
 }

@@ -20,16 +20,20 @@ use kinfolk::io::told;
 use kinfolk::net::hyper::{Timer, serve as serve_connection};
 use kinfolk::net::{Polled, TcpListener, TcpStream};
 use kinfolk::prelude::*;
-use kinfolk::{ErrorKind, Patience, Result};
+use kinfolk::{ErrorKind, Patience, Result, timeout};
 
 use crate::record::Record;
-use crate::store::Store;
+use crate::store::{Store, is_full};
 
 /// How long a request may take, unless it says less: `?within=…` milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a connection may say nothing.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How long a connection may last, so that one whose client does not read its answers
+/// ends too. It is asked to end then, as if the server stopped.
+const AGE: Duration = Duration::from_secs(60);
 
 /// How long the requests under way may take when the server stops.
 const GRACE: Duration = Duration::from_secs(6);
@@ -65,18 +69,21 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>) -> Result<()> {
     connections.run(accept).await
 }
 
-/// Told to stop, it answers the request under way and no other.
+/// Told to stop, or too old, it answers the request under way and no other.
 async fn connection(stream: TcpStream, store: Arc<Store>) -> Result<()> {
-    // It has the requests in it, and is gone when it is over: a client that hangs up
-    // takes its request along.
+    // It has the requests in it, and is gone when it is over: a connection that is
+    // reset takes its request along.
     let service = service_fn(move |request| answer(request, store.clone()));
     let http = http1::Builder::new()
         .timer(Timer)
         .header_read_timeout(IDLE)
+        // A client may say that this is all, and wait for the answer.
+        .half_close(true)
         .serve_connection(Polled::new(stream), service);
-    match serve_connection(http, |http| http.graceful_shutdown()).await {
-        // A client that goes away, or talks nonsense, is nobody's failure.
-        Err(error) if error.kind() == ErrorKind::Failed => Ok(()),
+    let served = serve_connection(http, |http| http.graceful_shutdown());
+    match timeout(AGE, served).await {
+        // A client that goes away, talks nonsense or takes too long is nobody's failure.
+        Err(error) if matches!(error.kind(), ErrorKind::Failed | ErrorKind::TimedOut) => Ok(()),
         served => served,
     }
 }
@@ -91,11 +98,11 @@ async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Result<Answer,
     // A request that is told to stop has no answer: by then the grace is spent, and its
     // connection is told as well.
     Ok(handled.unwrap_or_else(|error| {
-        let full = error.downcast_ref::<io::Error>().map(io::Error::kind)
-            == Some(io::ErrorKind::StorageFull);
+        let disk = error.downcast_ref::<io::Error>().map(io::Error::kind);
         let status = match error.kind() {
             ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
-            _ if full => StatusCode::INSUFFICIENT_STORAGE,
+            _ if disk.is_some_and(is_full) => StatusCode::INSUFFICIENT_STORAGE,
+            _ if disk == Some(io::ErrorKind::InvalidInput) => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         reply(status, format!("{error}\n"))

@@ -2,5 +2,6 @@
 //! Kinfolk looks like. The README says what it promises.
 
 pub mod http;
+pub mod log;
 pub mod record;
 pub mod store;

@@ -19,10 +19,11 @@ use kinfolk::fs::{self, File, OpenOptions};
 use kinfolk::kit::{self, Abort, Completer};
 use kinfolk::{Error, Result, checkpoint, shield};
 
-use crate::record::{Record, replay};
+use crate::log::{LOG, load, sync_names};
+use crate::record::{BEGINNING, LONGEST, Record};
 
-/// The name of the log in its directory.
-pub const LOG: &str = "log";
+/// The most memory that is kept from one batch to the next.
+const KEPT: usize = 256 << 10;
 
 /// Reads and writes keys. When the last one is gone, what waits is committed and
 /// the [`Committer`] ends.
@@ -59,18 +60,15 @@ struct Waiting {
     answer: Completer<Result<(), io::ErrorKind>>,
 }
 
-/// The names in a directory are on the disk.
-async fn sync_names(dir: &Path) -> io::Result<()> {
-    let here = dir.as_os_str().is_empty();
-    let dir = File::open(if here { Path::new(".") } else { dir }).await?;
-    dir.sync_all().await
-}
-
 /// Opens the log in a directory, both made if they are not there, and cuts off
-/// what is torn at its end.
+/// what a crash has torn at its end.
 ///
 /// # Cancellation
 /// A *point*. Told, whole records are all there.
+///
+/// # Errors
+/// [`Damaged`](crate::log::Damaged) if the log has bad bytes that no crash leaves;
+/// those of the disk.
 pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
     let mut made = Vec::new();
     for above in dir
@@ -86,11 +84,8 @@ pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
     let path = dir.join(LOG);
     let options = OpenOptions::new().read(true).write(true).create(true);
     let file = options.open(&path).await?;
-    let log = fs::read(&path).await?;
-    let (records, end) = replay(&log);
-    if end < log.len() {
-        file.set_len(end as u64).await?;
-    }
+    let mut state = State::default();
+    let end = load(&file, &path, |record| state.apply(record)).await?;
     // What was found may never have been synced, and from now on is shown. The
     // directories as well: each has the name of what lies below.
     file.sync_all().await?;
@@ -109,13 +104,9 @@ pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
         }
     }
 
-    let mut state = State::default();
-    for record in records {
-        state.apply(record);
-    }
     let shared = Arc::new(Shared(Mutex::new(state)));
     let store = Arc::new(Store(shared.clone()));
-    let (end, buf) = (end as u64, log);
+    let buf = Vec::new();
     Ok((
         store,
         Committer {
@@ -142,9 +133,13 @@ impl Store {
     /// tells. So `Cancelled` means: it is not there, and will not be.
     ///
     /// # Errors
-    /// `StorageFull`: it is not there. Any other: nobody knows.
+    /// One of a [full](is_full) disk, or `InvalidInput` if it is too long: it is not
+    /// there. Any other: nobody knows.
     pub async fn write(&self, record: Record) -> Result<()> {
         checkpoint().await?;
+        if record.size() > LONGEST {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        }
         let (wait, answer) = kit::completion();
         let ticket = self.0.enqueue(Waiting { record, answer })?;
         let shared = self.0.clone();
@@ -155,6 +150,12 @@ impl Store {
         let answer = wait.begun().abort_with(withdraw).await?;
         Ok(answer.map_err(io::Error::from)?)
     }
+}
+
+/// True if there is no room: on the disk, in the quota or in the longest file.
+pub fn is_full(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl Drop for Store {
@@ -255,7 +256,6 @@ impl Committer {
 
     async fn commit(&mut self, batch: Vec<Waiting>) -> Result<()> {
         let mut buf = take(&mut self.buf);
-        buf.clear();
         self.gather(&batch, &mut buf);
         let (written, buf) = match buf.is_empty() {
             true => (Ok(()), buf),
@@ -263,7 +263,7 @@ impl Committer {
         };
         let answer = match written {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(error.kind()) => {
                 // A part may be there, even whole records: they must not be found.
                 self.file.set_len(self.end).await?;
                 self.file.sync_data().await?;
@@ -287,17 +287,22 @@ impl Committer {
             self.end += buf.len() as u64;
         }
         self.buf = buf;
+        self.buf.clear();
+        self.buf.shrink_to(KEPT);
         Ok(())
     }
 
-    /// The bytes of those that are new. There is one batch at a time, so none can
-    /// be on its way that is not in here.
+    /// The bytes of those that are new; in a new log, its beginning before them. There
+    /// is one batch at a time, so none can be on its way that is not in here.
     fn gather(&self, batch: &[Waiting], buf: &mut Vec<u8>) {
         let state = self.shared.state();
         let mut new = HashSet::new();
+        if self.end == 0 {
+            buf.extend(BEGINNING);
+        }
         for Waiting { record, .. } in batch {
             if !state.ids.contains(&record.id) && new.insert(&record.id) {
-                record.append_to(buf);
+                record.append_to(buf, self.end);
             }
         }
     }

@@ -4,17 +4,18 @@
 mod book;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use book::{Book, Fate};
-use kinfolk::net::{TcpListener, TcpStream};
+use book::{Book, Fate, replay};
+use kinfolk::net::{Shutdown, TcpListener, TcpStream};
 use kinfolk::testkit::io::{Fault, OpKind, SimIo, SimKernel};
 use kinfolk::testkit::{Rng, Sim, cancel_everywhere, guarded};
 use kinfolk::{Error, ErrorKind, Result, all, cleanup, fs, now, scope, sleep, spawn, timeout};
 use kvlog::http;
-use kvlog::record::{Record, replay};
+use kvlog::record::{BEGINNING, Record};
 use kvlog::store::{self, Store};
 
 const LOG: &str = "/data/log";
@@ -44,7 +45,7 @@ fn fate(written: &Result<()>) -> Fate {
     let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
     match error.kind() {
         ErrorKind::Cancelled | ErrorKind::TimedOut => Fate::NotWritten,
-        _ if io == Some(io::ErrorKind::StorageFull) => Fate::NotWritten,
+        _ if io.is_some_and(store::is_full) => Fate::NotWritten,
         _ => Fate::Unknown,
     }
 }
@@ -179,13 +180,15 @@ fn a_write_can_be_cancelled_anywhere() {
 
 #[test]
 fn a_log_that_is_torn_anywhere_keeps_its_whole_records() {
-    let (mut log, mut ends) = (Vec::new(), vec![0]);
+    let (mut log, mut ends) = (BEGINNING.to_vec(), Vec::new());
     for id in ["a", "b", "c"] {
-        record(id).append_to(&mut log);
+        let mut batch = Vec::new();
+        record(id).append_to(&mut batch, log.len() as u64);
+        log.extend(batch);
         ends.push(log.len());
     }
     for cut in 0..=log.len() {
-        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        let whole = ends.iter().filter(|end| **end <= cut).count();
         let mut sim = Sim::seeded(cut as u64);
         sim.io().put(LOG, &log[..cut]);
         sim.run(with_store(async move |store| {
@@ -208,43 +211,100 @@ fn a_log_that_is_torn_anywhere_keeps_its_whole_records() {
     }
 }
 
-/// The pages of a batch need not reach the disk in order.
 #[test]
-fn what_lies_behind_a_hole_does_not_come_back() {
-    let mut log = Vec::new();
-    for id in ["a", "b", "c"] {
-        record(id).append_to(&mut log);
+fn a_full_disk_refuses_and_leaves_nothing() {
+    for full in [Fault::NoSpace, Fault::OverQuota] {
+        // The first part of the write is there, then there is no more room.
+        let weather =
+            SimIo::new()
+                .fault(OpKind::Write, 1, Fault::Short)
+                .fault(OpKind::Write, 2, full);
+        let mut sim = Sim::builder(7).io(weather).build();
+        sim.run(with_store(async move |store| {
+            let full = store.write(record("a")).await;
+            assert_eq!(fate(&full), Fate::NotWritten);
+            assert_eq!(store.get("key"), None);
+            store.write(record("b")).await
+        }))
+        .unwrap_or_else(|error| panic!("{full:?}: {error:?}"));
+        let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
+        assert_eq!(records, [record("b")]);
+        sim.finish();
     }
-    let middle = log.len() / 2;
-    log[middle] ^= 1;
-    let mut sim = Sim::seeded(7);
-    sim.io().put(LOG, &log);
-    // As long as the one that is torn.
-    sim.run(with_store(async |store| store.write(record("d")).await))
-        .expect("a store");
-    let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
-    assert_eq!(records, [record("a"), record("d")]);
+}
+
+/// Reads go on, and so do writes once there is room.
+#[test]
+fn the_server_outlives_a_full_disk() {
+    let weather = SimIo::new().for_files(|files| files.no_space(0.5));
+    let mut sim = Sim::builder(7).io(weather).build();
+    let body = with_server(async |addr| {
+        let mut refused = 0;
+        for id in 0..20 {
+            let get = format!("GET /{id} HTTP/1.1\r\nhost: x\r\n\r\n");
+            loop {
+                let head = format!("PUT /{id}?id={id} HTTP/1.1\r\nhost: x\r\n");
+                match &*ask(addr, &format!("{head}content-length: 2\r\n\r\nhi")).await? {
+                    "200" => break,
+                    "507" => refused += 1,
+                    other => panic!("{other}"),
+                }
+                assert_eq!(ask(addr, &get).await?, "404");
+            }
+            assert_eq!(ask(addr, &get).await?, "200");
+        }
+        assert!(refused > 5, "{refused}");
+        Ok(())
+    });
+    sim.run(body).expect("it goes on");
     sim.finish();
 }
 
+/// A client may say that it has said everything, and listen.
 #[test]
-fn a_full_disk_refuses_and_leaves_nothing() {
-    // The first part of the write is there, then the disk is full.
-    let weather =
-        SimIo::new()
-            .fault(OpKind::Write, 1, Fault::Short)
-            .fault(OpKind::Write, 2, Fault::NoSpace);
-    let mut sim = Sim::builder(7).io(weather).build();
-    sim.run(with_store(async move |store| {
-        let full = store.write(record("a")).await;
-        assert_eq!(fate(&full), Fate::NotWritten);
-        assert_eq!(store.get("key"), None);
-        store.write(record("b")).await
-    }))
-    .expect("it goes on");
-    let (records, _) = replay(&sim.io().get(LOG).expect("a log"));
-    assert_eq!(records, [record("b")]);
-    sim.finish();
+fn a_client_that_closes_its_half_is_answered() {
+    for seed in 0..20 {
+        let mut sim = Sim::builder(seed).io(SimIo::rough()).build();
+        let body = with_server(async |addr| {
+            let stream = TcpStream::connect(addr).await?;
+            let put = "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
+            stream.write_all(put).await.0?;
+            stream.shutdown(Shutdown::Write).await?;
+            let (read, line) = stream.read_exact([0; 12]).await;
+            read?;
+            assert_eq!(&line, b"HTTP/1.1 200");
+            Ok(())
+        });
+        let ran = sim.run(timeout(Duration::from_secs(60), body));
+        ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        sim.finish();
+    }
+}
+
+/// Nor is one kept that says nothing, or takes a whole day for a request.
+#[test]
+fn a_client_that_never_reads_is_not_kept() {
+    let big = "x".repeat(1 << 20);
+    let put = format!(
+        "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{big}",
+        big.len()
+    );
+    let get = "GET /k HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+    for first in [get, "GET /k HTT".into(), String::new()] {
+        let mut sim = Sim::seeded(7);
+        let (tree, put) = (sim.tree().clone(), put.clone());
+        let body = with_server(async move |addr| {
+            assert_eq!(ask(addr, &put).await?, "200");
+            let stream = TcpStream::connect(addr).await?;
+            stream.write_all(first.clone()).await.0?;
+            sleep(Duration::from_secs(120)).await?;
+            let jobs = tree.snapshot().to_string();
+            assert!(!jobs.contains("connection from"), "{first:.20}: {jobs}");
+            Ok(())
+        });
+        sim.run(body).expect("a server");
+        sim.finish();
+    }
 }
 
 #[test]
@@ -288,9 +348,23 @@ fn a_deadline_is_a_definite_answer() {
     sim.finish();
 }
 
+/// Runs a body beside a server.
+async fn with_server<T>(body: impl AsyncFnOnce(SocketAddr) -> Result<T>) -> Result<T> {
+    with_store(async |store| {
+        let listener = TcpListener::bind("127.0.0.1:80").await?;
+        let addr = listener.local_addr()?;
+        let server = spawn(http::serve(listener, store));
+        let ran = body(addr).await;
+        server.cancel("enough");
+        assert!(server.outcome().await?.is_cancelled());
+        ran
+    })
+    .await
+}
+
 /// The status of an answer.
-async fn ask(request: &str) -> Result<String> {
-    let stream = TcpStream::connect("127.0.0.1:80").await?;
+async fn ask(addr: SocketAddr, request: &str) -> Result<String> {
+    let stream = TcpStream::connect(addr).await?;
     stream.write_all(request.to_owned()).await.0?;
     let (read, line) = stream.read_exact([0; 12]).await;
     read?;
@@ -303,6 +377,7 @@ fn the_whole_server_in_the_simulation() {
         let mut sim = Sim::builder(seed).io(SimIo::rough()).build();
         let body = with_store(async |store| {
             let listener = TcpListener::bind("127.0.0.1:80").await?;
+            let addr = listener.local_addr()?;
             let server = spawn(http::serve(listener, store));
             let put = "HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
             let plain = "HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -318,7 +393,7 @@ fn the_whole_server_in_the_simulation() {
                 (format!("POST /k {plain}"), "405"),
                 (format!("PUT /k?id=3&within=2000 {cut}"), "504"), // the rest never comes
             ] {
-                assert_eq!(ask(&request).await?, status, "{request}");
+                assert_eq!(ask(addr, &request).await?, status, "{request}");
             }
             let _idle = TcpStream::connect("127.0.0.1:80").await?;
             let begun = now();
@@ -336,4 +411,31 @@ fn the_whole_server_in_the_simulation() {
         assert_eq!(records.len(), 2, "seed {seed}");
         sim.finish();
     }
+}
+
+/// In the grace what is under way is answered, and nobody else is taken.
+#[test]
+fn a_server_that_stops_listens_no_more() {
+    let mut sim = Sim::seeded(7);
+    let body = with_store(async |store| {
+        let listener = TcpListener::bind("127.0.0.1:80").await?;
+        let addr = listener.local_addr()?;
+        let server = spawn(http::serve(listener, store));
+        let slow = TcpStream::connect(addr).await?;
+        let head = "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n";
+        slow.write_all(head).await.0?;
+        sleep(Duration::from_millis(100)).await?;
+        server.cancel("enough");
+        sleep(Duration::from_millis(100)).await?;
+        assert!(!server.is_ended(), "one is under way");
+        assert!(TcpStream::connect(addr).await.is_err());
+        slow.write_all("the value").await.0?;
+        let (read, line) = slow.read_exact([0; 12]).await;
+        read?;
+        assert_eq!(&line, b"HTTP/1.1 200");
+        assert!(server.outcome().await?.is_cancelled());
+        Ok(())
+    });
+    sim.run(body).expect("a server");
+    sim.finish();
 }

@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use book::{Book, Fate};
+use book::{Book, Fate, replay};
 use kinfolk::net::TcpStream;
 use kinfolk::process::{Child, Command, Stdio};
 use kinfolk::testkit::Rng;
 use kinfolk::{Error, OrFail, Result, Runtime, scope, sleep, timeout};
-use kvlog::record::{Record, replay};
+use kvlog::record::Record;
 
 const CLIENTS: usize = 16;
 
@@ -51,7 +51,7 @@ fn torture() -> Result<()> {
 
 /// Starts the server, lets the clients loose, kills it, and looks at the log.
 async fn round(number: u64, dir: &Path, book: &Book, rng: &mut Rng) -> Result<()> {
-    let log = dir.join(kvlog::store::LOG);
+    let log = dir.join(kvlog::log::LOG);
     let before = std::fs::read(&log).unwrap_or_default();
     let (mut server, addr) = start(dir).await?;
     serves(addr, replay(&before).0).await?;
@@ -83,7 +83,9 @@ async fn round(number: u64, dir: &Path, book: &Book, rng: &mut Rng) -> Result<()
     if rng.chance(0.5) {
         let whole = bytes.len();
         let torn = Book::default().invent(rng);
-        torn.append_to(&mut bytes);
+        let mut batch = Vec::new();
+        torn.append_to(&mut batch, whole as u64);
+        bytes.extend(batch);
         bytes.truncate(whole + rng.below(bytes.len() - whole));
         bytes.extend(vec![0; rng.below(20)]);
         std::fs::write(&log, bytes)?;

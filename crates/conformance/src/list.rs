@@ -701,6 +701,7 @@ macro_rules! for_each_case {
                 case_k09_a_service_that_is_stopped_before_it_is_ready,
                 handle_6_giving_up_the_start_cancels_the_service,
                 handle_6_a_failure_after_the_start_was_given_up,
+                handle_6_a_start_that_is_given_up_is_no_failure,
                 handle_6_a_word_that_went_elsewhere_keeps_nobody,
                 handle_6_time_goes_on_in_a_service_of_a_cancelled_job,
                 outcome_8_a_cancel_has_not_reached_the_services_of_its_job,

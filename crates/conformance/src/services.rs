@@ -217,6 +217,29 @@ pub async fn handle_6_a_failure_after_the_start_was_given_up(lab: Lab) {
     assert_eq!(failures[0].to_string(), "could not undo it");
 }
 
+/// handle-6: a service whose start is given up has not failed, whether it says that it
+/// is ready afterwards or ends without a word.
+pub async fn handle_6_a_start_that_is_given_up_is_no_failure(lab: Lab) {
+    for says in [true, false] {
+        scope(async |s| {
+            let start = s.start_service(async move |ready: Ready<u32>| {
+                let _ = park().await;
+                if says {
+                    ready.ready(7);
+                }
+                Ok::<_, Error>(())
+            });
+            let late = timeout(5 * MS, start).await.map(drop);
+            assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let failures = lab.take_failures();
+        assert!(failures.is_empty(), "{failures:?}");
+    }
+}
+
 /// handle-6: a service that is cancelled while somebody else holds its `Ready` is
 /// stopped for whoever starts it, and its word counts no more.
 pub async fn handle_6_a_word_that_went_elsewhere_keeps_nobody(lab: Lab) {

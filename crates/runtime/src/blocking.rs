@@ -1,7 +1,10 @@
 //! Threads for code that must block: started when needed, as many as allowed,
 //! gone again when they have had nothing to do for a while.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,7 +71,8 @@ impl Queue {
     }
 }
 
-/// A blocking pool of a runtime: that of its jobs, or that of its drivers.
+/// A blocking pool of a runtime: that of its jobs, that of its drivers, or that of its
+/// look-ups.
 pub(crate) struct Blocking {
     queue: Mutex<Queue>,
     came: Condvar,
@@ -136,7 +140,11 @@ impl Blocking {
         let pool = self.clone();
         let started = std::thread::Builder::new()
             .name(self.name.clone())
-            .spawn(move || pool.serve());
+            .spawn(move || {
+                // Whoever starts a thread gives it its own.
+                crate::linux::usual_timers();
+                pool.serve();
+            });
         if let Err(error) = started {
             self.no_thread(&error);
         }
@@ -228,4 +236,51 @@ impl Blocking {
     pub(crate) fn len(&self) -> usize {
         self.queue().calls.len()
     }
+}
+
+/// Which threads a blocking call is for. Calls of the runtime's own have others than
+/// those of users, which may take all of theirs for as long as they like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Calls of users.
+    Users,
+    /// Short calls on files, beside those of drivers.
+    Files,
+    /// Names that are looked up: they take their time, and files do not wait for them.
+    Names,
+}
+
+std::thread_local! {
+    static FOR: Cell<For> = const { Cell::new(For::Users) };
+}
+
+/// Which threads a blocking call is for that begins here and now.
+pub(crate) fn wanted() -> For {
+    FOR.try_with(Cell::get).unwrap_or(For::Users)
+}
+
+/// Says for the time of a poll which threads are wanted. A blocking call knows its host
+/// alone, which asks here.
+struct Wanted(For);
+
+impl Wanted {
+    fn set(threads: For) -> Wanted {
+        Wanted(FOR.try_with(|now| now.replace(threads)).unwrap_or(threads))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        let _ = FOR.try_with(|now| now.set(self.0));
+    }
+}
+
+/// `call`, on those threads.
+pub(crate) async fn on_threads<F: Future>(threads: For, call: F) -> F::Output {
+    let mut call = pin!(call);
+    poll_fn(|cx| {
+        let _wanted = Wanted::set(threads);
+        call.as_mut().poll(cx)
+    })
+    .await
 }

@@ -22,6 +22,9 @@ const BLOCKING: usize = 64;
 /// How many threads may be in calls of drivers: with readiness, those on files.
 const IO_CALLS: usize = 64;
 
+/// How many threads may look up names.
+const LOOK_UPS: usize = 64;
+
 /// A runtime with options; see [`Runtime::builder`].
 #[must_use = "call `build`"]
 pub struct Builder {
@@ -70,7 +73,9 @@ impl Builder {
         self
     }
 
-    /// How many threads may be in blocking calls at a time; more calls wait.
+    /// How many threads may be in blocking calls at a time; more calls wait. What the
+    /// runtime itself has to block for, as for the name of a host, is not among them and
+    /// does not wait for them.
     /// 64 by default, one at least.
     pub fn blocking_threads(mut self, most: usize) -> Self {
         self.blocking = most.max(1);
@@ -160,7 +165,9 @@ impl Builder {
     pub fn build(self) -> Result<Runtime> {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
         let io_calls = Blocking::new(IO_CALLS, format!("{}-io", self.name));
-        let machine = Machine::new(self.workers, self.clock, self.hook, blocking, io_calls);
+        let look_ups = Blocking::new(LOOK_UPS, format!("{}-names", self.name));
+        let (workers, clock, hook) = (self.workers, self.clock, self.hook);
+        let machine = Machine::new(workers, clock, hook, blocking, io_calls, look_ups);
         let machine = Arc::new(machine);
         let told = Arc::downgrade(&machine);
         let (io, calls) = (self.io, machine.io_calls.clone());

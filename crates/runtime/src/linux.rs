@@ -3,14 +3,53 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+/// How late the threads of this program are woken, as we have found it.
+#[cfg(target_os = "linux")]
+static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+
+#[cfg(target_os = "linux")]
+fn slack() -> u64 {
+    // SAFETY: PR_GET_TIMERSLACK touches no memory.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    u64::try_from(slack).unwrap_or(50_000)
+}
+
+#[cfg(target_os = "linux")]
+fn set_slack(nanos: u64) {
+    // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, nanos);
+    }
+}
+
 /// Asks the kernel to wake this thread when its time has come, and not up to
 /// 50 µs later.
 pub(crate) fn precise_timers() {
     #[cfg(target_os = "linux")]
-    // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
+    {
+        USUAL.get_or_init(slack);
+        set_slack(1);
     }
+}
+
+/// Takes that back: threads and processes inherit it from the thread that starts them.
+pub(crate) fn usual_timers() {
+    #[cfg(target_os = "linux")]
+    if let Some(usual) = USUAL.get() {
+        set_slack(*usual);
+    }
+}
+
+/// Starts a process, which does not inherit [`precise_timers`]. On this side of the
+/// start: a `pre_exec` would cost the short way to start one.
+pub(crate) fn with_usual_timers<R>(start: impl FnOnce() -> R) -> R {
+    #[cfg(target_os = "linux")]
+    let ours = slack();
+    usual_timers();
+    let started = start();
+    #[cfg(target_os = "linux")]
+    set_slack(ours);
+    started
 }
 
 /// A clock of milliseconds that is read in a few nanoseconds and is a few

@@ -9,7 +9,7 @@ use std::time::Instant;
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 use kinfolk_core::{Clock, IoGauges};
 
-use crate::blocking::{Blocking, InFlight};
+use crate::blocking::{self, Blocking, For, InFlight};
 use crate::busy::Busy;
 use crate::here::{self, Local};
 use crate::io::Hub;
@@ -36,6 +36,9 @@ pub(crate) struct Machine {
     /// For calls of drivers: a pool of their own, so that blocking calls of users
     /// that wait for i/o cannot keep it from being carried out.
     pub(crate) io_calls: Arc<Blocking>,
+    /// For names that are looked up: neither users nor files are to wait for those, nor
+    /// they for users.
+    pub(crate) look_ups: Arc<Blocking>,
     /// How many threads fire timers just now.
     firing: AtomicUsize,
     /// The main thread waits until no run of a factory timer goes on.
@@ -52,6 +55,7 @@ impl Machine {
         hook: Option<WakeHook>,
         blocking: Blocking,
         io_calls: Blocking,
+        look_ups: Blocking,
     ) -> Machine {
         Machine {
             system_time: clock.is_system(),
@@ -63,6 +67,7 @@ impl Machine {
             busy: Busy::new(clock.is_virtual()),
             blocking: Arc::new(blocking),
             io_calls: Arc::new(io_calls),
+            look_ups: Arc::new(look_ups),
             firing: AtomicUsize::new(0),
             awaits_timers: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -310,7 +315,12 @@ impl Host for Native {
 
     fn run_blocking(&self, call: BlockingCall) {
         let flight = InFlight::new(self.0.clone());
-        self.0.blocking.run(call, flight);
+        let pool = match blocking::wanted() {
+            For::Users => &self.0.blocking,
+            For::Files => &self.0.io_calls,
+            For::Names => &self.0.look_ups,
+        };
+        pool.run(call, flight);
     }
 
     fn timers_rest(&self) {
@@ -346,6 +356,7 @@ impl Host for Native {
                 ("timers", timers),
                 ("blocking", self.0.blocking.len()),
                 ("i/o calls", self.0.io_calls.len()),
+                ("look-ups", self.0.look_ups.len()),
             ],
         }
     }
@@ -363,7 +374,7 @@ pub(crate) fn with_clock(
     hook: Option<WakeHook>,
 ) -> Arc<Machine> {
     let pool = || Blocking::new(1, String::new());
-    Arc::new(Machine::new(workers, clock, hook, pool(), pool()))
+    Arc::new(Machine::new(workers, clock, hook, pool(), pool(), pool()))
 }
 
 /// The same; its time stands still.

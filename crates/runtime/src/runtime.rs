@@ -321,9 +321,10 @@ impl Runtime {
     fn go_home(&mut self) {
         self.machine().stop();
         let until = Instant::now() + HOME;
-        self.machine().blocking.stop(HOME);
-        let left = until.saturating_duration_since(Instant::now());
-        self.machine().io_calls.stop(left);
+        let machine = self.machine();
+        for pool in [&machine.blocking, &machine.look_ups, &machine.io_calls] {
+            pool.stop(until.saturating_duration_since(Instant::now()));
+        }
         let mut home = self
             .exits
             .home

@@ -4,7 +4,20 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use kinfolk::testkit::Rng;
-use kvlog::record::{Record, replay};
+use kvlog::record::{BEGINNING, Found, Record};
+
+/// The records of a log, and where the last whole one ends.
+pub fn replay(log: &[u8]) -> (Vec<Record>, usize) {
+    let (mut records, mut end) = (Vec::new(), 0);
+    if log.starts_with(&BEGINNING) {
+        end = BEGINNING.len();
+    }
+    while let Found::Whole { record, len, .. } = Record::read(&log[end..], end as u64) {
+        records.push(record);
+        end += len;
+    }
+    (records, end)
+}
 
 /// What a client knows of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

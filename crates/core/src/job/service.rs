@@ -99,10 +99,10 @@ where
             return Poll::Ready(result);
         }
         Poll::Ready(match result {
-            Ok(value) => {
-                this.ready.complete(Err(never_ready()));
-                Ok(value)
-            }
+            // Whoever started it learns from its handle that it has ended without a
+            // word. If the start was given up, nobody was to hear one, and it is no
+            // failure: so it is not said here.
+            Ok(value) => Ok(value),
             // Whoever started it learns from its handle that it was stopped.
             Err(error) if error.is_cancelled() => Err(error),
             Err(error) => match stop_itself(this.site) {

@@ -10,6 +10,7 @@ use kinfolk_core::blocking;
 
 use super::names::begin;
 use super::{FileKind, metadata};
+use crate::blocking::{For, on_threads};
 use crate::io::Hub;
 use crate::io::ops::{MakeDir, Unlink};
 
@@ -91,7 +92,8 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let hub = Hub::current()?;
     let names = {
         let dir = dir.clone();
-        blocking(move |_| hub.system().read_dir(&dir)).await
+        let call = blocking(move |_| hub.system().read_dir(&dir));
+        on_threads(For::Files, call).await
     };
     let names = names.map_err(io::Error::other)??;
     Ok(ReadDir {

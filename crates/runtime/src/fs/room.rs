@@ -5,6 +5,7 @@ use std::io;
 use kinfolk_core::blocking;
 
 use super::File;
+use crate::blocking::{For, on_threads};
 use crate::io::ops::Allocate;
 
 impl File {
@@ -38,6 +39,7 @@ impl File {
     pub fn set_len(&self, len: u64) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let fd = self.fd.clone();
         let call = blocking(move |_| fd.hub().system().set_len(fd.raw(), len));
+        let call = on_threads(For::Files, call);
         async move { call.await.map_err(io::Error::other)? }
     }
 }

@@ -15,15 +15,16 @@ const CHUNK: usize = 256 * 1024;
 /// A *point*.
 ///
 /// # Errors
-/// Those of the system.
+/// Those of the system; `OutOfMemory` if there is no memory for so many bytes.
 pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let file = File::open(path).await?;
     // One more than it says, to see the end without growing.
     let len = usize::try_from(file.metadata().await?.len()).unwrap_or(0);
-    let mut bytes = Vec::with_capacity(len + 1);
+    let mut bytes = Vec::new();
+    grow(&mut bytes, len.saturating_add(1))?;
     loop {
         if bytes.len() == bytes.capacity() {
-            bytes.reserve(CHUNK);
+            grow(&mut bytes, CHUNK)?;
         }
         let done = bytes.len();
         let (read, part) = file.read_at(bytes.slice(done..), done as u64).await;
@@ -34,6 +35,12 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     }
     file.close().await?;
     Ok(bytes)
+}
+
+/// Room for so many more. A file may say that it is longer than any memory.
+fn grow(bytes: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    let grown = bytes.try_reserve(more);
+    grown.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }
 
 /// Writes a file that has these bytes and no others; it is made if it is not

@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use kinfolk_core::blocking;
 
+use crate::blocking::{For, on_threads};
 use crate::io::told;
 
 /// What can be said for an address: an address, an address and a port, several
 /// addresses, or the name of a host and a port, `"localhost:80"`.
 ///
-/// A name is looked up on a thread of the blocking pool; whoever waits for that
-/// and is told goes on at once.
+/// A name is looked up on a thread that may block, and that blocking calls of users do
+/// not take; whoever waits for that and is told goes on at once.
 pub trait ToSocketAddrs: sealed::Sealed {}
 
 impl<T: sealed::Sealed + ?Sized> ToSocketAddrs for T {}
@@ -33,11 +34,11 @@ impl Addrs {
             Addrs::Known(addrs) => return Ok(addrs),
             Addrs::Named(name) => {
                 let look_up = move |_| Ok(name.to_socket_addrs()?.collect());
-                blocking(look_up).abandon().await
+                on_threads(For::Names, blocking(look_up).abandon()).await
             }
             Addrs::NamedWith(name, port) => {
                 let look_up = move |_| Ok((name, port).to_socket_addrs()?.collect());
-                blocking(look_up).abandon().await
+                on_threads(For::Names, blocking(look_up).abandon()).await
             }
         };
         found.map_err(io::Error::other)?

@@ -11,6 +11,7 @@
 //! A limit in time is that of the job: `timeout(limit, TcpStream::connect(addr))`.
 
 mod addr;
+mod bind;
 mod chunks;
 mod datagram;
 #[cfg(feature = "futures-io")]

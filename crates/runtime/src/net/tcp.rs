@@ -7,6 +7,7 @@ use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
 
 use super::addr::{Addrs, ToSocketAddrs, is_final, no_address};
+use super::bind::first_of;
 use super::socket::{Socket, entered, files, inet};
 use crate::io::{Op, SocketOption, ops};
 
@@ -44,6 +45,10 @@ impl TcpListener {
     /// Listens at an address: the first of those that can be had. Port 0 is any
     /// that is free; [`local_addr`](TcpListener::local_addr) tells which.
     ///
+    /// The system may take some milliseconds to give up the port of a process that was
+    /// killed. So if none can be had and one is in use, this asks again for a tenth of
+    /// a second.
+    ///
     /// # Cancellation
     /// A *point*. Told, nothing listens.
     ///
@@ -56,14 +61,8 @@ impl TcpListener {
         let (addrs, point) = (addr.to_addrs(), checkpoint());
         async move {
             entered(point).await?;
-            let mut last = no_address();
-            for addr in addrs.resolve().await? {
-                match listen(&addr.into()) {
-                    Ok(socket) => return Ok(TcpListener::new(socket)),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
+            let addrs = addrs.resolve().await?;
+            first_of(&addrs, listen).await.map(TcpListener::new)
         }
     }
 

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use kinfolk_core::checkpoint;
-use socket2::Type;
+use socket2::{SockAddr, Type};
 
 use super::addr::{ToSocketAddrs, is_final, no_address};
+use super::bind::first_of;
 use super::socket::{Socket, entered, files, inet};
 use crate::io::{IoBuf, SocketOption};
 
@@ -33,14 +34,9 @@ impl UdpSocket {
         let (addrs, point) = (addr.to_addrs(), checkpoint());
         async move {
             entered(point).await?;
-            let mut last = no_address();
-            for addr in addrs.resolve().await? {
-                match Socket::bound(Type::DGRAM, &addr.into()) {
-                    Ok(socket) => return Ok(UdpSocket::new(socket)),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
+            let addrs = addrs.resolve().await?;
+            let bound = |addr: &SockAddr| Socket::bound(Type::DGRAM, addr);
+            first_of(&addrs, bound).await.map(UdpSocket::new)
         }
     }
 

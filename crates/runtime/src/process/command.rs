@@ -16,6 +16,7 @@ use super::io_error;
 use super::kept::Kept;
 use super::minder::mind;
 use crate::io::{Hub, PipeReader};
+use crate::linux;
 
 /// How long a process that is told to stop may take, unless it is set.
 const GRACE: Duration = Duration::from_secs(5);
@@ -179,7 +180,7 @@ impl Command {
     fn start(&self) -> io::Result<(Arc<Kept>, Pipes)> {
         let hub = Hub::current()?;
         hub.must_be_real("processes")?;
-        let mut child = self.to_std().spawn()?;
+        let mut child = linux::with_usual_timers(|| self.to_std().spawn())?;
         let (stdin, stdout, stderr) = (
             child.stdin.take().map(OwnedFd::from),
             child.stdout.take().map(OwnedFd::from),

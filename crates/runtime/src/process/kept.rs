@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::waiter::Waiter;
 use crate::io::ops::Poll;
 use crate::io::{Hub, Op};
 use crate::linux;
@@ -18,13 +20,34 @@ enum Stage {
     Lost(Option<i32>),
 }
 
+/// How we learn of its end.
+enum Watch {
+    /// A file that can be read then, and that signals go through.
+    File(Arc<OwnedFd>),
+    /// The system has no such files, or does not let us have them: a thread waits.
+    Thread(Arc<Waiter>),
+}
+
+impl Watch {
+    fn of(id: u32) -> io::Result<Watch> {
+        use io::ErrorKind::{PermissionDenied, Unsupported};
+        match linux::pidfd_open(id) {
+            Ok(pidfd) => Ok(Watch::File(Arc::new(pidfd))),
+            // The second is what a sandbox says.
+            Err(error) if matches!(error.kind(), Unsupported | PermissionDenied) => {
+                Ok(Watch::Thread(Waiter::start(id)?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// A process of ours.
 pub(super) struct Kept {
     id: u32,
     /// It leads a process group of its own.
     group: bool,
-    /// Readable once it has ended.
-    pidfd: Arc<OwnedFd>,
+    watch: Watch,
     hub: Arc<Hub>,
     stage: Mutex<Stage>,
 }
@@ -33,11 +56,11 @@ impl Kept {
     /// Takes over a process that was just started.
     ///
     /// # Errors
-    /// If the system has no more files; the process is killed then.
+    /// If the system has no more files, or threads; the process is killed then.
     pub(super) fn new(mut child: Child, group: bool, hub: Arc<Hub>) -> io::Result<Kept> {
         let id = child.id();
-        let pidfd = match linux::pidfd_open(id) {
-            Ok(pidfd) => Arc::new(pidfd),
+        let watch = match Watch::of(id) {
+            Ok(watch) => watch,
             Err(error) => {
                 let _ = child.kill();
                 reap_later(child);
@@ -47,7 +70,7 @@ impl Kept {
         Ok(Kept {
             id,
             group,
-            pidfd,
+            watch,
             hub,
             stage: Mutex::new(Stage::Ours(child)),
         })
@@ -75,10 +98,15 @@ impl Kept {
 
     /// Waits until it has ended. A point.
     #[track_caller]
-    pub(super) fn ended(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        let poll = Poll::new(self.pidfd.clone(), libc::POLLIN as u32);
-        let op = Op::new(Some(self.hub.clone()), poll);
-        async move { op.await.map(drop) }
+    pub(super) fn ended(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
+        match &self.watch {
+            Watch::File(pidfd) => {
+                let poll = Poll::new(pidfd.clone(), libc::POLLIN as u32);
+                let op = Op::new(Some(self.hub.clone()), poll);
+                Box::pin(async move { op.await.map(drop) })
+            }
+            Watch::Thread(waiter) => Box::pin(waiter.ended()),
+        }
     }
 
     /// Sends a signal to it, and to its group if it has one of its own. Nothing
@@ -97,9 +125,16 @@ impl Kept {
         // SAFETY: two numbers.
         let to_group = self.group && unsafe { libc::kill(-(self.id as i32), signal) } == 0;
         // It may have gone to another group, and must not escape.
-        match to_group && signal != libc::SIGKILL {
-            true => Ok(()),
-            false => linux::pidfd_send_signal(self.pidfd.as_fd(), signal),
+        if to_group && signal != libc::SIGKILL {
+            return Ok(());
+        }
+        match &self.watch {
+            Watch::File(pidfd) => linux::pidfd_send_signal(pidfd.as_fd(), signal),
+            // SAFETY: two numbers. It was not reaped by us: the number is its own.
+            Watch::Thread(_) => match unsafe { libc::kill(self.id as i32, signal) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
         }
     }
 

@@ -36,6 +36,7 @@ mod child;
 mod command;
 mod kept;
 mod minder;
+mod waiter;
 
 pub use child::Child;
 pub use command::{Command, Stdio};

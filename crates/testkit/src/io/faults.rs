@@ -18,6 +18,8 @@ pub enum Fault {
     WouldBlock,
     /// `ENOSPC`: the disk is full.
     NoSpace,
+    /// `EDQUOT`: the quota is used up. Comes by script only.
+    OverQuota,
     /// `ECONNRESET`: the connection is gone, for both sides.
     Reset,
     /// `EMFILE`: there are too many open files.
@@ -43,6 +45,7 @@ impl Fault {
             Fault::Interrupted => Some(libc::EINTR),
             Fault::WouldBlock => Some(libc::EAGAIN),
             Fault::NoSpace => Some(libc::ENOSPC),
+            Fault::OverQuota => Some(libc::EDQUOT),
             Fault::Reset => Some(libc::ECONNRESET),
             Fault::TooManyFiles => Some(libc::EMFILE),
             Fault::NotTaken => Some(libc::ENOMEM),
@@ -63,7 +66,7 @@ impl Fault {
             Fault::Short => matches!(kind, Read | Write) && on != On::Datagrams,
             Fault::Interrupted => matches!(kind, Read | Write | Accept | Open),
             Fault::WouldBlock => matches!(kind, Read | Write) && on != On::Disk,
-            Fault::NoSpace => kind == Write && on == On::Disk,
+            Fault::NoSpace | Fault::OverQuota => kind == Write && on == On::Disk,
             Fault::Reset => matches!(kind, Read | Write) && on == On::Connection,
             Fault::TooManyFiles => matches!(kind, Open | Accept),
             Fault::NotTaken => kind != OpKind::Close,
