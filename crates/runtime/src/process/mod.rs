@@ -29,6 +29,9 @@
 //! [`Child::wait`], returns, drops the child, and ends once the process has; in its
 //! `cleanup` it can still talk to the process.
 //!
+//! Where the system has no `pidfd_open`, or a sandbox hides it, a thread for each
+//! process waits for its end.
+//!
 //! A shutdown that lifts shields cuts the grace short. A minder that is dropped by
 //! force kills the process at once and leaves the reaping to a thread.
 
