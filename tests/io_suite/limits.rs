@@ -11,6 +11,7 @@ use kinfolk_runtime::io::pipe;
 use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_testkit::io::{Fault, OpKind};
 
+use super::hosts::Case;
 use super::lab::IoLab;
 
 /// A file that can be read.
@@ -146,7 +147,7 @@ pub async fn io_3_who_waits_for_another_side_takes_no_place(lab: IoLab) -> Resul
     let deaf = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
     let own = lab.clone();
     let task = spawn(async move {
-        let mut waits: Vec<std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>> = Vec::new();
+        let mut waits: Vec<Case> = Vec::new();
         for n in 0..many {
             let (shared, deaf, own) = (shared.clone(), deaf.clone(), own.clone());
             waits.push(Box::pin(async move {

@@ -324,12 +324,14 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
     }
 }
 
-/// The one file that writes to standard error.
+/// The one place of the library that writes to standard error.
 fn write(bytes: &[u8]) -> io::Result<()> {
     io::stderr().write_all(bytes)
 }
 
-static SPEAKER: Speaker<fn(&[u8]) -> io::Result<()>> = Speaker::new(write);
+type Out = fn(&[u8]) -> io::Result<()>;
+
+static SPEAKER: Speaker<Out> = Speaker::new(write);
 
 /// Says a line on standard error. Never waits for it to be written, and never panics:
 /// what there is no room for is dropped, and what comes too often is only counted.
