@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use kinfolk_core::kit::{self, Work};
 use kinfolk_core::{
-    Error, Job, JobState, Local, OrCancel, Patience, Result, Scope, TaskSet, all, checkpoint,
-    cleanup, current_job, for_each_concurrent, launch, local_scope, on_cancel, park, scope, shield,
-    spawn, yield_now,
+    Error, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope, TaskSet, all,
+    checkpoint, cleanup, current_job, for_each_concurrent, launch, local_scope, on_cancel, park,
+    scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -349,6 +349,37 @@ fn outcome_2_a_chain_of_failures_is_a_line() {
     };
     guarded("failures", move |_| {
         twice("a chain of failures", failures(1_500), failures(3_000));
+    });
+}
+
+/// A failure that climbs, and is joined by one of each body on its way.
+#[test]
+fn outcome_2_a_failure_that_is_joined_by_many_is_a_line() {
+    fn link(left: usize) -> Body {
+        Box::pin(async move {
+            if left == 0 {
+                return Err(Error::msg("the first"));
+            }
+            launch(link(left - 1));
+            let _told = park().await;
+            Err(Error::msg("one more"))
+        })
+    }
+    is_a_line("joined", 250, |n| {
+        let mut sim = Sim::builder(1).on_failure(|_| {}).build();
+        let task = sim.root().spawn(link(n));
+        let took = time(|| sim.settle());
+        let error = task.job().join();
+        let ended = sim.run(async move { Ok::<_, Error>(error.await?) });
+        match ended.expect("it ends") {
+            Outcome::Failed(error) => {
+                assert_eq!(error.to_string(), format!("the first (and {n} more)"));
+            }
+            other => panic!("{other:?}"),
+        }
+        drop(task);
+        sim.finish();
+        took
     });
 }
 

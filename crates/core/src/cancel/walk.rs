@@ -269,15 +269,18 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
         Marked::No | Marked::Held => return,
     };
     let mut calls = Calls::NONE;
-    if visit(tree, start, tag, &mut todo, &mut ready) {
-        calls.start = Some((start, tag));
-    }
-    while let Some((h, tag)) = todo.pop() {
+    let mut at = Some((ptr::from_ref(start), tag));
+    while let Some((h, tag)) = at {
         // SAFETY: claimed, or a reference is ours: alive (H5, H6).
         let h = unsafe { &*h };
         if visit(tree, h, tag, &mut todo, &mut ready) {
-            calls.push(h, tag);
+            if ptr::eq(h, start) {
+                calls.start = Some((h, tag));
+            } else {
+                calls.push(h, tag);
+            }
         }
+        at = todo.pop();
     }
     if !calls.is_empty() {
         call_all(calls, &mut ready);
@@ -303,14 +306,9 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run
             mark_children(tree, h, todo, ready);
         }
     }
-    if !to_call {
-        let_go(h, tag, ready);
+    if to_call {
+        return true;
     }
-    to_call
-}
-
-/// The walk is done with `h`.
-fn let_go(h: &Header, tag: usize, ready: &mut run::Marked) {
     if tag == CLAIMED {
         // SAFETY: claimed by us (H5); the last thing we do with it.
         unsafe { ready.push(h) };
@@ -318,6 +316,7 @@ fn let_go(h: &Header, tag: usize, ready: &mut run::Marked) {
         // SAFETY: the reference was taken when it was listed.
         unsafe { Header::release(h) };
     }
+    false
 }
 
 /// Wakes and calls: here, or by whoever made the walk around this one. Tasks that
@@ -336,35 +335,35 @@ fn call_all(calls: Calls, ready: &mut run::Marked) {
     }
     let waiting = Waiting::default();
     let _nested = Nested::enter(depth + 1, &waiting);
-    call_each(calls, |h, tag| let_go(h, tag, ready));
+    // SAFETY: claimed by us; the last thing we do with each.
+    call_each(calls, |h| unsafe { ready.push(h) });
     loop {
         // Others may be added while these are called.
         let next = waiting.borrow_mut().pop_front();
         let Some(calls) = next else { return };
-        call_each(calls, |h, tag| {
-            // Perhaps of another tree than ours: each goes by itself.
-            if tag == CLAIMED {
-                // SAFETY: claimed by the walk that listed it, which is ours now.
-                unsafe { run::push_claimed(h) };
-            } else {
-                // SAFETY: the reference was taken when it was listed.
-                unsafe { Header::release(h) };
-            }
-        });
+        // Perhaps of another tree than ours: each goes by itself.
+        // SAFETY: claimed by the walk that listed it, whose calls are ours now.
+        call_each(calls, |h| unsafe { run::push_claimed(h) });
     }
 }
 
-fn call_each(mut calls: Calls, mut done: impl FnMut(&Header, usize)) {
+/// Wakes and calls each; `push` gets those that were claimed, after it.
+fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
     while let Some((h, tag)) = calls.pop() {
         // SAFETY: claimed, or a reference is ours: alive.
         let h = unsafe { &*h };
         if tag != HELD && h.state.load().has(state::HAS_NODES) {
             hook::fire_all(h);
         }
-        if tag != CLAIMED && !h.is_task() {
+        if tag == CLAIMED {
+            push(h);
+            continue;
+        }
+        if !h.is_task() {
             wake_poller(h);
         }
-        done(h, tag);
+        // SAFETY: the reference was taken when it was listed.
+        unsafe { Header::release(h) };
     }
 }
 

@@ -515,6 +515,8 @@ impl Marked {
     /// # Safety
     /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
     /// the caller's.
+    // Always: it is most of what a walk does for a task without children.
+    #[inline(always)]
     pub(crate) unsafe fn push(&mut self, h: &Header) {
         if h.lane() == Lane::Main {
             // SAFETY: passed on.
