@@ -12,7 +12,6 @@ use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::sync::local;
-use crate::tree::Shared;
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
@@ -173,13 +172,12 @@ pub(crate) fn current_id() -> Option<JobId> {
     with(|cx| cx.current().map(|job| job.id))
 }
 
-/// The turn's clock, if we are inside a turn of that tree.
-pub(crate) fn millis_in_turn(tree: &Shared) -> Option<u32> {
+/// The turn's clock, if we are inside a turn of the living tree at that place.
+pub(crate) fn millis_in_turn(index: u16) -> Option<u32> {
     with(|cx| {
-        // SAFETY: the task whose turn is taken further down our stack, and which
-        // has not ended.
-        let own = unsafe { cx.desk.task().as_ref()?.tree() };
-        ptr::eq(own, tree).then(|| cx.desk.since())
+        // SAFETY: the task whose turn is taken further down our stack.
+        let task = unsafe { cx.desk.task().as_ref() }?;
+        task.is_at(index).then(|| cx.desk.since())
     })
 }
 

@@ -160,7 +160,7 @@ impl Shared {
             let tree = TREES[index as usize & MOST_TREES].load(Ordering::Acquire);
             match tree.as_ref() {
                 Some(tree) => tree,
-                None => no_tree(index),
+                None => no_tree(),
             }
         }
     }
@@ -183,13 +183,10 @@ impl Shared {
         }
     }
 
-    /// True while one of its jobs is polled here.
+    /// True while one of its jobs is polled here. The tree lives, and so does
+    /// that of the current job: then two trees have two places.
     pub(crate) fn inside(&self) -> bool {
-        // SAFETY: the current job has not ended.
-        context::with(|cx| {
-            cx.current()
-                .is_some_and(|job| ptr::eq(unsafe { job.tree() }, self))
-        })
+        context::with(|cx| cx.current().is_some_and(|job| job.is_at(self.index)))
     }
 
     pub(crate) fn index(&self) -> u16 {
@@ -205,7 +202,7 @@ impl Shared {
     /// Milliseconds since the tree began, from the turn's cached clock where
     /// there is one.
     pub(crate) fn millis(&self) -> u32 {
-        context::millis_in_turn(self).unwrap_or_else(|| self.millis_at(self.host.now()))
+        context::millis_in_turn(self.index).unwrap_or_else(|| self.millis_at(self.host.now()))
     }
 
     /// It counts round and round: once in fifty days.
@@ -317,8 +314,9 @@ impl Shared {
 }
 
 #[cold]
-fn no_tree(index: u16) -> ! {
-    panic!("no tree has the place {index}: a job that has ended was asked for its tree")
+#[inline(never)]
+fn no_tree() -> ! {
+    panic!("a job that has ended was asked for its tree, which is gone")
 }
 
 impl Drop for Shared {

@@ -285,6 +285,13 @@ impl Header {
         unsafe { Shared::at(self.place & 0xfff) }
     }
 
+    /// True if it is of the tree at that place: of a job that has not ended, and
+    /// a tree whose root has not.
+    #[inline]
+    pub(crate) fn is_at(&self, index: u16) -> bool {
+        self.place & 0xfff == index
+    }
+
     /// True if it is of the same tree as `other`: of two jobs that have not
     /// ended.
     #[inline]

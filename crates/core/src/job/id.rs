@@ -16,14 +16,18 @@ pub struct JobId(u64);
 /// Low bits: the job within its tree. High bits: the tree.
 const LOCAL: u32 = 40;
 
+/// The greatest number of a job within its tree.
+pub(crate) const MOST_NUMBER: u64 = (1 << LOCAL) - 1;
+
 /// How many trees can be told apart by the identities of their jobs.
 pub(crate) const MOST_TREE_NUMBERS: u64 = (1 << (u64::BITS - LOCAL)) - 1;
 
 impl JobId {
-    /// `tree` is [`tree_number`](JobId::tree_number) of one. Numbers of jobs
-    /// come round too: they never run over into the tree.
+    /// `tree` is [`tree_number`](JobId::tree_number) of one, and `local`
+    /// [`MOST_NUMBER`] at the most: whoever counts comes round there.
+    #[inline]
     pub(crate) fn new(tree: u64, local: u64) -> Self {
-        JobId(tree << LOCAL | local & ((1 << LOCAL) - 1))
+        JobId(tree << LOCAL | local)
     }
 
     /// What the identities of a tree's jobs show of its serial: never 0, which
@@ -36,7 +40,7 @@ impl JobId {
     /// An identity for the handle of a refused task, which is in no tree.
     pub(crate) fn of_refused() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed))
+        JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed) & MOST_NUMBER)
     }
 
     /// As a number, never 0: that one is a refused task's.
@@ -56,7 +60,7 @@ impl JobId {
     /// The number of the job within its tree; the root is 0. The same in
     /// every replay of one seed.
     pub fn number(self) -> u64 {
-        self.0 & ((1 << LOCAL) - 1)
+        self.0 & MOST_NUMBER
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::context;
+use crate::job::id::MOST_NUMBER;
 use crate::job::kind::JobKind;
 
 macro_rules! counters {
@@ -149,6 +150,18 @@ impl Counters {
         mine.then_some(shard)
     }
 
+    /// Where a block of numbers begins. They come round when they are used up,
+    /// at the beginning of a block.
+    #[inline(never)]
+    fn next_block(&self) -> u64 {
+        loop {
+            let next = self.numbers.fetch_add(BLOCK, Relaxed) & MOST_NUMBER;
+            if next <= MOST_NUMBER - BLOCK {
+                return next;
+            }
+        }
+    }
+
     fn sum(&self, at: usize) -> u64 {
         let shards = self.shards.iter().chain([&self.rest]);
         shards.map(|shard| shard.values[at].load(Relaxed)).sum()
@@ -193,20 +206,20 @@ impl Tally<'_> {
         self.raise(COUNTERS + kind as usize);
     }
 
-    /// The number of a new job.
+    /// The number of a new job: [`MOST_NUMBER`] at the most.
     #[inline]
     pub(crate) fn next_number(&self) -> u64 {
         match self.own {
             Some(own) => {
                 let mut next = own.next.load(Relaxed);
                 if next == own.end.load(Relaxed) {
-                    next = self.all.numbers.fetch_add(BLOCK, Relaxed);
+                    next = self.all.next_block();
                     own.end.store(next + BLOCK, Relaxed);
                 }
                 own.next.store(next + 1, Relaxed);
                 next
             }
-            None => self.all.numbers.fetch_add(1, Relaxed),
+            None => self.all.numbers.fetch_add(1, Relaxed) & MOST_NUMBER,
         }
     }
 }
@@ -276,6 +289,24 @@ mod tests {
         assert_eq!(read.jobs_created, all as u64);
         assert_eq!(read.living(), 0);
         assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), all);
+    }
+
+    #[test]
+    fn numbers_come_round_before_they_run_over() {
+        let counters = Counters::default();
+        counters.numbers.store(MOST_NUMBER - 70, Relaxed);
+        let own = counters.here();
+        assert!(own.own.is_some());
+        let numbers: Vec<u64> = (0..200).map(|_| own.next_number()).collect();
+        assert!(numbers.iter().all(|number| *number <= MOST_NUMBER));
+        assert_eq!(numbers[0], MOST_NUMBER - 70);
+        assert!(numbers[BLOCK as usize] < 2 * BLOCK, "{numbers:?}");
+        let rest = Tally {
+            own: None,
+            all: &counters,
+        };
+        counters.numbers.store(MOST_NUMBER, Relaxed);
+        assert_eq!([rest.next_number(), rest.next_number()], [MOST_NUMBER, 0]);
     }
 
     #[test]

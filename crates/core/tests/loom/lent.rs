@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use kinfolk_core::host::Body;
-use kinfolk_core::park;
 use loom::thread;
 
 use crate::host::{finish_lent, lending_tree};
@@ -26,20 +25,35 @@ fn poll(body: &mut Body, bell: &Arc<Bell>) -> Poll<()> {
     Pin::new(body).poll(&mut Context::from_waker(&waker))
 }
 
-/// A body is polled with another waker while its task is cancelled: the waker
-/// of the last poll is woken, if that poll did not do what there was to do.
+/// A body is polled with another waker while its task is woken: the waker of the
+/// last poll is woken, if that poll did not find what there was to find.
 #[test]
 fn lent_poll_vs_wake() {
     loom::model(|| {
         let (tree, bodies) = lending_tree();
-        let task = tree.root_scope().spawn(async { park().await });
-        let job = task.job();
+        let shared = Arc::new(loom::sync::Mutex::new((false, None::<Waker>)));
+        let inside = shared.clone();
+        let job = tree.root_scope().launch(std::future::poll_fn(move |cx| {
+            let mut state = inside.lock().unwrap();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            Poll::Pending
+        }));
         let mut body = bodies.take();
         let [first, last] = [(); 2].map(|()| Arc::new(Bell::default()));
         assert!(poll(&mut body, &first).is_pending());
-        let canceller = thread::spawn(move || task.cancel("now"));
+        let waking = thread::spawn(move || {
+            let waker = {
+                let mut state = shared.lock().unwrap();
+                state.0 = true;
+                state.1.take()
+            };
+            waker.unwrap().wake();
+        });
         let over = poll(&mut body, &last).is_ready();
-        assert!(canceller.join().unwrap());
+        waking.join().unwrap();
         if !over {
             assert!(last.0.load(SeqCst) > 0, "a lost wake");
             assert!(poll(&mut body, &last).is_ready());
