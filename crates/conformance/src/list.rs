@@ -858,6 +858,7 @@ macro_rules! for_each_case {
                 case_n01_a_dropped_sleep_frees_its_timer,
                 case_n14_timers_fire_by_instant_then_by_age,
                 case_n14_earlier_sleeps_end_first,
+                time_6_timers_due_together_wake_in_the_order_of_their_deadlines,
             ;
             tree:
                 tree_1_a_scope_lists_only_living_children,
