@@ -9,8 +9,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Clock, Error, ErrorKind, Main, Pool, Scope, checkpoint, on, sleep, sleep_until, timeout,
-    yield_now,
+    Budget, Clock, Error, ErrorKind, Main, Pool, Scope, checkpoint, on, sleep, sleep_until,
+    timeout, yield_now,
 };
 use kinfolk_runtime::net::UnixStream;
 use kinfolk_runtime::{Builder, Handle, HostClock, Runtime};
@@ -472,6 +472,71 @@ fn time_6_timers_due_together_run_in_order_where_one_thread_turns_a_lane() {
                 assert_eq!(log.text(), ORDER, "{workers} workers, main lane {main}");
             }
         }
+    });
+}
+
+/// One is fired by a worker, which leaves it to the main thread, and the later one
+/// by the main thread itself, in one frame.
+#[test]
+fn time_6_what_a_worker_has_fired_goes_before_what_a_pump_fires() {
+    guarded("fired elsewhere", |_| {
+        let clock = HostClock::new();
+        clock.pause();
+        let rt = builder(1).clock(clock.shared()).build().unwrap();
+        let (log, asleep) = sleepers(&rt.scope(), true, clock.now(), &[20, 10]);
+        while asleep.load(SeqCst) < 2 {
+            rt.pump(Budget::Turns(10)).unwrap();
+        }
+        clock.advance(15 * MS);
+        while rt.gauges().queue("main") != Some(1) {
+            std::thread::yield_now();
+        }
+        // The worker, which keeps the timers, may fire it too: then it is no test,
+        // but no failure either.
+        clock.advance(15 * MS);
+        while log.text().split_whitespace().count() < 2 {
+            rt.pump(Budget::Turns(10)).unwrap();
+        }
+        assert_eq!(log.text(), "1 0");
+    });
+}
+
+/// One is fired by a pump while the only worker is in a long turn, and the later
+/// one by that worker.
+#[test]
+fn time_6_what_a_pump_has_fired_goes_before_what_the_only_worker_fires() {
+    guarded("fired by the pump", |_| {
+        let clock = HostClock::new();
+        clock.pause();
+        let rt = builder(1).clock(clock.shared()).build().unwrap();
+        let (log, asleep) = sleepers(&rt.scope(), false, clock.now(), &[20, 10]);
+        while asleep.load(SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        let (over, spinning) = (Arc::new(AtomicBool::new(false)), Gate::new());
+        let (ended, begun) = (over.clone(), spinning.clone());
+        rt.scope().task("busy").launch(async move {
+            // Long turns, so that the worker looks after each.
+            for _ in 0..8 {
+                let began = Instant::now();
+                while began.elapsed() < MS {
+                    std::hint::spin_loop();
+                }
+                yield_now().await?;
+            }
+            begun.open();
+            spin_until(&ended);
+            yield_now().await
+        });
+        rt.wait_for(spinning.wait()).unwrap();
+        clock.advance(15 * MS);
+        assert_eq!(rt.pump(Budget::Turns(10)).unwrap().fired, 1);
+        clock.advance(15 * MS);
+        over.store(true, SeqCst);
+        while log.text().split_whitespace().count() < 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(log.text(), "1 0");
     });
 }
 

@@ -200,9 +200,12 @@ impl Machine {
         match here::local(self) {
             Local::Elsewhere => self.timers.fire(now, || {}),
             Local::Main(own) => {
+                // What others have fired for us goes before.
+                own.collect(self);
                 own.without_slot(|| self.timers.fire(now, || own.slot_goes_behind()))
             }
             Local::Worker(worker) => {
+                worker.collect_alone();
                 worker.without_slot(|| self.timers.fire(now, || worker.slot_goes_behind()))
             }
         }

@@ -232,15 +232,12 @@ impl Own {
         turn.or_else(|| second.borrow_mut().next())
     }
 
+    /// What others have pushed goes behind what is here.
     #[inline(never)]
-    fn collect(&self, machine: &Machine) {
-        if machine.main.inbox.len() > 0 {
-            let row = machine.main.inbox.take(usize::MAX);
-            self.put_row(row);
-        }
-        if machine.workers.is_empty() && machine.injector.len() > 0 {
-            let row = machine.injector.take(usize::MAX);
-            self.put_row(row);
+    pub(crate) fn collect(&self, machine: &Machine) {
+        machine.main.inbox.take_all(|row| self.put_row(row));
+        if machine.workers.is_empty() {
+            machine.injector.take_all(|row| self.put_row(row));
         }
     }
 

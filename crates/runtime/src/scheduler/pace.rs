@@ -3,12 +3,12 @@
 //!
 //! To read a clock at each turn would cost more than a short turn may. So the
 //! thread reads it at each look, and has the next look after as many turns as
-//! would take [`SOON`] if they are like those since the last: after 16 where turns
+//! would take [`SOON_NANOS`] if they are like those since the last: after 16 where turns
 //! are short, after each where they are long. Turns that become long are noticed
 //! at the next look, 16 of them later at most; shortly after a sleep sooner.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How many turns until the next look, at most.
 const MOST: u32 = 16;
@@ -17,8 +17,8 @@ const MOST: u32 = 16;
 /// does not pay for a look.
 const FIRST: u32 = 3;
 
-/// How much time should go by between two looks.
-const SOON: Duration = Duration::from_micros(500);
+/// How much time should go by between two looks: half a millisecond.
+const SOON_NANOS: u64 = 500_000;
 
 pub(crate) struct Pace {
     /// The tick of the next look.
@@ -51,10 +51,19 @@ impl Pace {
     pub(crate) fn looked(&self, tick: u32, now: Instant) {
         let took = now.saturating_duration_since(self.looked.replace(now));
         let turns = self.turns.get();
-        let fit = SOON.as_nanos() * u128::from(turns) / took.as_nanos().max(1);
         // Slowly up: one long turn among many short ones is to be met soon too.
         let most = (2 * turns).min(MOST);
-        let next = u32::try_from(fit).unwrap_or(most).clamp(1, most);
+        // What takes a second is long, however many turns it was.
+        let nanos = match took.as_secs() {
+            0 => u64::from(took.subsec_nanos()),
+            _ => u64::MAX / u64::from(MOST),
+        };
+        let room = SOON_NANOS * u64::from(turns);
+        // Short turns are the many: they do without a division.
+        let next = match nanos * u64::from(most) <= room {
+            true => most,
+            false => (room / nanos).max(1) as u32,
+        };
         self.long.set(match next {
             1 => self.long.get().wrapping_add(1),
             _ => 0,
@@ -84,6 +93,7 @@ impl Pace {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     /// Takes turns that last as long as said, from the tick before; the numbers of
     /// turns between the looks.

@@ -293,6 +293,16 @@ impl Worker {
         first
     }
 
+    /// The only worker takes in what others have pushed, before timers wake more:
+    /// what the main thread has fired goes before what is fired here (time-6).
+    pub(crate) fn collect_alone(&self) {
+        if self.machine.workers.len() > 1 {
+            return;
+        }
+        let injector = &self.machine.injector;
+        injector.take_all(|row| self.put_all_back(row));
+    }
+
     /// Takes half of what a neighbour has more than we have, so that tasks have as
     /// many turns on one worker as on another. One that is in the same turn as when
     /// we looked last does nothing of it: half of all.
