@@ -24,6 +24,8 @@ trait Looped {
     fn run_expired(&mut self, now: Instant) -> Pumped;
     fn run_expired_with(&mut self, world: &mut World, now: Instant) -> Pumped;
     fn next_deadline(&self) -> Option<Instant>;
+    /// Moves the clock on; nothing runs for it.
+    fn advance(&mut self, by: Duration);
 
     fn scope(&self) -> Scope {
         self.tree().root_scope()
@@ -67,6 +69,9 @@ impl Looped for Simulated {
     fn next_deadline(&self) -> Option<Instant> {
         self.sim.next_deadline()
     }
+    fn advance(&mut self, by: Duration) {
+        self.clock.move_to(self.clock.elapsed() + by);
+    }
 }
 
 struct Native {
@@ -92,6 +97,9 @@ impl Looped for Native {
     }
     fn next_deadline(&self) -> Option<Instant> {
         self.rt.next_deadline()
+    }
+    fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
     }
 }
 
@@ -455,6 +463,76 @@ fn host_3_the_run_in_progress_outlives_its_token_and_is_seen() {
         run.cancel("enough");
         host.run_expired_after(Duration::ZERO);
         assert!(run.is_ended());
+    });
+}
+
+/// Tasks of the main lane that say their number when they wake, so many seconds
+/// from now. They are set in the order of their numbers.
+fn sleepers(host: &mut dyn Looped, after: &[u32]) -> Arc<Mutex<Vec<usize>>> {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    for (n, after) in after.iter().enumerate() {
+        let (said, wait) = (said.clone(), *after * SECOND);
+        host.scope().on(Main).launch(async move {
+            sleep(wait).await?;
+            said.lock().unwrap().push(n);
+            Ok::<_, Error>(())
+        });
+        host.pump(Budget::Turns(1));
+    }
+    said
+}
+
+/// When each is due, and the order: equal ones as they were set.
+const DUE: [u32; 8] = [5, 1, 3, 3, 2, 3, 4, 1];
+const ORDER: [usize; 8] = [1, 7, 4, 2, 3, 5, 6, 0];
+
+/// Also: host-1.
+#[test]
+fn time_6_timers_due_in_one_late_frame_run_in_the_order_of_their_deadlines() {
+    on_both("a late frame", |host| {
+        let said = sleepers(host, &DUE);
+        host.advance(10 * SECOND);
+        // With workers one of them may fire some a moment later.
+        while said.lock().unwrap().len() < DUE.len() {
+            host.pump(Budget::Turns(100));
+        }
+        assert_eq!(*said.lock().unwrap(), ORDER);
+    });
+}
+
+/// Also: host-1.
+#[test]
+fn time_6_what_has_expired_runs_in_the_order_of_its_deadlines() {
+    on_both("expired", |host| {
+        let said = sleepers(host, &DUE);
+        host.run_expired_after(10 * SECOND);
+        assert_eq!(*said.lock().unwrap(), ORDER);
+    });
+}
+
+/// Also: host-2.
+#[test]
+fn time_6_factory_timers_run_in_the_order_of_their_deadlines() {
+    guarded("factories", |_| {
+        for workers in [0, 1, 2] {
+            let mut host = native(workers);
+            let said = Arc::new(Mutex::new(Vec::new()));
+            let tokens: Vec<_> = (DUE.iter().enumerate())
+                .map(|(n, after)| {
+                    let said = said.clone();
+                    let timer = host.scope().timer("due").on(Main);
+                    let token = timer.delay(*after * SECOND, move || async move {
+                        said.lock().unwrap().push(n);
+                    });
+                    // They are set in the order of their numbers.
+                    host.run_expired_after(Duration::ZERO);
+                    token
+                })
+                .collect();
+            host.run_expired_after(10 * SECOND);
+            assert_eq!(*said.lock().unwrap(), ORDER, "{workers} workers");
+            drop(tokens);
+        }
     });
 }
 

@@ -291,6 +291,37 @@ fn test_2_a_deadlock_in_foreign_awaits_is_reported() {
     }
 }
 
+/// A timer that the clock of a simulation cannot reach is never.
+#[test]
+fn test_2_a_timer_out_of_reach_is_a_deadlock() {
+    let words = words_of(|| {
+        let mut sim = Sim::seeded(6);
+        let ended = sim.run(async {
+            scope(async |s| {
+                s.launch(sleep(Duration::from_millis(u64::MAX)));
+                s.task("waits for ever").spawn(park()).await?;
+                Ok(())
+            })
+            .await
+        });
+        panic!("it ended: {ended:?}");
+    });
+    assert!(words.starts_with("deadlock: "), "{words}");
+    assert!(words.contains("waits for ever"), "{words}");
+}
+
+/// However far a simulation is moved on, it stops at the end of its clock.
+#[test]
+fn test_2_a_timer_out_of_reach_does_not_fire() {
+    let mut sim = Sim::seeded(6);
+    let never = sim.root().spawn(sleep(Duration::from_millis(u64::MAX)));
+    sim.advance(SEC);
+    sim.advance(Duration::MAX);
+    assert_eq!(sim.elapsed(), Duration::from_nanos(u64::MAX));
+    assert!(!never.is_ended());
+    sim.finish();
+}
+
 /// A timer that is set is no deadlock, however far away.
 #[test]
 fn test_2_a_far_timer_is_no_deadlock() {

@@ -109,3 +109,23 @@ pub async fn case_n14_earlier_sleeps_end_first(lab: Lab) {
     sleep(40 * MS).await.unwrap();
     assert_eq!(log.text(), "10 20 30");
 }
+
+/// Timers that are due at one look wake in the order of their deadlines, equal
+/// ones in the order of setting.
+pub async fn time_6_timers_due_together_wake_in_the_order_of_their_deadlines(lab: Lab) {
+    let log = Log::new();
+    let start = now();
+    let words = ["50", "10", "30a", "30b", "20", "30c", "40", "10b"];
+    let kept: Vec<_> = words
+        .iter()
+        .map(|word| {
+            let after: u32 = word.trim_end_matches(char::is_alphabetic).parse().unwrap();
+            armed(Box::pin(sleep_until(start + after * MS)), &log, word)
+        })
+        .collect();
+    // A turn that lasts until all of them are due.
+    lab.dawdle(100 * MS);
+    sleep(MS).await.unwrap();
+    assert_eq!(log.text(), "10 10b 20 30a 30b 30c 40 50");
+    drop(kept);
+}

@@ -108,7 +108,7 @@ impl Runtime {
         let rest = || machine.nobody_fires() && tree.timers_rest();
         let (mut ran, mut fired) = (0, 0);
         loop {
-            fired += machine.timers.fire(now);
+            fired += machine.fire_in_order(now);
             self.own.look_at_io();
             if rest() && self.main_lane_is_empty() {
                 break;
@@ -120,6 +120,7 @@ impl Runtime {
             machine
                 .main
                 .park(machine, self.own.station(), || !self.has_more() && !rest());
+            self.own.slept();
         }
         machine.awaits_timers.store(false, Ordering::SeqCst);
         self.own.look_at_io();

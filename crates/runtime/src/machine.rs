@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 use kinfolk_core::{Clock, IoGauges};
@@ -17,7 +17,8 @@ use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::scheduler::idle::Idle;
 use crate::scheduler::injector::Injector;
 use crate::scheduler::worker::Neighbour;
-use crate::timers::{Tell, Timers};
+use crate::sync::LATE;
+use crate::timers::{Set, Tell, Timers};
 
 /// The main thread, as the keeper of the timers.
 pub(crate) const MAIN: usize = usize::MAX;
@@ -162,8 +163,11 @@ impl Machine {
     /// timer looks again.
     pub(crate) fn clock_changed(&self) {
         match self.timers.keeper() {
-            Some(MAIN) | None => self.main.tell(self, Cause::Timer),
+            Some(MAIN) | None => return self.main.tell(self, Cause::Timer),
             Some(n) => self.unpark(n),
+        }
+        if self.timers.has_deputy() {
+            self.main.tell(self, Cause::Timer);
         }
     }
 
@@ -186,11 +190,30 @@ impl Machine {
     /// Wakes whoever's time has come by `now`; how many.
     pub(crate) fn fire(&self, now: Instant) -> usize {
         self.firing.fetch_add(1, Ordering::SeqCst);
-        let fired = self.timers.fire(now);
+        let fired = self.fire_in_order(now);
         if self.firing.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.timers_may_rest();
         }
         fired
+    }
+
+    /// The same, for the main thread that waits until timers rest.
+    ///
+    /// What they wake here goes behind the others, so that it runs in their order
+    /// (time-6): the slot would turn it round. What lay in the slot stays there.
+    pub(crate) fn fire_in_order(&self, now: Instant) -> usize {
+        match here::local(self) {
+            Local::Elsewhere => self.timers.fire(now, || {}),
+            Local::Main(own) => {
+                // What others have fired for us goes before.
+                own.collect(self);
+                own.without_slot(|| self.timers.fire(now, || own.slot_goes_behind()))
+            }
+            Local::Worker(worker) => {
+                worker.collect_alone();
+                worker.without_slot(|| self.timers.fire(now, || worker.slot_goes_behind()))
+            }
+        }
     }
 
     /// Nobody is between taking a timer out and waking whose it is. Asked
@@ -215,16 +238,38 @@ impl Machine {
         self.timers.keep(n)
     }
 
-    /// The same for the main thread, which keeps them if there are no workers.
-    pub(crate) fn main_keeps(&self) -> Option<Instant> {
-        if !self.workers.is_empty() {
+    /// How long the main thread may sleep in real time. Without workers it keeps
+    /// the timers, else it is the deputy of those that do.
+    pub(crate) fn main_sleeps(&self) -> Option<Duration> {
+        if self.workers.is_empty() {
+            return self.clock.real_time_until(self.keeps(MAIN)?);
+        }
+        if self.busy.counts() {
             return None;
         }
-        self.keeps(MAIN)
+        let due = self.clock.real_time_until(self.timers.deputise()?)?;
+        Some(due.saturating_add(LATE))
     }
 
-    fn tell_of_timer(&self, tell: Tell) {
-        match tell {
+    /// The main thread is awake, and keeps nothing.
+    pub(crate) fn main_wakes(&self) {
+        match self.workers.is_empty() {
+            true => self.timers.unkeep(MAIN),
+            false => self.timers.deputy_wakes(),
+        }
+    }
+
+    /// No worker sleeps, so none keeps the timers but the main thread. A hint: the
+    /// next look sees it.
+    pub(crate) fn main_looks_at_timers(&self) -> bool {
+        !self.idle.somebody_sleeps()
+    }
+
+    fn tell_of_timer(&self, set: Set) {
+        if set.deputy {
+            self.main.tell(self, Cause::Timer);
+        }
+        match set.tell {
             Tell::Nobody => {}
             _ if self.workers.is_empty() => {
                 // On its own thread it looks before it sleeps.
@@ -302,11 +347,11 @@ impl Host for Native {
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-        let (key, tell) = self.0.timers.set(at, waker);
+        let set = self.0.timers.set(at, waker);
         if !self.0.busy.counts() {
-            self.0.tell_of_timer(tell);
+            self.0.tell_of_timer(set);
         }
-        key
+        set.key
     }
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Lane, Ready, Turn, contained, look_again};
 
@@ -13,16 +13,11 @@ use crate::io::Station;
 use crate::io::driver::Wait;
 use crate::machine::Machine;
 use crate::scheduler::injector::Injector;
+use crate::scheduler::pace::Pace;
 use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
-
-/// How many turns until the clock is looked at for ages.
-const CLOCK: u32 = 16;
-
-/// How many turns until the inbox is looked at although there is other work.
-const LOOK: u32 = 2 * CLOCK;
 
 /// The main thread's own queues. Nobody else touches them.
 pub(crate) struct Own {
@@ -31,6 +26,9 @@ pub(crate) struct Own {
     next: Cell<Option<Turn>>,
     streak: Cell<u32>,
     ticks: Cell<u32>,
+    pace: Pace,
+    /// It has looked round, and whoever drives it is to look at clock and driver.
+    looked: Cell<bool>,
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
@@ -76,6 +74,8 @@ impl Own {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
+            pace: Pace::new(Instant::now()),
+            looked: Cell::new(false),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
@@ -144,6 +144,22 @@ impl Own {
         }
     }
 
+    /// Runs `f` while the slot is empty. What lay in it lies there again after.
+    pub(crate) fn without_slot<R>(&self, f: impl FnOnce() -> R) -> R {
+        let kept = self.next.take();
+        let answer = f();
+        self.slot_goes_behind();
+        self.next.set(kept);
+        answer
+    }
+
+    /// What lies in the slot goes behind the others.
+    pub(crate) fn slot_goes_behind(&self) {
+        if let Some(turn) = self.next.take() {
+            self.row(turn.lane()).borrow_mut().push_back(turn);
+        }
+    }
+
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
         self.load.add(1);
@@ -169,11 +185,8 @@ impl Own {
     fn pick(&self, machine: &Machine) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
-        if ticks.is_multiple_of(CLOCK) {
-            look_again();
-            if ticks.is_multiple_of(LOOK) {
-                self.collect(machine);
-            }
+        if self.pace.is_due(ticks) {
+            self.look(machine, ticks);
         }
         let streak = self.streak.get();
         if streak < STREAK
@@ -191,6 +204,25 @@ impl Own {
             })
     }
 
+    /// Time has passed, and others may have pushed.
+    #[inline(never)]
+    fn look(&self, machine: &Machine, ticks: u32) {
+        look_again();
+        self.pace.looked(ticks, Instant::now());
+        self.looked.set(true);
+        self.collect(machine);
+    }
+
+    /// True if it has looked round since the last call.
+    pub(crate) fn take_looked(&self) -> bool {
+        self.looked.get() && self.looked.replace(false)
+    }
+
+    /// The thread has slept, or comes from its host loop.
+    pub(crate) fn slept(&self) {
+        self.pace.slept(self.ticks.get(), Instant::now());
+    }
+
     fn take_row(&self, ticks: u32) -> Option<Turn> {
         let (first, second) = match ticks.is_multiple_of(2) {
             true => (&self.main, &self.pool),
@@ -200,15 +232,12 @@ impl Own {
         turn.or_else(|| second.borrow_mut().next())
     }
 
+    /// What others have pushed goes behind what is here.
     #[inline(never)]
-    fn collect(&self, machine: &Machine) {
-        if machine.main.inbox.len() > 0 {
-            let row = machine.main.inbox.take(usize::MAX);
-            self.put_row(row);
-        }
-        if machine.workers.is_empty() && machine.injector.len() > 0 {
-            let row = machine.injector.take(usize::MAX);
-            self.put_row(row);
+    pub(crate) fn collect(&self, machine: &Machine) {
+        machine.main.inbox.take_all(|row| self.put_row(row));
+        if machine.workers.is_empty() {
+            machine.injector.take_all(|row| self.put_row(row));
         }
     }
 
@@ -324,7 +353,8 @@ impl MainThread {
     }
 
     /// Sleeps until told or until a timer is due, if nothing was told since the
-    /// last look. `empty` looks at the queues once more.
+    /// last look. `empty` looks at the queues once more. With workers it wakes a
+    /// moment after the timer, and fires it if none of them has.
     pub(crate) fn park(
         &self,
         machine: &Machine,
@@ -344,29 +374,45 @@ impl MainThread {
         }
         // From here on whoever tells us counts us as busy.
         machine.rested();
+        // As the deputy: a timer is due, and no worker has fired it.
+        let mut late = false;
         // A jump of the clock may have given us work of our own.
         while self.state.load(Ordering::SeqCst) == PARKED && empty() {
-            let until = machine.main_keeps();
-            let most = until.and_then(|until| machine.clock.real_time_until(until));
+            let most = machine.main_sleeps();
             match (station, most) {
-                (_, Some(Duration::ZERO)) => break,
+                (_, Some(Duration::ZERO)) => {
+                    late = true;
+                    break;
+                }
                 (Some(station), _) if station.is_busy() => {
                     if station.park(most) > 0 {
                         break;
                     }
                 }
                 (_, None) => sync::park(),
-                (_, Some(wait)) => sync::park_timeout(wait),
+                (_, Some(wait)) => {
+                    sync::park_timeout(wait);
+                    // Not told, so its time has come. With workers it is not
+                    // asked again: the answer is a moment later each time.
+                    late = self.state.load(Ordering::SeqCst) == PARKED;
+                    if late && !machine.workers.is_empty() {
+                        break;
+                    }
+                }
             }
         }
         look_again();
-        machine.timers.unkeep(crate::machine::MAIN);
+        machine.main_wakes();
         // Counted before it shows that we turn: from then on whoever tells us
         // does not count us any more.
         machine.busy.add(1);
         if self.state.swap(TURNING, Ordering::SeqCst) == TOLD {
             // Whoever told us counted us too.
             machine.rested();
+        }
+        // Without workers its caller does so.
+        if late && !machine.workers.is_empty() {
+            machine.fire_due();
         }
     }
 }

@@ -187,6 +187,7 @@ impl Runtime {
         self.turning.set(true);
         self.machine().main.begin(self.machine());
         look_again();
+        self.own.slept();
         Ok(Turning {
             rt: self,
             tells: true,
@@ -229,7 +230,6 @@ impl Runtime {
         let woken = MainWaker::new(machine);
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut turns = 0_u32;
         loop {
             if woken.take()
                 && let Poll::Ready(output) = future.as_mut().poll(&mut cx)
@@ -239,8 +239,7 @@ impl Runtime {
                 self.own.hand_over_io();
                 return output;
             }
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(16) && machine.workers.is_empty() {
+            if self.own.take_looked() && machine.main_looks_at_timers() {
                 machine.fire_due();
                 self.own.glance_at_io();
             }
@@ -256,6 +255,7 @@ impl Runtime {
             machine.main.park(machine, self.own.station(), || {
                 !woken.is_woken() && !self.has_more()
             });
+            self.own.slept();
         }
     }
 

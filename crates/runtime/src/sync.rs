@@ -25,6 +25,9 @@ mod real {
 
     /// How often a worker looks round before it sleeps.
     pub(crate) const SPINS: u32 = 200;
+
+    /// How long the main thread leaves a timer that is due to the workers.
+    pub(crate) const LATE: std::time::Duration = std::time::Duration::from_millis(1);
 }
 
 #[cfg(loom)]
@@ -64,6 +67,8 @@ mod model {
     // Few, so that a model is small.
     pub(crate) const RING: usize = 4;
     pub(crate) const SPINS: u32 = 1;
+    // Time stands still, so that a moment never passes.
+    pub(crate) const LATE: std::time::Duration = std::time::Duration::ZERO;
 }
 
 #[cfg(loom)]

@@ -4,6 +4,12 @@
 //! wakes it; whoever gives a timer up leaves it alone, so it may wake for
 //! nothing, once. Threads that are awake look now and then, and before they
 //! sleep.
+//!
+//! A keeper that is woken to work keeps nothing any more, and all workers may be
+//! in turns that last. So the main thread is the *deputy* whenever it sleeps: it
+//! wakes a moment after the first timer, and fires what no worker has fired by
+//! then. It too is woken by whoever sets an earlier one. That moment keeps it out
+//! of the way while the workers keep time, and bounds how often it is woken.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -24,12 +30,41 @@ pub(crate) enum Tell {
     Anybody,
 }
 
+/// What the main thread does about the timers while there are workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Deputy {
+    /// It is awake or outside, or was told: it looks before it sleeps.
+    #[default]
+    Away,
+    /// It sleeps and knows of no timer.
+    ForGood,
+    /// It sleeps until a moment after this one.
+    Until(Instant),
+}
+
+/// A timer was set.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Set {
+    pub(crate) key: TimerKey,
+    /// Who is to be told.
+    pub(crate) tell: Tell,
+    /// The deputy, which is the main thread, is to be told too.
+    pub(crate) deputy: bool,
+}
+
 #[derive(Default)]
 struct Kept {
     queue: TimerQueue,
     /// Who sleeps until when.
     keeper: Option<(usize, Instant)>,
+    deputy: Deputy,
+    /// Room for those that are due together, so that to fire allocates nothing.
+    room: Vec<Waker>,
 }
+
+/// More room than that is given back.
+const ROOM: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Timers(Mutex<Kept>);
@@ -40,7 +75,7 @@ impl Timers {
     }
 
     #[inline]
-    pub(crate) fn set(&self, at: Instant, waker: Waker) -> (TimerKey, Tell) {
+    pub(crate) fn set(&self, at: Instant, waker: Waker) -> Set {
         let mut kept = self.kept();
         // Its instant is ours: it need not be read back from where it has just
         // been written.
@@ -54,7 +89,16 @@ impl Timers {
             }
             None => Tell::Anybody,
         };
-        (TimerKey { at, number }, tell)
+        let deputy = match kept.deputy {
+            Deputy::Away => false,
+            Deputy::Until(first) if first <= at => false,
+            Deputy::ForGood | Deputy::Until(_) => {
+                kept.deputy = Deputy::Away;
+                true
+            }
+        };
+        let key = TimerKey { at, number };
+        Set { key, tell, deputy }
     }
 
     pub(crate) fn clear(&self, key: TimerKey) -> Option<Waker> {
@@ -65,19 +109,34 @@ impl Timers {
         self.kept().queue.next_at()
     }
 
-    /// Wakes everybody whose time has come; how many.
-    pub(crate) fn fire(&self, now: Instant) -> usize {
-        let mut fired = 0;
-        loop {
-            let due = self.kept().queue.pop_due(now);
-            match due {
-                Some(waker) => {
-                    contained(move || waker.wake());
-                }
-                None => return fired,
+    /// Wakes everybody whose time has come, in the order of their instants, and
+    /// calls `woken` after each; how many.
+    ///
+    /// All of them are taken out in one step. Two threads that look at the same
+    /// time would else share them, and what one of them wakes may overtake what
+    /// the other does (time-6).
+    pub(crate) fn fire(&self, now: Instant, mut woken: impl FnMut()) -> usize {
+        let mut due = {
+            let mut kept = self.kept();
+            if kept.queue.next_at().is_none_or(|at| at > now) {
+                return 0;
             }
-            fired += 1;
+            let mut due = std::mem::take(&mut kept.room);
+            due.extend(std::iter::from_fn(|| kept.queue.pop_due(now)));
+            due
+        };
+        let fired = due.len();
+        for waker in due.drain(..) {
+            contained(move || waker.wake());
+            woken();
         }
+        if due.capacity() <= ROOM {
+            let mut kept = self.kept();
+            if kept.room.capacity() < due.capacity() {
+                kept.room = due;
+            }
+        }
+        fired
     }
 
     /// `n` is about to sleep. If nobody keeps the timers it does: until when.
@@ -91,6 +150,25 @@ impl Timers {
                 Some(next)
             }
         }
+    }
+
+    /// The main thread is about to sleep, and is the deputy: after which timer it
+    /// wakes.
+    pub(crate) fn deputise(&self) -> Option<Instant> {
+        let mut kept = self.kept();
+        let next = kept.queue.next_at();
+        kept.deputy = next.map_or(Deputy::ForGood, Deputy::Until);
+        next
+    }
+
+    /// The main thread sleeps, and is the deputy.
+    pub(crate) fn has_deputy(&self) -> bool {
+        self.kept().deputy != Deputy::Away
+    }
+
+    /// The deputy is awake.
+    pub(crate) fn deputy_wakes(&self) {
+        self.kept().deputy = Deputy::Away;
     }
 
     /// `n` is awake and keeps nothing.
@@ -124,8 +202,8 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(1);
         let late = soon + Duration::from_secs(1);
         assert_eq!(timers.keep(0), None, "nothing to keep");
-        let (key, tell) = timers.set(late, Waker::noop().clone());
-        assert_eq!(tell, Tell::Anybody);
+        let Set { key, tell, deputy } = timers.set(late, Waker::noop().clone());
+        assert_eq!((tell, deputy), (Tell::Anybody, false));
         assert_eq!(timers.keep(0), Some(late));
         assert_eq!(timers.keep(1), None, "one is enough");
         assert_eq!(
@@ -133,15 +211,33 @@ mod tests {
             Some(late),
             "it looks again before it is due"
         );
-        let (_, tell) = timers.set(soon, Waker::noop().clone());
-        assert_eq!(tell, Tell::Keeper(0));
-        let (_, tell) = timers.set(late, Waker::noop().clone());
-        assert_eq!(tell, Tell::Anybody, "it was told, and is awake");
+        let set = timers.set(soon, Waker::noop().clone());
+        assert_eq!(set.tell, Tell::Keeper(0));
+        let set = timers.set(late, Waker::noop().clone());
+        assert_eq!(set.tell, Tell::Anybody, "it was told, and is awake");
         assert_eq!(timers.keep(1), Some(soon));
         assert!(timers.clear(key).is_some() && timers.clear(key).is_none());
         timers.unkeep(0);
         assert_eq!(timers.keeper(), Some(1));
-        assert_eq!(timers.fire(soon), 1);
+        assert_eq!(timers.fire(soon, || {}), 1);
+    }
+
+    #[test]
+    fn the_deputy_is_told_of_what_is_earlier_whoever_keeps() {
+        let timers = Timers::default();
+        let soon = Instant::now() + Duration::from_secs(1);
+        let late = soon + Duration::from_secs(1);
+        let set = |at| timers.set(at, Waker::noop().clone());
+        assert_eq!(timers.deputise(), None);
+        assert!(set(late).deputy, "it sleeps for good");
+        assert!(!set(soon).deputy, "it was told, and looks again");
+        assert_eq!(timers.deputise(), Some(soon));
+        assert_eq!(timers.keep(0), Some(soon));
+        assert!(!set(late).deputy && !set(soon).deputy);
+        assert!(set(soon - Duration::from_millis(1)).deputy);
+        let _ = timers.deputise();
+        timers.deputy_wakes();
+        assert!(!set(Instant::now()).deputy, "it is awake");
     }
 }
 
@@ -245,6 +341,39 @@ mod models {
         });
     }
 
+    /// The main thread as the deputy of one worker, which is in a turn that does
+    /// not return: it fires the timer, or loom finds that it sleeps for ever.
+    fn deputy_vs_set(kept: bool) {
+        loom::model(move || {
+            let machine = still(1, None);
+            if kept {
+                let late = machine.clock.now() + hour();
+                let _ = machine.timers.set(late, Waker::noop().clone());
+            }
+            let fired = Arc::new(Fired::default());
+            machine.main.begin(&machine);
+            let setter = sets(&machine, &fired);
+            while fired.times() == 0 {
+                machine.main.park(&machine, None, || true);
+            }
+            setter.join().expect("the setter");
+            machine.main.leave(&machine);
+            assert_eq!(fired.times(), 1);
+        });
+    }
+
+    /// It would sleep for good.
+    #[test]
+    fn set_vs_deputy() {
+        deputy_vs_set(false);
+    }
+
+    /// It would sleep for an hour.
+    #[test]
+    fn set_vs_deputy_that_knows_of_one() {
+        deputy_vs_set(true);
+    }
+
     /// Two go to sleep while somebody sets a timer: one of them wakes early
     /// enough, or somebody is told.
     #[test]
@@ -259,7 +388,7 @@ mod models {
                     thread::spawn(move || timers.keep(n))
                 })
                 .collect();
-            let (_, tell) = timers.set(soon, Waker::noop().clone());
+            let Set { tell, .. } = timers.set(soon, Waker::noop().clone());
             let until: Vec<_> = sleepers
                 .into_iter()
                 .map(|sleeper| sleeper.join().expect("a sleeper"))
@@ -292,13 +421,13 @@ mod models {
             let timers = Arc::new(Timers::default());
             let first = Instant::now();
             let second = first + hour();
-            let (key, _) = timers.set(first, Waker::noop().clone());
+            let Set { key, .. } = timers.set(first, Waker::noop().clone());
             let keeper = {
                 let timers = timers.clone();
                 thread::spawn(move || timers.keep(0))
             };
             assert!(timers.clear(key).is_some(), "it has not fired");
-            let (_, tell) = timers.set(second, Waker::noop().clone());
+            let Set { tell, .. } = timers.set(second, Waker::noop().clone());
             let until = keeper.join().expect("the keeper");
             match tell {
                 // It sleeps, and wakes at the first or at the second.
@@ -309,7 +438,7 @@ mod models {
             }
             // It wakes for nothing, looks, and sleeps until the second.
             timers.unkeep(0);
-            assert_eq!(timers.fire(first), 0);
+            assert_eq!(timers.fire(first, || {}), 0);
             assert_eq!(timers.keep(0), Some(second));
         });
     }
@@ -321,16 +450,16 @@ mod models {
             let timers = Arc::new(Timers::default());
             let fired = Arc::new(Fired::default());
             let now = Instant::now();
-            let (key, _) = timers.set(now, fired.clone().into());
+            let Set { key, .. } = timers.set(now, fired.clone().into());
             // Another one, to be found in its place later.
-            let (_, _) = timers.set(now + hour(), Waker::noop().clone());
+            let _ = timers.set(now + hour(), Waker::noop().clone());
             let clearer = {
                 let timers = timers.clone();
                 thread::spawn(move || timers.clear(key).is_some())
             };
-            let fires = timers.fire(now);
+            let fires = timers.fire(now, || {});
             // It may take the place of the first: the old key does not name it.
-            let (_, _) = timers.set(now + hour(), Waker::noop().clone());
+            let _ = timers.set(now + hour(), Waker::noop().clone());
             let cleared = clearer.join().expect("the clearer");
             assert_eq!(fires, fired.times());
             assert_eq!(fires + usize::from(cleared), 1, "one of the two");

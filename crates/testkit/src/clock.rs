@@ -44,6 +44,13 @@ impl VirtualClock {
         self.elapsed.fetch_max(nanos, Ordering::SeqCst);
     }
 
+    /// How far `at` is from its start, in nanoseconds; none if that is more than
+    /// it can count, 584 years. Such an instant is never: to move towards it would
+    /// not come nearer.
+    pub(crate) fn reach(&self, at: Instant) -> Option<u64> {
+        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).ok()
+    }
+
     /// Those who wait until everything is blocked.
     pub fn idle_waiters(&self) -> &IdleWaiters {
         &self.idle
@@ -74,9 +81,9 @@ impl Clock for VirtualClock {
         if self.idle.everything_is_blocked() {
             return true;
         }
-        match next {
-            Some(at) => {
-                self.move_to(at.saturating_duration_since(self.start));
+        match next.and_then(|at| self.reach(at)) {
+            Some(nanos) => {
+                self.move_to(Duration::from_nanos(nanos));
                 true
             }
             None => false,

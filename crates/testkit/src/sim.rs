@@ -27,14 +27,54 @@ const MOST_TURNS_OF_AN_INSTANT: u64 = 100_000;
 /// Turns a simulation may take before it is called endless.
 const MOST_TURNS: u64 = 50_000_000;
 
+/// A turn that is ready.
+struct Waiting {
+    turn: Turn,
+    /// For the main lane, and woken by a timer: how many such there were before.
+    /// One thread turns that lane, and takes them in this order (time-6).
+    place: Option<u64>,
+}
+
 #[derive(Default)]
 struct Core {
-    ready: Vec<Turn>,
+    ready: Vec<Waiting>,
+    /// Timers are being fired.
+    firing: bool,
+    /// How many turns of the main lane timers have woken, and how many of them are
+    /// ready.
+    placed: u64,
+    in_order: usize,
     /// Blocking calls that have not begun.
     calls: Vec<BlockingCall>,
     timers: TimerQueue,
     /// A task is being polled.
     polling: bool,
+}
+
+impl Core {
+    fn push(&mut self, turn: Turn) {
+        let place = (self.firing && turn.lane() == Lane::Main).then(|| {
+            self.placed += 1;
+            self.in_order += 1;
+            self.placed
+        });
+        self.ready.push(Waiting { turn, place });
+    }
+
+    /// Takes out the turn that was drawn; of those that have an order, the first.
+    fn take(&mut self, mut at: usize) -> Turn {
+        if self.ready[at].place.is_some() {
+            if self.in_order > 1 {
+                let placed = self.ready.iter().enumerate();
+                let first = placed
+                    .filter_map(|(at, waiting)| Some((waiting.place?, at)))
+                    .min();
+                at = first.map_or(at, |(_, at)| at);
+            }
+            self.in_order -= 1;
+        }
+        self.ready.swap_remove(at).turn
+    }
 }
 
 /// What the host and the simulation share.
@@ -54,11 +94,12 @@ struct SimHost(Arc<World>);
 
 impl Host for SimHost {
     fn start(&self, turn: Turn) {
-        self.0.core().ready.push(turn);
+        self.0.core().push(turn);
     }
 
     fn schedule(&self, ready: Ready) {
-        self.0.core().ready.extend(ready);
+        let mut core = self.0.core();
+        ready.for_each(|turn| core.push(turn));
     }
 
     fn has_main_lane(&self) -> bool {
@@ -224,7 +265,7 @@ impl Wake for Bell {
 /// Why a simulation could not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stuck {
-    /// Nothing is ready and no timer is set.
+    /// Nothing is ready and no timer is set that the clock can reach.
     Deadlock,
     /// It took more turns than any test should.
     Endless,
@@ -340,7 +381,7 @@ impl Sim {
         let turn = {
             let mut core = self.world.core();
             core.polling = true;
-            core.ready.swap_remove(at)
+            core.take(at)
         };
         let again = {
             let _inside = self.io.enter();
@@ -348,7 +389,9 @@ impl Sim {
         };
         let mut core = self.world.core();
         core.polling = false;
-        core.ready.extend(again);
+        if let Some(again) = again {
+            core.push(again);
+        }
     }
 
     /// Gives one ready task of a lane a turn; false if there is none.
@@ -356,7 +399,7 @@ impl Sim {
         let ready: Vec<usize> = {
             let core = self.world.core();
             let all = core.ready.iter().enumerate();
-            all.filter(|(_, turn)| turn.lane() == lane)
+            all.filter(|(_, waiting)| waiting.turn.lane() == lane)
                 .map(|(at, _)| at)
                 .collect()
         };
@@ -442,7 +485,7 @@ impl Sim {
 
     fn has_ready(&self, lane: Lane) -> bool {
         let core = self.world.core();
-        core.ready.iter().any(|turn| turn.lane() == lane)
+        core.ready.iter().any(|waiting| waiting.turn.lane() == lane)
     }
 
     fn pumped(&self, ran: usize, fired: usize) -> Pumped {
@@ -480,26 +523,25 @@ impl Sim {
 
     /// Moves the clock on by `by`. What is due at the new time has run.
     pub fn advance(&mut self, by: Duration) {
-        let at = nanos(self.elapsed() + by);
+        let at = nanos(self.elapsed().saturating_add(by));
         self.advance_to_nanos(at, true);
         self.settle();
     }
 
     /// Moves the clock on by `by`. What is due at the new time has not run.
     pub fn advance_to_before(&mut self, by: Duration) {
-        let at = nanos(self.elapsed() + by);
+        let at = nanos(self.elapsed().saturating_add(by));
         self.advance_to_nanos(at, false);
     }
 
-    /// When the next timer is due, or the next operation over.
+    /// When the next timer is due, or the next operation over; none if the clock
+    /// cannot get there.
     fn next_event_nanos(&self) -> Option<u64> {
         let timer = self.world.core().timers.next_at();
-        let timer = timer.map(|at| at.saturating_duration_since(self.world.clock.start()));
-        [timer, self.io.next_at()]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(nanos)
+        let timer = timer.and_then(|at| self.world.clock.reach(at));
+        let io = self.io.next_at();
+        let io = io.and_then(|at| u64::try_from(at.as_nanos()).ok());
+        [timer, io].into_iter().flatten().min()
     }
 
     fn fire_at(&mut self, at: u64) {
@@ -512,7 +554,12 @@ impl Sim {
         let now = self.world.clock.now();
         let mut fired = 0;
         loop {
-            let due = self.world.core().timers.pop_due(now);
+            let due = {
+                let mut core = self.world.core();
+                let due = core.timers.pop_due(now);
+                core.firing = due.is_some();
+                due
+            };
             match due {
                 Some(waker) => waker.wake(),
                 None => return fired,
@@ -692,7 +739,7 @@ impl Sim {
 
     fn report(&self, stuck: Stuck, what: &str) -> String {
         let why = match stuck {
-            Stuck::Deadlock => "nothing is ready, no timer is set and no i/o will be over",
+            Stuck::Deadlock => "nothing is ready, no timer will be due and no i/o will be over",
             Stuck::Endless => "it takes turns without end",
         };
         format!(
@@ -706,7 +753,7 @@ impl Sim {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Sim {

@@ -3,13 +3,13 @@
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::host::Machine;
 
-/// The driver holds the machine only while it looks, and looks at least this
-/// often: when the last root is gone, the driver follows.
-const LONGEST: Duration = Duration::from_secs(1);
+/// How long to wait at a time where tokio's clock goes ahead of the root's: it is
+/// paused, so that its timers are due at once.
+const NAP: Duration = Duration::from_millis(10);
 
 /// Dropped with the driver's future, when the tokio runtime goes away.
 struct Alive(Weak<Machine>);
@@ -22,36 +22,64 @@ impl Drop for Alive {
     }
 }
 
-/// Serves the timers of `machine` until it is gone.
+/// When to look again.
+enum Next {
+    /// At once.
+    Now,
+    /// When something has changed.
+    Changed,
+    /// Then too, and when this timer is due, so long from now.
+    Due(Instant, Duration),
+}
+
+/// Serves the timers of `machine` until it is gone. The driver holds the machine
+/// only while it looks; the last to let go of it says that something has changed.
 pub(crate) async fn drive(machine: Weak<Machine>) {
     let _alive = Alive(machine.clone());
+    // The timer whose time was up by tokio's clock.
+    let mut up = None;
     loop {
         let Some(strong) = machine.upgrade() else {
             return;
         };
         let changed = strong.changed.clone();
-        let wait = look(&strong);
+        let next = look(&strong);
         drop(strong);
-        if let Some(wait) = wait {
-            // Whether it was told or the time is up: look again.
-            let _ = tokio::time::timeout(wait, changed.notified()).await;
+        match next {
+            Next::Now => {}
+            Next::Changed => changed.notified().await,
+            Next::Due(at, wait) if up == Some(at) => {
+                // It is not due by the root's own: tokio's clock is paused, and no
+                // measure of time. A thread that may block is one.
+                let nap = wait.min(NAP);
+                let nap = tokio::task::spawn_blocking(move || std::thread::sleep(nap));
+                let _ = nap.await;
+            }
+            Next::Due(at, wait) => {
+                // Whether it was told or the time is up: look again.
+                let waited = tokio::time::timeout(wait, changed.notified()).await;
+                up = waited.is_err().then_some(at);
+            }
         }
     }
 }
 
-/// Fires what is due; how long to wait for the next look, none for at once.
-fn look(machine: &Machine) -> Option<Duration> {
+/// Fires what is due; when to look again.
+fn look(machine: &Machine) -> Next {
     if machine.clock.is_virtual() {
         if machine.busy.load(Ordering::SeqCst) == 0 && machine.clock.idle(machine.next_timer()) {
             machine.fire_due();
-            return None;
+            return Next::Now;
         }
-        return Some(LONGEST);
+        return Next::Changed;
     }
     machine.fire_due();
-    let next = machine.next_timer();
-    Some(next.map_or(LONGEST, |at| {
-        at.saturating_duration_since(machine.clock.now())
-            .min(LONGEST)
-    }))
+    let Some(at) = machine.next_timer() else {
+        return Next::Changed;
+    };
+    // None from a clock that stands still.
+    match machine.clock.real_time_until(at) {
+        Some(wait) => Next::Due(at, wait),
+        None => Next::Changed,
+    }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use kinfolk_core::{
     Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, IntoOutcome, Patience,
-    ReasonKind, Result, Scope, ShutdownReport, Sink, SystemClock, Tree, TreeOptions, TreeSnapshot,
+    ReasonKind, Result, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
 };
 use tokio::runtime::{Handle, Id};
 
 use crate::driver;
-use crate::host::{Machine, TokioHost};
+use crate::host::{Machine, TokioClock, TokioHost};
 
 /// The roots made on first use, by tokio runtime. An entry whose driver has
 /// been dropped belongs to a runtime that is gone.
@@ -69,7 +69,8 @@ impl RootBuilder {
         self
     }
 
-    /// The clock; the system's by default.
+    /// The clock. By default it is tokio's: the system's, unless a test has paused
+    /// it; then timers of the tree wait as tokio's own do.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -88,6 +89,12 @@ impl RootBuilder {
             )
         });
         let machine = Arc::new(Machine::new(tokio, self.clock));
+        let changed = Arc::downgrade(&machine.changed);
+        machine.clock.on_change(Box::new(move || {
+            if let Some(changed) = changed.upgrade() {
+                changed.notify_one();
+            }
+        }));
         let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
         drop(machine.tokio.spawn(driver::drive(Arc::downgrade(&machine))));
         Root(Arc::new(Inner { tree, machine }))
@@ -105,7 +112,7 @@ impl Root {
     pub fn builder() -> RootBuilder {
         RootBuilder {
             options: TreeOptions::default(),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(TokioClock),
         }
     }
 

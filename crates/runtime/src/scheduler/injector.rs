@@ -78,6 +78,19 @@ impl Injector {
         taken
     }
 
+    /// Takes out as many as there are now, row by row: others may push on and on.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(Ready)) {
+        let mut left = self.len();
+        while left > 0 {
+            let row = self.take(left);
+            match row.len() {
+                0 => return,
+                len => left = left.saturating_sub(len),
+            }
+            each(row);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }

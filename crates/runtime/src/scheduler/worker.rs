@@ -9,6 +9,7 @@ use kinfolk_core::host::{Ready, Turn, look_again};
 
 use super::idle::Sleep;
 use super::injector::Injector;
+use super::pace::Pace;
 use super::ring::{Item, LOOT, Line, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
@@ -22,11 +23,13 @@ const STREAK: u32 = 8;
 /// How many turns until the injector is served although there is own work.
 const INJECTED: u32 = 61;
 
-/// How many turns until the clock is looked at.
-const CLOCK: u32 = 16;
-
 /// How many turns until it looks whether a neighbour has far more to do.
 const LOAD: u32 = 127;
+
+/// Where turns are long, how many looks until the injector is served and until the
+/// load is looked at: as many as of 16 turns each.
+const LONG_INJECTED: u32 = 4;
+const LONG_LOAD: u32 = 8;
 
 /// How many more that are.
 const FAR_MORE: usize = 64;
@@ -129,6 +132,7 @@ pub(crate) struct Worker {
     machine: Arc<Machine>,
     n: usize,
     ticks: Cell<u32>,
+    pace: Pace,
     streak: Cell<u32>,
     seen: RefCell<Vec<Option<Seen>>>,
     /// Whose load is looked at next, and how many turns each had begun when it was
@@ -148,6 +152,7 @@ impl Worker {
             machine,
             n,
             ticks: Cell::new(0),
+            pace: Pace::new(Instant::now()),
             streak: Cell::new(0),
             seen: RefCell::new(vec![None; workers]),
             whose: Cell::new(0),
@@ -211,17 +216,15 @@ impl Worker {
     fn find(&self) -> Option<Turn> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
-        if ticks.is_multiple_of(CLOCK) {
-            look_again();
-            self.machine.fire_due();
-            self.visit_io(Station::glance);
+        let mut serve = ticks.is_multiple_of(INJECTED);
+        if self.pace.is_due(ticks) {
+            self.look(ticks);
+            serve |= self.pace.is_long(LONG_INJECTED);
         }
         if ticks.is_multiple_of(LOAD) {
             self.even_out();
         }
-        if ticks.is_multiple_of(INJECTED)
-            && let Some(turn) = self.injected()
-        {
+        if serve && let Some(turn) = self.injected() {
             return Some(turn);
         }
         self.handed_over()
@@ -229,6 +232,18 @@ impl Worker {
             .or_else(|| self.refilled())
             .or_else(|| self.own().take_next())
             .or_else(|| self.injected())
+    }
+
+    /// Time has passed: timers may be due, operations over.
+    #[inline(never)]
+    fn look(&self, ticks: u32) {
+        look_again();
+        self.pace.looked(ticks, Instant::now());
+        self.machine.fire_due();
+        self.visit_io(Station::glance);
+        if self.pace.is_long(LONG_LOAD) {
+            self.even_out();
+        }
     }
 
     /// Wakes whose operations are over; true if there were any.
@@ -278,6 +293,16 @@ impl Worker {
         first
     }
 
+    /// The only worker takes in what others have pushed, before timers wake more:
+    /// what the main thread has fired goes before what is fired here (time-6).
+    pub(crate) fn collect_alone(&self) {
+        if self.machine.workers.len() > 1 {
+            return;
+        }
+        let injector = &self.machine.injector;
+        injector.take_all(|row| self.put_all_back(row));
+    }
+
     /// Takes half of what a neighbour has more than we have, so that tasks have as
     /// many turns on one worker as on another. One that is in the same turn as when
     /// we looked last does nothing of it: half of all.
@@ -305,6 +330,24 @@ impl Worker {
         match self.own().next.put(new.into_raw()) {
             Some(before) => self.put_back(turn(before)),
             None => self.want_sentinel(),
+        }
+    }
+
+    /// Runs `f` while the slot is empty. What lay in it lies there again after.
+    pub(crate) fn without_slot<R>(&self, f: impl FnOnce() -> R) -> R {
+        let kept = self.own().take_next();
+        let answer = f();
+        self.slot_goes_behind();
+        if let Some(kept) = kept {
+            self.put(kept);
+        }
+        answer
+    }
+
+    /// What lies in the slot goes behind the others.
+    pub(crate) fn slot_goes_behind(&self) {
+        if let Some(turn) = self.own().take_next() {
+            self.put_back(turn);
         }
     }
 
@@ -486,6 +529,7 @@ impl Worker {
                     false
                 }
             };
+            self.pace.slept(self.ticks.get(), Instant::now());
             if keeps.is_some() {
                 self.machine.timers.unkeep(self.n);
             }
