@@ -329,6 +329,21 @@ macro_rules! for_each_case {
                 cancel_1_a_leafs_waker_that_panics_does_not_stop_the_walk,
                 cancel_8_a_hook_at_an_ended_scope_never_fires,
             ;
+            hostile:
+                outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
+                outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,
+                outcome_1_a_payload_whose_destructor_panics_harms_nobody,
+                outcome_6_a_value_whose_destructor_panics_harms_nobody,
+                handle_7_values_whose_destructors_panic_are_dropped_one_by_one,
+                outcome_8_a_source_that_panics_is_no_source,
+                io_2_work_that_is_refused_is_dropped_outside_the_lock,
+                outcome_2_a_failure_that_is_replaced_is_dropped_outside_the_lock,
+                outcome_2_what_stood_beside_a_replaced_failure_is_kept,
+                cancel_1_a_waker_that_panics_stops_nobody,
+                cancel_8_a_hook_that_goes_off_harms_nobody,
+                handle_10_a_local_whose_destructor_panics_harms_nobody,
+                io_5_a_value_of_a_call_that_nobody_takes_harms_nobody,
+            ;
             interrupts:
                 request_1_one_point_takes_it,
                 request_1_requests_merge,

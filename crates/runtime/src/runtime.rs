@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::look_again;
+use kinfolk_core::host::{contained, look_again};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
@@ -86,6 +86,8 @@ impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.rt.turning.set(false);
         let machine = self.rt.machine();
+        // A pump that unwinds comes by here.
+        self.rt.turn_unwound();
         machine.main.leave(machine);
         // What came while we were turning has called no hook.
         if self.tells && self.rt.has_more() {
@@ -234,23 +236,39 @@ impl Runtime {
                 self.own.hand_over_io();
                 return output;
             }
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(16) && machine.workers.is_empty() {
-                machine.fire_due();
-                self.own.glance_at_io();
-            }
-            if self.turn_once() {
-                continue;
-            }
-            if machine.workers.is_empty() && machine.fire_due() > 0 {
-                continue;
-            }
-            if self.own.settle_io() {
-                continue;
-            }
-            machine.main.park(machine, self.own.station(), || {
-                !woken.is_woken() && !self.has_more()
+            // As in `Worker::run`: what unwinds out of a turn is our bug, and
+            // costs a job, not the program. What it polls itself may panic.
+            let unwound = contained(|| {
+                while !woken.is_woken() {
+                    turns = turns.wrapping_add(1);
+                    if turns.is_multiple_of(16) && machine.workers.is_empty() {
+                        machine.fire_due();
+                        self.own.glance_at_io();
+                    }
+                    if self.turn_once() {
+                        continue;
+                    }
+                    if machine.workers.is_empty() && machine.fire_due() > 0 {
+                        continue;
+                    }
+                    if self.own.settle_io() {
+                        continue;
+                    }
+                    machine.main.park(machine, self.own.station(), || {
+                        !woken.is_woken() && !self.has_more()
+                    });
+                }
             });
+            if unwound {
+                self.turn_unwound();
+            }
+        }
+    }
+
+    /// What [`turn_once`](Runtime::turn_once) does after a turn.
+    fn turn_unwound(&self) {
+        if self.machine().main.load.turn_unwound() {
+            self.machine().rested();
         }
     }
 

@@ -8,7 +8,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::host::{TimerKey, TimerQueue, contained};
+use kinfolk_core::host::{TimerKey, TimerQueue, wake};
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -72,7 +72,7 @@ impl Timers {
             let due = self.kept().queue.pop_due(now);
             match due {
                 Some(waker) => {
-                    contained(move || waker.wake());
+                    wake(waker);
                 }
                 None => return fired,
             }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{
+    BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn, wake,
+};
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
     PointHeld, Pumped, ReasonKind, Scope, ShutdownReport, Sink, Task, Tree, TreeOptions,
@@ -514,7 +516,7 @@ impl Sim {
         loop {
             let due = self.world.core().timers.pop_due(now);
             match due {
-                Some(waker) => waker.wake(),
+                Some(waker) => wake(waker),
                 None => return fired,
             }
             fired += 1;

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn, wake};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -45,13 +45,14 @@ impl Machine {
         self.timers().next_at()
     }
 
-    /// Wakes everybody whose time has come.
+    /// Wakes everybody whose time has come. A waker that panics is the matter of
+    /// whoever made it: the driver goes on.
     pub(crate) fn fire_due(&self) {
         let now = self.clock.now();
         loop {
             let due = self.timers().pop_due(now);
             match due {
-                Some(waker) => waker.wake(),
+                Some(waker) => wake(waker),
                 None => return,
             }
         }

@@ -19,6 +19,7 @@ use crate::job::outcome::{IntoOutcome, Outcome};
 use crate::job::spawn::Place;
 use crate::job::state;
 use crate::job::{Job, Scope, TaskOutcome};
+use crate::unwind::Contained;
 
 /// Child tasks whose results are taken as they come.
 ///
@@ -88,7 +89,7 @@ pub struct TaskSet<T> {
     ready: Ready,
     /// Kept for its memory; empty while nobody looks.
     todo: Vec<usize>,
-    done: VecDeque<Result<T>>,
+    done: VecDeque<Contained<Result<T>>>,
     /// Of the one call that waits: they borrow the set.
     wait: Wait,
     yielded: Yielded,
@@ -213,7 +214,7 @@ impl<T> TaskSet<T> {
         self.tasks[index] = None;
         self.free.push(index);
         self.running -= 1;
-        self.done.push_back(match outcome {
+        let result = match outcome {
             Ok(Outcome::Completed(value)) => Ok(value),
             Ok(Outcome::Cancelled {
                 late: Some(value), ..
@@ -223,7 +224,8 @@ impl<T> TaskSet<T> {
                 Err(Error::stopped(reason).at(names::victim_alone(&job.job_ref()), None))
             }
             Err(told) => Err(told.into()),
-        });
+        };
+        self.done.push_back(Contained::new(result));
     }
 
     fn insert(&mut self, task: TaskOutcome<T>) {
@@ -274,7 +276,7 @@ impl<T> TaskSet<T> {
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
-        let next = self.done.pop_front();
+        let next = self.done.pop_front().map(Contained::into_inner);
         if next.is_none() && self.running > 0 {
             self.park(cx, site);
             return Poll::Pending;

@@ -12,9 +12,9 @@ use crate::job::Scope;
 use crate::job::header::{Header, JobRef};
 use crate::job::list::{Key, List};
 use crate::job::state;
-use crate::unwind::contained;
+use crate::unwind::{Contained, contained, wake};
 
-type Stop = Box<dyn FnOnce() + Send>;
+type Stop = Contained<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 enum Piece {
@@ -31,7 +31,7 @@ pub(crate) struct Works {
     /// In the order they were finished; some may be gone again.
     finished: VecDeque<Key>,
     /// Who wait until one is.
-    waiters: Vec<Waker>,
+    waiters: Vec<Contained<Waker>>,
 }
 
 impl Works {
@@ -79,7 +79,7 @@ impl Work {
     /// down.
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
         let job = context::current()?;
-        Work::of(&job, Box::new(stop))
+        Work::of(&job, Contained::new(Box::new(stop)))
     }
 
     /// Work of the task that `scope` is in. None if its body is over.
@@ -90,11 +90,13 @@ impl Work {
         {
             task = parent;
         }
-        Work::of(&task, Box::new(stop))
+        Work::of(&task, Contained::new(Box::new(stop)))
     }
 
     fn of(h: &Header, stop: Stop) -> Option<Work> {
         let lease = Lease::of(h)?;
+        // What is refused is dropped outside the lock.
+        let mut stop = Some(stop);
         let key = h.with_cold(|cold, st| {
             // Looked at under the lock in which the end of the body of a task
             // takes what is listed: it is listed before, or refused here. The
@@ -102,7 +104,7 @@ impl Work {
             if st.has(state::BODY_DONE) {
                 return None;
             }
-            Some(cold.works.pieces.push(Piece::UnderWay(Some(stop))))
+            Some(cold.works.pieces.push(Piece::UnderWay(stop.take())))
         })?;
         Some(Work {
             key,
@@ -146,11 +148,11 @@ impl Drop for Work {
 
 /// Outside the lock: what was listed goes, whoever waits looks again, and the
 /// job may end.
-fn release(gone: Option<(Piece, Vec<Waker>)>, lease: Option<Lease>) {
+fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {
-        contained(move || drop(piece));
+        drop(piece);
         for waiter in waiters {
-            contained(move || waiter.wake());
+            wake(waiter.into_inner());
         }
     }
     drop(lease);
@@ -170,28 +172,20 @@ pub fn poll_reap(cx: &mut Context<'_>) -> Poll<usize> {
     let Some(job) = context::current() else {
         return Poll::Ready(0);
     };
-    let waker = cx.waker().clone();
-    let answer = job.if_cold(|cold, _| match cold.works.reap() {
-        Some(left) => Ok(left),
-        None => {
-            let waiters = &mut cold.works.waiters;
-            let known = waiters.iter().any(|other| other.will_wake(&waker));
-            match known {
-                true => Err(Some(waker)),
-                false => {
-                    waiters.push(waker);
-                    Err(None)
-                }
-            }
+    // What is not listed is dropped outside the lock.
+    let mut waker = Some(Contained::new(cx.waker().clone()));
+    let answer = job.if_cold(|cold, _| {
+        let left = cold.works.reap();
+        let waiters = &mut cold.works.waiters;
+        if left.is_none() && !waiters.iter().any(|other| other.will_wake(cx.waker())) {
+            waiters.extend(waker.take());
         }
+        left
     });
     match answer {
         None => Poll::Ready(0),
-        Some(Ok(left)) => Poll::Ready(left),
-        Some(Err(old)) => {
-            drop(old);
-            Poll::Pending
-        }
+        Some(Some(left)) => Poll::Ready(left),
+        Some(None) => Poll::Pending,
     }
 }
 
@@ -226,7 +220,7 @@ pub(crate) struct Stops(Vec<Stop>);
 impl Stops {
     pub(crate) fn call(self) {
         for stop in self.0 {
-            contained(stop);
+            contained(stop.into_inner());
         }
     }
 }
