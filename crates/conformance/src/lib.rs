@@ -17,6 +17,7 @@ pub mod factory_timers;
 pub mod failure;
 pub mod handles;
 pub mod hooks;
+pub mod hostile;
 pub mod interrupts;
 pub mod interrupts_meet;
 pub mod kit;

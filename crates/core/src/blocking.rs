@@ -1,7 +1,6 @@
 //! Blocking calls: code that must block runs on a thread of the host's pool,
 //! and the job that asked for it stays open until it has returned.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::job::header::Site;
 use crate::job::lease::Share;
 use crate::job::scope::Scope;
-use crate::unwind::{caught, contained};
+use crate::unwind::{Contained, Payload, caught, wake};
 
 /// What a blocking call may ask while it runs.
 #[derive(Clone)]
@@ -68,18 +67,18 @@ enum Stage<T> {
     /// It was called off before it began.
     CalledOff,
     /// It has returned or panicked; or the host dropped it.
-    Over(Result<T, Over>),
+    Over(Result<Contained<T>, Over>),
     Taken,
 }
 
 enum Over {
-    Panicked(Box<dyn Any + Send>),
+    Panicked(Payload),
     HostGone,
 }
 
 struct State<T> {
     stage: Stage<T>,
-    waker: Option<Waker>,
+    waker: Option<Contained<Waker>>,
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
     share: Option<Share>,
@@ -95,7 +94,7 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, result: Result<T, Over>) {
+    fn finish(&self, result: Result<Contained<T>, Over>) {
         let (waker, share) = {
             let mut state = self.state();
             state.stage = Stage::Over(result);
@@ -104,7 +103,7 @@ impl<T> Shared<T> {
         // The share first: then the waiter ends without another turn.
         drop(share);
         if let Some(waker) = waker {
-            contained(move || waker.wake());
+            wake(waker.into_inner());
         }
     }
 
@@ -128,8 +127,8 @@ impl<T> Shared<T> {
     }
 
     /// Its value, if it is over; else `waker` is woken then.
-    fn poll(&self, waker: &Waker) -> Option<Result<T, Over>> {
-        let new = waker.clone();
+    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, Over>> {
+        let new = Contained::new(waker.clone());
         let mut state = self.state();
         if let Stage::Over(_) = state.stage {
             let stage = std::mem::replace(&mut state.stage, Stage::Taken);
@@ -174,7 +173,7 @@ impl<T: Send + 'static> Shared<T> {
 
 /// The call in the host's hands.
 struct Work<F, T> {
-    call: Option<F>,
+    call: Option<Contained<F>>,
     shared: Arc<Shared<T>>,
 }
 
@@ -193,8 +192,8 @@ where
         }
         let Some(call) = self.call.take() else { return };
         let caller = Caller(self.shared.cancelled.clone());
-        let result = caught(|| call(caller)).map_err(Over::Panicked);
-        self.shared.finish(result);
+        let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
+        self.shared.finish(result.map(Contained::new));
     }
 }
 
@@ -202,7 +201,7 @@ impl<F, T> Drop for Work<F, T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         // Called off, or dropped unrun by the host.
-        contained(move || drop(call));
+        drop(call);
         if matches!(self.shared.state().stage, Stage::Queued) {
             self.shared.finish(Err(Over::HostGone));
         }
@@ -239,7 +238,7 @@ where
     T: Send + 'static,
 {
     Blocking {
-        call: Some(call),
+        call: Some(Contained::new(call)),
         begun: None,
         abandon: false,
         yielded: Yielded::default(),
@@ -255,7 +254,7 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    call: Option<F>,
+    call: Option<Contained<F>>,
     begun: Option<(Arc<Shared<T>>, Scope)>,
     abandon: bool,
     yielded: Yielded,
@@ -334,7 +333,7 @@ where
             this.wait.over();
             this.begun = None;
             return Poll::Ready(match over {
-                Ok(value) => Ok(value),
+                Ok(value) => Ok(value.into_inner()),
                 Err(Over::Panicked(payload)) => Err(Error::panicked(payload)),
                 Err(Over::HostGone) => Err(Error::msg(
                     "the host is gone: the blocking call was never made",
@@ -421,7 +420,7 @@ impl<T: Send + 'static> Future for Ended<T> {
         let this = self.get_mut();
         if let Some(over) = this.shared.poll(cx.waker()) {
             this.wait.over();
-            contained(move || drop(over));
+            drop(over);
             return Poll::Ready(());
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);

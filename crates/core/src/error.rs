@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::cancel::reason::Reason;
 use crate::job::id::JobId;
 use crate::own;
-use crate::unwind::{self, Payload};
+use crate::unwind::{Contained, Payload, caught};
 
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -92,6 +92,10 @@ pub(crate) struct Victim {
     pub(crate) site: &'static Location<'static>,
 }
 
+/// An error of the user's. Its destructor runs where the last of our hands on it
+/// goes, and that may be anywhere: so a panic of it ends there.
+type Carried = Contained<Arc<dyn StdError + Send + Sync>>;
+
 #[derive(Clone)]
 enum What {
     Cancelled(Cancelled),
@@ -101,7 +105,7 @@ enum What {
         reason: Reason,
         virtual_time: bool,
     },
-    Failed(Arc<dyn StdError + Send + Sync>),
+    Failed(Carried),
     Panicked {
         words: Arc<str>,
         payload: Arc<Mutex<Option<Payload>>>,
@@ -115,6 +119,9 @@ struct Inner {
     what: What,
     /// A Cancelled found among the sources.
     cancelled: Option<Cancelled>,
+    /// The first of ours among the sources. Kept, so that `source` of an error of
+    /// the user's is called once: it is code of theirs.
+    ours: Option<Error>,
     during: Option<Reason>,
     victim: Option<Victim>,
     suppressed: Vec<Error>,
@@ -161,6 +168,7 @@ impl Inner {
             kind,
             what,
             cancelled: None,
+            ours: None,
             during: None,
             victim: None,
             suppressed: Vec::new(),
@@ -199,6 +207,7 @@ impl Error {
                 kind: old.kind,
                 what: old.what.clone(),
                 cancelled: old.cancelled.clone(),
+                ours: old.ours.clone(),
                 during: old.during.clone(),
                 victim: old.victim.clone(),
                 suppressed: old.suppressed.clone(),
@@ -230,13 +239,18 @@ impl Error {
 
     /// An error that is not one of ours, to be seen through us.
     pub(crate) fn carrying(error: Arc<dyn StdError + Send + Sync>) -> Error {
-        let cancelled = cancelled_in(&*error).cloned();
+        let error = Contained::new(error);
+        let found = Found::among_sources(&**error);
+        let (cancelled, ours) = (found.cancelled.cloned(), found.ours.cloned());
         let kind = if cancelled.is_some() {
             ErrorKind::Cancelled
         } else {
             ErrorKind::Failed
         };
-        Error::make(kind, What::Failed(error)).with(|inner| inner.cancelled = cancelled)
+        let mut inner = Inner::new(kind, What::Failed(error));
+        inner.cancelled = cancelled;
+        inner.ours = ours;
+        Error(Repr::Full(Arc::new(inner)))
     }
 
     pub(crate) fn stopped(reason: Reason) -> Error {
@@ -255,7 +269,7 @@ impl Error {
     }
 
     pub(crate) fn panicked(payload: Payload) -> Error {
-        let words = Arc::from(unwind::message(&*payload));
+        let words = Arc::from(payload.message());
         Error::make(
             ErrorKind::Panicked,
             What::Panicked {
@@ -358,7 +372,8 @@ impl Error {
             Says::Other(What::Panicked { payload, .. }) => payload
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take(),
+                .take()
+                .map(Payload::into_box),
             _ => None,
         }
     }
@@ -399,7 +414,8 @@ impl Error {
     pub(crate) fn as_failure(&self) -> Error {
         match self.says() {
             Says::Told(told) => {
-                Error::make(ErrorKind::Failed, What::Failed(Arc::new(told.clone())))
+                let told = Contained::new(Arc::new(told.clone()) as _);
+                Error::make(ErrorKind::Failed, What::Failed(told))
             }
             _ => self.with(|inner| {
                 inner.kind = ErrorKind::Failed;
@@ -436,8 +452,8 @@ impl Error {
     /// The numbers of this failure, of those among its sources and of those
     /// beside it, the nearest first: of very many, the nearest
     /// [`MOST_HELD`]. Each is visited once, however many ways lead to it: the
-    /// errors of several attempts often have the one before in common. Runs
-    /// `source` of other people's errors.
+    /// errors of several attempts often have the one before in common. Runs no
+    /// code of the user's.
     pub(crate) fn serials(&self) -> Vec<u64> {
         let mut found = Vec::new();
         let mut known = HashSet::new();
@@ -463,14 +479,7 @@ impl Error {
 
     /// The first error of ours among the sources.
     fn next_of_ours(&self) -> Option<&Error> {
-        let mut next = self.carried();
-        while let Some(error) = next {
-            if let Some(ours) = as_a::<Error>(error) {
-                return Some(ours);
-            }
-            next = next_in(error);
-        }
-        None
+        self.full()?.ours.as_ref()
     }
 
     /// This failure with others beside it, none of them twice.
@@ -503,6 +512,26 @@ impl Error {
             inner.more += more;
         })
     }
+
+    /// This failure with those beside it that stood beside `other`, whose place
+    /// it has taken.
+    pub(crate) fn joined_by_company_of(&self, other: &Error) -> Error {
+        let more = match self.same(other) {
+            true => 0,
+            false => other.full().map_or(0, |inner| inner.more),
+        };
+        let mine = self.suppressed();
+        let new: Vec<Error> = (other.suppressed().iter())
+            .filter(|e| e.serial() != self.serial() && !mine.iter().any(|known| known.lists(e)))
+            .cloned()
+            .collect();
+        self.joined_by(&new, more)
+    }
+
+    /// True if `other` is this failure, stands among its sources, or beside it.
+    fn lists(&self, other: &Error) -> bool {
+        self.serials().contains(&other.serial())
+    }
 }
 
 impl Error {
@@ -530,11 +559,44 @@ where
     error.downcast_ref().or_else(|| own::beside(error))
 }
 
-/// What comes after `error` on a walk over sources.
+/// What comes after `error` on a walk over sources. One whose `source` panics has
+/// none.
 fn next_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     inner_of_io(error)
         .or_else(|| own::beneath(error))
-        .or_else(|| error.source())
+        .or_else(|| caught(|| error.source()).ok().flatten())
+}
+
+/// What a walk over sources has met.
+struct Found<'a> {
+    /// The first Cancelled, unless one of ours came before it, which decides by
+    /// its own kind.
+    cancelled: Option<&'a Cancelled>,
+    /// The first of ours.
+    ours: Option<&'a Error>,
+}
+
+impl<'a> Found<'a> {
+    fn among_sources(error: &'a (dyn StdError + 'static)) -> Found<'a> {
+        let mut cancelled = None;
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if cancelled.is_none() {
+                cancelled = as_a::<Cancelled>(error);
+            }
+            if let Some(ours) = as_a::<Error>(error) {
+                return Found {
+                    cancelled: cancelled.or_else(|| ours.cancelled()),
+                    ours: Some(ours),
+                };
+            }
+            next = next_in(error);
+        }
+        Found {
+            cancelled,
+            ours: None,
+        }
+    }
 }
 
 /// `io::Error::source` skips the error it wraps; this does not.
@@ -548,17 +610,7 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
 /// what was a failure below stays one. So an error of any type is judged as
 /// [`or_fail`](OrFail::or_fail) judges it.
 pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cancelled> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(told) = as_a::<Cancelled>(error) {
-            return Some(told);
-        }
-        if let Some(ours) = as_a::<Error>(error) {
-            return ours.cancelled();
-        }
-        next = next_in(error);
-    }
-    None
+    Found::among_sources(error).cancelled
 }
 
 impl fmt::Display for Error {
@@ -594,7 +646,7 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
-            What::Failed(source) => source.fmt(f),
+            What::Failed(source) => fmt::Display::fmt(&***source, f),
             What::Panicked { words, .. } => {
                 match self.job_name() {
                     Some(name) => write!(f, "{name} panicked: {words}")?,

@@ -16,6 +16,7 @@ use crate::error::Cancelled;
 use crate::job::header::Site;
 use crate::job::list::{Key, List};
 use crate::tree::{Shared, Tree};
+use crate::unwind::{Contained, wake};
 
 /// How much a pump may do. It never waits, whatever the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Pumped {
 /// The frames of one tree.
 pub(crate) struct Frames {
     number: AtomicU64,
-    waiting: Mutex<List<Waker>>,
+    waiting: Mutex<List<Contained<Waker>>>,
 }
 
 impl Default for Frames {
@@ -80,7 +81,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    fn waiting(&self) -> MutexGuard<'_, List<Waker>> {
+    fn waiting(&self) -> MutexGuard<'_, List<Contained<Waker>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,7 +94,7 @@ impl Frames {
             let Some(waker) = self.waiting().pop() else {
                 return;
             };
-            crate::unwind::contained(move || waker.wake());
+            wake(waker.into_inner());
         }
     }
 }
@@ -148,7 +149,7 @@ impl Listed {
     /// True if its frame has come; else it is listed.
     fn look(&mut self, waker: &Waker) -> bool {
         self.unlist();
-        let new = waker.clone();
+        let new = Contained::new(waker.clone());
         let mut waiting = self.frames().waiting();
         if self.frames().number.load(Ordering::SeqCst) > self.since {
             return true;

@@ -17,7 +17,7 @@ pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
-pub use crate::unwind::contained;
+pub use crate::unwind::{Contained, contained, discard, wake, wake_by_ref};
 
 /// What a library says on standard error, without waiting for it.
 pub mod say {

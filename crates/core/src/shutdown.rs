@@ -66,7 +66,7 @@ impl Shutdown {
 
     fn clear(&mut self) {
         if let Some(key) = self.timer.take() {
-            drop(self.tree.host().clear_timer(key));
+            crate::unwind::discard(self.tree.host().clear_timer(key));
         }
     }
 

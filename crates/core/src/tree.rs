@@ -27,7 +27,7 @@ use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges
 use crate::say::{Topic, say};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
-use crate::unwind;
+use crate::unwind::{self, Contained};
 
 /// How many roots may live at once in one process.
 const MOST_TREES: usize = 4095;
@@ -113,18 +113,18 @@ pub(crate) struct Shared {
     start: Instant,
     start_coarse: u64,
     pub(crate) counters: Counters,
-    sink: Option<Arc<dyn Sink>>,
+    sink: Option<Contained<Arc<dyn Sink>>>,
     pub(crate) turns: bool,
-    failure_hook: Option<FailureHook>,
+    failure_hook: Option<Contained<FailureHook>>,
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
     /// How many points a turn may pass; none if each is to be asked for.
     pub(crate) budget: u32,
-    point_hook: Option<PointHook>,
+    point_hook: Option<Contained<PointHook>>,
     pub(crate) sweeper: Sweeper,
     /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
-    forced_hook: Option<ForcedHook>,
+    forced_hook: Option<Contained<ForcedHook>>,
     root: AtomicPtr<Header>,
     pub(crate) frames: Frames,
     timed: AtomicUsize,
@@ -231,7 +231,7 @@ impl Shared {
 
     /// What the hook says of a point that `job` polls; none without a hook.
     pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
-        self.point_hook.as_ref().map(|hook| hook(job))
+        self.point_hook.as_ref().map(|hook| (**hook)(job))
     }
 
     pub(crate) fn root(&self) -> &Header {
@@ -270,7 +270,7 @@ impl Shared {
     #[inline]
     pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
         if let Some(sink) = &self.sink {
-            self.emit_to(&**sink, job, kind);
+            self.emit_to(&***sink, job, kind);
         }
     }
 
@@ -287,7 +287,7 @@ impl Shared {
     /// A failure that nobody holds a handle for.
     pub(crate) fn report_failure(&self, error: &Error) {
         if let Some(hook) = &self.failure_hook {
-            unwind::contained(|| hook(error));
+            unwind::contained(|| (**hook)(error));
         }
     }
 
@@ -295,7 +295,7 @@ impl Shared {
     pub(crate) fn note_forced(&self, seen: ForcedDrop) {
         self.counters.add(Count::ForceDropped);
         if let Some(hook) = &self.forced_hook {
-            unwind::contained(|| hook(&seen.job));
+            unwind::contained(|| (**hook)(&seen.job));
         }
         if self.root().state.load().has(state::CANCELLED) {
             let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -412,16 +412,16 @@ impl Tree {
             host,
             start,
             counters: Counters::default(),
-            sink: options.sink,
+            sink: options.sink.map(Contained::new),
             turns,
-            failure_hook: options.failure_hook,
+            failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
             most_children: options.most_children.min(MOST_KIDS),
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
-            point_hook: options.point_hook,
+            point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
             forced: Mutex::new(Vec::new()),
-            forced_hook: options.forced_hook,
+            forced_hook: options.forced_hook.map(Contained::new),
             root: AtomicPtr::new(ptr::null_mut()),
             frames: Frames::default(),
             timed: AtomicUsize::new(0),

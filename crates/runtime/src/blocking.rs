@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kinfolk_core::host::BlockingCall;
 use kinfolk_core::host::say::{Topic, say};
+use kinfolk_core::host::{BlockingCall, contained};
 
 use crate::io::IoCall;
 use crate::machine::Machine;
@@ -161,9 +161,15 @@ impl Blocking {
         if starts {
             self.start_thread();
         }
-        let done = f();
-        self.queue().aside -= 1;
-        done
+        // Also if it unwinds.
+        struct Back<'a>(&'a Blocking);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.queue().aside -= 1;
+            }
+        }
+        let _back = Back(self);
+        f()
     }
 
     /// The system starts no more threads. The call waits for one of ours; if
@@ -189,7 +195,9 @@ impl Blocking {
         loop {
             if let Some(call) = queue.calls.pop_front() {
                 drop(queue);
-                call.run(self);
+                // What it calls and drops of the user's is contained; were
+                // something of ours to unwind, the thread goes on.
+                contained(|| call.run(self));
                 queue = self.queue();
                 // It was aside, and another has its place.
                 if queue.counted() > self.most {

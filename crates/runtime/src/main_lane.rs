@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Lane, Ready, Turn, contained, look_again};
+use kinfolk_core::host::{Contained, Lane, Ready, Turn, contained, look_again};
 
 use crate::io::Station;
 use crate::io::driver::Wait;
@@ -53,6 +53,12 @@ impl Load {
     fn take_one(&self) {
         let queued = self.queued.load(Ordering::Relaxed);
         self.queued.store(queued - 1, Ordering::Relaxed);
+    }
+
+    /// A turn has unwound. True if it was one: what comes after a turn is to be
+    /// done.
+    pub(crate) fn turn_unwound(&self) -> bool {
+        self.in_turn.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn set_in_turn(&self, in_turn: bool) {
@@ -283,7 +289,7 @@ pub(crate) struct MainThread {
     pub(crate) load: Arc<Load>,
     thread: Thread,
     state: AtomicU32,
-    hook: Option<WakeHook>,
+    hook: Option<Contained<WakeHook>>,
 }
 
 impl MainThread {
@@ -293,7 +299,7 @@ impl MainThread {
             load: Arc::default(),
             thread: sync::current(),
             state: AtomicU32::new(OUTSIDE),
-            hook,
+            hook: hook.map(Contained::new),
         }
     }
 
@@ -305,7 +311,7 @@ impl MainThread {
         if self.state.load(Ordering::SeqCst) == OUTSIDE {
             // It looks at its queues when it begins to turn.
             if let Some(hook) = &self.hook {
-                contained(|| hook(cause));
+                contained(|| (**hook)(cause));
             }
             return;
         }
@@ -330,7 +336,7 @@ impl MainThread {
             Err(_) => {
                 machine.rested();
                 if let Some(hook) = &self.hook {
-                    contained(|| hook(cause));
+                    contained(|| (**hook)(cause));
                 }
             }
         }

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::look_again;
 use kinfolk_core::host::say::{MOMENT, Topic, abort, flush, say};
+use kinfolk_core::host::{contained, look_again};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
@@ -87,6 +87,8 @@ impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.rt.turning.set(false);
         let machine = self.rt.machine();
+        // A pump that unwinds comes by here.
+        self.rt.turn_unwound();
         machine.main.leave(machine);
         // What came while we were turning has called no hook.
         if self.tells && self.rt.has_more() {
@@ -239,23 +241,39 @@ impl Runtime {
                 self.own.hand_over_io();
                 return output;
             }
-            if self.own.take_looked() && machine.main_looks_at_timers() {
-                machine.fire_due();
-                self.own.glance_at_io();
-            }
-            if self.turn_once() {
-                continue;
-            }
-            if machine.workers.is_empty() && machine.fire_due() > 0 {
-                continue;
-            }
-            if self.own.settle_io() {
-                continue;
-            }
-            machine.main.park(machine, self.own.station(), || {
-                !woken.is_woken() && !self.has_more()
+            // As in `Worker::run`: what unwinds out of a turn is our bug, and
+            // costs a job, not the program. What it polls itself may panic.
+            let unwound = contained(|| {
+                while !woken.is_woken() {
+                    if self.own.take_looked() && machine.main_looks_at_timers() {
+                        machine.fire_due();
+                        self.own.glance_at_io();
+                    }
+                    if self.turn_once() {
+                        continue;
+                    }
+                    if machine.workers.is_empty() && machine.fire_due() > 0 {
+                        continue;
+                    }
+                    if self.own.settle_io() {
+                        continue;
+                    }
+                    machine.main.park(machine, self.own.station(), || {
+                        !woken.is_woken() && !self.has_more()
+                    });
+                    self.own.slept();
+                }
             });
-            self.own.slept();
+            if unwound {
+                self.turn_unwound();
+            }
+        }
+    }
+
+    /// What [`turn_once`](Runtime::turn_once) does after a turn.
+    fn turn_unwound(&self) {
+        if self.machine().main.load.turn_unwound() {
+            self.machine().rested();
         }
     }
 

@@ -117,7 +117,7 @@ impl Open {
             state.1.take()
         };
         if let Some(waker) = waker {
-            waker.wake();
+            kinfolk_core::host::wake(waker);
         }
     }
 }
@@ -136,7 +136,7 @@ impl Future for Opened {
         }
         let old = state.1.replace(new);
         drop(state);
-        drop(old);
+        kinfolk_core::host::discard(old);
         Poll::Pending
     }
 }

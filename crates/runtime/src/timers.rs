@@ -14,7 +14,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::host::{TimerKey, TimerQueue, contained};
+use kinfolk_core::host::{TimerKey, TimerQueue, wake};
 
 use crate::sync::{Mutex, MutexGuard, lock};
 

@@ -29,7 +29,7 @@ impl Gate {
             std::mem::take(&mut state.wakers)
         };
         for waker in wakers {
-            waker.wake();
+            kinfolk_core::host::wake(waker);
         }
     }
 

@@ -42,7 +42,7 @@ impl IdleWaiters {
             settling.waker.take()
         };
         if let Some(waker) = waker {
-            waker.wake();
+            kinfolk_core::host::wake(waker);
         }
         true
     }

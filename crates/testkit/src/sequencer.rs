@@ -62,7 +62,7 @@ impl Future for Step {
             std::mem::take(&mut state.wakers)
         };
         for waker in wakers {
-            waker.wake();
+            kinfolk_core::host::wake(waker);
         }
         Poll::Ready(())
     }

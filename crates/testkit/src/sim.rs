@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{
+    BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn, wake,
+};
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
     PointHeld, Pumped, ReasonKind, Scope, ShutdownReport, Sink, Task, Tree, TreeOptions,
@@ -561,7 +563,7 @@ impl Sim {
                 due
             };
             match due {
-                Some(waker) => waker.wake(),
+                Some(waker) => wake(waker),
                 None => return fired,
             }
             fired += 1;

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use kinfolk_core::Clock;
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, TimerQueue, Turn, wake};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
@@ -55,14 +55,15 @@ impl Machine {
         self.timers().next_at()
     }
 
-    /// Wakes everybody whose time has come, in the order of their instants.
+    /// Wakes everybody whose time has come, in the order of their instants. A
+    /// waker that panics is the matter of whoever made it: the driver goes on.
     pub(crate) fn fire_due(&self) {
         let now = self.clock.now();
         let mut fired = 0;
         loop {
             let due = self.timers().pop_due(now);
             match due {
-                Some(waker) => waker.wake(),
+                Some(waker) => wake(waker),
                 None => break,
             }
             fired += 1;

@@ -11,9 +11,9 @@ use crate::job::header::{Header, JobRef};
 use crate::job::list::Key;
 use crate::job::state::{self, Snapshot};
 use crate::sync::{Mutex, MutexGuard};
-use crate::unwind::contained;
+use crate::unwind::{Contained, contained, wake};
 
-type Callback = Box<dyn FnOnce(Option<&Reason>) + Send>;
+type Callback = Contained<Box<dyn FnOnce(Option<&Reason>) + Send>>;
 
 pub(crate) struct HookCell {
     callback: Mutex<Option<Callback>>,
@@ -31,9 +31,9 @@ impl HookCell {
     fn fire(&self, reason: Option<&Reason>) {
         if let Some(callback) = self.take() {
             if reason.is_some() || self.at_end {
-                contained(|| callback(reason));
+                contained(|| callback.into_inner()(reason));
             } else {
-                contained(|| drop(callback));
+                drop(callback);
             }
         }
     }
@@ -68,7 +68,7 @@ fn disarm(cell: &HookCell) -> bool {
         let listed = job.if_cold(|cold, _| cold.hooks.remove(key));
         drop(listed);
     }
-    contained(|| drop(callback));
+    drop(callback);
     won
 }
 
@@ -97,11 +97,11 @@ impl fmt::Debug for HookGuard {
 /// job nothing can be cancelled, and the hook never fires.
 pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
     on_current(
-        Box::new(|reason| {
+        Contained::new(Box::new(|reason| {
             if let Some(reason) = reason {
                 f(reason);
             }
-        }),
+        })),
         false,
     )
 }
@@ -109,7 +109,7 @@ pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
 /// As [`on_cancel`], and with `None` when the job ends without having been
 /// cancelled. One call, either way, unless disarmed.
 pub fn on_cancel_or_end(f: impl FnOnce(Option<&Reason>) + Send + 'static) -> HookGuard {
-    on_current(Box::new(f), true)
+    on_current(Contained::new(Box::new(f)), true)
 }
 
 fn on_current(callback: Callback, at_end: bool) -> HookGuard {
@@ -185,7 +185,7 @@ pub(crate) fn fire_all(h: &Header) {
             .unwrap_or((None, None));
         match (leaf, hook) {
             (Some(waker), _) => {
-                contained(move || waker.wake());
+                wake(waker.into_inner());
             }
             (None, Some(hook)) => {
                 if reason.is_none() {

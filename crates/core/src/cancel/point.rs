@@ -15,6 +15,7 @@ use crate::error::Cancelled;
 use crate::job::header::{Header, Site};
 use crate::job::state;
 use crate::tree::PointHeld;
+use crate::unwind::contained;
 
 /// Whether this point has yielded before failing once more. From the second
 /// Cancelled of a job on a point yields once, so that a loop that swallows it
@@ -342,7 +343,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();
-                this.inner.set(None);
+                contained(|| this.inner.set(None));
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}

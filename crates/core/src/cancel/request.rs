@@ -24,7 +24,7 @@ use crate::job::cold::Cold;
 use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Snapshot};
 use crate::task::waker;
-use crate::unwind::contained;
+use crate::unwind::wake;
 
 /// What a task has been asked, in its cold part.
 #[derive(Default)]
@@ -193,9 +193,9 @@ fn wake_leaves(h: &Header) {
     let listed = h.if_cold(|cold, _| cold.leaves.len()).unwrap_or(0);
     for _ in 0..listed {
         match h.if_cold(|cold, _| cold.leaves.pop()).flatten() {
-            Some(waker) => contained(move || waker.wake()),
+            Some(waker) => wake(waker.into_inner()),
             None => return,
-        };
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::context;
 use crate::job::header::{Header, JobRef, Site};
 use crate::job::list::Key;
 use crate::job::state;
+use crate::unwind::{Contained, wake_by_ref};
 
 /// What a job waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,7 +178,7 @@ impl Wait {
             self.noticed = 0;
             self.unlist();
         }
-        let mut new = Some(waker.clone());
+        let mut new = Some(Contained::new(waker.clone()));
         let key = self.leaf.as_ref().map(|leaf| leaf.key);
         let (key, old, listed) = job.with_cold(|cold, _| {
             if let Some(key) = key
@@ -205,7 +206,7 @@ impl Wait {
             listed && st.has(state::INTERRUPTED)
         };
         if woken {
-            waker.wake_by_ref();
+            wake_by_ref(waker);
         }
         match &mut *self.leaf {
             Some(leaf) => leaf.key = key,

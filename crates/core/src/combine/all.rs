@@ -97,7 +97,7 @@ impl Verdict {
         }
         let first = self.failures.is_empty();
         let lost = first.then(|| Lost::to_failure(&error));
-        self.failures.record(Failure::new(error), false);
+        drop(self.failures.record(Failure::new(error), false));
         lost
     }
 

@@ -8,6 +8,7 @@ use super::together::{Policy, Together};
 use crate::error::{Error, Result};
 use crate::job::failures::{Failure, Failures};
 use crate::job::names;
+use crate::unwind::{Contained, contained};
 
 /// Runs all branches side by side, inside the calling task, and gives the first
 /// value. The others are cancelled with `RaceLost`, told, and waited for.
@@ -52,7 +53,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
 /// The policy of [`any`].
 pub struct Any<I, V, L = fn(V)> {
     value: fn(I) -> V,
-    won: Option<V>,
+    won: Option<Contained<V>>,
     failures: Failures,
     cancelled: Option<Error>,
     late: L,
@@ -64,10 +65,12 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
         let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
         match how {
-            Ok(item) if self.won.is_some() || stopped => (self.late)((self.value)(item)),
+            Ok(item) if self.won.is_some() || stopped => {
+                contained(|| (self.late)((self.value)(item)));
+            }
             Err(_) if self.won.is_some() || stopped => {}
             Ok(item) => {
-                self.won = Some((self.value)(item));
+                self.won = Some(Contained::new((self.value)(item)));
                 return Some(Lost::to_success());
             }
             Err(error) if error.is_cancelled() => {
@@ -75,14 +78,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
                 self.cancelled.get_or_insert(error);
                 return decided.then(Lost::to_success);
             }
-            Err(error) => self.failures.record(Failure::new(error), false),
+            Err(error) => drop(self.failures.record(Failure::new(error), false)),
         }
         None
     }
 
     fn finish(self) -> Result<V> {
         match self.won {
-            Some(value) => Ok(value),
+            Some(value) => Ok(value.into_inner()),
             None => Err((self.cancelled)
                 .or_else(|| self.failures.decide())
                 .unwrap_or_else(|| no_branches("any"))),
@@ -92,7 +95,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
 
 impl<C, I, V, L> Together<C, Any<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns.
+    /// returns. A panic in `late` ends there.
     pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
         self.decided_by(|any| Any {
             value: any.value,

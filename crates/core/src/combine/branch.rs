@@ -12,6 +12,7 @@ use crate::job::id::JobId;
 use crate::job::inline::{Inline, Just, Setup};
 use crate::job::kind::JobKind;
 use crate::job::outcome::IntoOutcome;
+use crate::unwind::contained;
 
 /// What the future of a branch yields.
 pub(crate) type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
@@ -164,7 +165,7 @@ pub(crate) fn poll_in_place<F, T>(
     match branch.poll(cx) {
         Poll::Pending => round.one_runs(),
         Poll::Ready(how) => {
-            place.set(None);
+            contained(|| place.set(None));
             round.one_ended(index, how.map(arm));
         }
     }
@@ -181,6 +182,6 @@ pub(crate) fn lose_in_place<F>(
     if let Some(branch) = place.as_ref().get_ref()
         && !lose(branch, lost, site)
     {
-        crate::unwind::contained(|| place.set(None));
+        contained(|| place.set(None));
     }
 }

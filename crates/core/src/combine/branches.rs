@@ -7,6 +7,7 @@ use super::branch::{Crew, Value};
 use super::many::Many;
 use crate::error::Result;
 use crate::job::outcome::IntoOutcome;
+use crate::unwind::Contained;
 
 /// Futures to run side by side: an array, a `Vec` or any other iterator of them,
 /// or a tuple of two to eight. There is nothing to implement.
@@ -71,7 +72,7 @@ where
 {
     type Item = Value<I::Item>;
     type Crew = Many<I::Item>;
-    type Places = Vec<Option<Result<Value<I::Item>>>>;
+    type Places = Vec<Place<Value<I::Item>>>;
 
     fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places) {
         let mut crew = Many::new(site);
@@ -94,13 +95,17 @@ where
     }
 }
 
-impl<T> Places for Vec<Option<Result<T>>> {
+/// How one branch ended; none before it has. What nobody takes is dropped by
+/// itself.
+pub type Place<T> = Option<Contained<Result<T>>>;
+
+impl<T> Places for Vec<Place<T>> {
     type Item = T;
     type Values = Vec<T>;
     type Ends = Vec<Result<T>>;
 
     fn put(&mut self, index: usize, how: Result<T>) {
-        self[index] = Some(how);
+        self[index] = Some(Contained::new(how));
     }
 
     fn ends(self) -> Vec<Result<T>> {
@@ -113,13 +118,16 @@ impl<T> Places for Vec<Option<Result<T>>> {
 }
 
 /// How a branch ended, once all have.
-pub(crate) fn end_of<T>(place: Option<Result<T>>) -> Result<T> {
-    place.unwrap_or_else(|| unreachable!("every branch has ended"))
+pub(crate) fn end_of<T>(place: Place<T>) -> Result<T> {
+    match place {
+        Some(end) => end.into_inner(),
+        None => unreachable!("every branch has ended"),
+    }
 }
 
 /// The value of a branch, once none has failed.
-pub(crate) fn value_of<T>(place: Option<Result<T>>) -> T {
-    match place {
+pub(crate) fn value_of<T>(place: Place<T>) -> T {
+    match place.map(Contained::into_inner) {
         Some(Ok(value)) => value,
         _ => unreachable!("every branch has ended with a value"),
     }

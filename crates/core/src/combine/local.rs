@@ -38,7 +38,7 @@ use crate::job::task::{cancel_with, not_completed};
 use crate::job::{names, state};
 use crate::span::{self, Spanned};
 use crate::sync::{Mutex, MutexGuard};
-use crate::unwind::contained;
+use crate::unwind::{Contained, discard};
 
 /// Opens a scope whose children may borrow from outside it; returns when the
 /// body and every child have ended.
@@ -227,7 +227,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
             }
             Err((refused, refusal)) => {
                 let job = refused_job(parent, refusal, site);
-                drop(refused);
+                discard(refused);
                 job
             }
         };
@@ -315,15 +315,17 @@ where
 }
 
 /// Where a child leaves its value.
-struct Slot<T>(Mutex<Option<T>>);
+struct Slot<T>(Mutex<Option<Contained<T>>>);
 
 impl<T> Slot<T> {
     fn put(&self, value: T) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Contained::new(value));
     }
 
     fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take().map(Contained::into_inner)
     }
 }
 
@@ -372,7 +374,7 @@ impl<F: Future<Output: IntoOutcome>> Future for Child<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // An error is kept at the job, for whoever asks.
         let how = ready!(self.project().inline.poll(cx));
-        contained(|| drop(how));
+        discard(how);
         Poll::Ready(())
     }
 }
@@ -404,7 +406,7 @@ impl<C: ?Sized> Shared<C> {
             }
             !arrived.polling
         };
-        drop(late);
+        discard(late);
         if sleeps {
             walk::wake_poller(scope);
         }
@@ -458,8 +460,9 @@ impl<C: ?Sized> Crew<C> {
             arrived.over = true;
             std::mem::take(&mut arrived.list)
         };
-        drop(list);
-        self.children.clear();
+        // Each by itself.
+        list.into_iter().for_each(discard);
+        self.children.drain(..).for_each(discard);
     }
 }
 
@@ -492,7 +495,7 @@ impl<C: ?Sized + Future<Output = ()>> Crew<C> {
             child.as_mut().poll(&mut Context::from_waker(waker))
         };
         if polled.is_ready() {
-            self.children[index] = None;
+            discard(self.children[index].take());
             self.free.push(index);
         }
     }
@@ -653,7 +656,7 @@ impl<T> LocalTask<T> {
                 late: Some(value), ..
             } if marked => Ok(value),
             Outcome::Cancelled { reason, late } => {
-                contained(|| drop(late));
+                discard(late);
                 match context::current() {
                     // The waiter is cancelled too: it is told so.
                     Some(waiter) if marked => Err(point::tell(&waiter).into()),

@@ -12,7 +12,7 @@ use crate::context;
 use crate::job::header::Header;
 use crate::job::inline::{Inline, Just};
 use crate::job::outcome::IntoOutcome;
-use crate::unwind::contained;
+use crate::unwind::discard;
 
 type Boxed<F> = Pin<Box<Inline<Just<F>>>>;
 
@@ -77,7 +77,7 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
             branch.as_mut().poll(&mut Context::from_waker(waker))
         };
         if let Poll::Ready(how) = polled {
-            self.branches[index] = None;
+            discard(self.branches[index].take());
             self.gone(index);
             round.one_ended(index, how);
         }
@@ -114,7 +114,7 @@ impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
             if let Some(begun) = &this.branches[index]
                 && !branch::lose(begun, lost, site)
             {
-                contained(|| this.branches[index] = None);
+                discard(this.branches[index].take());
                 this.gone(index);
             }
         }

@@ -10,6 +10,7 @@ use crate::cancel::walk;
 use crate::context;
 use crate::error::{Error, Result};
 use crate::job::failures::{Failure, Failures};
+use crate::unwind::{Contained, contained};
 
 /// Runs all branches side by side, inside the calling task, and gives how the
 /// first of them ended, a value or a failure. The others are cancelled with
@@ -53,7 +54,7 @@ pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::It
 /// The policy of [`race`].
 pub struct Race<I, V, L = fn(V)> {
     value: fn(I) -> V,
-    won: Option<V>,
+    won: Option<Contained<V>>,
     /// The winner's, and those of the losers after it.
     failures: Failures,
     cancelled: Option<Error>,
@@ -86,14 +87,16 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
             }
             Err(error) if !open && has_lost(&error) => {}
             Ok(item) if open => {
-                self.won = Some((self.value)(item));
+                self.won = Some(Contained::new((self.value)(item)));
                 return Some(Lost::to_success());
             }
-            Ok(item) => (self.late)((self.value)(item)),
+            Ok(item) => {
+                contained(|| (self.late)((self.value)(item)));
+            }
             Err(error) if self.won.is_some() => report(&error),
             Err(error) => {
                 let lost = open.then(|| Lost::to_failure(&error));
-                self.failures.record(Failure::new(error), false);
+                drop(self.failures.record(Failure::new(error), false));
                 return lost;
             }
         }
@@ -102,7 +105,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
 
     fn finish(self) -> Result<V> {
         match self.won {
-            Some(value) => Ok(value),
+            Some(value) => Ok(value.into_inner()),
             None => Err((self.failures.decide())
                 .or(self.cancelled)
                 .unwrap_or_else(|| no_branches("race"))),
@@ -112,7 +115,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
 
 impl<C, I, V, L> Together<C, Race<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns.
+    /// returns. A panic in `late` ends there.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;

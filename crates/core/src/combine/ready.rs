@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
 use crate::sync::{Mutex, MutexGuard};
+use crate::unwind::{Contained, wake, wake_by_ref};
 
 #[derive(Default)]
 struct Inner {
@@ -19,7 +20,7 @@ struct Inner {
     /// By index: it is in `listed`.
     is_listed: Vec<bool>,
     /// There while the poller is parked.
-    poller: Option<Waker>,
+    poller: Option<Contained<Waker>>,
 }
 
 impl Inner {
@@ -59,7 +60,7 @@ impl Wake for Entry {
             inner.poller.take()
         };
         if let Some(poller) = poller {
-            poller.wake();
+            wake(poller.into_inner());
         }
     }
 }
@@ -117,7 +118,7 @@ impl Ready {
     /// The poller is about to wait: the next wake is its own. If somebody is
     /// listed it is woken at once.
     pub(crate) fn park(&self, poller: &Waker) {
-        let kept = poller.clone();
+        let kept = Contained::new(poller.clone());
         let (waiting, old) = {
             let mut inner = self.shared.lock();
             if inner.listed.is_empty() {
@@ -128,7 +129,7 @@ impl Ready {
         };
         drop(old);
         if !waiting {
-            poller.wake_by_ref();
+            wake_by_ref(poller);
         }
     }
 }

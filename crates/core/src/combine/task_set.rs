@@ -19,6 +19,7 @@ use crate::job::outcome::{IntoOutcome, Outcome};
 use crate::job::spawn::Place;
 use crate::job::state;
 use crate::job::{Job, Scope, TaskOutcome};
+use crate::unwind::Contained;
 
 /// Child tasks whose results are taken as they come.
 ///
@@ -261,7 +262,7 @@ impl<T> TaskSet<T> {
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
-        let next = self.done.pop_front();
+        let next = self.done.pop_front().map(Contained::into_inner);
         if next.is_none() && self.running > 0 {
             self.park(cx, site);
             return Poll::Pending;

@@ -12,9 +12,10 @@ use std::task::Context;
 use pin_project_lite::pin_project;
 
 use super::branch::{self, Crew, InPlace, Lost, Round, Value, lose_in_place, poll_in_place};
-use super::branches::{Alike, Branches, Places, end_of, value_of};
+use super::branches::{Alike, Branches, Place, Places, end_of, value_of};
 use crate::error::Result;
 use crate::job::outcome::IntoOutcome;
+use crate::unwind::Contained;
 
 /// Which arm of a [`select!`](crate::select) was first, and its value: `A` is the
 /// first arm written. A `match` names as many as there are arms.
@@ -105,7 +106,7 @@ macro_rules! tuple {
 
         /// A place for how each of them ended.
         pub struct $places<$($t),+> {
-            $($field: Option<Result<$t>>,)+
+            $($field: Place<$t>,)+
         }
 
         impl<$($t),+> Places for $places<$($t),+> {
@@ -116,8 +117,8 @@ macro_rules! tuple {
             fn put(&mut self, index: usize, how: Result<Self::Item>) {
                 match (index, how) {
                     $(
-                        (_, Ok(Arm::$t(value))) => self.$field = Some(Ok(value)),
-                        ($index, Err(error)) => self.$field = Some(Err(error)),
+                        (_, Ok(Arm::$t(value))) => self.$field = Some(Contained::new(Ok(value))),
+                        ($index, Err(error)) => self.$field = Some(Contained::new(Err(error))),
                     )+
                     (index, Err(_)) => unreachable!("there is no branch {index}"),
                 }

@@ -21,10 +21,11 @@ use crate::error::Error;
 use crate::kit::work::Works;
 use crate::time::alarm::Alarm;
 use crate::tree::Tree;
+use crate::unwind::Contained;
 
 /// One registered wait for the end of a job.
 pub(crate) struct Joiner {
-    pub(crate) waker: Waker,
+    pub(crate) waker: Contained<Waker>,
     /// The job that waits; none outside every job.
     pub(crate) job: Option<JobId>,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Cold {
     /// The decided error of a job that ended failed.
     pub(crate) outcome: Option<Error>,
     /// Wakers of our leaves that are polled under wakers not the job's own.
-    pub(crate) leaves: List<Waker>,
+    pub(crate) leaves: List<Contained<Waker>>,
     /// Observers that wait for the end.
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.

@@ -27,7 +27,7 @@ use crate::task::cell;
 use crate::task::run;
 use crate::task::waker::Taken;
 use crate::tree::Shared;
-use crate::unwind::contained;
+use crate::unwind::wake;
 
 /// How a body ended that has no value.
 pub(crate) enum BodyEnd {
@@ -222,7 +222,7 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
         error.at(unsafe { names::victim(h) }, during)
     };
     let failure = Failure::new(error);
-    h.with_cold(|cold, _| cold.failures.record(failure, false));
+    drop(h.with_cold(|cold, _| cold.failures.record(failure, false)));
 }
 
 /// Gives up the body's share of the count. May end the job and ancestors.
@@ -289,7 +289,7 @@ pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
         // SAFETY: as above.
         unsafe { cell::take_poller(h) }
     };
-    drop(waker);
+    crate::task::waker::let_go(waker);
     true
 }
 
@@ -422,7 +422,8 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
 /// As for [`end_one`].
 #[cold]
 unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
-    h.with_cold(|cold, _| cold.outcome = Some(error.clone()));
+    let before = h.with_cold(|cold, _| cold.outcome.replace(error.clone()));
+    drop(before);
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
         Some(parent) if h.was_spawned() && !parent.state.load().has(state::SUPERVISOR) => {
@@ -488,7 +489,7 @@ unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const H
     // SAFETY: passed on.
     let next = unsafe { leave_tree(h, st) };
     for waker in joiners {
-        contained(move || waker.wake());
+        wake(waker);
     }
     next
 }
@@ -549,7 +550,7 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     let Some(parent) = parent else {
         // The root: the tree may go with its last handle.
         let retired = tree.retire();
-        wake(waiter);
+        wake_waiter(waiter);
         // SAFETY: the tree's reference, given back once.
         unsafe { Header::release(h) };
         drop(retired);
@@ -572,7 +573,7 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // SAFETY: the tree's reference, given back once (H6): ENDED is set once.
     // Noticed by `an_end_is_one_step_and_waits_for_the_reason`.
     unsafe { Header::release(h) };
-    wake(waiter);
+    wake_waiter(waiter);
     match last? {
         Last::Wake(poller) => poller.wake(),
         Last::Stop(parent) => stop_loose(&parent),
@@ -603,9 +604,9 @@ unsafe fn last_of(parent: &Header, left: Left) -> Last {
     }
 }
 
-fn wake(waiter: Option<Waker>) {
+fn wake_waiter(waiter: Option<Waker>) {
     if let Some(waker) = waiter {
-        contained(move || waker.wake());
+        wake(waker);
     }
 }
 
@@ -652,7 +653,7 @@ fn take_joiners(h: &Header) -> Vec<Waker> {
     let mut all = Vec::new();
     h.if_cold(|cold, _| {
         while let Some(joiner) = cold.joiners.pop() {
-            all.push(joiner.waker);
+            all.push(joiner.waker.into_inner());
         }
     });
     all
@@ -662,10 +663,11 @@ fn take_joiners(h: &Header) -> Vec<Waker> {
 /// and the siblings and the parent's body are cancelled.
 fn child_failed(parent: &Header, child: &Header, error: &Error) {
     let recorded = Failure::new(error.clone());
-    parent.with_cold(|cold, st| {
+    let gone = parent.with_cold(|cold, st| {
         let after_deadline = st.has(state::ENTRY) && cold.entered_by_deadline();
-        cold.failures.record(recorded, after_deadline);
+        cold.failures.record(recorded, after_deadline)
     });
+    drop(gone);
     let mut why = Why::new(ReasonKind::ChildFailed, child.site());
     why.culprit = Some((child.id, names::name_of(child)));
     walk::cancel(parent, why);

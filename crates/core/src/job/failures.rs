@@ -3,17 +3,39 @@
 use crate::error::{Error, MOST_SUPPRESSED};
 
 /// A failure with the numbers of all failures it is, has among its sources or
-/// carries beside it. They are found before the lock is taken, since looking
-/// at sources runs code of the user's.
+/// carries beside it. They are found before the lock is taken.
 pub(crate) struct Failure {
     error: Error,
     holds: Vec<u64>,
+    /// Those whose place it has taken: what stood beside them stands beside it.
+    replaced: Vec<Error>,
 }
 
 impl Failure {
     pub(crate) fn new(error: Error) -> Failure {
         let holds = error.serials();
-        Failure { error, holds }
+        Failure {
+            error,
+            holds,
+            replaced: Vec::new(),
+        }
+    }
+
+    /// Stands for `other` too, whose place it has.
+    fn stand_for(&mut self, other: &mut Failure) {
+        self.replaced.append(&mut other.replaced);
+        if other.error.suppressed_count() > 0 {
+            self.replaced.push(other.error.clone());
+        }
+    }
+
+    /// As it comes out. Not under a lock.
+    fn into_error(self) -> Error {
+        let mut error = self.error;
+        for other in self.replaced {
+            error = error.joined_by_company_of(&other);
+        }
+        error
     }
 
     fn is(&self) -> u64 {
@@ -36,12 +58,19 @@ pub(crate) struct Failures {
     more: usize,
 }
 
+/// Failures that have no place any more: to be dropped outside the lock, since
+/// their destructors are the user's.
+#[must_use = "drop it outside the lock"]
+pub(crate) struct Gone(#[expect(dead_code, reason = "only dropped")] [Option<Failure>; 2]);
+
 impl Failures {
     /// Takes a failure in. One that is there already is not listed twice, and
     /// one that has a listed failure among its sources takes its place. The
     /// body's own failure (`after_deadline` is false for it) counts even if the
     /// child it came from failed too late to.
-    pub(crate) fn record(&mut self, failure: Failure, after_deadline: bool) {
+    ///
+    /// What comes back has no place here any more.
+    pub(crate) fn record(&mut self, mut failure: Failure, after_deadline: bool) -> Gone {
         let known = |list: &[Failure]| list.iter().position(|known| known.overlaps(&failure));
         let at = known(&self.list);
         let late = known(&self.after_deadline);
@@ -49,8 +78,9 @@ impl Failures {
             (Some(at), _) => (&mut self.list, at),
             (None, Some(at)) if after_deadline => (&mut self.after_deadline, at),
             (None, late) => {
-                if let Some(at) = late {
-                    self.after_deadline.remove(at);
+                let mut gone = late.map(|at| self.after_deadline.remove(at));
+                if let Some(gone) = &mut gone {
+                    failure.stand_for(gone);
                 }
                 let list = if after_deadline {
                     &mut self.after_deadline
@@ -59,15 +89,19 @@ impl Failures {
                 };
                 if list.len() <= MOST_SUPPRESSED {
                     list.push(failure);
-                } else {
-                    self.more += 1;
+                    return Gone([gone, None]);
                 }
-                return;
+                self.more += 1;
+                return Gone([gone, Some(failure)]);
             }
         };
-        if !list[at].holds.contains(&failure.is()) {
-            list[at] = failure;
+        let known = &mut list[at];
+        if known.holds.contains(&failure.is()) {
+            known.stand_for(&mut failure);
+            return Gone([Some(failure), None]);
         }
+        failure.stand_for(known);
+        Gone([Some(std::mem::replace(known, failure)), None])
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,7 +117,7 @@ impl Failures {
     /// failed. One failure comes out as it went in. Not under a lock.
     pub(crate) fn decide(self) -> Option<Error> {
         let all: Vec<Error> = (self.list.into_iter().chain(self.after_deadline))
-            .map(|failure| failure.error)
+            .map(Failure::into_error)
             .collect();
         let (first, rest) = all.split_first()?;
         Some(first.joined_by(rest, self.more))
@@ -92,7 +126,7 @@ impl Failures {
     /// What a deadline that fired first takes along. Not under a lock.
     pub(crate) fn beside(self, timed_out: Error) -> Error {
         let rest: Vec<Error> = (self.after_deadline.into_iter())
-            .map(|failure| failure.error)
+            .map(Failure::into_error)
             .collect();
         timed_out.joined_by(&rest, self.more)
     }
@@ -108,7 +142,7 @@ mod tests {
         let [first, second] = ["first", "second"].map(Error::msg);
         let mut failures = Failures::default();
         for error in [&first, &second, &first] {
-            failures.record(Failure::new(error.clone()), true);
+            drop(failures.record(Failure::new(error.clone()), true));
         }
         let all = failures.beside(Error::msg("too late"));
         let beside: Vec<_> = all.suppressed().iter().map(Error::to_string).collect();

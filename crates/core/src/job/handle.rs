@@ -23,6 +23,7 @@ use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::{Cancelled, Error};
 use crate::observe::{Count, EventKind, JobState};
+use crate::unwind::Contained;
 
 /// An observer of a job: look at it, wait for it, cancel it. Cloning and
 /// dropping it change nothing.
@@ -336,7 +337,7 @@ impl Join {
             return Poll::Ready(());
         };
         let joiner = Joiner {
-            waker: cx.waker().clone(),
+            waker: Contained::new(cx.waker().clone()),
             job: context::current_id(),
         };
         let (added, key, old) = this.job.with_cold(|cold, _| {

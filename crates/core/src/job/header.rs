@@ -434,7 +434,8 @@ impl Header {
         if !cold.is_null() {
             // SAFETY: made by Box::into_raw in `with_cold`.
             let cold = unsafe { Box::from_raw(cold) };
-            crate::unwind::contained(|| drop(cold));
+            // What it holds of the user's is contained, each by itself.
+            crate::unwind::discard(cold);
         }
         let kept = self.origin.load(Ordering::Relaxed);
         if kept.addr() & KEPT != 0 {

@@ -33,10 +33,10 @@ use crate::error::{Error, Result};
 use crate::kit::work;
 use crate::observe::{Count, EventKind, JobState};
 use crate::own::{self, Kept, OwnError};
-use crate::task::{cell, run};
+use crate::task::{cell, run, waker};
 use crate::time::sleep::Moment;
 use crate::tree::{ForcedDrop, Shared};
-use crate::unwind::{caught, contained};
+use crate::unwind::{caught, contained, discard};
 
 /// Makes the body once the scope is there.
 pub trait Open {
@@ -207,6 +207,9 @@ pin_project! {
                     node.state.add(state::FORCED);
                 }
                 abandon(&node, in_body);
+            } else if matches!(*this.stage, Stage::Start { .. }) {
+                // It was never opened: what it was to run goes, by itself.
+                contained(|| this.stage.set(Stage::Done));
             }
         }
     }
@@ -276,7 +279,10 @@ impl<O: Open> Future for Inline<O> {
             };
             let node = match open_node(setup) {
                 Ok(node) => node,
-                Err(outside) => return Poll::Ready(Err(outside.into())),
+                Err(outside) => {
+                    discard(open);
+                    return Poll::Ready(Err(outside.into()));
+                }
             };
             let opened = {
                 let _entered = context::enter(&node, cx.waker());
@@ -471,13 +477,11 @@ fn poll_body<O: Open>(
     }
     let dropped = caught(|| stage.set(Stage::Done));
     let result = match (polled, dropped) {
-        (Err(payload), second) => {
-            if let Err(second) = second {
-                crate::unwind::discard(second);
-            }
+        (Err(payload), _) => Err((Error::panicked(payload), None)),
+        (Ok(polled), Err(payload)) => {
+            discard(polled);
             Err((Error::panicked(payload), None))
         }
-        (Ok(_), Err(payload)) => Err((Error::panicked(payload), None)),
         (Ok(Poll::Ready(result)), Ok(())) => result,
         (Ok(Poll::Pending), Ok(())) => return Some((Got::Cancelled, None)),
     };
@@ -486,13 +490,9 @@ fn poll_body<O: Open>(
         // SAFETY: linked.
         Err((error, own)) => match unsafe { end::reached(h, &error) } {
             Reached::No => (body_failed(h, &error), own),
-            Reached::Mark => {
-                contained(move || drop((error, own)));
-                (Got::Cancelled, None)
-            }
+            Reached::Mark => (Got::Cancelled, None),
             Reached::Interrupt(told) => {
                 request::cancel_itself(h, told.reason());
-                contained(move || drop((error, own)));
                 (Got::Interrupted(told), None)
             }
         },
@@ -642,7 +642,7 @@ fn abandon(h: &Header, in_body: bool) {
         let waker = unsafe { cell::take_poller(h) };
         (left, waker, stops)
     };
-    drop(waker);
+    waker::let_go(waker);
     match left {
         Left::Open => {}
         Left::Loose => end::stop_loose(h),

@@ -20,7 +20,7 @@ use super::kind::JobKind;
 use super::outcome::IntoOutcome;
 use super::waymark;
 use crate::context;
-use crate::unwind::contained;
+use crate::unwind::Contained;
 
 /// A value that a part of the tree has in common: a request's number, a user, a
 /// tenant. Declared as a static, set by [`scope`](Local::scope).
@@ -54,8 +54,11 @@ pub struct Local<T> {
 /// A value set at a scope.
 pub(crate) struct Set {
     number: u64,
-    value: Arc<dyn Any + Send + Sync>,
+    value: Value,
 }
+
+/// Let go of by whoever has it last: that may be anybody who asked.
+type Value = Contained<Arc<dyn Any + Send + Sync>>;
 
 impl<T: Send + Sync + 'static> Local<T> {
     /// One that nobody has set.
@@ -86,7 +89,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         let mut setup = Setup::new(JobKind::Scope, Location::caller());
         setup.more().local = Some(Set {
             number: self.number(),
-            value: Arc::new(value),
+            value: Contained::new(Arc::new(value)),
         });
         Inline::new(Just(future), setup)
     }
@@ -106,7 +109,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         self.with(|value| value.cloned())
     }
 
-    fn find(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn find(&self) -> Option<Value> {
         let number = *self.number.get()?;
         context::with(|cx| {
             let mut at = cx.current();
@@ -143,5 +146,5 @@ impl<T> fmt::Debug for Local<T> {
 /// The scope is about to end, and everything below it has: nobody asks again.
 pub(crate) fn clear(h: &Header) {
     let set = h.if_cold(|cold, _| cold.local.take()).flatten();
-    contained(|| drop(set));
+    drop(set);
 }

@@ -24,6 +24,7 @@ use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::own::OwnError;
 use crate::time::sleep::Moment;
+use crate::unwind::Contained;
 
 /// A scope, as its body and its friends hold it: spawn into it, cancel it,
 /// keep it open. Cheap to clone, free to send; holding one keeps nothing open
@@ -690,11 +691,11 @@ impl Scope {
     pub fn on_cancel(&self, f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
         hook::register(
             &self.0,
-            Box::new(|reason| {
+            Contained::new(Box::new(|reason| {
                 if let Some(reason) = reason {
                     f(reason);
                 }
-            }),
+            })),
             false,
         )
     }

@@ -22,6 +22,7 @@ use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::kit::{Completer, Completion, NeverCompleted, Point};
+use crate::unwind::discard;
 
 /// A service ended without having said that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +266,10 @@ where
                         this.stage = Stage::Ending(task);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(_)) => return Poll::Ready(Err(never_ready())),
+                    Poll::Ready(Ok(value)) => {
+                        discard(value);
+                        return Poll::Ready(Err(never_ready()));
+                    }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 },
                 Stage::Over => panic!("the start of a service was polled after it was over"),

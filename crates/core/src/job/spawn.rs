@@ -24,6 +24,7 @@ use crate::span::{self, Spanned};
 use crate::task::cell;
 use crate::task::run::{self, Turn};
 use crate::tree::Shared;
+use crate::unwind::discard;
 
 /// How deep `spawn_now` may nest before it is like `spawn`.
 const DEEPEST_NOW: u32 = 16;
@@ -524,7 +525,7 @@ impl<'a> Place<'a> {
     #[cold]
     fn refuse<F>(&self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
         let job = refused_job(self.parent, refused.refusal, site);
-        drop(refused.future);
+        discard(refused.future);
         job
     }
 

@@ -26,7 +26,7 @@ use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::observe::{Count, EventKind, JobState};
 use crate::task::{cell, waker};
-use crate::unwind::contained;
+use crate::unwind::discard;
 
 /// The owning handle of a spawned task: await it for its value.
 ///
@@ -244,7 +244,7 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
             late: value,
         },
         (_, error, _) => {
-            contained(|| drop(value));
+            discard(value);
             Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
         }
     }
@@ -316,9 +316,16 @@ impl Waiting {
         let Some(tree) = walk::pin_from(waiter, h) else {
             return false;
         };
+        let bare = waiter
+            .filter(|waiter| h.is_child_of(waiter))
+            .and_then(|parent| waker::bare(cx.waker(), parent));
+        // Before the slot is ours: the clone may panic, and then this wait stays
+        // as it is.
+        let new = bare.unwrap_or_else(|| cx.waker().clone());
         if registered {
             // The slot belongs to the ender while WAITER is set: take it back.
             if h.state.take_waiter().ended() {
+                waker::let_go(Some(new));
                 return false;
             }
         }
@@ -326,16 +333,11 @@ impl Waiting {
         // `waiter_add_vs_end`.
         let old = unsafe {
             slot.with_mut(|kept| match kept {
-                Some(kept) if waker::is_kept(kept, cx.waker()) => None,
-                _ => {
-                    let bare = waiter
-                        .filter(|waiter| h.is_child_of(waiter))
-                        .and_then(|parent| waker::bare(cx.waker(), parent));
-                    kept.replace(bare.unwrap_or_else(|| cx.waker().clone()))
-                }
+                Some(kept) if waker::is_kept(kept, cx.waker()) => Some(new),
+                _ => kept.replace(new),
             })
         };
-        drop(old);
+        waker::let_go(old);
         cell::set_waiting_job(h, waiter.map(|waiter| waiter.id));
         if h.state.add(state::WAITER).ended() {
             if registered {
@@ -387,7 +389,7 @@ impl Waiting {
             // SAFETY: WAITER is clear: the slot is ours. Noticed by
             // `waiter_add_vs_end`.
             let waker = cell::slot(h).and_then(|slot| unsafe { slot.take() });
-            drop(waker);
+            waker::let_go(waker);
             tree.counters.add(Count::WaiterRemoved);
         }
         let st = h.state.drop_handle();
@@ -479,11 +481,14 @@ fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T
         Outcome::Cancelled {
             late: Some(value), ..
         } if cancelled => Ok(value),
-        Outcome::Cancelled { reason, .. } => match context::current() {
-            // The waiter is cancelled too: it is told so.
-            Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
-            _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
-        },
+        Outcome::Cancelled { reason, late } => {
+            discard(late);
+            match context::current() {
+                // The waiter is cancelled too: it is told so.
+                Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+                _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
+            }
+        }
     }
 }
 

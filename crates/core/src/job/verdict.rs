@@ -12,7 +12,7 @@ use crate::cancel::walk;
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::tree::Shared;
-use crate::unwind::contained;
+use crate::unwind::discard;
 
 /// How the body ended, for the verdict.
 pub(crate) enum Got<T> {
@@ -91,7 +91,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         && cut
         && (enclosing.is_some() || returned || interrupted.is_some_and(|p| request::pending(p)));
     if !failures.is_empty() && (!late_failures || late_dominates) {
-        contained(|| drop(got));
+        discard(got);
         return Err(failures
             .decide()
             .unwrap_or_else(|| unreachable!("not empty")));
@@ -110,7 +110,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
                 },
                 _ => return Ok(value),
             };
-            contained(|| drop(value));
+            discard(value);
             Err(error)
         }
         Got::Failed => unreachable!("a failed body without a failure: {st:?}"),

@@ -18,7 +18,7 @@ use crate::cancel::wait::WaitKind;
 use crate::context;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
-use crate::unwind::contained;
+use crate::unwind::{Contained, contained, wake};
 
 /// What an operation answers when it is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl fmt::Display for NeverCompleted {
 
 impl std::error::Error for NeverCompleted {}
 
-type Undelivered<T> = Arc<dyn Fn(T) + Send + Sync>;
+type Undelivered<T> = Contained<Arc<dyn Fn(T) + Send + Sync>>;
 
 /// How far it has come.
 enum Stage<T> {
@@ -59,7 +59,7 @@ struct State<T> {
     stage: Stage<T>,
     /// A value was accepted, whatever became of it.
     completed: bool,
-    waker: Option<Waker>,
+    waker: Option<Contained<Waker>>,
     undelivered: Option<Undelivered<T>>,
 }
 
@@ -76,7 +76,7 @@ impl<T> Shared<T> {
 
     /// True if there is something to wait for: `waker` is woken then.
     fn waits(&self, waker: &Waker) -> bool {
-        let new = waker.clone();
+        let new = Contained::new(waker.clone());
         let mut state = self.state();
         if !matches!(state.stage, Stage::Open) {
             return false;
@@ -108,7 +108,7 @@ impl<T> Shared<T> {
             state.completed = false;
         }
         drop(state);
-        contained(move || drop(waker));
+        drop(waker);
         stage
     }
 
@@ -192,7 +192,7 @@ impl<T> Completer<T> {
         state.completed = true;
         let waker = state.waker.take();
         drop(state);
-        wake(waker);
+        wake_waiter(waker);
         true
     }
 
@@ -205,7 +205,7 @@ impl<T> Completer<T> {
         state.stage = Stage::Never;
         let waker = state.waker.take();
         drop(state);
-        wake(waker);
+        wake_waiter(waker);
     }
 
     /// True if a value was accepted.
@@ -214,9 +214,9 @@ impl<T> Completer<T> {
     }
 }
 
-fn wake(waker: Option<Waker>) {
+fn wake_waiter(waker: Option<Contained<Waker>>) {
     if let Some(waker) = waker {
-        contained(move || waker.wake());
+        wake(waker.into_inner());
     }
 }
 
@@ -247,7 +247,7 @@ impl<T> fmt::Debug for Completer<T> {
 pub struct Completion<T> {
     /// None once it is over.
     shared: Option<Arc<Shared<T>>>,
-    abort: Option<Box<dyn FnOnce() -> Abort + Send>>,
+    abort: Option<Contained<Box<dyn FnOnce() -> Abort + Send>>>,
     begun: bool,
     /// Told comes before a value that is there.
     prompt: bool,
@@ -281,13 +281,15 @@ impl<T> Completion<T> {
     /// The answer says whether it is waited for: see [`Abort`]. If the waiter
     /// was dropped, nobody is there to wait.
     pub fn abort_with(mut self, f: impl FnOnce() -> Abort + Send + 'static) -> Self {
-        self.abort = Some(Box::new(f));
+        let before = self.abort.replace(Contained::new(Box::new(f)));
+        drop(before);
         self
     }
 
     pub(crate) fn give_back_to(&self, f: impl Fn(T) + Send + Sync + 'static) {
         if let Some(shared) = &self.shared {
-            let old = shared.state().undelivered.replace(Arc::new(f));
+            let new: Undelivered<T> = Contained::new(Arc::new(f));
+            let old = shared.state().undelivered.replace(new);
             // It may own a completer, whose drop takes the lock.
             drop(old);
         }
@@ -310,7 +312,7 @@ impl<T> Completion<T> {
             return;
         }
         if let Some(abort) = self.abort.take() {
-            match abort() {
+            match abort.into_inner()() {
                 Abort::Done => self.stopped = true,
                 Abort::NotNow => self.stays = true,
             }
@@ -408,7 +410,7 @@ impl<T> Drop for Completion<T> {
             Stage::Open => {
                 if let Some(abort) = self.abort.take() {
                     contained(move || {
-                        let _nobody_waits = abort();
+                        let _nobody_waits = abort.into_inner()();
                     });
                 }
             }

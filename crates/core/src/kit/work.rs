@@ -11,9 +11,9 @@ use crate::job::Scope;
 use crate::job::header::{Header, JobRef};
 use crate::job::list::{Key, List};
 use crate::job::state;
-use crate::unwind::contained;
+use crate::unwind::{Contained, contained, wake};
 
-type Stop = Box<dyn FnOnce() + Send>;
+type Stop = Contained<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 enum Piece {
@@ -31,7 +31,7 @@ pub(crate) struct Works {
     /// Those that nobody has taken note of, in the order they were finished.
     finished: List<Key>,
     /// The waits until one is.
-    waiters: List<Waker>,
+    waiters: List<Contained<Waker>>,
 }
 
 impl Works {
@@ -83,7 +83,7 @@ impl Work {
     /// down.
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
         let job = context::current()?;
-        Work::of(&job, Box::new(stop))
+        Work::of(&job, Contained::new(Box::new(stop)))
     }
 
     /// Work of the task that `scope` is in. None if its body is over.
@@ -94,11 +94,13 @@ impl Work {
         {
             task = parent;
         }
-        Work::of(&task, Box::new(stop))
+        Work::of(&task, Contained::new(Box::new(stop)))
     }
 
     fn of(h: &Header, stop: Stop) -> Option<Work> {
         let lease = Lease::of(h)?;
+        // What is refused is dropped outside the lock.
+        let mut stop = Some(stop);
         let key = h.with_cold(|cold, st| {
             // Looked at under the lock in which the end of the body of a task
             // takes what is listed: it is listed before, or refused here. The
@@ -106,7 +108,7 @@ impl Work {
             if st.has(state::BODY_DONE) {
                 return None;
             }
-            Some(cold.works.pieces.push(Piece::UnderWay(Some(stop))))
+            Some(cold.works.pieces.push(Piece::UnderWay(stop.take())))
         })?;
         Some(Work {
             key,
@@ -150,11 +152,11 @@ impl Drop for Work {
 
 /// Outside the lock: what was listed goes, whoever waits looks again, and the
 /// job may end.
-fn release(gone: Option<(Piece, Vec<Waker>)>, lease: Option<Lease>) {
+fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {
-        contained(move || drop(piece));
+        drop(piece);
         for waiter in waiters {
-            contained(move || waiter.wake());
+            wake(waiter.into_inner());
         }
     }
     drop(lease);
@@ -259,7 +261,7 @@ pub(crate) struct Stops(Vec<Stop>);
 impl Stops {
     pub(crate) fn call(self) {
         for stop in self.0 {
-            contained(stop);
+            contained(stop.into_inner());
         }
     }
 }

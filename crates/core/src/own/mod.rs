@@ -28,6 +28,7 @@ use with_anyhow::from_other;
 use without_anyhow::from_other;
 
 use crate::error::{BoxError, Cancelled, Error};
+use crate::unwind::Contained;
 
 /// An error type of your own that a scope can return; see
 /// [`scope_as`](crate::scope_as).
@@ -66,7 +67,7 @@ pub(crate) fn from_any<E: Into<BoxError> + 'static>(error: E) -> Error {
 
 /// Our second hand on a body's error.
 pub(crate) struct Kept<E: OwnError> {
-    own: Arc<E::Shared>,
+    own: Contained<Arc<E::Shared>>,
     serial: u64,
 }
 
@@ -79,6 +80,7 @@ pub(crate) fn take_in<E: OwnError>(own: E) -> (Error, Option<Kept<E>>) {
     };
     let error = Error::carrying(own.clone());
     let serial = error.serial();
+    let own = Contained::new(own);
     (error, Some(Kept { own, serial }))
 }
 
@@ -96,7 +98,8 @@ pub(crate) fn give_back<E: OwnError>(error: Error, kept: Option<Kept<E>>) -> E {
         return E::from(error);
     }
     drop(error);
-    let own = Arc::into_inner(kept.own).unwrap_or_else(|| unreachable!("counted just above"));
+    let own = Arc::into_inner(kept.own.into_inner())
+        .unwrap_or_else(|| unreachable!("counted just above"));
     E::unshare(own).unwrap_or_else(|shared| E::from(Error::carrying(Arc::new(shared))))
 }
 

@@ -39,7 +39,7 @@ use crate::job::state::{self, ClaimLent};
 use crate::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::task::pool::{self, Room};
 use crate::task::waker;
-use crate::unwind::{caught, contained};
+use crate::unwind::{caught, contained, discard};
 
 /// The largest future or output that is kept inside the cell.
 pub(crate) const INLINE: usize = 512;
@@ -183,7 +183,7 @@ where
         // The future goes before its outcome is visible to anybody.
         // SAFETY: C1; it is done and not polled again.
         if let Err(payload) = caught(|| unsafe { Self::drop_future(h) }) {
-            contained(|| drop(result));
+            discard(result);
             *error = Some(Error::panicked(payload));
             return Polled::Failed;
         }
@@ -467,7 +467,7 @@ fn keep_waker<R>(
             (kept, answer)
         };
         if let (Some(old), Some(answer)) = (kept, answer) {
-            drop(old);
+            waker::let_go(old);
             return answer;
         }
         new = Some(waker.clone());
@@ -517,8 +517,9 @@ unsafe fn drop_wakers(h: &Header, is_lent: bool) {
             if is_lent { lent(h).take() } else { None },
         )
     };
-    // Wakers are somebody else's code.
-    contained(move || drop(wakers));
+    // Wakers are somebody else's code: each by itself.
+    waker::let_go(wakers.0);
+    waker::let_go(wakers.1);
 }
 
 /// Frees a cell.

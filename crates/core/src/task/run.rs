@@ -20,7 +20,7 @@ use crate::observe::EventKind;
 use crate::task::cell::{self, Polled};
 use crate::task::waker;
 use crate::tree::{ForcedDrop, Shared};
-use crate::unwind::{caught, contained};
+use crate::unwind::{caught, contained, wake, wake_by_ref};
 
 /// The right to give one task one turn. Whoever holds it must run it; one
 /// that is dropped instead drops the task's future there and ends the job as
@@ -440,21 +440,26 @@ impl Future for Body {
         }
         // The future sees our own waker, so that every wake goes through the
         // state word, whoever it comes from.
+        // No turn unwinds: each call of the user's code in it is contained. If one
+        // does all the same, that is our bug, and the job may be gone by then: a
+        // body that is polled or dropped after it must not look.
+        let job = std::mem::replace(&mut self.0, ptr::null());
         // SAFETY: we claimed it. Noticed by `lent_poll_vs_wake`.
         match unsafe { take_turn(h) } {
             Poll::Ready(Park::Parked) => {
+                self.0 = job;
                 if let Some(tree) = &counted {
                     tree.host().rested();
                 }
                 Poll::Pending
             }
             Poll::Ready(Park::Again) => {
+                self.0 = job;
                 h.state.add(state::PUSHED);
-                cx.waker().wake_by_ref();
+                wake_by_ref(cx.waker());
                 Poll::Pending
             }
             Poll::Pending => {
-                self.0 = ptr::null();
                 if let Some(tree) = &counted {
                     tree.host().rested();
                 }
@@ -584,7 +589,7 @@ unsafe fn wake_lent(tree: &Shared, h: &Header) {
         tree.host.woken(1);
     }
     if let Some(waker) = cell::let_go_lent(h) {
-        contained(move || waker.wake());
+        wake(waker);
     }
 }
 

@@ -6,7 +6,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use crate::job::header::Header;
 use crate::job::state::Claim;
 use crate::task::run;
-use crate::unwind::contained;
+use crate::unwind;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
@@ -83,6 +83,21 @@ pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
     kept.data() == waker.data() && (bare || std::ptr::eq(kept.vtable(), waker.vtable()))
 }
 
+/// Drops a waker that was taken out of a slot. One of ours runs no code of the
+/// user's, and a [`bare`] one nothing at all.
+#[inline]
+pub(crate) fn let_go(kept: Option<Waker>) {
+    match kept {
+        Some(waker) if !is_ours(&waker) => unwind::discard(waker),
+        ours => std::mem::drop(ours),
+    }
+}
+
+fn is_ours(waker: &Waker) -> bool {
+    let vtable: *const RawWakerVTable = waker.vtable();
+    std::ptr::eq(vtable, &raw const BARE) || std::ptr::eq(vtable, &raw const VTABLE)
+}
+
 /// A waker that was taken out of a slot, and is safe to use whatever ends
 /// meanwhile: a bare task is claimed.
 #[must_use = "a waker that is taken out must be woken"]
@@ -127,9 +142,7 @@ impl Taken {
             Taken::Nobody => {}
             // SAFETY: claimed by us, so it has not ended (H5).
             Taken::Claimed(h) => unsafe { run::push_claimed(&*h) },
-            Taken::Owned(waker) => {
-                contained(move || waker.wake());
-            }
+            Taken::Owned(waker) => unwind::wake(waker),
         }
     }
 }

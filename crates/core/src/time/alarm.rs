@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::host::TimerKey;
 use crate::observe::Count;
 use crate::tree::Shared;
+use crate::unwind::discard;
 
 pub(crate) struct Alarm {
     /// The parts of its key. Apart: a key is written in pieces, and what was
@@ -66,7 +67,7 @@ pub(crate) fn clear(tree: &Shared, key: TimerKey) {
     match tree.host.clear_timer(key) {
         Some(waker) => {
             tree.counters.add(Count::TimerCancelled);
-            crate::unwind::contained(move || drop(waker));
+            discard(waker);
         }
         None => tree.counters.add(Count::TimerFired),
     }

@@ -20,6 +20,8 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::unwind::Contained;
+
 /// Names a timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey {
@@ -70,7 +72,7 @@ impl Entry {
 /// Where a timer is found by its key.
 struct Place {
     /// There while the timer is pending.
-    waker: Option<Waker>,
+    waker: Option<Contained<Waker>>,
     /// Pending: the position in the heap. Free: the next free place.
     position: u32,
     /// How many timers have been here: an old key finds nothing.
@@ -152,7 +154,7 @@ impl TimerQueue {
         let free = self.free;
         if let Some(place) = self.places.get_mut(free as usize) {
             self.free = place.position;
-            place.waker = Some(waker);
+            place.waker = Some(Contained::new(waker));
             return free;
         }
         let fresh = u32::try_from(self.places.len()).unwrap_or(NONE);
@@ -161,7 +163,7 @@ impl TimerQueue {
             "four billion timers are pending in one queue"
         );
         self.places.push(Place {
-            waker: Some(waker),
+            waker: Some(Contained::new(waker)),
             position: NONE,
             uses: 0,
         });
@@ -181,7 +183,10 @@ impl TimerQueue {
             // stays empty.
             None => place.position = NONE,
         }
-        waker.unwrap_or_else(|| unreachable!("an entry of the heap points to a free place"))
+        match waker {
+            Some(waker) => waker.into_inner(),
+            None => unreachable!("an entry of the heap points to a free place"),
+        }
     }
 
     fn take_out(&mut self, position: usize) -> Waker {

@@ -27,7 +27,7 @@ use std::task::Waker;
 
 use crate::job::Job;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::unwind::contained;
+use crate::unwind::{Contained, wake};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -43,7 +43,7 @@ struct State {
     phase: Phase,
     cancelled: bool,
     /// The driver's, while it waits.
-    waker: Option<Waker>,
+    waker: Option<Contained<Waker>>,
 }
 
 /// What the driver must do now.
@@ -89,7 +89,7 @@ impl Signal {
             state.waker.take()
         };
         if let Some(waker) = waker {
-            contained(move || waker.wake());
+            wake(waker.into_inner());
         }
         true
     }
@@ -100,25 +100,32 @@ impl Signal {
 
     /// The driver waits, and is woken by a cancel.
     pub(crate) fn wait(&self, waker: &Waker) -> Next {
+        // Cloned and dropped outside the lock.
+        let new = Contained::new(waker.clone());
         let mut state = self.lock();
         if state.cancelled {
+            drop(state);
             return Next::Stop;
         }
-        if !state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
-            state.waker = Some(waker.clone());
-        }
+        let old = state.waker.replace(new);
+        drop(state);
+        drop(old);
         Next::Go
     }
 
     /// A run is due. Go: it won against every cancel, and happens.
     pub(crate) fn begin(&self, last: bool) -> Next {
         let mut state = self.lock();
-        state.waker = None;
-        if state.cancelled {
-            return Next::Stop;
-        }
-        state.phase = if last { Phase::Over } else { Phase::Running };
-        Next::Go
+        let waker = state.waker.take();
+        let next = if state.cancelled {
+            Next::Stop
+        } else {
+            state.phase = if last { Phase::Over } else { Phase::Running };
+            Next::Go
+        };
+        drop(state);
+        drop(waker);
+        next
     }
 
     /// The run has ended.
@@ -139,11 +146,13 @@ impl Signal {
     /// The driver is gone. Runs that were still to come are cancelled.
     fn over(&self) {
         let mut state = self.lock();
-        state.waker = None;
+        let waker = state.waker.take();
         if state.phase != Phase::Over {
             state.phase = Phase::Over;
             state.cancelled = true;
         }
+        drop(state);
+        drop(waker);
     }
 }
 

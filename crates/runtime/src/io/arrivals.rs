@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use kinfolk_core::host::contained;
+use kinfolk_core::host::{Contained, discard, wake};
 
 use super::fd::Fd;
 use super::pool::{Chunk, Pool, Returned};
@@ -94,15 +94,20 @@ struct State {
 }
 
 impl State {
-    fn wake_later(&mut self, place: &mut Place, waker: &Waker) {
+    /// What is to be dropped outside.
+    #[must_use]
+    fn wake_later(&mut self, place: &mut Place, waker: Waker) -> Option<Waker> {
         let places = &mut self.places;
         let place = *place.0.get_or_insert_with(|| {
             *places += 1;
             *places
         });
         match self.wakers.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, old)) => old.clone_from(waker),
-            None => self.wakers.push((place, waker.clone())),
+            Some((_, old)) => Some(std::mem::replace(old, waker)),
+            None => {
+                self.wakers.push((place, waker));
+                None
+            }
         }
     }
 
@@ -198,25 +203,35 @@ impl Arrivals {
     pub(crate) fn leave(&self, place: &mut Place) {
         if place.0.is_some() {
             let left = self.state().leave(place);
-            drop(left);
+            discard(left);
         }
     }
 
     /// `waker` is woken when something happens here.
     pub(crate) fn wake_later(&self, place: &mut Place, waker: &Waker) {
-        self.state().wake_later(place, waker);
+        let new = waker.clone();
+        let old = self.state().wake_later(place, new);
+        discard(old);
     }
 
     /// Takes what came first, for a single operation. None if nothing lies here
     /// and no series is under way: then it asks the system (A2).
     pub(crate) fn poll_take(&self, place: &mut Place, waker: &Waker) -> Poll<Option<Arrival>> {
+        // Cloned and dropped outside the lock.
+        let new = waker.clone();
         let mut state = self.state();
         match state.queue.pop_front() {
             None if state.series.is_some() => {
-                state.wake_later(place, waker);
+                let old = state.wake_later(place, new);
+                drop(state);
+                discard(old);
                 Poll::Pending
             }
-            first => Poll::Ready(first),
+            first => {
+                drop(state);
+                discard(new);
+                Poll::Ready(first)
+            }
         }
     }
 
@@ -228,6 +243,8 @@ impl Arrivals {
         waker: &Waker,
         f: impl FnOnce(&[u8]) -> usize,
     ) -> Poll<Option<i32>> {
+        // Dropped outside the lock.
+        let new = Contained::new(waker.clone());
         let mut state = self.state();
         let mut emptied = None;
         let answer = loop {
@@ -235,7 +252,9 @@ impl Arrivals {
                 if state.series.is_none() {
                     return Poll::Ready(None);
                 }
-                state.wake_later(place, waker);
+                let old = state.wake_later(place, new.into_inner());
+                drop(state);
+                discard(old);
                 return Poll::Pending;
             };
             match first {
@@ -325,11 +344,13 @@ impl Arrivals {
 
     /// True if that series is under way; then `waker` is woken when it is not.
     pub(crate) fn is_under_way(&self, number: u64, place: &mut Place, waker: &Waker) -> bool {
+        // Dropped outside the lock.
+        let new = Contained::new(waker.clone());
         let mut state = self.state();
         let under_way = state.series.is_some() && state.begun == number;
-        if under_way {
-            state.wake_later(place, waker);
-        }
+        let old = under_way.then(|| state.wake_later(place, new.into_inner()));
+        drop(state);
+        discard(old);
         under_way
     }
 
@@ -358,7 +379,7 @@ impl Arrivals {
         drop(state);
         drop((over, lent));
         for (_, waker) in wakers {
-            contained(move || waker.wake());
+            wake(waker);
         }
         full
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use kinfolk_core::host::contained;
+use kinfolk_core::host::{contained, discard, wake};
 
 use super::driver::{Landed, OpId};
 use super::hub::Hub;
@@ -264,10 +264,12 @@ impl<T: Operation> Flight<T> {
             _ => place.replace(waker.clone()),
         };
         let landed = self.state.fetch_or(WAKER, Ordering::AcqRel) & LANDED != 0;
-        drop(other);
+        if let Some(other) = other {
+            discard(other);
+        }
         if landed {
             // SAFETY: F3: whoever landed has found no `WAKER`.
-            drop(unsafe { self.take_waker() });
+            discard(unsafe { self.take_waker() });
         }
         landed
     }
@@ -289,7 +291,7 @@ impl<T: Operation> Flight<T> {
         if self.state.fetch_or(NOBODY, Ordering::AcqRel) & LANDED == 0 {
             // SAFETY: F3: whoever lands now finds `NOBODY`.
             let waker = unsafe { self.take_waker() };
-            contained(move || drop(waker));
+            discard(waker);
             return true;
         }
         // SAFETY: 2: it has landed without our mark and nobody else will take it;
@@ -324,7 +326,7 @@ impl<T: Operation> Landing for Flight<T> {
         } else if before & WAKER != 0 {
             // SAFETY: F3.
             if let Some(waker) = unsafe { self.take_waker() } {
-                contained(move || waker.wake());
+                wake(waker);
             }
         }
     }

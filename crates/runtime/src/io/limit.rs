@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use kinfolk_core::host::contained;
+use kinfolk_core::host::{discard, wake};
 use kinfolk_core::{IntoOutcome, Local, Result};
 
 static LIMIT: Local<Arc<Limit>> = Local::new();
@@ -117,7 +117,7 @@ impl Limit {
         };
         drop(state);
         if let Some(waker) = woken {
-            contained(move || waker.wake());
+            wake(waker);
         }
     }
 }
@@ -193,7 +193,7 @@ impl Turn {
             Some(number) => {
                 let old = state.waiting.insert(number, waker);
                 drop(state);
-                drop(old);
+                discard(old);
                 return Poll::Pending;
             }
         }
@@ -217,7 +217,7 @@ impl Drop for Turn {
         } else {
             let gone = state.waiting.remove(&number);
             drop(state);
-            drop(gone);
+            discard(gone);
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
-use kinfolk_core::host::contained;
+use kinfolk_core::host::{discard, wake};
 
 use super::buf::{Aligned, IoBuf, IoBufMut};
 use super::hub::Hub;
@@ -69,7 +69,7 @@ impl Returns {
                 let shelf = shelf.clone();
                 line.given.insert(who, Lent { shelf, number });
                 drop(line);
-                contained(move || first.waker.wake());
+                wake(first.waker);
             }
             // All who wait look there.
             _ => {
@@ -79,7 +79,7 @@ impl Returns {
                 let woken = std::mem::take(&mut line.waiting);
                 drop(line);
                 for hungry in woken.into_values() {
-                    contained(move || hungry.waker.wake());
+                    wake(hungry.waker);
                 }
             }
         }
@@ -231,6 +231,8 @@ impl Pool {
         fetches: bool,
         waker: &Waker,
     ) -> Poll<Option<Lent>> {
+        // Cloned and dropped outside the lock.
+        let waker = waker.clone();
         let mut line = self.0.returns.line();
         if let Some(who) = who
             && let Some(lent) = line.given.remove(&who.0)
@@ -244,10 +246,9 @@ impl Pool {
             line.next += 1;
             Waiter(line.next)
         });
-        let waker = waker.clone();
         let old = line.waiting.insert(who.0, Hungry { waker, fetches });
         drop(line);
-        drop(old);
+        discard(old);
         Poll::Pending
     }
 
@@ -256,7 +257,7 @@ impl Pool {
         let mut line = self.0.returns.line();
         let old = (line.waiting.remove(&who.0), line.given.remove(&who.0));
         drop(line);
-        drop(old);
+        discard(old);
     }
 }
 

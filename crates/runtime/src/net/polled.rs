@@ -267,14 +267,12 @@ struct Ears(Mutex<[Option<Waker>; 2]>);
 
 impl Ears {
     fn listen(&self, by: By, waker: &Waker) {
+        // Cloned and dropped outside the lock.
+        let new = waker.clone();
         let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ear = &mut both[by as usize];
-        let old = match ear {
-            Some(old) if old.will_wake(waker) => None,
-            _ => ear.replace(waker.clone()),
-        };
+        let old = both[by as usize].replace(new);
         drop(both);
-        drop(old);
+        kinfolk_core::host::discard(old);
     }
 }
 
@@ -291,7 +289,7 @@ impl Wake for Ears {
             !same
         });
         for waker in [writer, reader].into_iter().flatten() {
-            waker.wake();
+            kinfolk_core::host::wake(waker);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Ready, Turn, look_again};
+use kinfolk_core::host::{Ready, Turn, contained, look_again};
 
 use super::idle::Sleep;
 use super::injector::Injector;
@@ -172,6 +172,18 @@ impl Worker {
         let _station = self.station.as_ref().map(|s| unsafe { s.enter() });
         self.settle_in();
         crate::linux::precise_timers();
+        while !self.machine.is_stopping() {
+            // Nothing unwinds out of a turn or a timer: what they call of the
+            // user's is contained. If something does all the same, that is our
+            // bug; the job is lost, not the worker. Around the loop, so that a
+            // turn costs nothing more.
+            if contained(|| self.work()) {
+                self.turn_unwound();
+            }
+        }
+    }
+
+    fn work(&self) {
         let mut slept = false;
         while !self.machine.is_stopping() {
             match self.find() {
@@ -189,6 +201,13 @@ impl Worker {
                     slept = true;
                 }
             }
+        }
+    }
+
+    /// What [`take`](Worker::take) does after a turn.
+    fn turn_unwound(&self) {
+        if self.own().in_turn.swap(false, Ordering::Relaxed) {
+            self.machine.rested();
         }
     }
 
