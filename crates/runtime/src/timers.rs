@@ -127,7 +127,7 @@ impl Timers {
         };
         let fired = due.len();
         for waker in due.drain(..) {
-            contained(move || waker.wake());
+            wake(waker);
             woken();
         }
         if due.capacity() <= ROOM {

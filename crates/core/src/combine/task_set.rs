@@ -19,7 +19,6 @@ use crate::job::outcome::{IntoOutcome, Outcome};
 use crate::job::spawn::Place;
 use crate::job::state;
 use crate::job::{Job, Scope, TaskOutcome};
-use crate::unwind::Contained;
 
 /// Child tasks whose results are taken as they come.
 ///
@@ -262,7 +261,7 @@ impl<T> TaskSet<T> {
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
-        let next = self.done.pop_front().map(Contained::into_inner);
+        let next = self.done.pop_front();
         if next.is_none() && self.running > 0 {
             self.park(cx, site);
             return Poll::Pending;

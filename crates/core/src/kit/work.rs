@@ -59,7 +59,7 @@ impl Works {
     }
 
     /// Whoever waits is to look again.
-    fn take_waiters(&mut self) -> Vec<Waker> {
+    fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
         std::iter::from_fn(|| self.waiters.pop()).collect()
     }
 }
@@ -192,7 +192,7 @@ impl Reap {
         let Some(job) = context::current() else {
             return Poll::Ready(0);
         };
-        let waker = cx.waker().clone();
+        let waker = Contained::new(cx.waker().clone());
         let answer = job.if_cold(|cold, _| match cold.works.reap() {
             Some(left) => Err((left, waker)),
             None => Ok(cold.works.waiters.push(waker)),
