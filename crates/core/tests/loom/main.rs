@@ -12,5 +12,6 @@ mod end;
 mod host;
 mod kit;
 mod request;
+mod sweep;
 mod timer;
 mod watch;
