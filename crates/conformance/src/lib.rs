@@ -20,6 +20,7 @@ pub mod hooks;
 pub mod interrupts;
 pub mod interrupts_meet;
 pub mod kit;
+pub mod left_open;
 pub mod local;
 pub mod locals;
 pub mod nesting;

@@ -130,7 +130,7 @@ macro_rules! for_each_case {
                 cancel_9_a_leaf_moved_to_another_job,
                 cancel_9_a_scope_is_attached_where_it_is_first_polled,
                 cancel_9_a_scope_stays_where_it_was_first_polled,
-                cancel_9_the_job_of_a_moved_scope_waits_for_it,
+                cancel_9_a_moved_scope_ends_with_the_body_of_its_job,
                 cancel_9_the_poller_of_a_moved_scope_is_not_cancelled,
                 cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short,
                 cancel_9_a_moved_scope_that_is_dropped_elsewhere,
@@ -386,6 +386,14 @@ macro_rules! for_each_case {
                 cancel_5_a_point_by_hand,
                 cancel_5_a_loop_of_points_by_hand_starves_nobody,
                 cancel_4_the_kits_points_are_told_under_a_foreign_waker,
+            ;
+            left_open:
+                handle_5_a_scope_left_open_is_cancelled_with_the_body_around_it,
+                handle_5_a_scope_left_open_in_its_waiting_phase,
+                handle_5_a_scope_that_leaves_its_task_as_a_value,
+                handle_5_every_kind_of_scope_may_be_left_open,
+                handle_5_work_and_hooks_of_a_scope_left_open,
+                handle_5_a_scope_left_open_by_a_body_that_is_dropped,
             ;
             local:
                 handle_8_children_of_a_local_scope_borrow,

@@ -72,7 +72,8 @@ pub(crate) const UNREPORTED: u64 = 1 << 22;
 /// A task: an interrupt has not been delivered. An inline scope: its task may
 /// have one, ask it. Clear in a shield and in what is below it.
 pub(crate) const INTERRUPTED: u64 = 1 << 23;
-/// The body is over (tasks) or the poller is gone (scopes dropped half-way).
+/// The body is over (tasks) or the poller is gone (scopes dropped half-way, or
+/// left open by the body around them).
 pub(crate) const BODY_DONE: u64 = 1 << 24;
 /// `close` was called: no new children.
 pub(crate) const SHUT: u64 = 1 << 25;
@@ -94,6 +95,16 @@ pub(crate) const COUNTED: u64 = 1 << 31;
 pub(crate) const HELD: u64 = 1 << 62;
 /// The next turn drops the future, idle or not: shutdown's last step.
 pub(crate) const MUST: u64 = 1 << 63;
+
+/// Scopes: the body is over, and its share of the count is given up. In the
+/// place of BUSY: what only tasks have is free in the word of a scope.
+pub(crate) const LEFT: u64 = BUSY;
+/// Scopes: polled or dropped by another job than the one it belongs to, or
+/// given up by the end of that job's body. In the place of NOTIFIED.
+pub(crate) const AWAY: u64 = NOTIFIED;
+/// Scopes: the body of the job it belongs to is gone while the scope is AWAY;
+/// whoever has it there gives it up. In the place of PUSHED.
+pub(crate) const OWED: u64 = PUSHED;
 
 /// What is kept of the time at which a job was told.
 const TOLD_AT: u32 = u32::MAX >> 2;
@@ -313,6 +324,46 @@ impl State {
                 (None, Park::Again)
             } else {
                 (Some(st.0 & !BUSY), Park::Parked)
+            }
+        })
+    }
+
+    /// The future of a scope is about to be polled or dropped where the job it
+    /// belongs to is not the current one. False if it has been left behind: then
+    /// nothing of the job may be touched but its own cell.
+    pub(crate) fn go_away(&self) -> bool {
+        self.update(|st| {
+            if st.has(BODY_DONE | AWAY) {
+                (None, false)
+            } else {
+                (Some(st.0 | AWAY), true)
+            }
+        })
+    }
+
+    /// The end of such a poll. False if the body that the scope belongs to is
+    /// gone meanwhile: it stays AWAY, and the caller gives it up.
+    pub(crate) fn come_back(&self) -> bool {
+        self.update(|st| {
+            if st.has(OWED) {
+                (None, false)
+            } else {
+                (Some(st.0 & !AWAY), true)
+            }
+        })
+    }
+
+    /// The body that an open scope belongs to is gone. The word before, if it is
+    /// the caller who gives the scope up; none if its future was dropped, or is
+    /// polled or dropped at this moment: whoever does that gives it up.
+    pub(crate) fn leave_behind(&self) -> Option<Snapshot> {
+        self.update(|st| {
+            if st.has(BODY_DONE) {
+                (None, None)
+            } else if st.has(AWAY) {
+                (Some(st.0 | OWED), None)
+            } else {
+                (Some(st.0 | AWAY), Some(st))
             }
         })
     }
@@ -630,6 +681,23 @@ mod tests {
         let park = |from| step(from, State::park);
         assert_eq!(park(BUSY), did(Park::Parked, 0, BUSY));
         assert_eq!(park(BUSY | NOTIFIED), did(Park::Again, 0, 0));
+    }
+
+    #[test]
+    fn a_scope_is_given_up_by_one() {
+        let go = |from| step(from, State::go_away);
+        assert_eq!(go(LEFT), did(true, AWAY, 0));
+        assert_eq!(go(AWAY), did(false, 0, 0));
+        assert_eq!(go(BODY_DONE), did(false, 0, 0));
+        let back = |from| step(from, State::come_back);
+        assert_eq!(back(AWAY | LEFT), did(true, 0, AWAY));
+        assert_eq!(back(AWAY | OWED), did(false, 0, 0));
+        let leave = |from| step(from, |state| state.leave_behind().map(|st| st.has(LEFT)));
+        assert_eq!(leave(0), did(Some(false), AWAY, 0));
+        assert_eq!(leave(LEFT), did(Some(true), AWAY, 0));
+        assert_eq!(leave(AWAY), did(None, OWED, 0));
+        assert_eq!(leave(BODY_DONE), did(None, 0, 0));
+        assert_eq!(leave(BODY_DONE | AWAY), did(None, 0, 0));
     }
 
     #[test]
