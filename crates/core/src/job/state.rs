@@ -106,6 +106,10 @@ pub(crate) const AWAY: u64 = NOTIFIED;
 /// whoever has it there gives it up. In the place of PUSHED.
 pub(crate) const OWED: u64 = PUSHED;
 
+/// Lent tasks: the executor has dropped the body while somebody had claimed the
+/// task; the claimer ends it. In the place of HELD, which only shields have.
+pub(crate) const DROPPED: u64 = HELD;
+
 /// What is kept of the time at which a job was told.
 const TOLD_AT: u32 = u32::MAX >> 2;
 
@@ -302,6 +306,32 @@ impl State {
                 (Some(st.0 & !PUSHED), ClaimLent::Pushed)
             } else {
                 (None, ClaimLent::NotYet)
+            }
+        })
+    }
+
+    /// A claimer lets go of a lent task, and its executor may poll it. False if
+    /// the executor has dropped it meanwhile: the caller ends it.
+    pub(crate) fn push_lent(&self) -> bool {
+        self.update(|st| {
+            if st.has(DROPPED) {
+                (None, false)
+            } else {
+                (Some(st.0 | PUSHED), true)
+            }
+        })
+    }
+
+    /// A foreign executor drops the task. True if the caller ends it; false if
+    /// somebody has claimed it and not yet let go: then that one does.
+    pub(crate) fn drop_lent(&self) -> bool {
+        self.update(|st| {
+            if !st.has(BUSY) {
+                (Some(st.0 | BUSY), true)
+            } else if st.has(PUSHED) {
+                (Some(st.0 & !PUSHED), true)
+            } else {
+                (Some(st.0 | DROPPED), false)
             }
         })
     }
@@ -675,6 +705,13 @@ mod tests {
         assert_eq!(lent(0), did(ClaimLent::Unasked, BUSY, 0));
         assert_eq!(lent(BUSY), did(ClaimLent::NotYet, 0, 0));
         assert_eq!(lent(BUSY | PUSHED), did(ClaimLent::Pushed, 0, PUSHED));
+        let push = |from| step(from, State::push_lent);
+        assert_eq!(push(BUSY), did(true, PUSHED, 0));
+        assert_eq!(push(BUSY | DROPPED), did(false, 0, 0));
+        let drop = |from| step(from, State::drop_lent);
+        assert_eq!(drop(0), did(true, BUSY, 0));
+        assert_eq!(drop(BUSY | PUSHED), did(true, 0, PUSHED));
+        assert_eq!(drop(BUSY), did(false, DROPPED, 0));
         let start = |from| step(from, State::start_lazy);
         assert_eq!(start(BUSY | LAZY), did(true, 0, LAZY));
         assert_eq!(start(BUSY), did(false, 0, 0));

@@ -461,12 +461,13 @@ impl Drop for Body {
         if h.state.load().has(state::BODY_DONE) {
             return end::end_chain(h);
         }
-        // A claimer that has not let go yet still touches it.
-        let mut round = 0;
-        while h.state.claim_lent() == ClaimLent::NotYet {
-            crate::sync::relax(round);
-            round += 1;
+        // A claimer that has not let go yet still touches it, and ends it when it
+        // lets go: it may be further up our own stack. On a queueing host a body
+        // is a turn, which owns its task. Modelled in `body_drop_vs_claim`.
+        if h.state.load().has(state::LENT) && !h.state.drop_lent() {
+            return;
         }
+        let _lane = context::on_lane(h.lane());
         // SAFETY: we claimed it, and nobody will poll it again.
         unsafe { abandon(h) };
     }
@@ -571,9 +572,21 @@ unsafe fn wake_lent(tree: &Shared, h: &Header) {
         unsafe { cell::lent(h).take() }
     };
     // From here on the executor may poll and free it.
-    h.state.add(state::PUSHED);
-    if let Some(waker) = waker {
-        contained(move || waker.wake());
+    if h.state.push_lent() {
+        if let Some(waker) = waker {
+            contained(move || waker.wake());
+        }
+        return;
+    }
+    // The executor has dropped the body while the task was claimed.
+    contained(move || drop(waker));
+    {
+        let _lane = context::on_lane(h.lane());
+        // SAFETY: still claimed by the caller, and nobody will poll it again.
+        unsafe { abandon(h) };
+    }
+    if tree.host.virtual_time() {
+        tree.host.rested();
     }
 }
 

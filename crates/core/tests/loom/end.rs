@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::host::{finish, tree};
+use crate::host::{finish, lending_tree, tree};
 use crate::watch::now_or_never;
 
 struct Bell(AtomicUsize);
@@ -531,4 +531,26 @@ fn scope_left_open_vs_drop_elsewhere() {
     for in_body in [true, false] {
         scope_left_open_vs(in_body, drop);
     }
+}
+
+/// The executor drops a body while somebody cancels the task: whoever comes
+/// second ends it, and nobody waits for the other.
+#[test]
+fn body_drop_vs_claim() {
+    loom::model(|| {
+        let (tree, bodies) = lending_tree();
+        let task = tree.root_scope().spawn(async { park().await });
+        let mut body = bodies.take().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut body).poll(&mut cx).is_pending());
+        let job = task.job();
+        let canceller = thread::spawn(move || job.cancel("now"));
+        drop(body);
+        canceller.join().unwrap();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        tree.request_shutdown(kinfolk_core::ReasonKind::Shutdown);
+        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+        assert_eq!(tree.counters().living(), 0);
+    });
 }

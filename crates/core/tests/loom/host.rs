@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Body, Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -131,6 +131,64 @@ pub fn tree_with(unaware: Duration) -> (Tree, Queue, Time) {
         time: time.clone(),
     };
     (Tree::new(Box::new(host), options), queue, time)
+}
+
+/// The smallest lending host: bodies wait in a list until a test polls or drops
+/// them.
+#[derive(Clone)]
+pub struct Bodies(Arc<Mutex<Vec<Body>>>);
+
+impl Bodies {
+    pub fn take(&self) -> Option<Body> {
+        self.0.lock().unwrap().pop()
+    }
+}
+
+impl Host for Bodies {
+    fn start(&self, turn: Turn) {
+        self.0.lock().unwrap().push(turn.into_body());
+    }
+
+    fn schedule(&self, ready: Ready) {
+        for turn in ready {
+            self.start(turn);
+        }
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
+        drop(call);
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+}
+
+/// A tree on a host that lends its wakers.
+pub fn lending_tree() -> (Tree, Bodies) {
+    let bodies = Bodies(Arc::new(Mutex::new(Vec::new())));
+    let options = TreeOptions {
+        failure_hook: None,
+        forced_hook: None,
+        patience: Patience {
+            unaware: Duration::MAX,
+            cleanup: Duration::MAX,
+        },
+        ..TreeOptions::default()
+    };
+    (Tree::new(Box::new(bodies.clone()), options), bodies)
 }
 
 /// Ends the tree, and checks that everything in it has ended and balances.
