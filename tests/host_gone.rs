@@ -4,12 +4,13 @@
 //! waits.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, park, scope, shield, sleep,
-    spawn, timeout,
+    Error, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, on_cancel, park, scope, shield,
+    sleep, spawn, timeout,
 };
 use kinfolk_testkit::harness::seeds;
 use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
@@ -259,6 +260,42 @@ where
         }
         // The root is left, with no job below it.
         assert_eq!(root.counters().living(), 1, "{name}: {}", root.counters());
+    });
+}
+
+/// A hook drops the runtime in the middle of the walk that calls it: the walk has
+/// claimed the task whose body goes, and ends it when it lets go.
+#[test]
+fn shutdown_1_a_hook_that_drops_its_runtime_on_tokio() {
+    guarded("a hook drops its runtime", |watched| {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a tokio runtime");
+        let place = Arc::new(Mutex::new(None));
+        let runtime = place.clone();
+        let tally = Tally::new();
+        let (root, task) = tokio.block_on(async {
+            let root = Root::builder().on_forced(Box::new(|_| {})).build();
+            let task = root.scope().spawn(tally.count(async move {
+                let _hook = on_cancel(move |_| {
+                    let runtime: Option<tokio::runtime::Runtime> = runtime.lock().unwrap().take();
+                    drop(runtime);
+                });
+                launch(park());
+                park().await
+            }));
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            (root, task)
+        });
+        watched.watch(root.tree());
+        *place.lock().unwrap() = Some(tokio);
+        assert!(task.cancel("and the hook drops the runtime"));
+        assert_eq!(tally.drops(), 1);
+        assert!(outcome_of(task).is_cancelled());
+        assert_eq!(root.counters().living(), 1, "{}", root.counters());
     });
 }
 

@@ -2,12 +2,13 @@
 //! The small ones are also modelled with loom.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, ErrorKind, Outcome, Pool, Result, Scope, checkpoint, current_job, on, on_cancel, park,
-    scope, sleep, spawn, timeout, yield_now,
+    Error, ErrorKind, Outcome, Patience, Pool, Result, Scope, checkpoint, current_job, on,
+    on_cancel, park, scope, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::guarded;
@@ -365,6 +366,66 @@ fn case_m17_a_timeout_around_a_child_elsewhere() {
             assert_eq!(value, 3);
         }
         Ok(())
+    });
+}
+
+/// Many jobs in foreign awaits are cancelled together, so that patience with the
+/// first runs out while others have not heard of it yet, and some are woken for
+/// nothing: each is dropped, and the scope around them ends.
+#[test]
+fn cancel_6_patience_forgets_no_job() {
+    const JOBS: usize = 1000;
+    guarded("patience", |watched| {
+        let rounds = rounds().div_ceil(20);
+        let rt = Runtime::builder()
+            .workers(4)
+            .patience(Patience {
+                unaware: Duration::from_millis(1),
+                ..Patience::default()
+            })
+            .on_forced(Box::new(|_| {}))
+            .build()
+            .unwrap();
+        watched.watch(rt.tree());
+        let all = async move {
+            for _ in 0..rounds {
+                let wakers = Arc::new(Mutex::new(vec![None::<Waker>; JOBS]));
+                let stopped = scope(async |s| {
+                    for n in 0..JOBS {
+                        let wakers = wakers.clone();
+                        let foreign = std::future::poll_fn(move |cx| {
+                            wakers.lock().unwrap()[n] = Some(cx.waker().clone());
+                            Poll::<()>::Pending
+                        });
+                        match n % 2 {
+                            0 => s.launch(foreign),
+                            // Half of them have a scope around it.
+                            _ => s.launch(scope(async move |_| Ok(foreign.await))),
+                        };
+                    }
+                    while wakers.lock().unwrap().iter().any(Option::is_none) {
+                        yield_now().await?;
+                    }
+                    let wakers = wakers.lock().unwrap().clone();
+                    s.cancel("they do not hear");
+                    wakers.iter().flatten().for_each(Waker::wake_by_ref);
+                    checkpoint().await?;
+                    Ok(())
+                })
+                .await;
+                assert!(stopped.is_err());
+            }
+            Ok::<_, Error>(())
+        };
+        rt.block_on(async move { on(Pool, all).await }).unwrap();
+        let tree = rt.tree().clone();
+        let report = rt.shutdown(Duration::from_secs(5)).unwrap();
+        assert!(report.is_clean(), "{report}");
+        let counters = tree.counters();
+        assert_eq!(counters.jobs_force_dropped, (rounds * JOBS) as u64);
+        assert_eq!(counters.living(), 0, "{counters}");
+        assert_eq!(counters.timers_pending(), 0, "{counters}");
+        assert_eq!(counters.waiters_pending(), 0, "{counters}");
     });
 }
 

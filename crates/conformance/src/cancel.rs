@@ -1940,22 +1940,25 @@ pub async fn cancel_9_a_scope_is_attached_where_it_is_first_polled(lab: Lab) {
     assert!(task.outcome().await.unwrap().is_cancelled());
 }
 
-/// Opens a scope in one task and hands it over half-way. The first task waits
-/// for it.
+/// Opens a scope in one task and hands it over half-way. The body of the first
+/// task stays until the gate is opened, cancelled or not.
 async fn open_and_hand_over(
     lab: &Lab,
     body: impl Future<Output = Result<(), Error>> + Send + 'static,
-) -> (kinfolk_core::Task<()>, Boxed<Result<(), Error>>) {
+) -> (kinfolk_core::Task<()>, Boxed<Result<(), Error>>, Gate) {
     let slot: Slot<Boxed<Result<(), Error>>> = Arc::default();
     let given = slot.clone();
+    let gate = Gate::new();
+    let stays = gate.clone();
     let opens = named("opens").spawn(async move {
         let mut moved: Boxed<_> = Box::pin(Scope::named("moved").run_future(body));
         assert!(poll_once(&mut moved).await.is_pending());
         *given.lock().unwrap() = Some(moved);
+        shield(async move { stays.wait().await }).await
     });
     lab.settle().await;
     let moved = slot.lock().unwrap().take().unwrap();
-    (opens, moved)
+    (opens, moved, gate)
 }
 
 /// cancel-9: a scope stays where it was first polled, whoever polls it: the
@@ -1963,13 +1966,13 @@ async fn open_and_hand_over(
 pub async fn cancel_9_a_scope_stays_where_it_was_first_polled(lab: Lab) {
     let log = Log::new();
     let words = log.clone();
-    let (opens, moved) = open_and_hand_over(&lab, async move {
+    let (opens, moved, gate) = open_and_hand_over(&lab, async move {
         let told = park().await;
         words.say(told.as_ref().unwrap_err().reason().text().unwrap());
         told.map(|_| ()).map_err(Error::from)
     })
     .await;
-    assert_eq!(opens.job().state(), JobState::Completing);
+    assert_eq!(opens.job().state(), JobState::Active);
     let polls = named("polls").spawn(async move {
         let told = moved.await;
         assert!(told.is_err());
@@ -1986,31 +1989,37 @@ pub async fn cancel_9_a_scope_stays_where_it_was_first_polled(lab: Lab) {
     assert_eq!(state(&lab, "moved"), JobState::Active);
     assert!(opens.cancel("its parent"));
     assert_eq!(state(&lab, "moved"), JobState::Cancelling);
-    assert!(opens.outcome().await.unwrap().is_cancelled());
-    assert_eq!(log.text(), "its parent");
     let outcome = polls.outcome().await.unwrap();
     assert_eq!(outcome.reason().unwrap().text(), Some("its poller"));
+    assert_eq!(log.text(), "its parent");
+    gate.open();
+    assert!(opens.outcome().await.unwrap().is_cancelled());
 }
 
-/// cancel-9: the job a scope stays in ends after it, whoever polls it to its
-/// end.
-pub async fn cancel_9_the_job_of_a_moved_scope_waits_for_it(lab: Lab) {
+/// cancel-9: a scope that is polled elsewhere goes no further than the body it
+/// belongs to. Also: handle-5.
+pub async fn cancel_9_a_moved_scope_ends_with_the_body_of_its_job(lab: Lab) {
     let before = lab.elapsed();
-    let (opens, moved) = open_and_hand_over(&lab, async { Ok(sleep(50 * MS).await?) }).await;
-    let polls = spawn(moved);
+    let (opens, moved, gate) = open_and_hand_over(&lab, async { Ok(sleep(50 * MS).await?) }).await;
+    let polls = spawn(async move {
+        let error = moved.await.unwrap_err();
+        checkpoint().await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert_eq!(error.reason().unwrap().kind(), ReasonKind::ScopeEnded);
+    });
     lab.settle().await;
-    assert_eq!(opens.job().state(), JobState::Completing);
+    gate.open();
     opens.await.unwrap();
-    assert_eq!(lab.elapsed() - before, 50 * MS);
     polls.await.unwrap();
-    assert_eq!(lab.elapsed() - before, 50 * MS);
+    assert_eq!(lab.elapsed(), before);
+    assert_eq!(lab.take_failures().len(), 1);
 }
 
 /// cancel-9: whoever polls a moved scope is not cancelled with it: what it
 /// waited for was, so it gets Stopped.
 /// Also: outcome-7.
 pub async fn cancel_9_the_poller_of_a_moved_scope_is_not_cancelled(lab: Lab) {
-    let (opens, moved) = open_and_hand_over(&lab, parked()).await;
+    let (opens, moved, gate) = open_and_hand_over(&lab, parked()).await;
     let polls = spawn(async move {
         let error = moved.await.unwrap_err();
         checkpoint().await.unwrap();
@@ -2020,6 +2029,7 @@ pub async fn cancel_9_the_poller_of_a_moved_scope_is_not_cancelled(lab: Lab) {
     lab.settle().await;
     assert!(opens.cancel("its parent"));
     assert_eq!(polls.await.unwrap(), "goes on");
+    gate.open();
     assert!(opens.outcome().await.unwrap().is_cancelled());
 }
 
@@ -2027,7 +2037,7 @@ pub async fn cancel_9_the_poller_of_a_moved_scope_is_not_cancelled(lab: Lab) {
 /// poller gets it, unless a child was cut short. Also: outcome-7.
 pub async fn cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short(lab: Lab) {
     for child in [false, true] {
-        let (opens, moved) = open_and_hand_over(&lab, async move {
+        let (opens, moved, gate) = open_and_hand_over(&lab, async move {
             if child {
                 launch(parked());
             }
@@ -2044,6 +2054,7 @@ pub async fn cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short
         lab.settle().await;
         assert!(opens.cancel("its parent"));
         polls.await.unwrap();
+        gate.open();
         assert!(opens.outcome().await.unwrap().is_cancelled());
     }
 }
@@ -2052,7 +2063,7 @@ pub async fn cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short
 pub async fn cancel_9_a_moved_scope_that_is_dropped_elsewhere(lab: Lab) {
     let slot = Arc::new(Mutex::new(None));
     let says = DropSays(slot.clone());
-    let (opens, moved) = open_and_hand_over(&lab, async move {
+    let (opens, moved, gate) = open_and_hand_over(&lab, async move {
         let _says = says;
         parked().await
     })
@@ -2060,8 +2071,9 @@ pub async fn cancel_9_a_moved_scope_that_is_dropped_elsewhere(lab: Lab) {
     let id = lab.snapshot().find("moved").unwrap().id;
     spawn(async move { drop(moved) }).await.unwrap();
     assert_eq!(read(&slot), Some(id));
-    opens.await.unwrap();
     assert!(lab.snapshot().find("moved").is_none());
+    gate.open();
+    opens.await.unwrap();
 }
 
 /// cancel-9: a future is dropped under its own job: never started, finished,

@@ -21,6 +21,7 @@ pub mod hostile;
 pub mod interrupts;
 pub mod interrupts_meet;
 pub mod kit;
+pub mod left_open;
 pub mod local;
 pub mod locals;
 pub mod nesting;

@@ -6,6 +6,11 @@
 //! has run out by then gets FORCE and a turn, in which it looks again whether it
 //! is idle and drops its future. A cancel that everybody hears costs nothing
 //! here.
+//!
+//! No job that asked is forgotten. A look that meets a running job gives it
+//! another turn, in which the job asks again if it is still idle
+//! (`look_vs_park`). An entry and the key of it that its job keeps change
+//! together, under the lock of the list (`look_vs_ask`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +41,9 @@ pub(crate) struct Sweeper {
 
 #[derive(Default)]
 struct Inner {
-    /// The jobs where cancels entered, by when to look at them.
+    /// The jobs where cancels entered, by when to look at them. The key of an
+    /// entry stands in the cold part of its job, and a key that stands there has
+    /// an entry here: both change under this lock, with the job's lock inside it.
     due: BTreeMap<SweepKey, JobRef>,
     next: u64,
     armed: Option<TimerKey>,
@@ -107,41 +114,57 @@ impl Sweeper {
     /// Looks at the cancel that entered at `h` at `at`, or before.
     fn watch(&self, tree: &Shared, h: &Header, at: Instant) {
         let earlier = |key: Option<SweepKey>| key.is_some_and(|key| key.0 <= at);
+        // A key that is found here may belong to an entry that has just been
+        // taken out. Whoever took it out clears the key, under the job's lock and
+        // so after this look, and looks at the jobs after that.
         if h.if_cold(|cold, _| earlier(cold.sweep)).unwrap_or(false) {
             return;
         }
         let job = JobRef::from_header(h);
-        let key = {
+        let _gone = {
             let mut inner = self.lock();
             let key = (at, inner.next);
-            inner.next += 1;
-            inner.due.insert(key, job);
-            key
+            let stale = h.with_cold(|cold, st| {
+                if st.ended() || earlier(cold.sweep) {
+                    None
+                } else {
+                    Some(cold.sweep.replace(key))
+                }
+            });
+            stale.and_then(|stale| {
+                inner.next += 1;
+                inner.due.insert(key, job);
+                stale.and_then(|stale| inner.due.remove(&stale))
+            })
         };
-        let stale = h.with_cold(|cold, st| {
-            if st.ended() || earlier(cold.sweep) {
-                Some(key)
-            } else {
-                cold.sweep.replace(key)
-            }
-        });
-        if let Some(stale) = stale {
-            self.remove(stale);
-        }
         self.rearm(tree);
-    }
-
-    fn remove(&self, key: SweepKey) {
-        let gone = self.lock().due.remove(&key);
-        drop(gone);
     }
 
     /// `h`, where a cancel entered, has ended.
     pub(crate) fn forget(&self, tree: &Shared, h: &Header) {
-        if let Some(key) = h.if_cold(|cold, _| cold.sweep.take()).flatten() {
-            self.remove(key);
+        if !h.has_cold() {
+            return;
+        }
+        let gone = {
+            let mut inner = self.lock();
+            let key = h.if_cold(|cold, _| cold.sweep.take()).flatten();
+            key.and_then(|key| inner.due.remove(&key))
+        };
+        if gone.is_some() {
             self.rearm(tree);
         }
+    }
+
+    /// Takes out one job that is to be looked at by `now`.
+    fn take_due(&self, now: Instant) -> Option<JobRef> {
+        let mut inner = self.lock();
+        let entry = inner.due.first_entry()?;
+        if entry.key().0 > now {
+            return None;
+        }
+        let job = entry.remove();
+        job.if_cold(|cold, _| cold.sweep = None);
+        Some(job)
     }
 
     /// Sets the one timer to the first entry. The host is called outside the
@@ -177,16 +200,13 @@ impl Sweeper {
 
     fn fire(&self, tree: &Shared) {
         let now = tree.host.now();
-        self.lock().armed = None;
-        loop {
-            let job = {
-                let mut inner = self.lock();
-                match inner.due.first_entry() {
-                    Some(entry) if entry.key().0 <= now => entry.remove(),
-                    _ => break,
-                }
-            };
-            job.if_cold(|cold, _| cold.sweep = None);
+        // A timer that was set meanwhile is given up with the one that fired:
+        // `rearm` sets what is needed.
+        let armed = self.lock().armed.take();
+        if let Some(armed) = armed {
+            drop(tree.host.clear_timer(armed));
+        }
+        while let Some(job) = self.take_due(now) {
             if let Some(tree) = walk::pin(&job)
                 && let Some(next) = sweep(&tree, &job, now)
             {
@@ -235,7 +255,9 @@ pub(crate) fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
 
 /// Looks at every job below `top` that hears its cancel and is idle. Sets FORCE
 /// where patience has run out; says when to look again. A job that is not idle
-/// now asks for another look when it is.
+/// now asks for another look when it is. A running one may have asked for this
+/// look a moment ago, and be about to park: it gets another turn, in which it
+/// asks again.
 fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
     let mut next: Option<Instant> = None;
     let mut todo = vec![(JobRef::from_header(top), patience_of(tree, top))];
@@ -244,13 +266,11 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
         let patience = own_patience(&job).unwrap_or(inherited);
         children(&job, &mut |child| todo.push((child, patience)));
         let skip = state::ENDED | state::FORCE | state::BODY_DONE;
-        let running = job.is_task() && st.has(state::BUSY);
-        if st.has(skip)
-            || running
-            || !st.effective()
-            || !job.has_seen_mark()
-            || !job.no_wait_of_ours()
-        {
+        if st.has(skip) || !st.effective() || !job.has_seen_mark() || !job.no_wait_of_ours() {
+            continue;
+        }
+        if job.is_task() && st.has(state::BUSY) {
+            rouse(&job);
             continue;
         }
         // By the clock that turns and points have looked at, not by `now`,
@@ -274,6 +294,11 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
 /// Asks one job to drop its future in its next turn.
 fn force(job: &Header, bits: u64) {
     job.state.add(bits);
+    rouse(job);
+}
+
+/// Gives a job another turn, or a scope another poll.
+fn rouse(job: &Header) {
     if job.is_task() {
         if job.state.claim() == Claim::Push {
             // SAFETY: claimed.

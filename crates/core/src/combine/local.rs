@@ -554,21 +554,24 @@ impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
     type Output = Result<O::Value, O::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        this.crew.take_in(true);
-        let polled = this.inner.as_mut().poll(cx);
-        if polled.is_pending()
-            && let Some(scope) = this.inner.job()
-        {
+        let this = self.project();
+        let crew = this.crew;
+        crew.take_in(true);
+        let polled = this.inner.poll_and(cx, |scope, cx| {
             // What the children wait for is not what the body waits for: they
             // are jobs of their own, each with its own patience.
             let waits = scope.waits.load(Relaxed);
             let kind = scope.wait_kind.load(Relaxed);
             let site = scope.wait_site.load(Relaxed);
-            this.crew.poll(scope, cx);
+            crew.poll(scope, cx);
             scope.waits.store(waits, Relaxed);
             scope.wait_kind.store(kind, Relaxed);
             scope.wait_site.store(site, Relaxed);
+        });
+        if polled.is_ready() {
+            // Nobody is left, unless the scope was left open by the body around
+            // it: then they were given up with it.
+            crew.over();
         }
         polled
     }

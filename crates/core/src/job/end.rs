@@ -13,6 +13,7 @@ use super::failures::{Failure, Failures};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
 use super::lane::Lane;
+use super::left_open;
 use super::local;
 use super::names;
 use super::state;
@@ -188,6 +189,7 @@ fn is_cancelled_by(h: &Header, error: &Error) -> bool {
 
 fn body_gone_guarded(h: &Header) {
     crate::cancel::guard::lapse(h);
+    left_open::close_all(h);
     body_gone(h);
 }
 

@@ -104,13 +104,17 @@ pub(crate) struct Header {
     pub(crate) wait_site: AtomicU32,
     /// Waits of ours that the last poll left pending; written by the poller.
     pub(crate) waits: AtomicU16,
-    /// How often a point here said Cancelled, and [`SEEN`]; written by the
-    /// poller.
+    /// How often a point here said Cancelled, [`SEEN`] and [`OPENED`]; written
+    /// by the poller.
     told: AtomicU16,
 }
 
 /// In `told`: the job has been polled since its mark took effect.
 const SEEN: u16 = 1 << 15;
+/// In `told`: the body has opened a scope.
+const OPENED: u16 = 1 << 14;
+/// In `told`: the count.
+const TIMES: u16 = OPENED - 1;
 
 /// How many references there may be. As many again, each from a thread of its
 /// own that has counted and not looked yet, fit in before the count comes round.
@@ -582,15 +586,29 @@ impl Header {
 
     /// How often a point here said Cancelled.
     pub(crate) fn times_told(&self) -> u16 {
-        self.told.load(Ordering::Relaxed) & !SEEN
+        self.told.load(Ordering::Relaxed) & TIMES
     }
 
     /// One more Cancelled. For the poller.
     pub(crate) fn count_told(&self) {
         let told = self.told.load(Ordering::Relaxed);
-        if told & !SEEN < SEEN - 1 {
+        if told & TIMES < TIMES {
             self.told.store(told + 1, Ordering::Relaxed);
         }
+    }
+
+    /// The body opens a scope. For the poller.
+    pub(crate) fn opens_scope(&self) {
+        let told = self.told.load(Ordering::Relaxed);
+        if told & OPENED == 0 {
+            self.told.store(told | OPENED, Ordering::Relaxed);
+        }
+    }
+
+    /// True if the body has opened a scope. For whoever has the body, or has it
+    /// from its last poller.
+    pub(crate) fn has_opened_scopes(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & OPENED != 0
     }
 
     /// A poll begins, at `millis`. For the poller. `turned` is when the last

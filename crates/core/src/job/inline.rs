@@ -18,6 +18,7 @@ use super::clock::{check_clock, clear_alarm, set_alarm};
 use super::end::{self, Left, Reached};
 use super::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
 use super::kind::JobKind;
+use super::left_open;
 use super::local;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
@@ -29,7 +30,7 @@ use crate::cancel::wait::{Wait, WaitKind};
 use crate::cancel::walk::{self, Why};
 use crate::cancel::{guard, hook, request, sweep};
 use crate::context;
-use crate::error::{Error, Result};
+use crate::error::{Cancelled, Error, Result};
 use crate::kit::work;
 use crate::observe::{Count, EventKind, JobState};
 use crate::own::{self, Kept, OwnError};
@@ -195,6 +196,10 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if let Some(node) = this.node.take() {
+                if left_open::hold(&node).is_none() {
+                    drop_left_behind(this.stage);
+                    return;
+                }
                 let in_body = matches!(*this.stage, Stage::Body { .. });
                 let forced = if in_body { forced_here(&node) } else { None };
                 {
@@ -206,7 +211,10 @@ pin_project! {
                     unsafe { node.tree() }.note_forced(seen);
                     node.state.add(state::FORCED);
                 }
-                abandon(&node, in_body);
+                if in_body {
+                    left_open::close_all(&node);
+                }
+                abandon(&node, in_body, ReasonKind::ScopeDropped);
             } else if matches!(*this.stage, Stage::Start { .. }) {
                 // It was never opened: what it was to run goes, by itself.
                 contained(|| this.stage.set(Stage::Done));
@@ -252,25 +260,12 @@ impl<O: Open> Inline<O> {
         }
     }
 
-    /// Its job, from the first poll on; none before, and when it is over.
-    pub(crate) fn job(&self) -> Option<&Header> {
-        self.node.as_deref()
-    }
-}
-
-impl<O: Open> fmt::Debug for Inline<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.node {
-            Some(node) => super::handle::debug_job(f, "Inline", node),
-            None => f.write_str("Inline(not opened, or over)"),
-        }
-    }
-}
-
-impl<O: Open> Future for Inline<O> {
-    type Output = Result<O::Value, O::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    /// Polls it. If that leaves it open, `then` is called, as a part of the poll.
+    pub(crate) fn poll_and(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        then: impl FnOnce(&Header, &mut Context<'_>),
+    ) -> Poll<Result<O::Value, O::Error>> {
         let mut this = self.project();
         if matches!(*this.stage, Stage::Start { .. }) {
             let StageOwn::Start { open, setup } = this.stage.as_mut().project_replace(Stage::Done)
@@ -304,7 +299,10 @@ impl<O: Open> Future for Inline<O> {
             .as_ref()
             .expect("a scope was polled after it was over");
         let h: &Header = node;
-        // SAFETY: being polled, so it has not ended.
+        let Some(held) = left_open::hold(h) else {
+            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+        };
+        // SAFETY: being polled, and not left behind: so it has not ended.
         let tree = unsafe { h.tree() };
         // For whoever cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
@@ -339,8 +337,66 @@ impl<O: Open> Future for Inline<O> {
             WaitKind::Scope
         };
         this.wait.pending(cx.waker(), kind, Site::of(h.site()));
+        then(h, cx);
+        if !left_open::let_go(h, held) {
+            let in_body = !waiting;
+            {
+                let _entered = context::enter(h, Waker::noop());
+                contained(|| this.stage.set(Stage::Done));
+            }
+            left_open::give_up(h, in_body);
+            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+        }
         Poll::Pending
     }
+
+    /// Its job, from the first poll on; none before, and when it is over.
+    pub(crate) fn job(&self) -> Option<&Header> {
+        self.node.as_deref()
+    }
+}
+
+impl<O: Open> fmt::Debug for Inline<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => super::handle::debug_job(f, "Inline", node),
+            None => f.write_str("Inline(not opened, or over)"),
+        }
+    }
+}
+
+impl<O: Open> Future for Inline<O> {
+    type Output = Result<O::Value, O::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_and(cx, |_, _| {})
+    }
+}
+
+/// What is polled was left open by the body it belonged to, and given up: the
+/// cancellation with which that was done.
+#[cold]
+fn left_behind<O: Open>(
+    stage: Pin<&mut Stage<O>>,
+    node: &mut Option<JobRef>,
+    wait: &mut Wait,
+) -> Result<O::Value, O::Error> {
+    wait.over();
+    drop_left_behind(stage);
+    let node = node.take();
+    let reason = node.as_ref().and_then(|node| node.reason());
+    let reason = reason.unwrap_or_else(|| unreachable!("left behind without a reason"));
+    let error = Error::from(Cancelled::new(reason));
+    Err(own::give_back(error, None))
+}
+
+/// Drops what is left of a scope that was left behind. Its job may have ended,
+/// so that this is done under none.
+#[cold]
+fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
+    let _none = context::leave();
+    contained(|| stage.set(Stage::Done));
 }
 
 /// Makes the node and links it below the current job.
@@ -355,6 +411,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     };
     // SAFETY: the current job has not ended.
     let tree = unsafe { parent.tree() };
+    parent.opens_scope();
     match make_node(setup, tree, &parent, MOST_KIDS) {
         Ok(node) => Ok(node),
         Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
@@ -557,12 +614,14 @@ unsafe fn marked_without_patience(h: &Header) -> bool {
 /// The body is over: its guards lapse, its share of the count goes.
 fn leave_body(h: &Header) {
     guard::lapse(h);
+    left_open::close_all(h);
     // From here on it waits for its children, if there are any, and nothing
     // polls its body that would say otherwise.
     h.wait_for_children();
     let (left, stops) = {
         let _locked = h.lock();
         let stops = work::take_stops(h);
+        h.state.add(state::LEFT);
         (end::release_count_locked(h, true), stops)
     };
     if left == Left::Loose {
@@ -608,14 +667,15 @@ fn forced_here(h: &Header) -> Option<ForcedDrop> {
     Some(ForcedDrop::look_at(tree, h))
 }
 
-/// The future was dropped half-way: the node lives on as Cancelling until its
-/// children are gone, and the enclosing job waits for that.
-fn abandon(h: &Header, in_body: bool) {
+/// The future was dropped half-way, or is left behind: the node lives on as
+/// Cancelling until its children are gone, and the enclosing job waits for that.
+/// Nothing is left open below it. The caller [holds](left_open::hold) it.
+pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
     // SAFETY: its poller has not ended it, so it is linked.
     let tree = unsafe { h.tree() };
     guard::lapse(h);
     clear_alarm(tree, h);
-    walk::cancel(h, Why::new(ReasonKind::ScopeDropped, h.site()));
+    walk::cancel(h, Why::new(kind, h.site()));
     if h.kind() == JobKind::Shield {
         // SAFETY: linked.
         unsafe { hook::move_to_parent(h) };

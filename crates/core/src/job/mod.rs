@@ -12,6 +12,7 @@ pub(crate) mod inline;
 pub(crate) mod kind;
 pub(crate) mod lane;
 pub(crate) mod lease;
+pub(crate) mod left_open;
 pub(crate) mod list;
 pub(crate) mod local;
 pub(crate) mod names;

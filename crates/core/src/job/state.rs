@@ -72,7 +72,8 @@ pub(crate) const UNREPORTED: u64 = 1 << 22;
 /// A task: an interrupt has not been delivered. An inline scope: its task may
 /// have one, ask it. Clear in a shield and in what is below it.
 pub(crate) const INTERRUPTED: u64 = 1 << 23;
-/// The body is over (tasks) or the poller is gone (scopes dropped half-way).
+/// The body is over (tasks) or the poller is gone (scopes dropped half-way, or
+/// left open by the body around them).
 pub(crate) const BODY_DONE: u64 = 1 << 24;
 /// `close` was called: no new children.
 pub(crate) const SHUT: u64 = 1 << 25;
@@ -94,6 +95,20 @@ pub(crate) const COUNTED: u64 = 1 << 31;
 pub(crate) const HELD: u64 = 1 << 62;
 /// The next turn drops the future, idle or not: shutdown's last step.
 pub(crate) const MUST: u64 = 1 << 63;
+
+/// Scopes: the body is over, and its share of the count is given up. In the
+/// place of BUSY: what only tasks have is free in the word of a scope.
+pub(crate) const LEFT: u64 = BUSY;
+/// Scopes: polled or dropped by another job than the one it belongs to, or
+/// given up by the end of that job's body. In the place of NOTIFIED.
+pub(crate) const AWAY: u64 = NOTIFIED;
+/// Scopes: the body of the job it belongs to is gone while the scope is AWAY;
+/// whoever has it there gives it up. In the place of PUSHED.
+pub(crate) const OWED: u64 = PUSHED;
+
+/// Lent tasks: the executor has dropped the body while somebody had claimed the
+/// task; the claimer ends it. In the place of HELD, which only shields have.
+pub(crate) const DROPPED: u64 = HELD;
 
 /// What is kept of the time at which a job was told.
 const TOLD_AT: u32 = u32::MAX >> 2;
@@ -301,6 +316,32 @@ impl State {
         })
     }
 
+    /// A claimer lets go of a lent task, and its executor may poll it. False if
+    /// the executor has dropped it meanwhile: the caller ends it.
+    pub(crate) fn push_lent(&self) -> bool {
+        self.update(|st| {
+            if st.has(DROPPED) {
+                (None, false)
+            } else {
+                (Some(st.0 | PUSHED), true)
+            }
+        })
+    }
+
+    /// A foreign executor drops the task. True if the caller ends it; false if
+    /// somebody has claimed it and not yet let go: then that one does.
+    pub(crate) fn drop_lent(&self) -> bool {
+        self.update(|st| {
+            if !st.has(BUSY) {
+                (Some(st.0 | BUSY), true)
+            } else if st.has(PUSHED) {
+                (Some(st.0 & !PUSHED), true)
+            } else {
+                (Some(st.0 | DROPPED), false)
+            }
+        })
+    }
+
     /// Starts a lazy task: true for the one call that must push it.
     pub(crate) fn start_lazy(&self) -> bool {
         self.update(|st| {
@@ -319,6 +360,46 @@ impl State {
                 (None, Park::Again)
             } else {
                 (Some(st.0 & !BUSY), Park::Parked)
+            }
+        })
+    }
+
+    /// The future of a scope is about to be polled or dropped where the job it
+    /// belongs to is not the current one. False if it has been left behind: then
+    /// nothing of the job may be touched but its own cell.
+    pub(crate) fn go_away(&self) -> bool {
+        self.update(|st| {
+            if st.has(BODY_DONE | AWAY) {
+                (None, false)
+            } else {
+                (Some(st.0 | AWAY), true)
+            }
+        })
+    }
+
+    /// The end of such a poll. False if the body that the scope belongs to is
+    /// gone meanwhile: it stays AWAY, and the caller gives it up.
+    pub(crate) fn come_back(&self) -> bool {
+        self.update(|st| {
+            if st.has(OWED) {
+                (None, false)
+            } else {
+                (Some(st.0 & !AWAY), true)
+            }
+        })
+    }
+
+    /// The body that an open scope belongs to is gone. The word before, if it is
+    /// the caller who gives the scope up; none if its future was dropped, or is
+    /// polled or dropped at this moment: whoever does that gives it up.
+    pub(crate) fn leave_behind(&self) -> Option<Snapshot> {
+        self.update(|st| {
+            if st.has(BODY_DONE) {
+                (None, None)
+            } else if st.has(AWAY) {
+                (Some(st.0 | OWED), None)
+            } else {
+                (Some(st.0 | AWAY), Some(st))
             }
         })
     }
@@ -639,12 +720,36 @@ mod tests {
         assert_eq!(lent(0), did(ClaimLent::Unasked, BUSY, 0));
         assert_eq!(lent(BUSY), did(ClaimLent::NotYet, 0, 0));
         assert_eq!(lent(BUSY | PUSHED), did(ClaimLent::Pushed, 0, PUSHED));
+        let push = |from| step(from, State::push_lent);
+        assert_eq!(push(BUSY), did(true, PUSHED, 0));
+        assert_eq!(push(BUSY | DROPPED), did(false, 0, 0));
+        let drop = |from| step(from, State::drop_lent);
+        assert_eq!(drop(0), did(true, BUSY, 0));
+        assert_eq!(drop(BUSY | PUSHED), did(true, 0, PUSHED));
+        assert_eq!(drop(BUSY), did(false, DROPPED, 0));
         let start = |from| step(from, State::start_lazy);
         assert_eq!(start(BUSY | LAZY), did(true, 0, LAZY));
         assert_eq!(start(BUSY), did(false, 0, 0));
         let park = |from| step(from, State::park);
         assert_eq!(park(BUSY), did(Park::Parked, 0, BUSY));
         assert_eq!(park(BUSY | NOTIFIED), did(Park::Again, 0, 0));
+    }
+
+    #[test]
+    fn a_scope_is_given_up_by_one() {
+        let go = |from| step(from, State::go_away);
+        assert_eq!(go(LEFT), did(true, AWAY, 0));
+        assert_eq!(go(AWAY), did(false, 0, 0));
+        assert_eq!(go(BODY_DONE), did(false, 0, 0));
+        let back = |from| step(from, State::come_back);
+        assert_eq!(back(AWAY | LEFT), did(true, 0, AWAY));
+        assert_eq!(back(AWAY | OWED), did(false, 0, 0));
+        let leave = |from| step(from, |state| state.leave_behind().map(|st| st.has(LEFT)));
+        assert_eq!(leave(0), did(Some(false), AWAY, 0));
+        assert_eq!(leave(LEFT), did(Some(true), AWAY, 0));
+        assert_eq!(leave(AWAY), did(None, OWED, 0));
+        assert_eq!(leave(BODY_DONE), did(None, 0, 0));
+        assert_eq!(leave(BODY_DONE | AWAY), did(None, 0, 0));
     }
 
     #[test]

@@ -427,14 +427,15 @@ pub(crate) fn claim_lent(h: &Header, waker: &Waker) -> ClaimLent {
     keep_waker(h, lent(h), None, waker, None, || h.state.claim_lent())
 }
 
-/// Lets go of a claimed task that is lent, for its executor to poll; the answer
-/// is the waker to call. From here on it may be polled and freed: by somebody
-/// who takes its lock first, and so after this has given it back.
-pub(crate) fn let_go_lent(h: &Header) -> Option<Waker> {
+/// Lets go of a claimed task that is lent, for its executor to poll: the waker
+/// to call, and true. From here on it may be polled and freed: by an executor
+/// that takes its lock first, and so after this has given it back. False if the
+/// executor has dropped it meanwhile: it is still the caller's, to be ended.
+pub(crate) fn let_go_lent(h: &Header) -> (Option<Waker>, bool) {
     let _locked = h.lock();
-    h.state.add(state::PUSHED);
     // SAFETY: H1, under the lock.
-    unsafe { lent(h).take() }
+    let waker = unsafe { lent(h).take() };
+    (waker, h.state.push_lent())
 }
 
 /// Keeps `waker` in one of a job's slots that stand under its lock: as `bare`,

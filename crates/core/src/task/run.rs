@@ -479,14 +479,15 @@ impl Drop for Body {
         if h.state.load().has(state::BODY_DONE) {
             return end::end_chain(h);
         }
-        // A claimer that has not let go yet still touches it.
-        let mut round = 0;
-        while h.state.claim_lent() == ClaimLent::NotYet {
-            crate::sync::relax(round);
-            round += 1;
+        // A claimer that has not let go yet still touches it, and ends it when it
+        // lets go: it may be further up our own stack. On a queueing host a body
+        // is a turn, which owns its task. Modelled in `body_drop_vs_claim`.
+        if h.state.load().has(state::LENT) && !h.state.drop_lent() {
+            return;
         }
         // It lets go in the lock.
         drop(h.lock());
+        let _lane = context::on_lane(h.lane());
         // SAFETY: we claimed it, and nobody will poll it again. Noticed by
         // `lent_drop_vs_wake`.
         unsafe { abandon(h) };
@@ -588,8 +589,24 @@ unsafe fn wake_lent(tree: &Shared, h: &Header) {
     if tree.host.virtual_time() {
         tree.host.woken(1);
     }
-    if let Some(waker) = cell::let_go_lent(h) {
-        wake(waker);
+    let (waker, pushed) = cell::let_go_lent(h);
+    if pushed {
+        // From here on the executor may poll and free it.
+        if let Some(waker) = waker {
+            wake(waker);
+        }
+        return;
+    }
+    // The executor has dropped the body while the task was claimed.
+    waker::let_go(waker);
+    {
+        let _lane = context::on_lane(h.lane());
+        // SAFETY: still claimed by the caller, and nobody will poll it again.
+        // Noticed by `body_drop_vs_claim`.
+        unsafe { abandon(h) };
+    }
+    if tree.host.virtual_time() {
+        tree.host.rested();
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::host::{finish, tree};
+use crate::host::{finish, lending_tree, tree};
 use crate::watch::now_or_never;
 
 struct Bell(AtomicUsize);
@@ -493,5 +493,99 @@ fn failing_child_vs_join() {
         };
         assert_eq!(error.to_string(), "no");
         finish(tree, &queue);
+    });
+}
+
+/// The future of a scope, kept where somebody else finds it.
+type Kept = std::sync::Mutex<Option<Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>>>;
+
+/// The body of a task is over while the scope it has opened is polled, or
+/// dropped, elsewhere: exactly one of them gives the scope up, and the task ends.
+/// In the body of the scope, and in its waiting phase. What is polled later gets
+/// the cancellation, and touches nothing.
+fn scope_left_open_vs(
+    in_body: bool,
+    elsewhere: fn(Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>),
+) {
+    let mut builder = loom::model::Builder::new();
+    // Both tasks take several turns.
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 10_000;
+    builder.check(move || {
+        let (tree, queue) = tree();
+        let kept = Arc::new(Kept::default());
+        let place = kept.clone();
+        let task = tree.root_scope().spawn(async move {
+            let mut inner: Pin<Box<dyn Future<Output = _> + Send>> =
+                Box::pin(scope(async move |s| {
+                    if in_body {
+                        park().await?;
+                    } else {
+                        s.launch(async { park().await });
+                    }
+                    Ok(())
+                }));
+            std::future::poll_fn(|cx| {
+                let _ = inner.as_mut().poll(cx);
+                Poll::Ready(())
+            })
+            .await;
+            *place.lock().unwrap() = Some(inner);
+            kinfolk_core::yield_now().await
+        });
+        // Its first turn opens the scope, its second is its last.
+        queue.run_one();
+        let inner = kept.lock().unwrap().take().unwrap();
+        let other = thread::spawn(move || elsewhere(inner));
+        queue.run_all();
+        other.join().unwrap();
+        queue.run_all();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        finish(tree, &queue);
+    });
+}
+
+#[test]
+fn scope_left_open_vs_poll_elsewhere() {
+    for in_body in [true, false] {
+        scope_left_open_vs(in_body, |mut inner| {
+            let mut cx = Context::from_waker(Waker::noop());
+            for _ in 0..2 {
+                if let Poll::Ready(how) = inner.as_mut().poll(&mut cx) {
+                    assert!(how.unwrap_err().is_cancelled());
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn scope_left_open_vs_drop_elsewhere() {
+    for in_body in [true, false] {
+        scope_left_open_vs(in_body, drop);
+    }
+}
+
+/// The executor drops a body while somebody cancels the task: whoever comes
+/// second ends it, and nobody waits for the other.
+#[test]
+fn body_drop_vs_claim() {
+    loom::model(|| {
+        let (tree, bodies) = lending_tree();
+        let task = tree.root_scope().spawn(async { park().await });
+        let mut body = bodies.take();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut body).poll(&mut cx).is_pending());
+        let job = task.job();
+        let canceller = thread::spawn(move || job.cancel("now"));
+        drop(body);
+        canceller.join().unwrap();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        tree.request_shutdown(kinfolk_core::ReasonKind::Shutdown);
+        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+        assert_eq!(tree.counters().living(), 0);
     });
 }

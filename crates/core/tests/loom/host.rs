@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kinfolk_core::host::{Body, Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 #[derive(Clone)]
 pub struct Queue(Arc<Mutex<VecDeque<Turn>>>);
@@ -31,9 +32,51 @@ impl Queue {
     }
 }
 
+/// A clock that a test moves by hand, and the timers that are set on it.
+#[derive(Clone)]
+pub struct Time(Arc<Timed>);
+
+struct Timed {
+    start: Instant,
+    millis: AtomicU64,
+    timers: Mutex<TimerQueue>,
+}
+
+impl Time {
+    fn new() -> Time {
+        Time(Arc::new(Timed {
+            start: Instant::now(),
+            millis: AtomicU64::new(0),
+            timers: Mutex::new(TimerQueue::new()),
+        }))
+    }
+
+    fn now(&self) -> Instant {
+        self.0.start + Duration::from_millis(self.0.millis.load(SeqCst))
+    }
+
+    /// It is so many milliseconds later: fires what is due by then.
+    pub fn pass(&self, millis: u64) {
+        self.0.millis.fetch_add(millis, SeqCst);
+        let now = self.now();
+        loop {
+            let due = self.0.timers.lock().unwrap().pop_due(now);
+            match due {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+
+    /// How many timers are set.
+    pub fn timers(&self) -> usize {
+        self.0.timers.lock().unwrap().len()
+    }
+}
+
 struct LoomHost {
     queue: Queue,
-    start: Instant,
+    time: Time,
 }
 
 impl Host for LoomHost {
@@ -52,16 +95,42 @@ impl Host for LoomHost {
     }
 
     fn now(&self) -> Instant {
-        self.start
+        self.time.now()
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-        TimerQueue::new().insert(at, waker)
+        self.time.0.timers.lock().unwrap().insert(at, waker)
     }
 
-    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
-        None
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.time.0.timers.lock().unwrap().remove(key)
     }
+}
+
+/// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
+pub fn tree() -> (Tree, Queue) {
+    let (tree, queue, _) = tree_with(Duration::MAX);
+    (tree, queue)
+}
+
+/// The same, with this much patience for a job that has not been told.
+pub fn tree_with(unaware: Duration) -> (Tree, Queue, Time) {
+    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
+    let options = TreeOptions {
+        failure_hook: None,
+        forced_hook: None,
+        patience: Patience {
+            unaware,
+            cleanup: Duration::MAX,
+        },
+        ..TreeOptions::default()
+    };
+    let time = Time::new();
+    let host = LoomHost {
+        queue: queue.clone(),
+        time: time.clone(),
+    };
+    (Tree::new(Box::new(host), options), queue, time)
 }
 
 /// The smallest lending host: keeps the bodies that it was given.

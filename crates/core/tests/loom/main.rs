@@ -13,5 +13,6 @@ mod host;
 mod kit;
 mod lent;
 mod request;
+mod sweep;
 mod timer;
 mod watch;
