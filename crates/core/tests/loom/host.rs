@@ -212,16 +212,6 @@ pub fn finish_lent(tree: Tree) {
     assert_eq!(counters.living(), 0, "{counters}");
 }
 
-/// A tree on a fresh host.
-pub fn tree() -> (Tree, Queue) {
-    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
-    let host = LoomHost {
-        queue: queue.clone(),
-        start: Instant::now(),
-    };
-    (Tree::new(Box::new(host), options()), queue)
-}
-
 /// Ends the tree, and checks that everything in it has ended and balances.
 pub fn finish(tree: Tree, queue: &Queue) {
     tree.request_shutdown(ReasonKind::Shutdown);
