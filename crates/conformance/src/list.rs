@@ -490,6 +490,23 @@ macro_rules! for_each_case {
                 outcome_1_an_own_error_given_up_may_panic_when_dropped,
                 outcome_1_an_own_error_that_waits_is_dropped_with_the_scope,
             ;
+            passed:
+                time_5_a_busy_body_is_told_at_its_next_point,
+                time_5_is_cancelled_sees_a_deadline_that_has_passed,
+                time_5_scopes_between_hear_too,
+                time_5_local_tasks_and_branches_hear_too,
+                time_5_a_point_fires_the_outermost_of_equal_deadlines,
+                time_5_reschedule_into_the_past_is_heard_at_the_next_point,
+                time_5_a_spent_budget_is_heard_at_the_next_point,
+                time_5_a_budget_counts_from_when_the_deadline_passed,
+                time_5_a_deadline_inside_a_shield_inside_a_deadline,
+                time_5_a_guard_holds_it_back,
+                time_5_the_timer_is_set_when_it_is_needed,
+                time_5_an_interrupt_and_a_deadline_are_both_heard,
+                time_5_the_point_marks_the_subtree_before_it_tells,
+                time_5_marked_in_the_middle_of_a_poll_it_is_polled_once_more,
+                time_5_a_timer_that_is_late_does_nothing,
+            ;
             passed_on:
                 request_2_given_up_above_two_awaits,
                 request_2_heard_below_two_awaits_is_not_given_back,

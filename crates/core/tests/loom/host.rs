@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -31,9 +32,53 @@ impl Queue {
     }
 }
 
+/// The timers of a host, fired by hand, and its clock. The clock is no step of
+/// the model.
+#[derive(Clone)]
+pub struct Timers {
+    queue: Arc<Mutex<TimerQueue>>,
+    start: Instant,
+    passed: Arc<AtomicU64>,
+}
+
+impl Timers {
+    pub fn at(&self, after: Duration) -> Instant {
+        self.start + after
+    }
+
+    pub fn move_to(&self, after: Duration) {
+        let nanos = u64::try_from(after.as_nanos()).unwrap();
+        self.passed.fetch_max(nanos, SeqCst);
+    }
+
+    fn now(&self) -> Instant {
+        self.at(Duration::from_nanos(self.passed.load(SeqCst)))
+    }
+
+    /// Fires the first timer, if it is due.
+    pub fn fire_one(&self) {
+        let due = self.queue.lock().unwrap().pop_due(self.now());
+        if let Some(waker) = due {
+            waker.wake();
+        }
+    }
+
+    /// How many are set.
+    pub fn set(&self) -> usize {
+        self.queue.lock().unwrap().len()
+    }
+
+    /// When the first is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.queue.lock().unwrap().next_at()
+    }
+}
+
 struct LoomHost {
     queue: Queue,
     start: Instant,
+    /// None: timers never come.
+    timers: Option<Timers>,
 }
 
 impl Host for LoomHost {
@@ -52,20 +97,38 @@ impl Host for LoomHost {
     }
 
     fn now(&self) -> Instant {
-        self.start
+        self.timers.as_ref().map_or(self.start, Timers::now)
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-        TimerQueue::new().insert(at, waker)
+        match &self.timers {
+            Some(timers) => timers.queue.lock().unwrap().insert(at, waker),
+            None => TimerQueue::new().insert(at, waker),
+        }
     }
 
-    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
-        None
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.timers.as_ref()?.queue.lock().unwrap().remove(key)
     }
 }
 
 /// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
 pub fn tree() -> (Tree, Queue) {
+    tree_with(Instant::now(), None)
+}
+
+/// The same, with timers.
+pub fn timed_tree() -> (Tree, Queue, Timers) {
+    let timers = Timers {
+        queue: Arc::new(Mutex::new(TimerQueue::new())),
+        start: Instant::now(),
+        passed: Arc::default(),
+    };
+    let (tree, queue) = tree_with(timers.start, Some(timers.clone()));
+    (tree, queue, timers)
+}
+
+fn tree_with(start: Instant, timers: Option<Timers>) -> (Tree, Queue) {
     let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
     let options = TreeOptions {
         failure_hook: None,
@@ -77,7 +140,8 @@ pub fn tree() -> (Tree, Queue) {
     };
     let host = LoomHost {
         queue: queue.clone(),
-        start: Instant::now(),
+        start,
+        timers,
     };
     (Tree::new(Box::new(host), options), queue)
 }
