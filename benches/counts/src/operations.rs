@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use kinfolk_core::{
     Error, OrCancel, Pool, Result, Scope, checkpoint, current_job, is_cancelled, on, park, scope,
-    sleep, yield_now,
+    sleep, timeout, yield_now,
 };
 
 /// A body that can be run on any host.
@@ -49,6 +49,9 @@ operations! {
     is_cancelled_with_children 10_000 over nothing_with_children,
     ready_point 10_000 over ready_await,
     ready_or_cancel 10_000 over ready_await,
+    is_cancelled_with_deadline 10_000 over nothing,
+    ready_point_with_deadline 10_000 over ready_await,
+    timeout_of_ready 2_000 over ready_await,
     yielding 2_000 over nothing,
     waking 2_000 over yielding,
     handing_over 2_000 over nothing,
@@ -137,6 +140,24 @@ async fn ready_point(times: usize) -> Result<()> {
     for n in 0..times {
         black_box(ready(black_box(n)).await);
         checkpoint().await?;
+    }
+    Ok(())
+}
+
+/// Long enough never to pass.
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn is_cancelled_with_deadline(times: usize) -> Result<()> {
+    timeout(LONG, is_cancelled_alone(times)).await
+}
+
+async fn ready_point_with_deadline(times: usize) -> Result<()> {
+    timeout(LONG, ready_point(times)).await
+}
+
+async fn timeout_of_ready(times: usize) -> Result<()> {
+    for n in 0..times {
+        black_box(timeout(LONG, ready(black_box(n))).await?);
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ pub mod locals;
 pub mod nesting;
 pub mod outcomes;
 pub mod own_errors;
+pub mod passed;
 pub mod passed_on;
 pub mod put_back;
 pub mod reasons;

@@ -12,8 +12,9 @@ use super::request;
 use super::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::Cancelled;
+use crate::job::clock;
 use crate::job::header::{Header, Site};
-use crate::job::state;
+use crate::job::state::{self, Snapshot};
 use crate::tree::PointHeld;
 use crate::unwind::contained;
 
@@ -63,13 +64,28 @@ fn look(
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
 ) -> Poll<Result<(), Cancelled>> {
-    if h.state.load().effective() {
+    let st = look_at_clock(h);
+    if st.effective() {
         return told(h, cx, yielded);
     }
     // An interrupt spends the budget: a body that asks for one again and again
     // starves nobody.
     std::task::ready!(spend(here, h, cx))?;
+    if !st.has(state::INTERRUPTED) {
+        return Poll::Ready(Ok(()));
+    }
     Poll::Ready(request::take(h).map_or(Ok(()), Err))
+}
+
+/// The word of `h`, which is being polled, after a look at the clock if there is
+/// a deadline around it.
+fn look_at_clock(h: &Header) -> Snapshot {
+    let st = h.state.load();
+    if !st.has(state::DEADLINE) {
+        return st;
+    }
+    clock::look(h);
+    h.state.load()
 }
 
 /// The budget of the turn is spent, or there is none. A tree whose points are
@@ -144,7 +160,8 @@ pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
 /// its task is [interrupted](crate::Job::interrupt), and nothing holds it back.
 /// False in a shield, and outside every job.
 ///
-/// One thread-local access and one load.
+/// One thread-local access and one load; where a deadline could be told, one
+/// look at the clock too, so that a deadline that has passed is seen at once.
 #[inline]
 pub fn is_cancelled() -> bool {
     context::with(|cx| {
@@ -155,7 +172,8 @@ pub fn is_cancelled() -> bool {
 
 #[cold]
 fn would_tell(h: &Header) -> bool {
-    h.state.load().effective() || request::pending(h)
+    let st = look_at_clock(h);
+    st.effective() || st.has(state::INTERRUPTED) && request::pending(h)
 }
 
 /// True if a point here has something to look into.

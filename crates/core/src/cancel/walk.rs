@@ -14,10 +14,12 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use super::hook;
 use super::reason::{ReasonData, ReasonKind};
 use crate::context;
+use crate::job::clock;
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
@@ -34,6 +36,9 @@ pub(crate) struct Why {
     pub(crate) text: Option<Cow<'static, str>>,
     pub(crate) culprit: Option<(JobId, String)>,
     pub(crate) site: &'static Location<'static>,
+    /// Only if the job has a deadline that has passed by then. Asked in the lock
+    /// in which it is marked: one that was moved in time does not fire.
+    pub(crate) due: Option<Instant>,
 }
 
 impl Why {
@@ -43,6 +48,7 @@ impl Why {
             text: None,
             culprit: None,
             site,
+            due: None,
         }
     }
 }
@@ -140,6 +146,11 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
             };
             return (Marked::No, unused);
         }
+        if let Some(now) = why.due
+            && cold.deadline.is_none_or(|at| at > now)
+        {
+            return (Marked::No, Some(reason));
+        }
         // Stored before the mark, so that whoever sees ENTRY finds it.
         let before = cold.reason.replace(reason);
         let marked = h.state.mark(state::ENTRY, task);
@@ -171,7 +182,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
 /// How a job came onto the walker's list: the low bits of the link.
 const NOTED: usize = 0;
 const CLAIMED: usize = 1;
-/// A shield that holds the cancel back; only to be woken.
+/// A shield that holds the cancel back: its budget counts from now.
 const HELD: usize = 2;
 const TAGS: usize = 3;
 
@@ -358,6 +369,11 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
         if tag == CLAIMED {
             push(h);
             continue;
+        }
+        if tag == HELD
+            && let Some(tree) = pin(h)
+        {
+            clock::begin_hold(&tree, h);
         }
         if !h.is_task() {
             wake_poller(h);

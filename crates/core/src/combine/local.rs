@@ -702,8 +702,10 @@ fn heed(child: &Header) -> Option<Cancelled> {
     let st = waiter.state.load();
     if st.effective() {
         cancel_with(child, Site::of(child.site()), &waiter)
-    } else {
+    } else if st.has(state::INTERRUPTED) {
         request::take(&waiter)
+    } else {
+        None
     }
 }
 

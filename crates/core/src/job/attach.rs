@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::clock;
 use super::header::{CLOSED, Header};
 use super::state;
 
@@ -41,6 +42,21 @@ pub(crate) unsafe fn attach(
     task: bool,
     most: u32,
 ) -> Result<(), Refusal> {
+    // SAFETY: passed on.
+    if unsafe { link(parent, child, task, most) }? {
+        // Its timer tells the child, whatever the body is busy with. Set outside
+        // the lock.
+        clock::first_child(parent);
+    }
+    Ok(())
+}
+
+/// The answer: true if the parent has a deadline, and no timer for it yet.
+///
+/// # Safety
+/// As for [`attach`].
+#[inline(always)]
+unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result<bool, Refusal> {
     let born = child.state.peek();
     let counted = born.has(state::COUNTED);
     if !counted {
@@ -58,6 +74,7 @@ pub(crate) unsafe fn attach(
     if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
         return Err(Refusal::Ended);
     }
+    let mut unarmed = false;
     if st.must_look() {
         if st.effective() && task {
             if !takes_atomic(parent, born, st) {
@@ -65,9 +82,10 @@ pub(crate) unsafe fn attach(
             }
             be_born_marked(parent, child);
         }
-        if !task && !born.has(state::SHIELD) {
+        if !born.has(state::SHIELD) {
             inherit(parent, child, st);
         }
+        unarmed = st.has(state::DEADLINE) && clock::is_unarmed(parent, st);
     }
     let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
     // One of `kids` is the body.
@@ -89,7 +107,7 @@ pub(crate) unsafe fn attach(
             cold.loose += 1;
         }
     }
-    Ok(())
+    Ok(unarmed)
 }
 
 #[cold]
@@ -112,14 +130,24 @@ fn be_born_marked(parent: &Header, child: &Header) {
     child.state.add(state::CANCELLED);
 }
 
-/// A scope is opened in a job that is cancelled or interrupted.
+/// A child comes into a job that is cancelled or interrupted, or in which points
+/// look at the clock. What is polled with it inherits that; a task has only its
+/// own.
 #[cold]
-fn inherit(parent: &Header, scope: &Header, st: state::Snapshot) {
-    if st.effective() {
-        be_born_marked(parent, scope);
+fn inherit(parent: &Header, child: &Header, st: state::Snapshot) {
+    if child.is_task() {
+        return;
     }
-    if st.has(state::INTERRUPTED) {
-        scope.state.add(state::INTERRUPTED);
+    if !child.was_spawned() {
+        if st.effective() {
+            be_born_marked(parent, child);
+        }
+        if st.has(state::INTERRUPTED) {
+            child.state.add(state::INTERRUPTED);
+        }
+    }
+    if st.has(state::DEADLINE) {
+        child.state.add(state::DEADLINE);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use super::attach::unlink;
+use super::clock;
 use super::failures::{Failure, Failures};
 use super::header::{CLOSED, Header, JobRef};
 use super::kind::JobKind;
@@ -469,7 +470,7 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
 /// The caller set ENDED, and the job is still linked.
 #[inline]
 unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
-    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY;
+    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY | state::DEADLINE;
     // SAFETY: passed on.
     unsafe {
         if st.has(rare) {
@@ -631,6 +632,9 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     }
     if st.has(state::ENTRY) {
         tree.sweeper.forget(tree, h);
+    }
+    if st.has(state::DEADLINE) {
+        clock::disarm(tree, h);
     }
     joiners
 }

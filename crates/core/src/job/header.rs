@@ -20,8 +20,8 @@
 //!   task that the mark claimed it goes over to whoever has the row it is in.
 //! - **H6** A cell is freed when its count of references is zero. The tree
 //!   (from creation to unlinking), the handle, each observer, lease, waker,
-//!   listed leaf and hook, a scope's future, a walker, the sweeper, and an
-//!   interrupt on its way (for either end) hold one each.
+//!   listed leaf and hook, a scope's future and its timer, a walker, the
+//!   sweeper, and an interrupt on its way (for either end) hold one each.
 //!
 //! What rests on a bit or a count is tested where it could go wrong. If a rule
 //! were broken, these would notice, and so would the other models: there cells

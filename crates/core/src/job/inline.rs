@@ -14,7 +14,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::attach::{self, Refusal};
-use super::clock::{check_clock, clear_alarm, set_alarm};
+use super::clock;
 use super::end::{self, Left, Reached};
 use super::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
 use super::kind::JobKind;
@@ -308,8 +308,9 @@ impl<O: Open> Inline<O> {
         // at anything that a wake could tell us of.
         // SAFETY: being polled, so linked.
         cell::keep_poller(h, cx.waker(), unsafe { h.parent() });
-        // What time does to it stands in the cold part.
-        let alarm = h.has_cold().then(|| check_clock(tree, h)).flatten();
+        if h.state.peek().has(state::DEADLINE) {
+            clock::check(tree, h);
+        }
         if matches!(*this.stage, Stage::Body { .. })
             && let Some((got, own)) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
         {
@@ -328,8 +329,8 @@ impl<O: Open> Inline<O> {
             *this.node = None;
             return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
         }
-        if h.has_cold() {
-            set_alarm(tree, h, alarm, cx.waker());
+        if h.state.peek().has(state::DEADLINE) {
+            clock::arm(tree, h);
         }
         let kind = if waiting {
             WaitKind::Children
@@ -444,7 +445,10 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     // SAFETY: fresh; one reference for us.
     let node = unsafe { JobRef::adopt(h) };
     let limit = setup.limit;
-    if let Some(at) = limit.fix(tree.host.now()) {
+    if !matches!(limit, Moment::Never)
+        && let Some(at) = limit.fix(tree.host.now())
+    {
+        node.state.add(state::DEADLINE);
         node.with_cold(|cold, _| {
             cold.deadline = Some(at);
             if let Moment::After(wait) = limit {
@@ -471,6 +475,9 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         born_cancelled = cancelled;
         if let Some(patience) = patience {
             tree.sweeper.heed(patience);
+        }
+        if budget.is_some() {
+            node.state.add(state::DEADLINE);
         }
         node.with_cold(|cold, _| {
             cold.name = name;
@@ -578,7 +585,9 @@ fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     }
     // SAFETY: being polled, so linked.
     if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
-        return true;
+        // Marked in the middle of this poll, it has been woken, and is polled
+        // once more.
+        return h.has_seen_mark() || st.has(state::MUST);
     }
     let forced = run::drop_if_idle(tree, h);
     if forced {
@@ -634,7 +643,7 @@ fn leave_body(h: &Header) {
 fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     // SAFETY: its poller ends it, below.
     let tree = unsafe { h.tree() };
-    clear_alarm(tree, h);
+    clock::disarm(tree, h);
     local::clear(h);
     if h.kind() == JobKind::Shield {
         // SAFETY: we poll the shield.
@@ -674,7 +683,7 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
     // SAFETY: its poller has not ended it, so it is linked.
     let tree = unsafe { h.tree() };
     guard::lapse(h);
-    clear_alarm(tree, h);
+    clock::disarm(tree, h);
     walk::cancel(h, Why::new(kind, h.site()));
     if h.kind() == JobKind::Shield {
         // SAFETY: linked.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
+use super::clock;
 use super::handle::{self, Job};
 use super::header::{Header, JobRef};
 use super::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
@@ -19,7 +20,6 @@ use crate::cancel::hook::{self, HookGuard};
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::Reason;
 use crate::cancel::sweep;
-use crate::cancel::walk;
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::own::OwnError;
@@ -660,7 +660,8 @@ impl Scope {
         children.into_iter().map(Job::new).collect()
     }
 
-    /// Moves the deadline; `None` takes it away.
+    /// Moves the deadline; `None` takes it away. One in the past is told at the
+    /// next point.
     pub fn reschedule(&self, at: Option<Instant>) -> Result<(), RescheduleError> {
         if matches!(self.0.kind(), JobKind::Task | JobKind::Root) {
             return Err(RescheduleError::NoDeadline);
@@ -676,8 +677,7 @@ impl Scope {
             }
         });
         if moved.is_ok() {
-            // Its poll sets the timer anew.
-            walk::wake_poller(&self.0);
+            clock::rescheduled(&self.0, at);
         }
         moved
     }

@@ -44,7 +44,7 @@ pub(crate) const HAS_KIDS: u64 = 1 << 8;
 pub(crate) const HAS_NODES: u64 = 1 << 9;
 /// Observers registered for the end once.
 pub(crate) const HAS_JOINERS: u64 = 1 << 10;
-/// A point inside this job has said that it is cancelled; bits 32 to 61 say
+/// A point inside this job has said that it is cancelled; bits 32 to 60 say
 /// when.
 pub(crate) const TOLD: u64 = 1 << 11;
 /// The next turn drops the future if it finds it idle.
@@ -91,6 +91,11 @@ pub(crate) const LENT: u64 = 1 << 30;
 /// lock): all but services and unstarted lazy tasks.
 pub(crate) const COUNTED: u64 = 1 << 31;
 
+/// An inline scope: it has, or an inline scope around it in the same task has, a
+/// deadline, or a shield's budget, that would be told to a point here. Only a
+/// hint, *look at the clock*; never cleared. Clear in a shield without a budget,
+/// and in tasks, which their parent's timer marks.
+pub(crate) const DEADLINE: u64 = 1 << 61;
 /// A shield that holds a cancel back.
 pub(crate) const HELD: u64 = 1 << 62;
 /// The next turn drops the future, idle or not: shutdown's last step.
@@ -111,7 +116,7 @@ pub(crate) const OWED: u64 = PUSHED;
 pub(crate) const DROPPED: u64 = HELD;
 
 /// What is kept of the time at which a job was told.
-const TOLD_AT: u32 = u32::MAX >> 2;
+const TOLD_AT: u32 = u32::MAX >> 3;
 
 /// By how much one thread's time may be ahead of another's, in milliseconds:
 /// one has looked at the clock later, or at a finer one.
@@ -138,10 +143,10 @@ impl Snapshot {
         self.0 & (CANCELLED | GUARD) == CANCELLED
     }
 
-    /// A point here has something to look into: a mark, perhaps held back, or
-    /// an interrupt, perhaps of somebody else.
+    /// A point here has something to look into: a mark, perhaps held back, an
+    /// interrupt, perhaps of somebody else, or a deadline, perhaps not yet due.
     pub(crate) fn must_look(self) -> bool {
-        self.has(CANCELLED | INTERRUPTED)
+        self.has(CANCELLED | INTERRUPTED | DEADLINE)
     }
 
     /// Never had a child, a lease, a hook or a foreign leaf, holds no guard,
@@ -161,7 +166,7 @@ impl Snapshot {
     }
 
     /// For how many milliseconds it has been told, by the clock of its tree, if
-    /// that was at most twelve days before `now`. None at all if whoever told it
+    /// that was at most six days before `now`. None at all if whoever told it
     /// has seen a later time than whoever asks.
     pub(crate) fn told_for(self, now: u32) -> Option<u32> {
         let millis = now.wrapping_sub((self.0 >> 32) as u32) & TOLD_AT;
@@ -554,7 +559,7 @@ impl fmt::Debug for Snapshot {
                 f.write_str(name)?;
             }
         }
-        for (bit, name) in [(HELD, "held"), (MUST, "must")] {
+        for (bit, name) in [(DEADLINE, "deadline"), (HELD, "held"), (MUST, "must")] {
             if self.has(bit) {
                 let between = if first { "" } else { " | " };
                 first = false;
@@ -580,6 +585,10 @@ mod tests {
         let st = Snapshot(SHIELD | HELD | MUST);
         assert_eq!(format!("{st:?}"), "shield | held | must");
         assert_eq!(format!("{:?}", Snapshot(HELD)), "held");
+        assert_eq!(
+            format!("{:?}", Snapshot(DEADLINE | HELD)),
+            "deadline | held"
+        );
         assert_eq!(format!("{:?}", Snapshot(COUNTED)), "counted");
     }
 
@@ -644,6 +653,7 @@ mod tests {
             LENT,
             COUNTED,
             u64::from(TOLD_AT) << 32,
+            DEADLINE,
             HELD,
             MUST,
         ];
@@ -665,7 +675,8 @@ mod tests {
             assert!(!ask(GUARD, Snapshot::must_look));
             assert!(ask(CANCELLED | GUARD, Snapshot::must_look));
             assert!(ask(INTERRUPTED, Snapshot::must_look));
-            assert!(ask(CANCELLED | BUSY, Snapshot::is_alone));
+            assert!(ask(DEADLINE, Snapshot::must_look));
+            assert!(ask(CANCELLED | BUSY | DEADLINE, Snapshot::is_alone));
             for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED] {
                 assert!(!ask(company, Snapshot::is_alone));
             }
@@ -876,7 +887,7 @@ mod tests {
         assert_eq!(state.mark(0, true), Marked::No);
     }
 
-    /// The word has room for twelve days; a tree lives longer.
+    /// The word has room for six days; a tree lives longer.
     #[test]
     fn when_it_was_told_does_not_depend_on_the_age_of_the_tree() {
         for at in [0, 7, TOLD_AT - 1, TOLD_AT, TOLD_AT + 1, u32::MAX - 9] {
@@ -896,7 +907,7 @@ mod tests {
             // No longer taken for one that is ahead.
             let now = at.wrapping_sub(LEAD + 1);
             assert_eq!(millis_between(at, now), u32::MAX - LEAD);
-            assert!(!state.load().has(HELD | MUST));
+            assert!(!state.load().has(DEADLINE | HELD | MUST));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
+use crate::job::clock;
 use crate::job::header::Header;
 use crate::job::state::Claim;
 use crate::task::run;
@@ -52,6 +53,38 @@ unsafe fn drop(data: *const ()) {
 }
 
 unsafe fn nothing(_: *const ()) {}
+
+/// What the timer of a scope wakes: the scope itself, which fires what is due.
+static ALARM: RawWakerVTable =
+    RawWakerVTable::new(clone_alarm, ring_alarm, ring_alarm_by_ref, drop);
+
+/// The waker for the timer of a scope, without a reference of its own.
+pub(crate) fn alarm(h: &Header) -> ManuallyDrop<Waker> {
+    let raw = RawWaker::new(std::ptr::from_ref(h).cast(), &ALARM);
+    // SAFETY: as in `borrowed`.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
+}
+
+unsafe fn clone_alarm(data: *const ()) -> RawWaker {
+    // SAFETY: as in `clone`.
+    unsafe { &*data.cast::<Header>() }.add_ref();
+    RawWaker::new(data, &ALARM)
+}
+
+unsafe fn ring_alarm(data: *const ()) {
+    // SAFETY: passed on; the reference of this waker goes with `drop`.
+    unsafe {
+        ring_alarm_by_ref(data);
+        drop(data);
+    }
+}
+
+unsafe fn ring_alarm_by_ref(data: *const ()) {
+    // SAFETY: as in `clone`.
+    let h = unsafe { &*data.cast::<Header>() };
+    h.assert_alive();
+    contained(|| clock::timer_rang(h));
+}
 
 /// The bare task, if `waker` is that of the task of `above`, inside which the
 /// caller polls: to be kept in the slot of a job directly below `above`.

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Body, Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 #[derive(Clone)]
 pub struct Queue(Arc<Mutex<VecDeque<Turn>>>);
@@ -32,51 +32,63 @@ impl Queue {
     }
 }
 
-/// A clock that a test moves by hand, and the timers that are set on it.
+/// The timers of a host, fired by hand, and its clock. The clock is no step of
+/// the model.
 #[derive(Clone)]
-pub struct Time(Arc<Timed>);
-
-struct Timed {
+pub struct Timers {
+    queue: Arc<Mutex<TimerQueue>>,
     start: Instant,
-    millis: AtomicU64,
-    timers: Mutex<TimerQueue>,
+    passed: Arc<AtomicU64>,
 }
 
-impl Time {
-    fn new() -> Time {
-        Time(Arc::new(Timed {
+impl Timers {
+    fn new() -> Timers {
+        Timers {
+            queue: Arc::new(Mutex::new(TimerQueue::new())),
             start: Instant::now(),
-            millis: AtomicU64::new(0),
-            timers: Mutex::new(TimerQueue::new()),
-        }))
+            passed: Arc::default(),
+        }
+    }
+
+    pub fn at(&self, after: Duration) -> Instant {
+        self.start + after
+    }
+
+    pub fn move_to(&self, after: Duration) {
+        let nanos = u64::try_from(after.as_nanos()).unwrap();
+        self.passed.fetch_max(nanos, SeqCst);
     }
 
     fn now(&self) -> Instant {
-        self.0.start + Duration::from_millis(self.0.millis.load(SeqCst))
+        self.at(Duration::from_nanos(self.passed.load(SeqCst)))
     }
 
     /// It is so many milliseconds later: fires what is due by then.
     pub fn pass(&self, millis: u64) {
-        self.0.millis.fetch_add(millis, SeqCst);
-        let now = self.now();
-        loop {
-            let due = self.0.timers.lock().unwrap().pop_due(now);
-            match due {
-                Some(waker) => waker.wake(),
-                None => return,
-            }
-        }
+        self.passed.fetch_add(millis * 1_000_000, SeqCst);
+        while self.fire_one() {}
     }
 
-    /// How many timers are set.
-    pub fn timers(&self) -> usize {
-        self.0.timers.lock().unwrap().len()
+    /// Fires the first timer, if it is due; true if it was.
+    pub fn fire_one(&self) -> bool {
+        let due = self.queue.lock().unwrap().pop_due(self.now());
+        due.map(Waker::wake).is_some()
+    }
+
+    /// How many are set.
+    pub fn set(&self) -> usize {
+        self.queue.lock().unwrap().len()
+    }
+
+    /// When the first is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.queue.lock().unwrap().next_at()
     }
 }
 
 struct LoomHost {
     queue: Queue,
-    time: Time,
+    timers: Timers,
 }
 
 impl Host for LoomHost {
@@ -95,42 +107,16 @@ impl Host for LoomHost {
     }
 
     fn now(&self) -> Instant {
-        self.time.now()
+        self.timers.now()
     }
 
     fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-        self.time.0.timers.lock().unwrap().insert(at, waker)
+        self.timers.queue.lock().unwrap().insert(at, waker)
     }
 
     fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
-        self.time.0.timers.lock().unwrap().remove(key)
+        self.timers.queue.lock().unwrap().remove(key)
     }
-}
-
-/// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
-pub fn tree() -> (Tree, Queue) {
-    let (tree, queue, _) = tree_with(Duration::MAX);
-    (tree, queue)
-}
-
-/// The same, with this much patience for a job that has not been told.
-pub fn tree_with(unaware: Duration) -> (Tree, Queue, Time) {
-    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
-    let options = TreeOptions {
-        failure_hook: None,
-        forced_hook: None,
-        patience: Patience {
-            unaware,
-            cleanup: Duration::MAX,
-        },
-        ..TreeOptions::default()
-    };
-    let time = Time::new();
-    let host = LoomHost {
-        queue: queue.clone(),
-        time: time.clone(),
-    };
-    (Tree::new(Box::new(host), options), queue, time)
 }
 
 /// The smallest lending host: keeps the bodies that it was given.
@@ -181,17 +167,38 @@ impl Host for LendingHost {
     }
 }
 
-/// Strictly cooperative, so that no sweep is set up.
-fn options() -> TreeOptions {
+fn options(unaware: Duration) -> TreeOptions {
     TreeOptions {
         failure_hook: None,
         forced_hook: None,
         patience: Patience {
-            unaware: Duration::MAX,
+            unaware,
             cleanup: Duration::MAX,
         },
         ..TreeOptions::default()
     }
+}
+
+/// A tree on a fresh host. Strictly cooperative, so that no sweep is set up.
+pub fn tree() -> (Tree, Queue) {
+    let (tree, queue, _) = timed_tree();
+    (tree, queue)
+}
+
+/// The same, with its timers.
+pub fn timed_tree() -> (Tree, Queue, Timers) {
+    tree_with(Duration::MAX)
+}
+
+/// The same, with this much patience for a job that has not been told.
+pub fn tree_with(unaware: Duration) -> (Tree, Queue, Timers) {
+    let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
+    let timers = Timers::new();
+    let host = LoomHost {
+        queue: queue.clone(),
+        timers: timers.clone(),
+    };
+    (Tree::new(Box::new(host), options(unaware)), queue, timers)
 }
 
 /// A tree on a fresh host that lends.
@@ -201,7 +208,7 @@ pub fn lending_tree() -> (Tree, Bodies) {
         bodies: bodies.clone(),
         start: Instant::now(),
     };
-    (Tree::new(Box::new(host), options()), bodies)
+    (Tree::new(Box::new(host), options(Duration::MAX)), bodies)
 }
 
 /// As [`finish`], for a tree whose tasks have all ended.

@@ -8,6 +8,7 @@
 
 mod branches;
 mod cancel;
+mod deadlines;
 mod end;
 mod host;
 mod kit;

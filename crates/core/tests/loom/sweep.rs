@@ -8,7 +8,7 @@ use std::time::Duration;
 use kinfolk_core::{Task, Tree};
 use loom::thread;
 
-use crate::host::{Queue, Time, finish, tree_with};
+use crate::host::{Queue, Timers, finish, tree_with};
 
 /// Each takes many steps: two preemptions at most.
 fn model(check: impl Fn() + Sync + Send + 'static) {
@@ -36,7 +36,7 @@ fn deaf(tree: &Tree, queue: &Queue) -> (Task<()>, Waker) {
 }
 
 /// Time goes on and nothing else happens: patience runs out.
-fn wait_for(tree: &Tree, queue: &Queue, time: &Time, task: &Task<()>) {
+fn wait_for(tree: &Tree, queue: &Queue, time: &Timers, task: &Task<()>) {
     for _ in 0..3 {
         time.pass(2);
         queue.run_all();
@@ -63,7 +63,7 @@ fn look_vs_park() {
         wait_for(&tree, &queue, &time, &task);
         drop(task);
         finish(tree, &queue);
-        assert_eq!(time.timers(), 0);
+        assert_eq!(time.set(), 0);
     });
 }
 
@@ -90,6 +90,6 @@ fn look_vs_ask() {
         wait_for(&tree, &queue, &time, &other);
         drop((task, other));
         finish(tree, &queue);
-        assert_eq!(time.timers(), 0);
+        assert_eq!(time.set(), 0);
     });
 }
