@@ -130,7 +130,7 @@ macro_rules! for_each_case {
                 cancel_9_a_leaf_moved_to_another_job,
                 cancel_9_a_scope_is_attached_where_it_is_first_polled,
                 cancel_9_a_scope_stays_where_it_was_first_polled,
-                cancel_9_the_job_of_a_moved_scope_waits_for_it,
+                cancel_9_a_moved_scope_ends_with_the_body_of_its_job,
                 cancel_9_the_poller_of_a_moved_scope_is_not_cancelled,
                 cancel_9_a_moved_scope_keeps_its_value_unless_a_child_was_cut_short,
                 cancel_9_a_moved_scope_that_is_dropped_elsewhere,
@@ -330,6 +330,21 @@ macro_rules! for_each_case {
                 cancel_8_a_hook_at_an_ended_scope_never_fires,
                 cancel_8_a_row_of_hooks_is_a_loop,
             ;
+            hostile:
+                outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
+                outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,
+                outcome_1_a_payload_whose_destructor_panics_harms_nobody,
+                outcome_6_a_value_whose_destructor_panics_harms_nobody,
+                handle_7_values_whose_destructors_panic_are_dropped_one_by_one,
+                outcome_8_a_source_that_panics_is_no_source,
+                io_2_work_that_is_refused_is_dropped_outside_the_lock,
+                outcome_2_a_failure_that_is_replaced_is_dropped_outside_the_lock,
+                outcome_2_what_stood_beside_a_replaced_failure_is_kept,
+                cancel_1_a_waker_that_panics_stops_nobody,
+                cancel_8_a_hook_that_goes_off_harms_nobody,
+                handle_10_a_local_whose_destructor_panics_harms_nobody,
+                io_5_a_value_of_a_call_that_nobody_takes_harms_nobody,
+            ;
             interrupts:
                 request_1_one_point_takes_it,
                 request_1_requests_merge,
@@ -387,6 +402,14 @@ macro_rules! for_each_case {
                 cancel_5_a_point_by_hand,
                 cancel_5_a_loop_of_points_by_hand_starves_nobody,
                 cancel_4_the_kits_points_are_told_under_a_foreign_waker,
+            ;
+            left_open:
+                handle_5_a_scope_left_open_is_cancelled_with_the_body_around_it,
+                handle_5_a_scope_left_open_in_its_waiting_phase,
+                handle_5_a_scope_that_leaves_its_task_as_a_value,
+                handle_5_every_kind_of_scope_may_be_left_open,
+                handle_5_work_and_hooks_of_a_scope_left_open,
+                handle_5_a_scope_left_open_by_a_body_that_is_dropped,
             ;
             local:
                 handle_8_children_of_a_local_scope_borrow,
@@ -492,6 +515,23 @@ macro_rules! for_each_case {
                 outcome_1_a_panic_in_from_is_the_callers,
                 outcome_1_an_own_error_given_up_may_panic_when_dropped,
                 outcome_1_an_own_error_that_waits_is_dropped_with_the_scope,
+            ;
+            passed:
+                time_5_a_busy_body_is_told_at_its_next_point,
+                time_5_is_cancelled_sees_a_deadline_that_has_passed,
+                time_5_scopes_between_hear_too,
+                time_5_local_tasks_and_branches_hear_too,
+                time_5_a_point_fires_the_outermost_of_equal_deadlines,
+                time_5_reschedule_into_the_past_is_heard_at_the_next_point,
+                time_5_a_spent_budget_is_heard_at_the_next_point,
+                time_5_a_budget_counts_from_when_the_deadline_passed,
+                time_5_a_deadline_inside_a_shield_inside_a_deadline,
+                time_5_a_guard_holds_it_back,
+                time_5_the_timer_is_set_when_it_is_needed,
+                time_5_an_interrupt_and_a_deadline_are_both_heard,
+                time_5_the_point_marks_the_subtree_before_it_tells,
+                time_5_marked_in_the_middle_of_a_poll_it_is_polled_once_more,
+                time_5_a_timer_that_is_late_does_nothing,
             ;
             passed_on:
                 request_2_given_up_above_two_awaits,
@@ -873,6 +913,7 @@ macro_rules! for_each_case {
                 case_n01_a_dropped_sleep_frees_its_timer,
                 case_n14_timers_fire_by_instant_then_by_age,
                 case_n14_earlier_sleeps_end_first,
+                time_6_timers_due_together_wake_in_the_order_of_their_deadlines,
             ;
             tree:
                 tree_1_a_scope_lists_only_living_children,

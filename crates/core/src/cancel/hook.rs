@@ -252,10 +252,12 @@ mod tests {
         let calls = Arc::new(AtomicUsize::new(0));
         let called = calls.clone();
         let hook = Arc::new(HookCell {
-            callback: Mutex::new(Some(Box::new(move |reason| {
-                assert!(reason.is_none());
-                called.fetch_add(1, SeqCst);
-            }))),
+            callback: Mutex::new(Some(Contained::new(Box::new(
+                move |reason: Option<&Reason>| {
+                    assert!(reason.is_none());
+                    called.fetch_add(1, SeqCst);
+                },
+            )))),
             at_end: true,
             place: Mutex::new(None),
         });
@@ -290,9 +292,9 @@ mod models {
             let publisher = {
                 let (job, calls) = (job.clone(), calls.clone());
                 loom::thread::spawn(move || {
-                    let call = Box::new(move |_: Option<&Reason>| {
+                    let call: Callback = Contained::new(Box::new(move |_: Option<&Reason>| {
                         calls.fetch_add(1, SeqCst);
-                    });
+                    }));
                     register(&job, call, true).keep();
                 })
             };

@@ -7,7 +7,7 @@ use crate::job::clock;
 use crate::job::header::Header;
 use crate::job::state::Claim;
 use crate::task::run;
-use crate::unwind;
+use crate::unwind::{self, contained};
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
 
