@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use kinfolk_core::host::Contained;
 use kinfolk_core::{
     Error, HookGuard, Job, Lease, Scope, Success, Task, TimerToken, current_job, sleep,
 };
@@ -231,10 +232,11 @@ impl Value {
             }
             (Act::Close, Some(home)) => home.close(),
             (Act::Spawn, Some(home)) => {
-                let value = Value::at(&self.world, &mut rng, self.home);
+                // Over a `?`: see `program.rs`.
+                let value = Contained::new(Value::at(&self.world, &mut rng, self.home));
                 let body = async move {
                     sleep(Duration::from_millis(1)).await?;
-                    Ok::<_, Error>(value)
+                    Ok::<_, Error>(value.into_inner())
                 };
                 match rng.below(3) {
                     0 => drop(home.launch(body)),

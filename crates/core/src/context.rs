@@ -218,7 +218,7 @@ pub(crate) fn go_round(waker: &Waker) {
         own
     });
     if !own {
-        crate::unwind::wake_by_ref(waker);
+        waker.wake_by_ref();
     }
 }
 

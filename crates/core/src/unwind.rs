@@ -32,7 +32,7 @@
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `contained` | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
-//! | a waker: clone | at the start of a poll, before anything changes | it is the body's | none |
+//! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `context::go_round`, after all has | it is the body's | none |
 //! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `contained`, `Contained` | taken out of its own mutex first; outside every job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |

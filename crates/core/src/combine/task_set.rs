@@ -155,7 +155,7 @@ impl<T> TaskSet<T> {
     {
         SpawnInSet {
             set: self,
-            future: Some(future),
+            future: Some(Contained::new(future)),
             site: Location::caller(),
         }
     }
@@ -330,7 +330,7 @@ impl<T> fmt::Debug for NextInSet<'_, T> {
 #[must_use = "nothing is spawned until it is awaited"]
 pub struct SpawnInSet<'a, T, F> {
     set: &'a mut TaskSet<T>,
-    future: Option<F>,
+    future: Option<Contained<F>>,
     site: &'static Location<'static>,
 }
 
@@ -358,7 +358,8 @@ where
         let future = this
             .future
             .take()
-            .expect("a spawn was polled after it was done");
+            .expect("a spawn was polled after it was done")
+            .into_inner();
         let place = Place::below(this.set.scope.header());
         let task = place.spawn_as::<Pool, F>(future, state::COUNTED, this.site);
         let job = task.job();

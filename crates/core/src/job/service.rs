@@ -22,7 +22,7 @@ use crate::cancel::walk::{self, Why};
 use crate::context;
 use crate::error::{Cancelled, Error, Result};
 use crate::kit::{Completer, Completion, NeverCompleted, Point};
-use crate::unwind::discard;
+use crate::unwind::{Contained, discard};
 
 /// A service ended without having said that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl<L> Spawner<L> {
     {
         let site = Location::caller();
         StartService {
-            stage: Stage::Unborn(self, body),
+            stage: Stage::Unborn(self, Contained::new(body)),
             point: Point::at(site),
             site,
         }
@@ -217,7 +217,9 @@ where
 }
 
 enum Stage<L, F, V, T> {
-    Unborn(Spawner<L>, F),
+    /// Contained: what was told has a result to return, which a destructor that
+    /// panics would lose.
+    Unborn(Spawner<L>, Contained<F>),
     /// It has not said anything yet.
     Starting(Task<V>, Completion<Result<T>>),
     /// It will not say anything: its handle tells why.
@@ -245,7 +247,7 @@ where
         loop {
             match std::mem::replace(&mut this.stage, Stage::Over) {
                 Stage::Unborn(spawner, body) => {
-                    this.stage = begin(&spawner, body, this.site);
+                    this.stage = begin(&spawner, body.into_inner(), this.site);
                 }
                 Stage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
                     Poll::Pending => {
