@@ -79,8 +79,12 @@ pub(crate) const BODY_DONE: u64 = 1 << 24;
 pub(crate) const SHUT: u64 = 1 << 25;
 /// The cell holds a value that somebody must take or drop.
 pub(crate) const OUTPUT: u64 = 1 << 26;
-/// The future was dropped before it was done: forced.
-pub(crate) const FORCED: u64 = 1 << 27;
+/// An inline scope: it has, or an inline scope around it in the same task has, a
+/// deadline, or a shield's budget, that would be told to a point here. Only a
+/// hint, *look at the clock*; never cleared. Clear in a shield without a budget,
+/// and in tasks, which their parent's timer marks. Among the low bits, where a
+/// point tests it together with the others.
+pub(crate) const DEADLINE: u64 = 1 << 27;
 /// A child was cut short by a cancellation from above this job.
 pub(crate) const CUT_ABOVE: u64 = 1 << 28;
 /// A child was cut short by this job's own deadline.
@@ -91,11 +95,8 @@ pub(crate) const LENT: u64 = 1 << 30;
 /// lock): all but services and unstarted lazy tasks.
 pub(crate) const COUNTED: u64 = 1 << 31;
 
-/// An inline scope: it has, or an inline scope around it in the same task has, a
-/// deadline, or a shield's budget, that would be told to a point here. Only a
-/// hint, *look at the clock*; never cleared. Clear in a shield without a budget,
-/// and in tasks, which their parent's timer marks.
-pub(crate) const DEADLINE: u64 = 1 << 61;
+/// The future was dropped before it was done: forced.
+pub(crate) const FORCED: u64 = 1 << 61;
 /// A shield that holds a cancel back.
 pub(crate) const HELD: u64 = 1 << 62;
 /// The next turn drops the future, idle or not: shutdown's last step.
@@ -543,7 +544,7 @@ impl fmt::Debug for Snapshot {
             "body-done",
             "shut",
             "output",
-            "forced",
+            "deadline",
             "cut-above",
             "cut-own",
             "lent",
@@ -559,7 +560,7 @@ impl fmt::Debug for Snapshot {
                 f.write_str(name)?;
             }
         }
-        for (bit, name) in [(DEADLINE, "deadline"), (HELD, "held"), (MUST, "must")] {
+        for (bit, name) in [(FORCED, "forced"), (HELD, "held"), (MUST, "must")] {
             if self.has(bit) {
                 let between = if first { "" } else { " | " };
                 first = false;
@@ -907,7 +908,7 @@ mod tests {
             // No longer taken for one that is ahead.
             let now = at.wrapping_sub(LEAD + 1);
             assert_eq!(millis_between(at, now), u32::MAX - LEAD);
-            assert!(!state.load().has(DEADLINE | HELD | MUST));
+            assert!(!state.load().has(FORCED | HELD | MUST));
         }
     }
 

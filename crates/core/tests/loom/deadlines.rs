@@ -12,10 +12,12 @@ use loom::thread;
 use crate::host::{Timers, finish, timed_tree};
 use crate::watch::Gate;
 
-/// Firing takes more steps than cancelling: two preemptions, not three.
-fn model(f: impl Fn() + Sync + Send + 'static) {
+/// Firing climbs, and takes many more steps than cancelling: two preemptions, or
+/// one where several jobs are on the way. The other thread's whole step in the
+/// middle of one's own is in that.
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 10_000;
     builder.check(f);
 }
@@ -37,7 +39,7 @@ fn fires(timers: &Timers) -> thread::JoinHandle<()> {
 #[test]
 fn timer_vs_end() {
     for child in [false, true] {
-        model(move || {
+        model(if child { 1 } else { 2 }, move || {
             let (tree, queue, timers) = timed_tree();
             let gate = Gate::default();
             let opened = gate.clone();
@@ -78,7 +80,7 @@ fn timer_vs_end() {
 /// or it has fired, and moving it is an error. Moved, it has its timer.
 #[test]
 fn timer_vs_reschedule() {
-    model(|| {
+    model(2, || {
         let (tree, queue, timers) = timed_tree();
         let handle: Arc<Mutex<Option<Scope>>> = Arc::default();
         let (mine, at) = (handle.clone(), timers.at(SOON));
@@ -117,7 +119,7 @@ fn timer_vs_reschedule() {
 /// outermost reports, and the inner scope is told of that one.
 #[test]
 fn nested_deadlines_on_two_threads() {
-    model(|| {
+    model(1, || {
         let (tree, queue, timers) = timed_tree();
         let at = timers.at(SOON);
         let task = tree.root_scope().spawn(async move {
