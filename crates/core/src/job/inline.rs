@@ -386,7 +386,11 @@ fn left_behind<O: Open>(
     wait.over();
     drop_left_behind(stage);
     let node = node.take();
-    let reason = node.as_ref().and_then(|node| node.reason());
+    let reason = node.as_ref().and_then(|node| {
+        // The mark may be yet to come: one of us sets it.
+        walk::cancel(node, Why::new(ReasonKind::ScopeEnded, node.site()));
+        node.reason()
+    });
     let reason = reason.unwrap_or_else(|| unreachable!("left behind without a reason"));
     let error = Error::from(Cancelled::new(reason));
     Err(own::give_back(error, None))

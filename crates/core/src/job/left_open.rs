@@ -85,9 +85,11 @@ fn close_below(h: &Header, local: bool) {
     let mut todo = Vec::new();
     list_open(h, local, &mut todo);
     while let Some(scope) = todo.pop() {
-        // Before the step: whoever finds the scope left behind finds a reason.
+        // The step comes before the cancel, which wakes whoever polls the scope:
+        // that one finds it left behind.
+        let left = scope.state.leave_behind();
         walk::cancel(&scope, Why::new(ReasonKind::ScopeEnded, h.site()));
-        let Some(before) = scope.state.leave_behind() else {
+        let Some(before) = left else {
             continue;
         };
         if scope.is_child_of(h) {

