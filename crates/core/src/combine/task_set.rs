@@ -19,6 +19,7 @@ use crate::job::outcome::{IntoOutcome, Outcome};
 use crate::job::spawn::Place;
 use crate::job::state;
 use crate::job::{Job, Scope, TaskOutcome};
+use crate::unwind::Contained;
 
 /// Child tasks whose results are taken as they come.
 ///
