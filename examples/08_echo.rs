@@ -138,7 +138,11 @@ fn everybody_is_told_why_it_ends() {
 
 #[test]
 fn it_can_be_stopped_anywhere() {
-    let went = kinfolk::testkit::cancel_everywhere(run);
+    // A client that is cut off is a failure of its connection, which is for the
+    // failure hook.
+    let went = kinfolk::testkit::CancelEverywhere::new()
+        .allow_failures()
+        .run(run);
     assert_eq!(went.forced, 0, "every wait hears it");
     assert!(went.points > 20, "{went:?}");
 }

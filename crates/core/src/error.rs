@@ -361,7 +361,7 @@ impl Error {
     /// The error of somebody else's that it is made of.
     fn carried(&self) -> Option<&(dyn StdError + 'static)> {
         match self.says() {
-            Says::Other(What::Failed(source)) => Some(&**source),
+            Says::Other(What::Failed(source)) => Some(&***source),
             _ => None,
         }
     }

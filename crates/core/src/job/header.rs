@@ -124,13 +124,7 @@ const MOST_REFS: u32 = u32::MAX / 2;
 /// round, and a cell in use is freed (H6). As with an `Arc`.
 #[cold]
 fn too_many_references(h: &Header) -> ! {
-    use std::io::Write;
-    let _ = writeln!(
-        std::io::stderr(),
-        "kinfolk: too many references to job {}",
-        h.id
-    );
-    std::process::abort()
+    crate::say::abort(format_args!("kinfolk: too many references to job {}", h.id))
 }
 
 /// Set in `origin` when it holds a kept reason instead of a job.

@@ -3,11 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kinfolk_core::host::contained;
 use kinfolk_core::host::say::{Topic, abort, say};
 
 use super::counts::Counts;
@@ -329,16 +331,23 @@ impl Station {
     ///
     /// While it waits others can only leave word at the desk.
     pub fn turn(&self, wait: Wait) -> usize {
-        match self.try_turn(wait) {
-            Ok(count) => count,
+        let mut turned = None;
+        let panicked = contained(|| turned = Some(self.try_turn(wait)));
+        match turned {
+            Some(Ok(count)) if !panicked => count,
             // What it has begun would never be over, and its jobs would wait for
             // ever. A process that is gone can be started again.
-            Err(error) => abort(format_args!(
-                "kinfolk: the {} driver of station {} cannot go on: {error}; the process is aborted",
-                self.hub.driver_name().unwrap_or("i/o"),
-                self.n
-            )),
+            Some(Err(error)) => self.driver_is_lost(format_args!("{error}")),
+            _ => self.driver_is_lost(format_args!("it panicked")),
         }
+    }
+
+    fn driver_is_lost(&self, why: fmt::Arguments<'_>) -> ! {
+        abort(format_args!(
+            "kinfolk: the {} driver of station {} cannot go on: {why}; the process is aborted",
+            self.hub.driver_name().unwrap_or("i/o"),
+            self.n
+        ))
     }
 
     fn try_turn(&self, wait: Wait) -> io::Result<usize> {
