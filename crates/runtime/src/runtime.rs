@@ -243,31 +243,39 @@ impl Runtime {
             }
             // As in `Worker::run`: what unwinds out of a turn is our bug, and
             // costs a job, not the program. What it polls itself may panic.
+            // At least one round in between: a future that wakes itself leaves the
+            // lane its turns.
             let unwound = contained(|| {
-                while !woken.is_woken() {
-                    if self.own.take_looked() && machine.main_looks_at_timers() {
-                        machine.fire_due();
-                        self.own.glance_at_io();
+                loop {
+                    self.turn_or_sleep(&woken);
+                    if woken.is_woken() {
+                        return;
                     }
-                    if self.turn_once() {
-                        continue;
-                    }
-                    if machine.workers.is_empty() && machine.fire_due() > 0 {
-                        continue;
-                    }
-                    if self.own.settle_io() {
-                        continue;
-                    }
-                    machine.main.park(machine, self.own.station(), || {
-                        !woken.is_woken() && !self.has_more()
-                    });
-                    self.own.slept();
                 }
             });
             if unwound {
                 self.turn_unwound();
             }
         }
+    }
+
+    /// One turn of the lane, or what else there is to do; or sleeps until there is.
+    fn turn_or_sleep(&self, woken: &MainWaker) {
+        let machine = self.machine();
+        if self.own.take_looked() && machine.main_looks_at_timers() {
+            machine.fire_due();
+            self.own.glance_at_io();
+        }
+        let busy = self.turn_once()
+            || (machine.workers.is_empty() && machine.fire_due() > 0)
+            || self.own.settle_io();
+        if busy {
+            return;
+        }
+        machine.main.park(machine, self.own.station(), || {
+            !woken.is_woken() && !self.has_more()
+        });
+        self.own.slept();
     }
 
     /// What [`turn_once`](Runtime::turn_once) does after a turn.
