@@ -400,7 +400,10 @@ fn cancel_6_patience_forgets_no_job() {
                         match n % 2 {
                             0 => s.launch(foreign),
                             // Half of them have a scope around it.
-                            _ => s.launch(scope(async move |_| Ok(foreign.await))),
+                            _ => s.launch(scope(async move |_| {
+                                foreign.await;
+                                Ok(())
+                            })),
                         };
                     }
                     while wakers.lock().unwrap().iter().any(Option::is_none) {

@@ -153,7 +153,10 @@ pub async fn outcome_1_a_payload_whose_destructor_panics_harms_nobody(lab: Lab) 
     let job = detach(async move { throw(a) });
     assert!(job.join().await.unwrap().is_failed());
     drop((lab.take_failures(), job));
-    let failed = scope(async |_| Ok(throw(b)));
+    let failed = scope(async |_| {
+        throw(b);
+        Ok(())
+    });
     assert_eq!(
         failed.await.expect_err("it panicked").kind(),
         ErrorKind::Panicked
@@ -413,7 +416,7 @@ pub async fn outcome_2_what_stood_beside_a_replaced_failure_is_kept(lab: Lab) {
             })
             .await
         });
-        let error = shield(async { inner.await }).await.expect_err("it failed");
+        let error = shield(inner).await.expect_err("it failed");
         assert_eq!(error.suppressed().len(), 1, "{error:?}");
         Err::<(), _>(Error::from_boxed(Box::new(Context(error))))
     })

@@ -260,6 +260,7 @@ impl Runtime {
     }
 
     /// One turn of the lane, or what else there is to do; or sleeps until there is.
+    #[inline(always)]
     fn turn_or_sleep(&self, woken: &MainWaker) {
         let machine = self.machine();
         if self.own.take_looked() && machine.main_looks_at_timers() {

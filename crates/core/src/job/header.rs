@@ -754,7 +754,7 @@ mod tests {
                 let more = crate::unwind::caught(|| job.clone());
                 assert!(more.is_err());
             }
-            eprintln!("counted to {}", job.refs.load(Ordering::Relaxed));
+            // It lived on: the process around it sees that it has succeeded.
             return;
         }
         let this = std::env::current_exe().expect("a test has a path");
@@ -766,7 +766,6 @@ mod tests {
         let said = String::from_utf8_lossy(&child.stderr);
         assert!(!child.status.success(), "it lived on: {said}");
         assert!(said.contains("too many references to job"), "{said}");
-        assert!(!said.contains("counted to"), "{said}");
     }
 
     #[test]
