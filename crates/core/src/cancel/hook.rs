@@ -200,7 +200,8 @@ pub(crate) fn fire_all(h: &Header) {
 }
 
 /// The job ends: hooks that are still armed get their one call, or are
-/// dropped.
+/// dropped. In a cancelled job that is the call of the cancel: the job may be told
+/// and end before the walk that has marked it comes to call.
 #[inline]
 pub(crate) fn run_end_hooks(h: &Header) {
     if h.state.load().has(state::HAS_NODES) {
@@ -210,9 +211,13 @@ pub(crate) fn run_end_hooks(h: &Header) {
 
 #[cold]
 fn run_listed_end_hooks(h: &Header) {
+    let mut reason = None;
     while let Some(hook) = h.if_cold(|cold, _| cold.hooks.pop()).flatten() {
+        if reason.is_none() && h.state.load().effective() {
+            reason = h.reason();
+        }
         let _none = context::leave();
-        hook.fire(None);
+        hook.fire(reason.as_ref());
     }
 }
 
@@ -236,9 +241,50 @@ pub(crate) unsafe fn move_to_parent(shield: &Header) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::cancel::reason::{ReasonData, ReasonKind};
     use crate::job::header::Birth;
     use crate::task::cell;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// A cancelled job ends before the walk has come to call: the hook for the
+    /// cancel is called by its ender, once, with the reason.
+    #[test]
+    fn the_end_of_a_cancelled_job_calls_what_the_cancel_has_not() {
+        let marked = state::BUSY | state::CANCELLED | state::ENTRY;
+        let birth = Birth::refused(marked, std::panic::Location::caller());
+        // SAFETY: fresh; its one reference is ours.
+        let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = calls.clone();
+        let hook = Arc::new(HookCell {
+            callback: Mutex::new(Some(Contained::new(Box::new(
+                move |reason: Option<&Reason>| {
+                    assert_eq!(reason.map(Reason::kind), Some(ReasonKind::Asked));
+                    called.fetch_add(1, SeqCst);
+                },
+            )))),
+            at_end: false,
+            place: Mutex::new(None),
+        });
+        let reason = Arc::new(ReasonData {
+            kind: ReasonKind::Asked,
+            text: None,
+            origin: job.id,
+            culprit: None,
+            site: std::panic::Location::caller(),
+            at: std::time::Instant::now(),
+            delivery: None,
+        });
+        job.with_cold(|cold, _| {
+            cold.reason = Some(reason);
+            cold.hooks.push(hook);
+        });
+        job.state.add(state::HAS_NODES);
+        run_end_hooks(&job);
+        // The walk comes late, and finds nothing to call.
+        fire_all(&job);
+        assert_eq!(calls.load(SeqCst), 1);
+    }
 
     /// The job ends between the look at its word and the bit. Its ender looks
     /// for hooks no more: the late one leaves the list again, or the list, the
