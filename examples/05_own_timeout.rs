@@ -85,17 +85,19 @@ async fn main() -> Result<()> {
 fn a_timeout_made_by_hand_can_be_stopped_anywhere() {
     async fn all_sorts() -> Result<()> {
         let me = current_job().expect("in a job");
+        // One more may be asked for from outside: that is one of the ways to be stopped.
+        let nothing_left = || assert!(me.interrupts() <= 1);
         let in_time = move_on_after(5 * MS, work(MS)).await;
-        assert_eq!(me.interrupts(), 0);
+        nothing_left();
         assert_eq!(in_time?, Some("done"));
         let late = move_on_after(MS, work(5 * MS)).await;
-        assert_eq!(me.interrupts(), 0);
+        nothing_left();
         assert_eq!(late?, None);
         let nested = move_on_after(5 * MS, move_on_after(MS, work(9 * MS))).await;
-        assert_eq!(me.interrupts(), 0);
+        nothing_left();
         assert_eq!(nested?, Some(None));
         let inner = move_on_after(5 * MS, timeout(MS, work(9 * MS))).await;
-        assert_eq!(me.interrupts(), 0);
+        nothing_left();
         match inner {
             Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
             other => other.map(|_| unreachable!("it takes longer")),

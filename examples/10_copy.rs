@@ -163,7 +163,9 @@ fn it_can_be_stopped_anywhere() {
         .await?;
         stopped.map(drop)
     }
-    let went = kinfolk::testkit::cancel_everywhere(twice);
+    let went = kinfolk::testkit::CancelEverywhere::new()
+        .seeds(1)
+        .run(twice);
     assert_eq!(went.forced, 0, "every wait hears it");
     assert!(went.points > 20, "{went:?}");
 }

@@ -204,6 +204,8 @@ fn it_can_be_stopped_anywhere() {
     // A client that is cut off is a failure of its connection, which is for the
     // failure hook.
     let went = kinfolk::testkit::CancelEverywhere::new()
+        .most(40)
+        .seeds(1)
         .allow_failures()
         .run(move || run(server.clone(), client.clone()));
     assert_eq!(went.forced, 0, "every wait hears it");

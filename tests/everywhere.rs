@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -34,7 +36,7 @@ fn test_3_every_point_is_tried_in_each_way() {
         async move {
             for passed in 0..5 {
                 if let Err(stopped) = checkpoint().await {
-                    let why = stopped.reason().kind();
+                    let why = stopped.reason().root_cause().kind();
                     told.lock().unwrap().insert((passed, format!("{why:?}")));
                     return Err(stopped);
                 }
@@ -43,12 +45,21 @@ fn test_3_every_point_is_tried_in_each_way() {
         }
     });
     assert_eq!((went.points, went.forced), (5, 0));
-    assert_eq!(went.runs, 3 * 3 * 6, "seeds, ways to stop, points and none");
+    let ways = [
+        "Asked",
+        "Deadline",
+        "ChildFailed",
+        "Interrupted",
+        "HandleDropped",
+        "Shutdown",
+    ];
+    assert!(
+        went.runs >= (3 + 6) * 6,
+        "a cancel on each seed and each other way on one; points and none: {went:?}"
+    );
     let seen = seen.lock().unwrap();
     let expected: BTreeSet<_> = (0..5)
-        .flat_map(|passed| {
-            ["Asked", "Deadline", "ChildFailed"].map(|why| (passed, why.to_string()))
-        })
+        .flat_map(|passed| ways.map(|why| (passed, why.to_string())))
         .collect();
     assert_eq!(*seen, expected);
 }
@@ -91,7 +102,7 @@ fn test_3_points_of_children_and_of_cleanup_are_tried_too() {
         .iter()
         .map(|reason| format!("{:?}", reason.root_cause().kind()))
         .collect();
-    assert_eq!(kinds.len(), 3, "{kinds:?}");
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
 }
 
 #[test]
@@ -225,7 +236,7 @@ fn test_3_a_foreign_await_is_dropped_and_counted() {
 
 #[test]
 fn test_3_more_points_than_can_be_tried() {
-    let went = cancel_everywhere(|| async {
+    let went = CancelEverywhere::new().most(20).seeds(2).run(|| async {
         for _ in 0..5000 {
             checkpoint().await?;
         }
@@ -233,7 +244,11 @@ fn test_3_more_points_than_can_be_tried() {
     });
     // Every 128th yields and is asked once more.
     assert!((5000..5050).contains(&went.points), "{went:?}");
-    assert!(went.runs <= 3 * 3 * 1001, "{went:?}");
+    // A cancel on two seeds and six other ways on one; none, and twenty points and
+    // twenty turns at most; and a second stop where the first takes more than a turn,
+    // which it does not here.
+    assert!(went.runs <= 8 * 41, "{went:?}");
+    assert!(went.runs > 8 * 21, "{went:?}");
 }
 
 #[test]
@@ -269,8 +284,10 @@ fn test_3_io_is_tried_in_rough_weather_too() {
         Ok::<_, Error>(())
     });
     let fair = cancel_everywhere(async || checkpoint().await);
-    assert_eq!(fair.runs, 3 * 3 * (1 + fair.points), "once");
-    assert!(went.runs > 2 * 3 * 3 * 2, "{went:?}");
+    // Left alone, at each point, between any two turns: once.
+    let once = 9 * (1 + fair.points + fair.turns + 1);
+    assert!(fair.runs <= once, "{fair:?}");
+    assert!(went.runs > 2 * 9 * (1 + went.points), "{went:?}");
     // One that takes a part for all.
     let found = complaint(|| {
         cancel_everywhere(async || {
@@ -284,7 +301,7 @@ fn test_3_io_is_tried_in_rough_weather_too() {
         });
     });
     assert!(
-        found.contains(", in rough weather (run it again with"),
+        found.contains(", in rough weather") && found.contains(":rough): "),
         "{found}"
     );
 }
@@ -319,4 +336,353 @@ fn test_3_a_failure_that_no_handle_takes_is_found() {
         nursery.await
     });
     assert!(went.runs > 9, "{went:?}");
+}
+
+/// A wait of one task is stopped while it is under way, and not only when it begins
+/// and when it is over.
+#[test]
+fn test_3_an_operation_under_way_is_stopped() {
+    /// Begins at its first poll, and loses a byte if it is told before it is over.
+    struct Receive {
+        point: kinfolk_core::kit::Point,
+        came: kinfolk_testkit::GateWait,
+        begun: bool,
+        lost: Arc<Mutex<u32>>,
+    }
+    impl Future for Receive {
+        type Output = Result<(), Error>;
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+            if !self.begun {
+                std::task::ready!(self.point.poll_enter(cx))?;
+                self.begun = true;
+            }
+            if Pin::new(&mut self.came).poll(cx).is_ready() {
+                self.point.done();
+                return Poll::Ready(Ok(()));
+            }
+            if kinfolk_core::is_cancelled() {
+                *self.lost.lock().unwrap() = 1;
+                return self
+                    .point
+                    .poll_enter(cx)
+                    .map(|told| told.map_err(Error::from));
+            }
+            self.point.pending(cx);
+            Poll::Pending
+        }
+    }
+    let lost = Arc::new(Mutex::new(0));
+    let bytes = lost.clone();
+    let found = complaint(move || {
+        let scenario = move || {
+            let lost = lost.clone();
+            async move {
+                *lost.lock().unwrap() = 0;
+                let gate = Gate::new();
+                let (opener, came) = (gate.clone(), gate.wait());
+                // The other side: it answers after a turn, and passes no point.
+                let mut turns = 0;
+                launch(std::future::poll_fn(move |cx| {
+                    turns += 1;
+                    if turns == 1 {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    opener.open();
+                    Poll::Ready(())
+                }));
+                let point = kinfolk_core::kit::Point::new();
+                let begun = false;
+                Receive {
+                    point,
+                    came,
+                    begun,
+                    lost,
+                }
+                .await
+            }
+        };
+        cancel_everywhere_then(scenario, move || {
+            let lost = *bytes.lock().unwrap();
+            assert_eq!(lost, 0, "a byte is lost");
+        });
+    });
+    assert!(
+        found.contains("with a cancel before turn ")
+            && found.contains("scenario waits in ")
+            && found.contains("tests/everywhere.rs:")
+            && found.contains("KINFOLK_SEED=0 KINFOLK_POINT=cancel@turn:"),
+        "{found}"
+    );
+}
+
+/// The point is named by its place in the code.
+#[test]
+fn test_3_the_place_of_the_point_is_named() {
+    let mut line = 0;
+    let found = complaint(|| {
+        line = line!() + 3;
+        cancel_everywhere(|| async {
+            // The next line is the point:
+            checkpoint().await.map_err(|_| Error::msg("swallowed"))
+        });
+    });
+    assert!(
+        found.contains(&format!("at point 1, at tests/everywhere.rs:{line} ")),
+        "line {line}: {found}"
+    );
+}
+
+/// A scenario that was stopped and panics is found, also if its panic stands beside
+/// the failure that was injected.
+#[test]
+fn test_3_a_panic_beside_the_injected_failure_is_found() {
+    let found = complaint(|| {
+        cancel_everywhere(|| async {
+            let told = sleep(SECOND).await;
+            if let Err(told) = &told
+                && told.reason().root_cause().kind() == kinfolk_core::ReasonKind::ChildFailed
+            {
+                panic!("an assertion in clean-up");
+            }
+            told
+        });
+    });
+    assert!(
+        found.contains("with a failure beside it") && found.contains("an assertion in clean-up"),
+        "{found}"
+    );
+}
+
+/// An error that does not say that it comes of the cancel is a failure.
+#[test]
+fn test_3_a_failure_of_its_own_once_stopped_is_found() {
+    #[derive(Debug)]
+    struct Lost;
+    impl std::fmt::Display for Lost {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("the connection is lost")
+        }
+    }
+    impl std::error::Error for Lost {}
+    let scenario = || async { sleep(SECOND).await.map_err(|_| Lost) };
+    let found = complaint(move || {
+        cancel_everywhere(scenario);
+    });
+    assert!(
+        found.contains("it was stopped and failed: the connection is lost"),
+        "{found}"
+    );
+    CancelEverywhere::new().allow_failures().run(scenario);
+}
+
+/// Cancelled, and not only interrupted: clean-up has a limit.
+fn was_cancelled(told: &Result<(), kinfolk_core::Cancelled>) -> bool {
+    let interrupted = kinfolk_core::ReasonKind::Interrupted;
+    (told.as_ref()).is_err_and(|told| told.reason().kind() != interrupted)
+}
+
+/// Clean-up that would never end is found: in a clean-up section whose time is up,
+/// and in a foreign await of a body that was told.
+#[test]
+fn test_3_clean_up_that_does_not_end_is_found() {
+    let section = || async {
+        let told = checkpoint().await;
+        if was_cancelled(&told) {
+            let _ = cleanup(async {
+                loop {
+                    sleep(SECOND).await?;
+                }
+                #[expect(unreachable_code, reason = "for its type")]
+                Ok::<(), Error>(())
+            })
+            .await;
+        }
+        told
+    };
+    let found = complaint(move || {
+        cancel_everywhere(section);
+    });
+    assert!(
+        found.contains("clean-up did not come to its end")
+            && found.contains("the clean-up or shield at tests/everywhere.rs:")
+            && found.contains("ran out of time"),
+        "{found}"
+    );
+    CancelEverywhere::new().allow_cut_cleanup().run(section);
+
+    let foreign = || async {
+        let told = checkpoint().await;
+        if was_cancelled(&told) {
+            std::future::pending::<()>().await;
+        }
+        told
+    };
+    let found = complaint(move || {
+        cancel_everywhere(foreign);
+    });
+    assert!(
+        found.contains("\"scenario\" at ") && found.contains("was dropped while it cleaned up"),
+        "{found}"
+    );
+    CancelEverywhere::new().allow_cut_cleanup().run(foreign);
+}
+
+/// What only a drop in the middle breaks.
+#[test]
+fn test_3_a_future_dropped_half_way_is_found() {
+    let open = Arc::new(Mutex::new(0));
+    let files = open.clone();
+    let scenario = move || {
+        let open = open.clone();
+        async move {
+            *open.lock().unwrap() = 1;
+            let slept = sleep(SECOND).await;
+            // Told or not it is closed; dropped it is not.
+            *open.lock().unwrap() = 0;
+            slept
+        }
+    };
+    let check = move || {
+        let open = *files.lock().unwrap();
+        assert_eq!(open, 0, "a file is left open");
+    };
+    cancel_everywhere_then(scenario.clone(), check.clone());
+    let found = complaint(move || {
+        CancelEverywhere::new()
+            .may_be_dropped()
+            .run_then(scenario, check);
+    });
+    assert!(
+        found.contains("with its future dropped") && found.contains("KINFOLK_POINT=drop-future@"),
+        "{found}"
+    );
+}
+
+/// Clean-up is stopped a second time, in its middle.
+#[test]
+fn test_3_clean_up_is_stopped_again() {
+    let found = complaint(move || {
+        cancel_everywhere(|| async {
+            let told = sleep(SECOND).await;
+            if told.is_err() {
+                cleanup(async {
+                    for _ in 0..3 {
+                        yield_now().await?;
+                    }
+                    assert!(
+                        !told_of_shutdown(),
+                        "a second stop came in the middle of clean-up"
+                    );
+                    Ok::<_, Error>(())
+                })
+                .await
+                .map_err(|error| Error::msg(error.to_string()))?;
+            }
+            told.map_err(Error::from)
+        });
+    });
+    assert!(
+        found.contains("and a second stop") && found.contains("KINFOLK_POINT=twice@"),
+        "{found}"
+    );
+}
+
+fn told_of_shutdown() -> bool {
+    let job = current_job().expect("inside a job");
+    std::iter::successors(Some(job), |job| job.parent()).any(|job| {
+        job.reason()
+            .is_some_and(|why| why.root_cause().kind() == kinfolk_core::ReasonKind::Shutdown)
+    })
+}
+
+/// A run that does not come from the seed alone is not said to replay.
+#[test]
+fn test_3_a_run_that_does_not_replay_is_called_that() {
+    let runs = Arc::new(Mutex::new(0));
+    let found = complaint(move || {
+        cancel_everywhere(move || {
+            let runs = runs.clone();
+            async move {
+                let run = {
+                    let mut runs = runs.lock().unwrap();
+                    *runs += 1;
+                    *runs
+                };
+                assert_ne!(run, 5, "the fifth run ever");
+                checkpoint().await
+            }
+        });
+    });
+    assert!(
+        found.contains("did not fail") && found.contains("does not come from the seed"),
+        "{found}"
+    );
+    assert!(!found.contains("KINFOLK_POINT="), "{found}");
+}
+
+#[test]
+fn test_3_a_tour_of_nothing_is_refused() {
+    let found = complaint(|| {
+        let _ = CancelEverywhere::new().seeds(0);
+    });
+    assert!(found.contains("would try nothing"), "{found}");
+    let found = complaint(|| {
+        let _ = CancelEverywhere::new().most(0);
+    });
+    assert!(found.contains("would stop nothing"), "{found}");
+}
+
+/// `KINFOLK_POINT` runs one alone; what it cannot read is an error. The variables are
+/// a process's, so these run in another.
+#[test]
+fn test_3_one_run_alone() {
+    const INNER: &str = "KINFOLK_TEST_EVERYWHERE_INNER";
+    if std::env::var_os(INNER).is_some() {
+        let went = cancel_everywhere(|| async {
+            checkpoint().await?;
+            checkpoint().await
+        });
+        print!("runs={}", went.runs);
+        return;
+    }
+    let run = |variables: &[(&str, &str)]| {
+        let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
+        inner.args(["--exact", "test_3_one_run_alone", "--nocapture"]);
+        inner.env(INNER, "1");
+        inner.env_remove("KINFOLK_SEED").env_remove("KINFOLK_SEEDS");
+        inner.envs(variables.iter().copied());
+        let out = inner.output().unwrap();
+        let said = [out.stdout, out.stderr].concat();
+        (
+            out.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    let (ok, said) = run(&[
+        ("KINFOLK_SEED", "2"),
+        ("KINFOLK_POINT", "interrupt@point:2"),
+    ]);
+    assert!(ok && said.contains("runs=1"), "{said}");
+    let (ok, said) = run(&[("KINFOLK_POINT", "17")]);
+    assert!(
+        !ok && said.contains("KINFOLK_POINT=17 names no run"),
+        "{said}"
+    );
+    let (ok, said) = run(&[("KINFOLK_SEED", "two")]);
+    assert!(
+        !ok && said.contains("KINFOLK_SEED=two is not a number"),
+        "{said}"
+    );
+    let (ok, all) = run(&[]);
+    let (fine, fewer) = run(&[("KINFOLK_SEEDS", "1")]);
+    let runs = |said: &str| -> u64 {
+        let (_, after) = said.split_once("runs=").unwrap();
+        let digits = after.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+        digits.parse().unwrap()
+    };
+    assert!(ok && fine);
+    // Seven tours of one seed, nine of three.
+    assert!(runs(&all) > runs(&fewer), "{all}\n{fewer}");
 }

@@ -325,7 +325,7 @@ where
         let shared = match &this.begun {
             Some((shared, _)) => shared.clone(),
             None => {
-                std::task::ready!(point::poll_point(cx, &mut this.yielded))?;
+                std::task::ready!(point::poll_point(cx, &mut this.yielded, this.site))?;
                 this.begin()
             }
         };

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,10 +185,10 @@ impl SimBuilder {
     }
 
     /// Asked at every poll of a point that would go on, with the job that
-    /// polls it: whether it is held back.
+    /// polls it and the place where it was made: whether it is held back.
     pub(crate) fn on_point(
         mut self,
-        hook: impl Fn(JobId) -> PointHeld + Send + Sync + 'static,
+        hook: impl Fn(JobId, &'static Location<'static>) -> PointHeld + Send + Sync + 'static,
     ) -> Self {
         self.options.point_hook = Some(Box::new(hook));
         self

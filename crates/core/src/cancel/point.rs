@@ -32,23 +32,29 @@ pub(crate) const SWALLOWS: u16 = 1000;
 pub(crate) fn poll_point(
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
+    site: Site,
 ) -> Poll<Result<(), Cancelled>> {
     context::with(|here| {
         let Some(h) = here.current() else {
             return Poll::Ready(Ok(()));
         };
         if h.state.peek().must_look() {
-            return look(here, h, cx, yielded);
+            return look(here, h, cx, yielded, site);
         }
-        spend(here, h, cx)
+        spend(here, h, cx, site)
     })
 }
 
 /// Goes on, or yields if the turn's budget is out.
 #[inline]
-fn spend(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+fn spend(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    site: Site,
+) -> Poll<Result<(), Cancelled>> {
     match here.budget.get() {
-        0 => spent(here, h, cx),
+        0 => spent(here, h, cx, site),
         left => {
             here.budget.set(left - 1);
             Poll::Ready(Ok(()))
@@ -63,6 +69,7 @@ fn look(
     h: &Header,
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
+    site: Site,
 ) -> Poll<Result<(), Cancelled>> {
     let st = look_at_clock(h);
     if st.effective() {
@@ -70,7 +77,7 @@ fn look(
     }
     // An interrupt spends the budget: a body that asks for one again and again
     // starves nobody.
-    std::task::ready!(spend(here, h, cx))?;
+    std::task::ready!(spend(here, h, cx, site))?;
     if !st.has(state::INTERRUPTED) {
         return Poll::Ready(Ok(()));
     }
@@ -92,9 +99,14 @@ fn look_at_clock(h: &Header) -> Snapshot {
 /// watched has none: there the hook says whether to go on. Outside every turn
 /// another executor polls, and it is for that one to see to the others.
 #[cold]
-fn spent(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+fn spent(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    site: Site,
+) -> Poll<Result<(), Cancelled>> {
     // SAFETY: being polled, so not ended.
-    match unsafe { h.tree() }.watched_point(h.id) {
+    match unsafe { h.tree() }.watched_point(h.id, site.location()) {
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
@@ -216,10 +228,12 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
 /// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
 /// budget: every so often it yields, so that a loop of checkpoints starves
 /// nobody.
+#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn checkpoint() -> Checkpoint {
     Checkpoint {
         yielded: Yielded::default(),
+        site: Site::of(Location::caller()),
     }
 }
 
@@ -228,6 +242,7 @@ pub fn checkpoint() -> Checkpoint {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Checkpoint {
     yielded: Yielded,
+    site: Site,
 }
 
 impl Future for Checkpoint {
@@ -235,7 +250,8 @@ impl Future for Checkpoint {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_point(cx, &mut self.yielded)
+        let site = self.site;
+        poll_point(cx, &mut self.yielded, site)
     }
 }
 
@@ -243,10 +259,12 @@ impl Future for Checkpoint {
 ///
 /// # Cancellation
 /// A *point*: at entry, and again when it resumes.
+#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn yield_now() -> YieldNow {
     YieldNow {
         yielded: Yielded::default(),
+        site: Site::of(Location::caller()),
         done: false,
     }
 }
@@ -256,6 +274,7 @@ pub fn yield_now() -> YieldNow {
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow {
     yielded: Yielded,
+    site: Site,
     done: bool,
 }
 
@@ -264,7 +283,8 @@ impl Future for YieldNow {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(poll_point(cx, &mut self.yielded))?;
+        let site = self.site;
+        std::task::ready!(poll_point(cx, &mut self.yielded, site))?;
         if self.done {
             return Poll::Ready(Ok(()));
         }
@@ -301,7 +321,7 @@ impl Future for Park {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded) {
+        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded, this.site) {
             this.wait.over();
             return Poll::Ready(Err(told));
         }
@@ -357,7 +377,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        match poll_point(cx, this.yielded) {
+        match poll_point(cx, this.yielded, *this.site) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();

@@ -490,6 +490,10 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         shield.state.remove(state::HOLD);
         marked
     };
+    if matches!(marked, Marked::Claimed | Marked::Noted) {
+        let site = shield.site();
+        tree.emit(shield.id, EventKind::ShieldLifted { site });
+    }
     go(tree, shield, marked);
 }
 

@@ -239,8 +239,12 @@ impl<T> TaskSet<T> {
     }
 
     /// A point at the start of a poll.
-    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        let asked = point::poll_point(cx, &mut self.yielded);
+    fn poll_told(
+        &mut self,
+        cx: &mut Context<'_>,
+        site: &'static Location<'static>,
+    ) -> Poll<Result<(), Cancelled>> {
+        let asked = point::poll_point(cx, &mut self.yielded, Site::of(site));
         if let Poll::Ready(Err(_)) = asked {
             self.leave();
         }
@@ -258,7 +262,7 @@ impl<T> TaskSet<T> {
         cx: &mut Context<'_>,
         site: &'static Location<'static>,
     ) -> Poll<Result<Option<Result<T>>, Cancelled>> {
-        ready!(self.poll_told(cx))?;
+        ready!(self.poll_told(cx, site))?;
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
@@ -347,7 +351,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        ready!(this.set.poll_told(cx))?;
+        ready!(this.set.poll_told(cx, this.site))?;
         if this.set.running >= this.set.most {
             this.set.look();
         }

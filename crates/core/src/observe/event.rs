@@ -66,6 +66,12 @@ pub enum EventKind {
     WaitRegister,
     /// `JOB_WAIT_WAKE`: its end woke somebody.
     WaitWake,
+    /// `JOB_SHIELD_LIFTED`: this shield or clean-up lets the cancel in that it
+    /// has held back, because its time is up or a shutdown's grace is over.
+    ShieldLifted {
+        /// Where it was entered.
+        site: &'static Location<'static>,
+    },
     /// `JOB_FINALIZE`: it has ended and leaves the tree.
     Finalize,
     /// `TASK_SCHEDULED`: it was given to the host to be polled. Only for

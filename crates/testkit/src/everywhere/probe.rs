@@ -1,0 +1,115 @@
+//! What the points of one run are told, and where the scenario was stopped.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kinfolk_core::{Event, EventKind, Job, JobId, NodeSnapshot, PointHeld, Sink};
+
+/// Points in a row until one yields, as a turn's budget would have it.
+const FAIR: u64 = 128;
+
+/// One run, as its points and the tree see it.
+#[derive(Default)]
+pub(super) struct Probe {
+    passed: AtomicU64,
+    /// The point at which it is stopped; zero for none.
+    pub(super) at: AtomicU64,
+    /// The point was reached, and the scenario is to be stopped.
+    pub(super) due: AtomicBool,
+    /// Every point waits until it is stopped.
+    pub(super) holds: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The job whose points do not count.
+    spared: Option<JobId>,
+    /// The job that is stopped.
+    target: Option<Job>,
+    /// Where the point was made at which the scenario was stopped.
+    site: Option<&'static Location<'static>>,
+    /// Clean-up that did not come to its end, in words.
+    cut: Vec<String>,
+}
+
+impl Probe {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn target(&self) -> Option<Job> {
+        self.seen().target.clone()
+    }
+
+    pub(super) fn aim_at(&self, job: Option<Job>) {
+        self.seen().target = job;
+    }
+
+    pub(super) fn spare(&self, job: JobId) {
+        self.seen().spared = Some(job);
+    }
+
+    pub(super) fn site(&self) -> Option<&'static Location<'static>> {
+        self.seen().site
+    }
+
+    pub(super) fn points(&self) -> u64 {
+        self.passed.load(SeqCst)
+    }
+
+    pub(super) fn point(&self, job: JobId, site: &'static Location<'static>) -> PointHeld {
+        if self.seen().spared == Some(job) {
+            return PointHeld::No;
+        }
+        if self.holds.load(SeqCst) {
+            return PointHeld::Yes;
+        }
+        let passed = self.passed.fetch_add(1, SeqCst) + 1;
+        if passed == self.at.load(SeqCst) {
+            self.seen().site = Some(site);
+            self.due.store(true, SeqCst);
+            self.holds.store(true, SeqCst);
+            return PointHeld::Yes;
+        }
+        match passed.is_multiple_of(FAIR) {
+            true => PointHeld::Yes,
+            false => PointHeld::No,
+        }
+    }
+
+    /// A future was dropped before it was done. One that was never told waited in
+    /// a foreign await, where a drop is all that can be done; one that was told
+    /// was cleaning up.
+    pub(super) fn forced(&self, job: &NodeSnapshot) {
+        if job.told_since.is_some() {
+            self.seen().cut.push(format!(
+                "{:?} at {}:{} was dropped while it cleaned up",
+                job.name,
+                job.site.file(),
+                job.site.line()
+            ));
+        }
+    }
+
+    /// Clean-up that did not come to its end; a line for each.
+    pub(super) fn cut(&self) -> Vec<String> {
+        self.seen().cut.clone()
+    }
+}
+
+/// Hears of clean-up whose time is up.
+pub(super) struct Lifted(pub(super) std::sync::Arc<Probe>);
+
+impl Sink for Lifted {
+    fn event(&self, event: &Event) {
+        if let EventKind::ShieldLifted { site } = event.kind {
+            self.0.seen().cut.push(format!(
+                "the clean-up or shield at {}:{} ran out of time",
+                site.file(),
+                site.line()
+            ));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! One run of a scenario, which is stopped at one moment or left alone.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use kinfolk_core::{
+    Error, ErrorKind, IntoOutcome, Job, OrCancel, Outcome, ReasonKind, Scope, Task, current_job,
+    timeout,
+};
+
+use super::CancelEverywhere;
+use super::probe::{Lifted, Probe};
+use super::stop::{Case, Moment, Stop};
+use crate::gate::Gate;
+use crate::io::side;
+use crate::sim::Sim;
+use crate::unheard::{Injected, Unheard};
+
+/// Turns a scenario may take once it was stopped.
+const MOST_TURNS: u64 = 200_000;
+
+/// A deadline that does not come by itself.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// What one run has come to.
+pub(super) struct Went {
+    pub(super) points: u64,
+    pub(super) turns: u64,
+    /// How many moments there were at which it could have been stopped between two
+    /// turns: after each turn, and after each move of the clock.
+    pub(super) moments: u64,
+    /// How many turns there were between the stop and the end.
+    pub(super) stopping: u64,
+    pub(super) forced: u64,
+    /// It has begun an operation.
+    pub(super) has_io: bool,
+}
+
+/// One run of a scenario.
+pub(super) struct Run<T> {
+    pub(super) sim: Sim,
+    case: Case,
+    probe: Arc<Probe>,
+    /// Opened, it makes the task beside the scenario fail.
+    fuse: Gate,
+    /// Pulled, it drops the scenario's future.
+    trapdoor: Trapdoor,
+    /// Gives none if the future was dropped.
+    task: Option<Task<Option<T>>>,
+    unheard: Unheard,
+    options: CancelEverywhere,
+    /// Where the scenario was when it was stopped, if that is to be told.
+    place: Option<Arc<Mutex<String>>>,
+}
+
+impl<T: Send + 'static> Run<T> {
+    pub(super) fn new<F, B>(
+        case: Case,
+        seed: u64,
+        scenario: &F,
+        options: CancelEverywhere,
+        place: Option<Arc<Mutex<String>>>,
+    ) -> Run<T>
+    where
+        F: Fn() -> B,
+        B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
+    {
+        let probe = Arc::new(Probe::default());
+        if let Moment::Point(at) = case.at {
+            probe.at.store(at, SeqCst);
+        }
+        let (points, forced) = (probe.clone(), probe.clone());
+        let unheard = Unheard::default();
+        let mut builder = Sim::builder(seed)
+            .on_point(move |job, site| points.point(job, site))
+            .on_failure(unheard.hook())
+            .on_forced(move |job| forced.forced(job))
+            .sink(Arc::new(Lifted(probe.clone())));
+        if case.rough {
+            builder.io = side::rough();
+        }
+        let sim = builder.build();
+        let (fuse, trapdoor) = (Gate::new(), Trapdoor::default());
+        let root = sim.root().task("scenario");
+        let (scenario, aimed, lit) = (scenario(), probe.clone(), fuse.clone());
+        let task = match case.stop {
+            Stop::Cancel
+            | Stop::Interrupt
+            | Stop::DropTask
+            | Stop::Shutdown
+            | Stop::Twice { .. } => {
+                let task = root.spawn(async move { scenario.await.into_result().map(Some) });
+                probe.aim_at(Some(task.job()));
+                task
+            }
+            Stop::Deadline => root.spawn(timeout(FAR, async move {
+                aimed.aim_at(current_job());
+                scenario.await.into_result().map(Some)
+            })),
+            Stop::Failure => root.spawn(async move {
+                let beside = Scope::named("scenario and another").run(async move |s| {
+                    let fails = s.task("fails").spawn_service(async move {
+                        lit.wait().or_cancel().await?;
+                        Err::<(), Error>(Error::from_boxed(Box::new(Injected)))
+                    });
+                    aimed.spare(fails.id());
+                    aimed.aim_at(Some(s.job()));
+                    drop(fails.into_job());
+                    scenario.await.into_result().map(Some)
+                });
+                beside.await
+            }),
+            Stop::DropFuture => {
+                let inner = async move { scenario.await.into_result() };
+                let falls = Falls {
+                    inner: Some(Box::pin(inner)),
+                    trapdoor: trapdoor.clone(),
+                };
+                let task = root.spawn(falls);
+                probe.aim_at(Some(task.job()));
+                task
+            }
+        };
+        Run {
+            sim,
+            case,
+            probe,
+            fuse,
+            trapdoor,
+            task: Some(task),
+            unheard,
+            options,
+            place,
+        }
+    }
+}
+
+impl<T: Send + 'static> Run<T> {
+    /// Runs it to its end.
+    pub(super) fn go(mut self) -> Went {
+        let (moments, stopped_after) = self.drive();
+        let turns = self.sim.turns();
+        self.judge();
+        let Run {
+            sim,
+            case,
+            probe,
+            unheard,
+            options,
+            ..
+        } = self;
+        // A future that is dropped takes no outcome.
+        let failures_allowed = options.failures_allowed || case.stop.drops() && !options.dropped;
+        let heard = || {
+            if let Some(complaint) = unheard.complaint()
+                && !failures_allowed
+            {
+                panic!(
+                    "it left {complaint}\n\
+                     take the outcome of that job, or use CancelEverywhere::allow_failures"
+                );
+            }
+        };
+        // Before what is left: a job that failed may be why.
+        heard();
+        let shut_down = matches!(case.stop, Stop::Shutdown | Stop::Twice { .. });
+        if !shut_down || stopped_after.is_none() {
+            sim.assert_nothing_left();
+        }
+        let counters = sim.counters();
+        sim.finish();
+        heard();
+        let cut = probe.cut();
+        if !cut.is_empty() && !options.cut_allowed {
+            panic!(
+                "clean-up did not come to its end:\n  {}\n\
+                 give it an end of its own, or use CancelEverywhere::allow_cut_cleanup",
+                cut.join("\n  ")
+            );
+        }
+        Went {
+            points: probe.points(),
+            turns,
+            moments,
+            stopping: stopped_after.map_or(0, |after| turns - after),
+            forced: counters.jobs_force_dropped,
+            has_io: counters.io_submitted > 0,
+        }
+    }
+
+    /// Drives it until the scenario has ended, and stops it on the way. How many
+    /// moments there were between two turns, and after how many turns it was
+    /// stopped, if it was.
+    fn drive(&mut self) -> (u64, Option<u64>) {
+        let Run {
+            sim,
+            case,
+            probe,
+            fuse,
+            trapdoor,
+            task,
+            place,
+            ..
+        } = self;
+        let job = task.as_ref().map(Task::job).expect("a task that runs");
+        let root = sim.tree().root_job();
+        let mut moment = 0;
+        let mut stopped_after = None;
+        sim.drive_until("the scenario has not ended", |sim| {
+            moment += 1;
+            let before_turn = case.at == Moment::Turn(moment);
+            if probe.due.swap(false, SeqCst) || before_turn {
+                stopped_after = Some(sim.turns());
+                if let Some(place) = place {
+                    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+                    *place = describe(sim, probe, before_turn);
+                }
+                stop_now(case.stop, sim, probe, fuse, trapdoor, task);
+            }
+            if probe.holds.load(SeqCst) && has_taken_effect(case.stop, probe) {
+                probe.holds.store(false, SeqCst);
+            }
+            if let Some(since) = stopped_after {
+                let turns = sim.turns() - since;
+                if case.stop == (Stop::Twice { later: turns }) && !job.is_ended() {
+                    sim.tree().request_shutdown(ReasonKind::Shutdown);
+                }
+                assert!(
+                    turns < MOST_TURNS,
+                    "it was told to stop and goes on, for {turns} turns so far:\n{}",
+                    sim.snapshot()
+                );
+            }
+            let all = stopped_after.is_some() && case.stop == Stop::Shutdown;
+            job.is_ended() && (!all || root.is_ended())
+        });
+        (moment, stopped_after)
+    }
+
+    /// How it ended must be how a scenario ends that was stopped, or was not.
+    fn judge(&mut self) {
+        let Some(task) = self.task.take() else {
+            // Its failure is the failure hook's.
+            return;
+        };
+        let target = self.probe.target();
+        match self.sim.outcome_of(task) {
+            Outcome::Completed(_) => {}
+            Outcome::Failed(error) => {
+                let left_alone = self.case.at == Moment::Never;
+                let own = own_failures(&error, target.as_ref());
+                if let Some(panic) = own.iter().find(|e| e.kind() == ErrorKind::Panicked) {
+                    panic!("it panicked: {panic}");
+                }
+                assert!(!left_alone, "it did not succeed: {error}");
+                if let Some(own) = own.first()
+                    && !self.options.failures_allowed
+                {
+                    panic!(
+                        "it was stopped and failed: {own}\n\
+                         a scenario that is stopped returns the Cancelled it is told with, or a value; \
+                         an error of its own must name that Cancelled as its source. \
+                         If the failure is meant, use CancelEverywhere::allow_failures"
+                    );
+                }
+            }
+            Outcome::Cancelled { reason, .. } => {
+                let left_alone = self.case.at == Moment::Never;
+                assert!(!left_alone, "it did not succeed: {reason}");
+            }
+        }
+    }
+}
+
+/// The failures in `error` that were not injected: itself and those beside it.
+fn own_failures(error: &Error, target: Option<&Job>) -> Vec<Error> {
+    let mut own = Vec::new();
+    let mut todo = vec![error.clone()];
+    while let Some(error) = todo.pop() {
+        let injected = error.downcast_ref::<Injected>().is_some()
+            || error.kind() == ErrorKind::Cancelled
+            || error.kind() == ErrorKind::TimedOut
+                && target.is_some_and(|target| error.job() == Some(target.id()));
+        // The later ones first, so that the first comes out first.
+        todo.extend(error.suppressed().iter().rev().cloned());
+        if !injected {
+            own.push(error);
+        }
+    }
+    own
+}
+
+fn stop_now<T>(
+    stop: Stop,
+    sim: &Sim,
+    probe: &Probe,
+    fuse: &Gate,
+    trapdoor: &Trapdoor,
+    task: &mut Option<Task<T>>,
+) {
+    // None: it has not begun, and there is nothing to stop.
+    let Some(job) = probe.target() else { return };
+    match stop {
+        Stop::Cancel | Stop::Twice { .. } => {
+            job.cancel("cancel_everywhere");
+        }
+        // It may have ended, or be cancelled by itself: then nothing is left to
+        // stop.
+        Stop::Deadline => {
+            let _ = Scope::of_job(&job).reschedule(Some(sim.start() + sim.elapsed()));
+        }
+        Stop::Failure => fuse.open(),
+        Stop::Interrupt => {
+            job.interrupt("cancel_everywhere");
+        }
+        Stop::DropFuture => trapdoor.open(),
+        Stop::DropTask => drop(task.take()),
+        Stop::Shutdown => {
+            sim.tree().request_shutdown(ReasonKind::Shutdown);
+        }
+    }
+}
+
+/// True if points need not be held any longer: the next one sees the stop.
+fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
+    match stop {
+        Stop::Deadline | Stop::Failure => probe
+            .target()
+            .is_none_or(|job| job.cancel_requested() || job.is_ended()),
+        _ => true,
+    }
+}
+
+/// Where the scenario is: the point, or what its jobs wait for.
+fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
+    if !before_turn && let Some(site) = probe.site() {
+        return format!("at {}:{}", site.file(), site.line());
+    }
+    let snapshot = sim.snapshot();
+    let waits = snapshot.nodes().iter().filter_map(|job| {
+        let (kind, site, _) = job.waits_on?;
+        let site = site?;
+        Some(format!(
+            "{} waits in {kind} at {}:{}",
+            job.name,
+            site.file(),
+            site.line()
+        ))
+    });
+    let waits: Vec<String> = waits.take(4).collect();
+    match waits.is_empty() {
+        true => "while no job of it waits".to_string(),
+        false => format!("while {}", waits.join(", ")),
+    }
+}
+
+/// A door under a future.
+#[derive(Clone, Default)]
+struct Trapdoor(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Trapdoor {
+    fn open(&self) {
+        let mut door = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        door.0 = true;
+        let waker = door.1.take();
+        drop(door);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_open(&self, waker: &Waker) -> bool {
+        let mut door = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        door.1 = Some(waker.clone());
+        door.0
+    }
+}
+
+/// A scenario that is dropped when the door under it opens.
+struct Falls<F> {
+    inner: Option<Pin<Box<F>>>,
+    trapdoor: Trapdoor,
+}
+
+impl<T, F: Future<Output = kinfolk_core::Result<T>>> Future for Falls<F> {
+    type Output = kinfolk_core::Result<Option<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.trapdoor.is_open(cx.waker()) {
+            self.inner = None;
+            return Poll::Ready(Ok(None));
+        }
+        let inner = self.inner.as_mut().expect("a scenario that is not done");
+        inner.as_mut().poll(cx).map(|ended| ended.map(Some))
+    }
+}
