@@ -11,12 +11,12 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Error, ErrorKind, JobKind, JobState, Main, Outcome, Patience, Pool, Result, StillThere,
-    WaitKind, blocking, checkpoint, next_pump, on, park, scope, shield, sleep, spawn, timeout,
-    with_world, yield_now,
+    Budget, Error, ErrorKind, JobKind, JobState, Main, Outcome, Patience, Pool, Result, Scope,
+    StillThere, WaitKind, blocking, checkpoint, next_pump, on, park, scope, shield, sleep, spawn,
+    timeout, with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, HostClock, Runtime};
-use kinfolk_testkit::{Gate, guarded};
+use kinfolk_testkit::{Gate, Log, guarded};
 
 fn rt(workers: usize) -> Runtime {
     Runtime::builder()
@@ -577,29 +577,96 @@ fn lane_4_many_tasks_that_yield_take_turns() {
     });
 }
 
+/// Runs `case` as a task, once on each lane that one thread turns. It is told
+/// whether that is the main lane.
+fn on_each_lane<F>(name: &'static str, case: fn(bool) -> F)
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for (workers, main) in [(0, false), (0, true), (1, false), (1, true)] {
+            let rt = rt(workers);
+            watched.watch(rt.tree());
+            let task = match main {
+                true => rt.scope().on(Main).spawn(case(main)),
+                false => rt.scope().spawn(case(main)),
+            };
+            let ended = rt.wait_for(task).unwrap();
+            ended.unwrap_or_else(|e| panic!("{workers} workers, main lane {main}: {e:?}"));
+        }
+    });
+}
+
+/// Starts `body` beside the caller, on the caller's lane.
+fn beside<F>(s: &Scope, main: bool, body: F)
+where
+    F: Future<Output: kinfolk_core::IntoOutcome<Value: Send>> + Send + 'static,
+{
+    match main {
+        true => drop(s.on(Main).launch(body)),
+        false => drop(s.launch(body)),
+    }
+}
+
 /// What is handed over goes first, but not for ever.
 #[test]
 fn lane_4_a_chain_of_awaits_does_not_keep_many_from_their_turns() {
-    guarded("a chain", |_| {
-        let left = Arc::new(AtomicUsize::new(MANY));
-        rt(1)
-            .block_on(on_pool(scope(async move |s| {
-                for _ in 0..MANY {
-                    let left = left.clone();
-                    s.launch(async move {
-                        for _ in 0..5 {
-                            yield_now().await?;
-                        }
-                        left.fetch_sub(1, SeqCst);
-                        Ok::<_, Error>(())
-                    });
+    on_each_lane("a chain", |main| {
+        scope(async move |s| {
+            let left = Arc::new(AtomicUsize::new(MANY));
+            for _ in 0..MANY {
+                let left = left.clone();
+                beside(&s, main, async move {
+                    for _ in 0..5 {
+                        yield_now().await?;
+                    }
+                    left.fetch_sub(1, SeqCst);
+                    Ok::<_, Error>(())
+                });
+            }
+            let mut links = 0;
+            while left.load(SeqCst) > 0 {
+                match main {
+                    true => s.on(Main).spawn(async {}).await?,
+                    false => s.spawn(async {}).await?,
                 }
-                while left.load(SeqCst) > 0 {
-                    spawn(async {}).await?;
+                links += 1;
+                // Each of the many has six turns; between two of theirs there are
+                // a few of the chain.
+                assert!(links < 20 * 6 * MANY, "{} have no turn", left.load(SeqCst));
+            }
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+/// Others are queued; the child that is awaited goes before them, and so does the
+/// one who awaits it when the child has ended: no trip through a queue.
+#[test]
+fn lane_2_a_child_that_is_awaited_goes_first() {
+    on_each_lane("hand over", |main| {
+        scope(async move |s| {
+            let log = Log::new();
+            for n in 0..4 {
+                let log = log.clone();
+                beside(&s, main, async move { log.say(n.to_string()) });
+            }
+            for _ in 0..2 {
+                let said = log.clone();
+                let child = async move { said.say("child") };
+                match main {
+                    true => s.on(Main).spawn(child).await?,
+                    false => s.spawn(child).await?,
                 }
-                Ok::<_, Error>(())
-            })))
-            .unwrap();
+                log.say("parent");
+            }
+            // They have their turns.
+            while log.len() < 8 {
+                yield_now().await?;
+            }
+            assert_eq!(log.text(), "child parent child parent 0 1 2 3");
+            Ok(())
+        })
     });
 }
 

@@ -246,6 +246,9 @@ macro_rules! for_each_case {
                 src_k14_failure_dominates_but_not_a_timeout,
                 outcome_5_a_failure_in_clean_up_remembers_the_cancellation,
             ;
+            far:
+                request_2_an_interrupt_goes_through_any_number_of_awaits,
+            ;
             handles:
                 handle_1_dropping_a_task_cancels_it_and_the_parent_waits,
                 handle_1_dropping_an_observer_does_nothing,
