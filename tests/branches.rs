@@ -1,16 +1,19 @@
 //! Combinators where a conformance case does not reach: outside every job, at
 //! scale, in a shutdown, and what their futures weigh.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, TaskSet, all, any, checkpoint, cleanup, for_each_concurrent, park, race,
-    select, sleep,
+    Error, ErrorKind, TaskSet, all, any, checkpoint, cleanup, for_each_concurrent, local_scope,
+    park, race, select, sleep,
 };
-use kinfolk_testkit::{Gate, Log, Sim, Tally};
+use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
@@ -139,4 +142,73 @@ fn handle_7_select_is_small() {
     let arms = select!(sleep(SEC), sleep(SEC));
     let size = size_of_val(&arms);
     assert!(size <= 512, "{size} bytes");
+}
+
+/// How many laps each of many has run.
+#[derive(Clone)]
+struct Laps(Arc<Vec<AtomicUsize>>);
+
+impl Laps {
+    fn of(many: usize) -> Laps {
+        Laps(
+            (0..many)
+                .map(|_| AtomicUsize::new(0))
+                .collect::<Vec<_>>()
+                .into(),
+        )
+    }
+
+    /// A branch that is ready whenever it is polled: five laps.
+    async fn run(self, n: usize) -> Result<(), Error> {
+        for lap in 1..=5 {
+            self.0[n].store(lap, SeqCst);
+            let last = self.0.iter().map(|laps| laps.load(SeqCst)).min();
+            assert!(
+                last >= Some(lap - 1),
+                "{n} is in lap {lap}, another in {last:?}"
+            );
+            // One of the points that a turn has.
+            checkpoint().await?;
+            let mut polled = false;
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                match std::mem::replace(&mut polled, true) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+        }
+        Ok(())
+    }
+}
+
+/// There are more that are always ready than points in a turn: each has its turn
+/// before one has two more.
+/// Also: cancel-5, lane-4.
+#[test]
+fn handle_7_branches_that_are_always_ready_starve_none() {
+    const MANY: usize = 600;
+    guarded("starving", |watched| {
+        for seed in 0..3 {
+            let mut sim = Sim::seeded(seed);
+            watched.watch(sim.tree());
+            let ran = sim.run(async {
+                let laps = Laps::of(MANY);
+                all((0..MANY).map(|n| laps.clone().run(n))).await?;
+                let laps = Laps::of(MANY);
+                for_each_concurrent(0..MANY, MANY, |n| laps.clone().run(n)).await?;
+                let laps = Laps::of(MANY);
+                local_scope(async |s| {
+                    for n in 0..MANY {
+                        s.launch(laps.clone().run(n));
+                    }
+                    Ok::<_, Error>(())
+                })
+                .await
+            });
+            ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+            sim.finish();
+        }
+    });
 }

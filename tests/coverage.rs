@@ -72,16 +72,102 @@ fn also(line: &str) -> Vec<String> {
     let Some(rest) = line.split("Also:").nth(1) else {
         return Vec::new();
     };
-    rest.split([',', ' ', '.'])
-        .filter_map(|word| {
-            if word.contains('-') {
-                return Some(word.to_string());
+    rest.split([',', '.'])
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(|word| match word.split_at_checked(1) {
+            Some((letter, number)) if number.parse::<u32>().is_ok() => {
+                format!("src {letter}{}", number.trim_start_matches('0'))
             }
-            let letter = word.chars().next().filter(char::is_ascii_uppercase)?;
-            let number: u32 = word.get(1..)?.parse().ok()?;
-            Some(format!("src {letter}{number}"))
+            _ => word.to_string(),
         })
         .collect()
+}
+
+/// What the tests of one file prove: the test, and an id that it names.
+fn tests_in(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    // What stands above the next function.
+    let (mut named, mut is_test, mut is_ignored) = (Vec::new(), false, false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("///") {
+            named.extend(also(line));
+            continue;
+        }
+        if line.starts_with("#[") {
+            is_ignored |= line.contains("ignore");
+            is_test |= line.contains("test");
+            continue;
+        }
+        let (public, rest) = match line.strip_prefix("pub ") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let (is_async, rest) = match rest.strip_prefix("async ") {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        if let Some(rest) = rest.strip_prefix("fn ") {
+            // A case of a suite is public, and the hosts run it.
+            let counts = (is_test && !is_ignored) || (public && is_async);
+            let name: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .collect();
+            if let Some(id) = id_of_name(&name).filter(|_| counts) {
+                found.push((name.clone(), id));
+            }
+            found.extend(
+                named
+                    .iter()
+                    .filter(|_| counts)
+                    .map(|id| (name.clone(), id.clone())),
+            );
+        }
+        (named, is_test, is_ignored) = (Vec::new(), false, false);
+    }
+    found
+}
+
+#[test]
+fn only_tests_that_run_prove_something() {
+    // Each line behind a bar: these are no tests of this file.
+    let text = "
+        | /// Also: T7, lane-4.
+        | #[test]
+        | fn tree_1_runs() {}
+        |
+        | /// Also: K12.
+        | #[test]
+        | #[ignore = \"slow\"]
+        | fn tree_2_is_ignored() {}
+        |
+        | /// Also: K13.
+        | fn tree_3_helps() {}
+        |
+        | /// Also: M08.
+        | pub async fn case_a01_a_case(lab: Lab) {}
+        | /// Also: nonsense, tree-99.
+        | #[tokio::test(start_paused = true)]
+        | async fn no_id() {}
+    "
+    .replace("| ", "");
+    let found: Vec<_> = tests_in(&text)
+        .into_iter()
+        .map(|(test, id)| format!("{test} {id}"))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "tree_1_runs tree-1",
+            "tree_1_runs src T7",
+            "tree_1_runs lane-4",
+            "case_a01_a_case case A01",
+            "case_a01_a_case src M8",
+            "no_id nonsense",
+            "no_id tree-99",
+        ]
+    );
 }
 
 fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
@@ -91,29 +177,8 @@ fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("readable");
-        let mut named = Vec::new();
-        for line in text.lines() {
-            let line = line.trim();
-            if line.starts_with("///") {
-                named.extend(also(line));
-            } else if let Some(rest) = line
-                .strip_prefix("pub async fn ")
-                .or_else(|| line.strip_prefix("fn "))
-            {
-                let name: String = rest
-                    .chars()
-                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                    .collect();
-                if let Some(id) = id_of_name(&name) {
-                    found.entry(id).or_default().insert(name.clone());
-                    for id in named.drain(..) {
-                        found.entry(id).or_default().insert(name.clone());
-                    }
-                }
-                named.clear();
-            } else if line.is_empty() {
-                named.clear();
-            }
+        for (test, id) in tests_in(&text) {
+            found.entry(id).or_default().insert(test);
         }
     }
     found
@@ -159,6 +224,11 @@ fn every_id_has_a_test_or_a_reason() {
             }
         }
     }
+    let wrong: Vec<_> = found
+        .iter()
+        .filter(|(id, _)| !known.contains(*id))
+        .collect();
+    assert!(wrong.is_empty(), "tests that name no id: {wrong:#?}");
     page.push_str("\n## Open\n\n");
     for (id, why) in &open {
         assert!(

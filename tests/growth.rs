@@ -15,8 +15,8 @@ use std::time::Duration;
 use kinfolk_core::kit::{self, Work};
 use kinfolk_core::{
     Error, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope, TaskSet, all,
-    checkpoint, cleanup, current_job, for_each_concurrent, launch, local_scope, on_cancel, park,
-    scope, shield, spawn, yield_now,
+    checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope,
+    on_cancel, park, scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -259,6 +259,67 @@ fn see_2_a_deep_snapshot_prints_in_a_line() {
 }
 
 // ---------------------------------------------------------------- failures
+
+/// T1: to ask whether one is cancelled costs the same with no child as with twenty
+/// thousand.
+#[test]
+fn src_t1_asking_costs_the_same_whatever_the_children() {
+    const ASKS: usize = 20_000;
+    let cost = |children: usize| {
+        let mut sim = Sim::seeded(1);
+        let took = sim.run(scope(async move |s| {
+            for _ in 0..children {
+                s.launch(park());
+            }
+            yield_now().await?;
+            let job = current_job().expect("inside a job");
+            let took = time(|| {
+                for _ in 0..ASKS {
+                    assert!(!is_cancelled() && !job.cancel_requested());
+                }
+            });
+            s.cancel("enough");
+            Ok(took)
+        }));
+        sim.finish();
+        took.unwrap_or_else(|error| panic!("{error:?}"))
+    };
+    guarded("asking", move |_| {
+        let (mut few, mut many) = (Duration::MAX, Duration::MAX);
+        for round in 0..12 {
+            few = few.min(cost(0));
+            many = many.min(cost(20_000));
+            if round >= 2 && many <= 2 * few {
+                return;
+            }
+        }
+        panic!("{ASKS} questions take {few:?} alone and {many:?} with many children");
+    });
+}
+
+/// A child is taken out of its parent's list in the same time wherever in it it
+/// stands: the simulation draws which of many ends next.
+#[test]
+fn tree_1_a_child_is_unlinked_in_the_same_time_wherever_it_stands() {
+    is_a_line("unlinking", 10_000, |n| {
+        let mut sim = Sim::seeded(1);
+        let gate = Gate::new();
+        let opens = gate.clone();
+        sim.root().launch(scope(async move |s| {
+            for _ in 0..n {
+                let gate = opens.clone();
+                s.launch(async move { gate.wait().await });
+            }
+            Ok::<_, Error>(())
+        }));
+        sim.settle();
+        assert!(sim.tree().counters().living() > n as u64);
+        gate.open();
+        let took = time(|| sim.settle());
+        sim.finish();
+        took
+    });
+}
 
 /// An error that counts how often it is asked for its source.
 struct Wrapped {

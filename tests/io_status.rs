@@ -3,15 +3,17 @@
 mod io_support;
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_support::on_each_driver;
 use kinfolk_core::{
-    Error, JobState, OrCancel, Outcome, Scope, checkpoint, cleanup, current_job, park, scope,
-    spawn, timeout,
+    Error, JobState, OrCancel, Outcome, Scope, blocking, checkpoint, cleanup, current_job, detach,
+    now, park, scope, shield, sleep, spawn, timeout,
 };
 use kinfolk_runtime::io::{IoOp, PipeReader, PipeWriter, pipe, reap_all, reap_next};
-use kinfolk_testkit::Gate;
+use kinfolk_testkit::io::{Fault, OpKind, SimIo};
+use kinfolk_testkit::{Gate, Sim};
 
 fn on_each<F, B>(name: &'static str, body: F)
 where
@@ -141,7 +143,7 @@ fn io_2_a_scope_that_is_dropped_half_way_ends_it_early() {
     });
 }
 
-/// Also: M9, M10.
+/// Also: M9.
 #[test]
 fn io_2_a_job_that_was_told_to_stop_begins_none() {
     on_each("begins_none", async || {
@@ -252,17 +254,105 @@ fn io_2_waiting_for_it_can_be_made_a_point() {
     });
 }
 
+/// Its operation is cancelled, and the job does not end before the system has let
+/// go of it.
 #[test]
 fn io_3_a_job_whose_body_is_over_waits_for_the_system() {
-    on_each("waits", async || {
-        let (reader, _writer) = pipe()?;
-        let task = spawn(async move {
-            let _op = start(&reader);
+    on_each_driver("waits", |rt| {
+        rt.block_on(async {
+            let (reader, _writer) = pipe()?;
+            let before = rt.gauges().io;
+            let task = spawn(async move {
+                let _op = start(&reader);
+                Ok::<_, Error>(())
+            });
+            let job = task.job();
+            task.await?;
+            assert!(matches!(job.state(), JobState::Completed), "{job:?}");
+            let io = rt.gauges().io.expect("a driver");
+            let before = before.map_or((0, 0), |io| (io.submitted, io.completed));
+            assert_eq!((io.submitted, io.completed), (before.0 + 1, before.1 + 1));
+            assert_eq!(io.cancelled, 1, "nobody has written");
+            Ok::<_, Error>(())
+        })
+    });
+    // A system that takes its time.
+    let ms = Duration::from_millis(1);
+    for seed in 0..20 {
+        let slow = SimIo::new().fault(OpKind::Read, 1, Fault::SlowCancel(10 * ms));
+        let mut sim = Sim::builder(seed).io(slow).build();
+        let ran = sim.run(async move {
+            let (reader, writer) = pipe()?;
+            let (body, began) = (Gate::new(), now());
+            let ends = body.clone();
+            let task = spawn(async move {
+                let _op = start(&reader);
+                // With the system, and waiting there.
+                sleep(ms).await?;
+                ends.open();
+                Ok::<_, Error>(())
+            });
+            let job = task.job();
+            body.wait().await;
+            sleep(9 * ms).await?;
+            assert_eq!(job.state(), JobState::Completing);
+            task.await?;
+            assert_eq!(now() - began, 11 * ms);
+            // What was ended early has taken nothing: there is no reader left.
+            drop(writer);
             Ok::<_, Error>(())
         });
-        let job = task.job();
-        task.await?;
-        assert!(matches!(job.state(), JobState::Completed), "{job:?}");
+        ran.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        sim.finish();
+    }
+}
+
+/// M10: what a job that was told to stop can still do its i/o with. Nothing of it
+/// takes the cancel back: outside the next point fails again.
+#[test]
+fn src_m10_ways_to_do_io_after_a_cancel() {
+    on_each("hatches", async || {
+        let (reader, writer) = pipe()?;
+        let writer = Arc::new(writer);
+        let write = {
+            let writer = writer.clone();
+            move |words: &'static str| {
+                let writer = writer.clone();
+                async move { writer.write(words).await.0.map(drop).map_err(Error::from) }
+            }
+        };
+        let task = spawn(async move {
+            current_job().expect("a job").cancel("enough");
+            let no_longer = async || {
+                write("lost ").await.expect_err("told");
+                blocking(|_| unreachable!("told before"))
+                    .await
+                    .map(|()| ())
+                    .expect_err("told");
+            };
+            no_longer().await;
+            // A flag of its own.
+            shield(write("shield ")).await?;
+            no_longer().await;
+            cleanup(write("cleanup ")).await?;
+            no_longer().await;
+            // A task that is thrown away.
+            cleanup(async { spawn(write("child ")).await }).await?;
+            let thrown_away = cleanup(async { detach(write("detached ")).join().await });
+            assert!(thrown_away.await?.is_completed());
+            no_longer().await;
+            // A call that blocks.
+            let called = cleanup(async { blocking(|_| 7).await }).await?;
+            assert_eq!(called, 7);
+            no_longer().await;
+            checkpoint().await?;
+            Ok::<_, Error>(())
+        });
+        assert!(task.outcome().await?.is_cancelled());
+        drop(writer);
+        let (read, buf) = reader.read(Vec::with_capacity(64)).await;
+        let all = "shield cleanup child detached ";
+        assert_eq!((read?, &*buf), (all.len(), all.as_bytes()));
         Ok(())
     });
 }

@@ -1,1 +1,4 @@
-//! Nothing here: the suites beside this file are what this package is for.
+//! The suites that run across Kinfolk's crates. Here is what the programs in `ui/`
+//! are compiled against.
+
+pub use {kinfolk_core, kinfolk_runtime};

@@ -11,12 +11,12 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Error, ErrorKind, JobKind, JobState, Main, Outcome, Patience, Pool, Result, StillThere,
-    WaitKind, blocking, checkpoint, next_pump, on, park, scope, shield, sleep, spawn, timeout,
-    with_world, yield_now,
+    Budget, Error, ErrorKind, JobKind, JobState, Main, Outcome, Patience, Pool, Result, Scope,
+    StillThere, WaitKind, blocking, checkpoint, next_pump, on, park, scope, shield, sleep, spawn,
+    timeout, with_world, yield_now,
 };
 use kinfolk_runtime::{Cause, HostClock, Runtime};
-use kinfolk_testkit::{Gate, guarded};
+use kinfolk_testkit::{Gate, Log, guarded};
 
 fn rt(workers: usize) -> Runtime {
     Runtime::builder()
@@ -455,6 +455,94 @@ fn lane_3_the_main_thread_runs_no_pool_work() {
     });
 }
 
+/// The one worker is in a long turn, and pool work waits behind it, from wherever it
+/// came: the main thread leaves it alone, whatever it does and waits for meanwhile.
+#[test]
+fn lane_3_the_main_thread_leaves_pool_work_to_a_busy_worker() {
+    guarded("lane 3, busy", |watched| {
+        let rt = rt(1);
+        watched.watch(rt.tree());
+        let main = here();
+        let (begun, over) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (begins, ends) = (begun.clone(), over.clone());
+        rt.scope().launch(async move {
+            begins.store(true, SeqCst);
+            while !ends.load(SeqCst) {
+                thread::yield_now();
+            }
+        });
+        while !begun.load(SeqCst) {
+            thread::yield_now();
+        }
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let count = Arc::new(AtomicUsize::new(0));
+        let work = || {
+            count.fetch_add(1, SeqCst);
+            let ran = ran.clone();
+            async move { ran.lock().unwrap().push(here()) }
+        };
+        // From the main thread, from another, from a task of the main lane, and by a
+        // timer, which the main thread fires while the worker is busy.
+        for _ in 0..100 {
+            rt.scope().launch(work());
+        }
+        let handle = rt.handle().clone();
+        let elsewhere = work();
+        let other = thread::spawn(move || drop(handle.scope().launch(elsewhere)));
+        other.join().unwrap();
+        let (from_main, behind_a_timer) = (work(), work());
+        let later = rt.scope().clone();
+        rt.block_on(async {
+            later.launch(from_main);
+            let fires = rt.scope().on(Main).spawn(async move {
+                sleep(Duration::from_millis(2)).await?;
+                Ok::<_, Error>(later.launch(behind_a_timer))
+            });
+            for _ in 0..100 {
+                yield_now().await?;
+            }
+            fires.await.map(drop)
+        })
+        .unwrap();
+        rt.pump(Budget::Turns(100)).unwrap();
+        rt.run_expired(Instant::now()).unwrap();
+        rt.wait_for(rt.scope().on(Main).spawn(async {}))
+            .unwrap()
+            .unwrap();
+        assert_eq!(*ran.lock().unwrap(), []);
+        over.store(true, SeqCst);
+        // Nor when it shuts down.
+        let told = Arc::new(Mutex::new(None));
+        let says = told.clone();
+        rt.scope().launch(async move {
+            let told = park().await;
+            *says.lock().unwrap() = Some(here());
+            told
+        });
+        while ran.lock().unwrap().len() < count.load(SeqCst) {
+            thread::yield_now();
+        }
+        assert!(rt.shutdown(Duration::from_secs(5)).unwrap().is_clean());
+        assert!(ran.lock().unwrap().iter().all(|thread| *thread != main));
+        assert!(told.lock().unwrap().is_none_or(|thread| thread != main));
+    });
+}
+
+/// With no workers there is nobody else.
+#[test]
+fn lane_3_with_no_workers_the_main_thread_runs_pool_work() {
+    guarded("lane 3, alone", |_| {
+        let rt = rt(0);
+        let main = here();
+        let task = rt.scope().spawn(async { here() });
+        assert_eq!(rt.block_on(on_pool(async { here() })).unwrap(), main);
+        assert_eq!(rt.wait_for(task).unwrap().unwrap(), main);
+    });
+}
+
 #[test]
 fn lane_4_a_flood_starves_nobody() {
     guarded("lane 4", |_| {
@@ -577,29 +665,96 @@ fn lane_4_many_tasks_that_yield_take_turns() {
     });
 }
 
+/// Runs `case` as a task, once on each lane that one thread turns. It is told
+/// whether that is the main lane.
+fn on_each_lane<F>(name: &'static str, case: fn(bool) -> F)
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        for (workers, main) in [(0, false), (0, true), (1, false), (1, true)] {
+            let rt = rt(workers);
+            watched.watch(rt.tree());
+            let task = match main {
+                true => rt.scope().on(Main).spawn(case(main)),
+                false => rt.scope().spawn(case(main)),
+            };
+            let ended = rt.wait_for(task).unwrap();
+            ended.unwrap_or_else(|e| panic!("{workers} workers, main lane {main}: {e:?}"));
+        }
+    });
+}
+
+/// Starts `body` beside the caller, on the caller's lane.
+fn beside<F>(s: &Scope, main: bool, body: F)
+where
+    F: Future<Output: kinfolk_core::IntoOutcome<Value: Send>> + Send + 'static,
+{
+    match main {
+        true => drop(s.on(Main).launch(body)),
+        false => drop(s.launch(body)),
+    }
+}
+
 /// What is handed over goes first, but not for ever.
 #[test]
 fn lane_4_a_chain_of_awaits_does_not_keep_many_from_their_turns() {
-    guarded("a chain", |_| {
-        let left = Arc::new(AtomicUsize::new(MANY));
-        rt(1)
-            .block_on(on_pool(scope(async move |s| {
-                for _ in 0..MANY {
-                    let left = left.clone();
-                    s.launch(async move {
-                        for _ in 0..5 {
-                            yield_now().await?;
-                        }
-                        left.fetch_sub(1, SeqCst);
-                        Ok::<_, Error>(())
-                    });
+    on_each_lane("a chain", |main| {
+        scope(async move |s| {
+            let left = Arc::new(AtomicUsize::new(MANY));
+            for _ in 0..MANY {
+                let left = left.clone();
+                beside(&s, main, async move {
+                    for _ in 0..5 {
+                        yield_now().await?;
+                    }
+                    left.fetch_sub(1, SeqCst);
+                    Ok::<_, Error>(())
+                });
+            }
+            let mut links = 0;
+            while left.load(SeqCst) > 0 {
+                match main {
+                    true => s.on(Main).spawn(async {}).await?,
+                    false => s.spawn(async {}).await?,
                 }
-                while left.load(SeqCst) > 0 {
-                    spawn(async {}).await?;
+                links += 1;
+                // Each of the many has six turns; between two of theirs there are
+                // a few of the chain.
+                assert!(links < 20 * 6 * MANY, "{} have no turn", left.load(SeqCst));
+            }
+            Ok::<_, Error>(())
+        })
+    });
+}
+
+/// Others are queued; the child that is awaited goes before them, and so does the
+/// one who awaits it when the child has ended: no trip through a queue.
+#[test]
+fn lane_2_a_child_that_is_awaited_goes_first() {
+    on_each_lane("hand over", |main| {
+        scope(async move |s| {
+            let log = Log::new();
+            for n in 0..4 {
+                let log = log.clone();
+                beside(&s, main, async move { log.say(n.to_string()) });
+            }
+            for _ in 0..2 {
+                let said = log.clone();
+                let child = async move { said.say("child") };
+                match main {
+                    true => s.on(Main).spawn(child).await?,
+                    false => s.spawn(child).await?,
                 }
-                Ok::<_, Error>(())
-            })))
-            .unwrap();
+                log.say("parent");
+            }
+            // They have their turns.
+            while log.len() < 8 {
+                yield_now().await?;
+            }
+            assert_eq!(log.text(), "child parent child parent 0 1 2 3");
+            Ok(())
+        })
     });
 }
 
@@ -1034,6 +1189,63 @@ fn handle_8_a_blocking_scope_waits_for_all_whatever_happens() {
         });
         assert!(said.unwrap_err().to_string().contains("inside a job"));
         assert_eq!(rt.counters().living(), 1, "{}", rt.snapshot());
+    });
+}
+
+/// Its children run at the same time: each waits for the other in a turn.
+#[test]
+fn handle_8_children_of_a_blocking_scope_run_in_parallel() {
+    guarded("scope_blocking, parallel", |watched| {
+        let rt = rt(2);
+        watched.watch(rt.tree());
+        let here = AtomicUsize::new(0);
+        rt.scope_blocking(|s| {
+            let meet = || async {
+                here.fetch_add(1, SeqCst);
+                while here.load(SeqCst) < 2 {
+                    thread::yield_now();
+                }
+            };
+            let both = [s.spawn(meet()), s.spawn(meet())];
+            for one in both {
+                s.wait(one).unwrap();
+            }
+        })
+        .unwrap();
+    });
+}
+
+/// It is an error where it would block a thread that has others to turn: in a job,
+/// on its main thread and on a worker, and on a main thread that turns.
+#[test]
+fn handle_8_a_blocking_scope_is_an_error_on_a_runtimes_thread() {
+    fn refused(scope: Result<()>) {
+        let said = scope.unwrap_err().to_string();
+        assert!(said.contains("inside a job"), "{said}");
+    }
+    guarded("scope_blocking, refused", |_| {
+        for workers in [0, 1] {
+            let rt = rt(workers);
+            let ran = Cell::new(false);
+            rt.block_on(async {
+                refused(rt.scope_blocking(|_| ran.set(true)));
+            })
+            .unwrap();
+            rt.wait_for(async {
+                refused(rt.scope_blocking(|_| ran.set(true)));
+            })
+            .unwrap();
+            assert!(!ran.get(), "its body has run");
+            let elsewhere = on_pool(async {
+                let inner = Runtime::builder().workers(0).build()?;
+                refused(inner.scope_blocking(|_| ()));
+                Ok::<_, Error>(())
+            });
+            rt.block_on(elsewhere).unwrap();
+            // And after all that it works.
+            rt.scope_blocking(|_| ran.set(true)).unwrap();
+            assert!(ran.get());
+        }
     });
 }
 
@@ -1572,12 +1784,12 @@ impl Turnstile {
     }
 }
 
-/// How often the threads of this process have gone to sleep and been preempted.
-fn switches() -> u64 {
+/// How often the threads of this name have gone to sleep and been preempted.
+fn switches(of: &str) -> u64 {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        if !name.starts_with("kinfolk") {
+        if !name.starts_with(of) {
             continue;
         }
         let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -1590,26 +1802,41 @@ fn switches() -> u64 {
     sum
 }
 
-/// `scripts/idle` runs it, alone: it takes five seconds.
+/// When nothing is queued and nobody runs, nothing wakes, though a timer is set.
+/// `scripts/idle` looks for five seconds (`KINFOLK_IDLE`), else it is 300 ms: many
+/// times the millisecond after which a sentinel looks again.
 #[test]
-#[ignore = "takes five seconds of real time"]
 fn lane_6_an_idle_runtime_does_not_stir() {
-    let rt = rt(2);
-    let _later = rt.scope().spawn(sleep(Duration::from_secs(3600)));
-    // Some work first, so that everybody has been awake.
-    rt.block_on(on_pool(async {
-        for _ in 0..100 {
-            spawn(async { yield_now().await }).await?;
-        }
-        Ok::<_, Error>(())
-    }))
-    .unwrap();
-    thread::park_timeout(Duration::from_millis(200));
-    let before = switches();
-    thread::park_timeout(Duration::from_secs(5));
-    assert_eq!(
-        switches() - before,
-        0,
-        "context switches in five idle seconds"
-    );
+    let idle = std::env::var("KINFOLK_IDLE").ok();
+    let idle = idle.map_or(300, |millis| millis.parse().expect("milliseconds"));
+    guarded("idle", move |_| {
+        // Its threads have a name of their own: other tests run beside this one.
+        let rt = Runtime::builder()
+            .workers(2)
+            .name("idling")
+            .build()
+            .unwrap();
+        let _later = rt.scope().spawn(sleep(Duration::from_secs(3600)));
+        // Some work first, so that everybody has been awake.
+        rt.block_on(on_pool(async {
+            for _ in 0..100 {
+                spawn(async { yield_now().await }).await?;
+            }
+            Ok::<_, Error>(())
+        }))
+        .unwrap();
+        assert!(switches("idling") > 0, "they have another name");
+        // On their way to sleep they stir. The guard bounds the wait.
+        let mut before = switches("idling");
+        let stirs = loop {
+            thread::park_timeout(Duration::from_millis(50));
+            match switches("idling") {
+                same if same == before => break same,
+                more => before = more,
+            }
+        };
+        thread::park_timeout(Duration::from_millis(idle));
+        let switches = switches("idling") - stirs;
+        assert_eq!(switches, 0, "context switches in {idle} idle milliseconds");
+    });
 }

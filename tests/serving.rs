@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::rt::Executor as _;
+use hyper::rt::{Executor as _, Timer as _};
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use kinfolk_core::{
@@ -625,6 +625,40 @@ fn io_5_an_interrupt_is_not_lost_to_a_failure_or_a_drop() {
             Ok::<_, Error>(())
         })
         .await
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
+/// hyper's sleep has no way to say that it was told. It waits on, and what it has
+/// heard the next point tells: whether it was asleep already or not.
+/// Also: request-1.
+#[test]
+fn io_5_a_sleep_of_hyper_swallows_no_interrupt() {
+    let forced = on_seeds("sleep", async || {
+        for asleep in [true, false] {
+            spawn(async move {
+                let began = now();
+                let mut nap = Timer.sleep(SECOND);
+                let mut poll = async || {
+                    let polled = std::future::poll_fn(|cx| Poll::Ready(nap.as_mut().poll(cx)));
+                    assert!(polled.await.is_pending());
+                };
+                if asleep {
+                    poll().await;
+                }
+                current_job().expect("inside a job").interrupt("look up");
+                poll().await;
+                let told = checkpoint().await.expect_err("it was interrupted");
+                assert_eq!(told.reason().kind(), ReasonKind::Interrupted);
+                // Once.
+                checkpoint().await?;
+                nap.await;
+                assert_eq!(now() - began, SECOND);
+                Ok::<_, Error>(())
+            })
+            .await?;
+        }
+        Ok(())
     });
     assert_eq!(forced, [""; 0]);
 }

@@ -1,47 +1,164 @@
 //! Races on real threads, many times over: `KINFOLK_STRESS` says how often.
 //! The small ones are also modelled with loom.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::panic::Location;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, ErrorKind, Outcome, Patience, Pool, Result, Scope, checkpoint, current_job, on,
+    Error, ErrorKind, Outcome, Patience, Pool, Result, Scope, Tree, checkpoint, current_job, on,
     on_cancel, park, scope, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
-use kinfolk_testkit::guarded;
 
-fn rounds() -> usize {
-    std::env::var("KINFOLK_STRESS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(2000)
+fn from_environment(name: &str, otherwise: usize) -> usize {
+    let text = std::env::var(name).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Runs `body` on the pool of a runtime with two workers, and checks that
-/// nothing is left.
-fn on_two_workers<F>(name: &'static str, body: impl FnOnce() -> F + Send + 'static)
+/// How far a test has come, for the guard. A wake that is lost stops the rounds for
+/// ever; a loaded machine makes each of them slow, and all of them together as slow
+/// as one likes. So it is watched that rounds end, and not how long all take.
+#[derive(Clone, Default)]
+struct Rounds(Arc<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    begun: AtomicUsize,
+    /// The lines in which the racers were seen last.
+    lines: [AtomicU32; 3],
+    tree: OnceLock<Tree>,
+}
+
+impl Rounds {
+    /// Rounds as many as `KINFOLK_STRESS` says, or a part of them where each takes
+    /// long.
+    fn each(&self, part: usize) -> impl Iterator<Item = usize> + use<> {
+        let count = from_environment("KINFOLK_STRESS", 2000).div_ceil(part);
+        let this = self.clone();
+        (0..count).inspect(move |_| this.begin())
+    }
+
+    fn begin(&self) {
+        self.0.begun.fetch_add(1, SeqCst);
+    }
+
+    /// One of the racers has come to this line.
+    #[track_caller]
+    fn here(&self, racer: usize) {
+        self.0.lines[racer].store(Location::caller().line(), Relaxed);
+    }
+
+    /// What there is to say of a round that does not end.
+    fn report(&self) -> String {
+        let mut words = format!("round {}", self.0.begun.load(SeqCst));
+        for (racer, line) in self.0.lines.iter().enumerate() {
+            match line.load(Relaxed) {
+                0 => {}
+                line => words += &format!("\nracer {racer} was last seen in line {line}"),
+            }
+        }
+        if let Some(tree) = self.0.tree.get() {
+            words += &format!("\n{}\n{}", tree.gauges(), tree.counters());
+            words += &format!("\n{}", tree.snapshot());
+        }
+        words + &threads()
+    }
+}
+
+/// What the system knows of the threads of this process: their name, whether they
+/// run (R) or sleep (S), how long they had a processor (hundredths of a second, in
+/// their own code and in the system's), and the system call that they are in.
+fn threads() -> String {
+    let mut words = String::new();
+    let listed = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    for thread in listed.flatten() {
+        let read = |name| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let stat = read("stat");
+        let fields: Vec<_> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .split(' ')
+            .collect();
+        let field = |n: usize| fields.get(n).copied().unwrap_or("?");
+        let (state, own, system) = (field(0), field(11), field(12));
+        let (name, call) = (read("comm"), read("syscall"));
+        words += &format!(
+            "\nthread {}: {state}, {own} + {system}, system call {}",
+            name.trim(),
+            call.trim(),
+        );
+    }
+    words
+}
+
+/// Runs `test` on a thread of its own. Fails with a report if no round has ended for
+/// as long as a whole test may take elsewhere (`KINFOLK_TEST_SECONDS`).
+fn watched(name: &'static str, test: impl FnOnce(Rounds) + Send + 'static) {
+    let seconds = from_environment("KINFOLK_TEST_SECONDS", 120);
+    watched_for(Duration::from_secs(seconds as u64), name, test);
+}
+
+fn watched_for(quiet: Duration, name: &'static str, test: impl FnOnce(Rounds) + Send + 'static) {
+    let rounds = Rounds::default();
+    let inner = rounds.clone();
+    let (done, over) = channel();
+    let builder = std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(2 << 20);
+    let thread = builder.spawn(move || {
+        test(inner);
+        let _ = done.send(());
+    });
+    let thread = thread.expect("a thread for the test");
+    let (mut seen, mut since) = (0, Instant::now());
+    while let Err(RecvTimeoutError::Timeout) = over.recv_timeout(Duration::from_millis(100)) {
+        let begun = rounds.0.begun.load(SeqCst);
+        if begun != seen {
+            (seen, since) = (begun, Instant::now());
+        }
+        if since.elapsed() > quiet {
+            panic!(
+                "{name}: no round has ended for {quiet:?}: {}",
+                rounds.report()
+            );
+        }
+    }
+    if let Err(payload) = thread.join() {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// Runs `body` on the pool of a runtime with two workers, or as many more as
+/// `KINFOLK_WORKERS` says, and checks that nothing is left.
+fn on_two_workers<F>(name: &'static str, body: impl FnOnce(Rounds) -> F + Send + 'static)
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
-    on_workers(2, name, body);
+    on_workers(from_environment("KINFOLK_WORKERS", 2).max(2), name, body);
 }
 
 /// The same with as many workers as there are racers: each of them holds one.
-fn on_workers<F>(workers: usize, name: &'static str, body: impl FnOnce() -> F + Send + 'static)
-where
+fn on_workers<F>(
+    workers: usize,
+    name: &'static str,
+    body: impl FnOnce(Rounds) -> F + Send + 'static,
+) where
     F: Future<Output = Result<()>> + Send + 'static,
 {
-    guarded(name, move |watched| {
+    watched(name, move |rounds| {
         let rt = Runtime::builder()
             .workers(workers)
             .on_failure(Box::new(|_| {}))
             .build()
             .unwrap();
-        watched.watch(rt.tree());
-        let body = body();
+        let _ = rounds.0.tree.set(rt.tree().clone());
+        let body = body(rounds);
         rt.block_on(async move { on(Pool, body).await }).unwrap();
         let tree = rt.tree().clone();
         let report = rt.shutdown(Duration::from_secs(5)).unwrap();
@@ -51,6 +168,37 @@ where
         assert_eq!(counters.timers_pending(), 0, "{counters}");
         assert_eq!(counters.waiters_pending(), 0, "{counters}");
     });
+}
+
+/// A round that does not end is told of, with what each racer, the tree and the
+/// threads are at.
+#[test]
+fn a_round_that_does_not_end_explains_itself() {
+    let (let_go, stays) = channel::<()>();
+    let line = line!() + 9;
+    let stuck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        watched_for(Duration::from_millis(300), "stuck", move |rounds| {
+            let rt = Runtime::builder().workers(1).name("stuck").build().unwrap();
+            let _ = rounds.0.tree.set(rt.tree().clone());
+            let _waits = rt.scope().task("it waits").spawn(park());
+            for _ in 0..3 {
+                rounds.begin();
+            }
+            rounds.here(1);
+            let _ = stays.recv();
+        });
+    }));
+    drop(let_go);
+    let words = stuck.expect_err("it is stuck");
+    let words = words.downcast_ref::<String>().expect("words");
+    for said in [
+        "stuck: no round has ended for 300ms: round 3",
+        &format!("racer 1 was last seen in line {line}"),
+        "it waits",
+        "thread stuck-0: ",
+    ] {
+        assert!(words.contains(said), "no `{said}` in {words}");
+    }
 }
 
 /// The racers meet before they go on. Each holds its worker until all have
@@ -78,8 +226,8 @@ fn hold(come: impl Fn() -> bool) {
 /// its failure is in the parent's outcome.
 #[test]
 fn case_m01_attach_against_cancel() {
-    on_two_workers("m01", || async {
-        for _ in 0..rounds() {
+    on_two_workers("m01", |rounds| async move {
+        for _ in rounds.each(1) {
             let polled = Arc::new(AtomicBool::new(false));
             let here = Arc::new(AtomicUsize::new(0));
             let s = Scope::current().unwrap();
@@ -128,8 +276,8 @@ impl<T> MapToFailed for Outcome<T> {
 /// A lazy task is started while it is cancelled: one of the two.
 #[test]
 fn case_m03_start_against_cancel() {
-    on_two_workers("m03", || async {
-        for _ in 0..rounds() {
+    on_two_workers("m03", |rounds| async move {
+        for _ in rounds.each(1) {
             let here = Arc::new(AtomicUsize::new(0));
             let ran = Arc::new(AtomicUsize::new(0));
             let s = Scope::current().unwrap();
@@ -167,8 +315,8 @@ fn case_m03_start_against_cancel() {
 /// Three children fail at once: one primary, two suppressed, all different.
 #[test]
 fn case_m04_three_failures_at_once() {
-    on_workers(3, "m04", || async {
-        for _ in 0..rounds() {
+    on_workers(3, "m04", |rounds| async move {
+        for _ in rounds.each(1) {
             let here = Arc::new(AtomicUsize::new(0));
             let failed = scope(async |s| {
                 for n in 0..3 {
@@ -197,8 +345,8 @@ fn case_m04_three_failures_at_once() {
 /// Members of a group are cancelled while all of them are waited for.
 #[test]
 fn case_m06_waiting_for_all_against_cancel_of_one() {
-    on_two_workers("m06", || async {
-        for round in 0..rounds() {
+    on_two_workers("m06", |rounds| async move {
+        for round in rounds.each(1) {
             let here = Arc::new(AtomicUsize::new(0));
             let tasks: Vec<_> = (0..4)
                 .map(|_| {
@@ -240,11 +388,11 @@ fn case_m06_waiting_for_all_against_cancel_of_one() {
 /// Joiners with heavy captures come and go on one long job: nothing stays.
 #[test]
 fn case_m07_cancelled_joiners_leave_nothing() {
-    on_two_workers("m07", || async {
+    on_two_workers("m07", |rounds| async move {
         let long = spawn(park());
         let job = long.job();
         let before = Scope::current().unwrap().job();
-        for _ in 0..rounds() {
+        for _ in rounds.each(1) {
             let job = job.clone();
             let here = Arc::new(AtomicUsize::new(0));
             let joiner = {
@@ -305,8 +453,9 @@ fn case_m10_many_siblings() {
         assert_eq!(polls.load(SeqCst), 2 * siblings, "one wake each");
         Ok(took)
     }
-    on_two_workers("m10", || async {
+    on_two_workers("m10", |rounds| async move {
         let few = cancel(1000).await?.min(cancel(1000).await?);
+        rounds.begin();
         let many = cancel(100_000).await?;
         // A hundred times as many; far from a hundred times a hundred.
         assert!(many < few * 2500, "{few:?} and {many:?}");
@@ -318,26 +467,34 @@ fn case_m10_many_siblings() {
 /// the counters say which of the two it was.
 #[test]
 fn case_m12_timer_against_cancel() {
-    on_two_workers("m12", || async {
-        for round in 0..rounds() {
+    on_two_workers("m12", |rounds| async move {
+        for round in rounds.each(1) {
             let resumed = Arc::new(AtomicUsize::new(0));
             let here = Arc::new(AtomicUsize::new(0));
             let sleeper = {
                 let (here, resumed) = (here.clone(), resumed.clone());
+                let rounds = rounds.clone();
                 spawn(async move {
+                    rounds.here(1);
                     meet(&here, 2);
+                    rounds.here(1);
                     let slept = sleep(Duration::from_micros(20)).await;
+                    rounds.here(1);
                     resumed.fetch_add(1, SeqCst);
                     slept
                 })
             };
+            rounds.here(0);
             meet(&here, 2);
+            rounds.here(0);
             // We hold our worker: the other one sets the timer, keeps it and
             // fires it, some time about now.
             let at = Instant::now() + Duration::from_micros(round as u64 % 200);
             hold(|| Instant::now() >= at);
             let moved = sleeper.cancel("about now");
+            rounds.here(0);
             let outcome = sleeper.outcome().await?;
+            rounds.here(0);
             match outcome {
                 Outcome::Completed(()) => assert!(!moved),
                 Outcome::Cancelled { .. } => assert!(moved),
@@ -352,8 +509,8 @@ fn case_m12_timer_against_cancel() {
 /// A child on another worker inside a timeout that never fires.
 #[test]
 fn case_m17_a_timeout_around_a_child_elsewhere() {
-    on_two_workers("m17", || async {
-        for _ in 0..rounds() {
+    on_two_workers("m17", |rounds| async move {
+        for _ in rounds.each(1) {
             let value = timeout(Duration::from_secs(5), async {
                 let child = spawn(async {
                     yield_now().await?;
@@ -375,8 +532,7 @@ fn case_m17_a_timeout_around_a_child_elsewhere() {
 #[test]
 fn cancel_6_patience_forgets_no_job() {
     const JOBS: usize = 1000;
-    guarded("patience", |watched| {
-        let rounds = rounds().div_ceil(20);
+    watched("patience", |rounds| {
         let rt = Runtime::builder()
             .workers(4)
             .patience(Patience {
@@ -386,9 +542,11 @@ fn cancel_6_patience_forgets_no_job() {
             .on_forced(Box::new(|_| {}))
             .build()
             .unwrap();
-        watched.watch(rt.tree());
+        let _ = rounds.0.tree.set(rt.tree().clone());
+        let all_rounds = rounds.each(20);
+        let count = all_rounds.size_hint().0;
         let all = async move {
-            for _ in 0..rounds {
+            for _ in all_rounds {
                 let wakers = Arc::new(Mutex::new(vec![None::<Waker>; JOBS]));
                 let stopped = scope(async |s| {
                     for n in 0..JOBS {
@@ -425,7 +583,7 @@ fn cancel_6_patience_forgets_no_job() {
         let report = rt.shutdown(Duration::from_secs(5)).unwrap();
         assert!(report.is_clean(), "{report}");
         let counters = tree.counters();
-        assert_eq!(counters.jobs_force_dropped, (rounds * JOBS) as u64);
+        assert_eq!(counters.jobs_force_dropped, (count * JOBS) as u64);
         assert_eq!(counters.living(), 0, "{counters}");
         assert_eq!(counters.timers_pending(), 0, "{counters}");
         assert_eq!(counters.waiters_pending(), 0, "{counters}");
@@ -435,9 +593,9 @@ fn cancel_6_patience_forgets_no_job() {
 /// Wakes from threads that are none of ours, while workers come and go.
 #[test]
 fn lane_6_wakes_from_foreign_threads() {
-    on_two_workers("foreign wakes", || async {
+    on_two_workers("foreign wakes", |rounds| async move {
         let barrier = Arc::new(Barrier::new(2));
-        for _ in 0..rounds() / 10 {
+        for _ in rounds.each(10) {
             let (done, wait) = futures_util::future::abortable(std::future::pending::<()>());
             let inner = barrier.clone();
             let thread = std::thread::spawn(move || {
@@ -459,8 +617,8 @@ fn lane_6_wakes_from_foreign_threads() {
 /// are gone.
 #[test]
 fn tree_5_a_cancel_meets_a_job_that_is_ending() {
-    on_two_workers("ending", || async {
-        for _ in 0..rounds() / 20 {
+    on_two_workers("ending", |rounds| async move {
+        for _ in rounds.each(20) {
             let stopped = scope(async |s| {
                 let inside = Arc::new(AtomicBool::new(false));
                 let hooked = Arc::new(AtomicBool::new(false));

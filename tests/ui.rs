@@ -1,8 +1,9 @@
 //! Misuse that must not compile, each beside a twin that must. A file in
 //! `ui/` that ends in `_bad.rs` names its error code in the first line, and in
 //! lines that begin with `// says: ` what else a reader must be told; its twin
-//! ends in `_good.rs`.
+//! ends in `_good.rs`. `ui/panics.rs` is a program, built with both ways to panic.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,30 +27,29 @@ fn library(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no build of {name}"))
 }
 
-/// Compiles one file; what the compiler said.
-fn compile(file: &Path) -> (bool, String) {
-    let out = std::env::temp_dir().join(format!(
-        "kinfolk-ui-{}-{}",
-        std::process::id(),
-        file.file_stem().unwrap_or_default().to_string_lossy()
-    ));
+/// Where the compiler is to put something of that name.
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("kinfolk-ui-{}-{name}", std::process::id()))
+}
+
+/// The compiler, with one of our libraries at hand.
+fn rustc(name: &str) -> Command {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let output = Command::new(rustc)
-        .args([
-            "--edition",
-            "2024",
-            "--crate-type",
-            "lib",
-            "--emit",
-            "metadata",
-        ])
+    let mut command = Command::new(rustc);
+    command
+        .args(["--edition", "2024"])
         .arg("-L")
         .arg(format!("dependency={}", deps().display()))
         .arg("--extern")
-        .arg(format!(
-            "kinfolk_core={}",
-            library("kinfolk_core").display()
-        ))
+        .arg(format!("{name}={}", library(name).display()));
+    command
+}
+
+/// Compiles one file; what the compiler said.
+fn compile(file: &Path) -> (bool, String) {
+    let out = scratch(&file.file_stem().unwrap_or_default().to_string_lossy());
+    let output = rustc("kinfolk_core")
+        .args(["--crate-type", "lib", "--emit", "metadata"])
         .arg("-o")
         .arg(&out)
         .arg(file)
@@ -99,4 +99,41 @@ fn misuse_is_refused_with_the_right_code_and_its_twin_compiles() {
         pairs += 1;
     }
     assert!(pairs >= 6, "only {pairs} pairs in tests/ui");
+}
+
+/// outcome-1: a panic fails its job, and the program goes on. With `panic = "abort"`
+/// there is nothing to catch: the process is aborted there and then, no destructor
+/// runs, and nobody is told.
+#[test]
+fn outcome_1_with_panic_abort_a_panic_aborts() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/panics.rs");
+    let run = |panic: &str| {
+        let program = scratch(panic);
+        let built = rustc("kinfolk_tests")
+            .args(["-C", &format!("panic={panic}")])
+            .arg("-o")
+            .arg(&program)
+            .arg(&file)
+            .output()
+            .expect("rustc runs");
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "panic={panic}: {said}");
+        let ran = Command::new(&program).output().expect("it runs");
+        let _ = std::fs::remove_file(&program);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains("in a child"), "panic={panic}: {said}");
+        (
+            ran.status,
+            String::from_utf8_lossy(&ran.stdout).into_owned(),
+        )
+    };
+    let (status, said) = run("unwind");
+    assert!(status.success(), "{status}");
+    assert_eq!(
+        said,
+        "the child begins\nthe child is unwound\nthe parent goes on: Panicked\n"
+    );
+    let (status, said) = run("abort");
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    assert_eq!(said, "the child begins\n");
 }

@@ -9,6 +9,7 @@ mod files;
 mod hosts;
 mod lab;
 mod limits;
+mod misuse;
 mod registered;
 mod series;
 mod simulated;

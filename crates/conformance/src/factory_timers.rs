@@ -297,7 +297,7 @@ pub async fn case_n05_the_run_in_progress_is_spared(lab: Lab) {
 
 /// A run in progress when its scope ends is told, and the scope waits for its
 /// clean-up.
-/// Also: host-2, N05.
+/// Also: host-2, case N05.
 pub async fn host_3_the_scope_waits_for_the_run_in_progress(lab: Lab) {
     let log = Log::new();
     scope(async |s| {

@@ -1387,6 +1387,47 @@ pub async fn src_t22_the_count_of_children_survives(lab: Lab) {
     let before = lab.elapsed();
     assert!(task.outcome().await.unwrap().is_cancelled());
     assert_eq!(lab.elapsed() - before, 5 * MS);
+    assert_eq!(lab.counters().living(), 2, "main and the root");
+}
+
+/// T22: also while the body is over and waits for them: whatever happens to the
+/// job then, it ends with the last of its children, and not before.
+pub async fn src_t22_the_count_survives_the_waiting_phase(lab: Lab) {
+    for cancelled in [false, true] {
+        let before = lab.elapsed();
+        let task = spawn(async {
+            let s = Scope::current().unwrap();
+            for n in 1..=20 {
+                s.launch(shield(sleep(n * MS)));
+            }
+            let lease = s.lease().unwrap();
+            s.launch(shield(async move {
+                // It comes when the body is over.
+                sleep(5 * MS).await?;
+                drop(lease.spawn(shield(sleep(30 * MS))).into_job());
+                Ok::<_, Error>(())
+            }));
+        });
+        let job = task.job();
+        sleep(2 * MS).await.unwrap();
+        lab.settle().await;
+        assert_eq!(job.state(), JobState::Completing);
+        assert_eq!(lab.snapshot().children(job.id()).count(), 19);
+        job.interrupt("it is too late");
+        if cancelled {
+            assert!(job.cancel("enough"));
+        }
+        lab.settle().await;
+        assert_eq!(lab.snapshot().children(job.id()).count(), 19);
+        sleep(16 * MS).await.unwrap();
+        lab.settle().await;
+        // Those of 19 and 20 ms, and the one that came later, unless refused.
+        let (left, last) = if cancelled { (2, 20) } else { (3, 35) };
+        assert_eq!(lab.snapshot().children(job.id()).count(), left);
+        let outcome = task.outcome().await.unwrap();
+        assert_eq!(lab.elapsed() - before, last * MS);
+        assert_eq!(outcome.is_cancelled(), cancelled);
+    }
 }
 
 /// K4: a job outlives every child and observer that needs it: each can be

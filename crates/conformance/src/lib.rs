@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod exit;
 pub mod factory_timers;
 pub mod failure;
+pub mod far;
 pub mod handles;
 pub mod hooks;
 pub mod hostile;

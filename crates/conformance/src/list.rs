@@ -246,6 +246,9 @@ macro_rules! for_each_case {
                 src_k14_failure_dominates_but_not_a_timeout,
                 outcome_5_a_failure_in_clean_up_remembers_the_cancellation,
             ;
+            far:
+                request_2_an_interrupt_goes_through_any_number_of_awaits,
+            ;
             handles:
                 handle_1_dropping_a_task_cancels_it_and_the_parent_waits,
                 handle_1_dropping_an_observer_does_nothing,
@@ -300,6 +303,7 @@ macro_rules! for_each_case {
                 src_t19_the_current_job_is_right_wherever_it_resumes,
                 src_t20_every_way_to_start,
                 src_t22_the_count_of_children_survives,
+                src_t22_the_count_survives_the_waiting_phase,
                 src_k04_observers_outlive_the_job,
                 src_k25_a_cancelled_joiner_is_told_and_the_target_is_not,
                 src_k29_cancel_current_cancel_job_and_launch,
@@ -934,6 +938,7 @@ macro_rules! for_each_case {
                 tree_5_try_spawn_hands_the_future_back,
                 tree_5_a_scope_in_a_cancelled_job_is_entered,
                 tree_6_detached_jobs_are_nobodys_children,
+                tree_6_a_cancel_of_the_spawner_is_not_for_detached_jobs,
                 tree_6_detached_jobs_inherit_nothing,
                 tree_7_opening_and_leaving_never_yields,
                 tree_8_deep_and_wide_trees_come_and_go,

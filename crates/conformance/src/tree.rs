@@ -551,6 +551,39 @@ pub async fn tree_6_detached_jobs_are_nobodys_children(lab: Lab) {
     checkpoint().await.unwrap();
 }
 
+/// tree-6: whoever started a detached job is cancelled, before its first poll and
+/// after: the job hears nothing of it, and is not waited for.
+/// Also: T21.
+pub async fn tree_6_a_cancel_of_the_spawner_is_not_for_detached_jobs(lab: Lab) {
+    let jobs = Log::new();
+    let said = jobs.clone();
+    let before = lab.elapsed();
+    let task = spawn(async move {
+        let goes_on = |name: &'static str| {
+            let said = said.clone();
+            async move {
+                sleep(10 * MS).await?;
+                checkpoint().await?;
+                said.say(name);
+                Ok::<_, Error>(())
+            }
+        };
+        detach(goes_on("before"));
+        yield_now().await?;
+        current_job().unwrap().cancel("enough");
+        detach(goes_on("after"));
+        checkpoint().await?;
+        Ok::<_, Error>(())
+    });
+    assert!(task.outcome().await.unwrap().is_cancelled());
+    assert_eq!(lab.elapsed(), before, "nobody waited for them");
+    sleep(11 * MS).await.unwrap();
+    lab.settle().await;
+    let mut ended: Vec<_> = jobs.text().split(' ').map(String::from).collect();
+    ended.sort();
+    assert_eq!(ended, ["after", "before"]);
+}
+
 /// tree-6: a detached job inherits no deadline, no shield and no mark.
 pub async fn tree_6_detached_jobs_inherit_nothing(lab: Lab) {
     let log = Log::new();

@@ -79,7 +79,8 @@ pub enum ErrorKind {
     TimedOut,
     /// It failed.
     Failed,
-    /// It panicked.
+    /// It panicked. Not in a program that is built with `panic = "abort"`: there a
+    /// panic aborts the process, in whichever task it happens.
     Panicked,
 }
 

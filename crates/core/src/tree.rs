@@ -678,6 +678,36 @@ mod tests {
         (tree, pile)
     }
 
+    /// T22: a job may have 2^29 - 1 children, the limit of the source design, and
+    /// not one more.
+    #[test]
+    fn src_t22_the_limit_of_children_is_that_of_the_source() {
+        let (tree, pile) = tree_from(None);
+        let root = tree.root_scope();
+        let set = |kids: u32| {
+            let job = root.job().job_ref();
+            let _locked = job.lock();
+            // SAFETY: H1, under the lock.
+            unsafe {
+                let before = job.kids.get();
+                job.kids.set(kids);
+                before
+            }
+        };
+        // The body counts as one.
+        let before = set((1 << 29) - 1);
+        let last = root.try_spawn(async {}).expect("there is room for one");
+        let refused = root.try_spawn(async {}).expect_err("there is none");
+        assert!(refused.is_full());
+        set(before + 1);
+        pile.run();
+        assert!(last.is_ended());
+        assert!(root.try_spawn(async {}).is_ok());
+        pile.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        assert_eq!(tree.counters().living(), 0);
+    }
+
     /// A tree that is shut down but for one task, whose waker is all that is
     /// left to reach it by.
     /// Its number is given again, as if no living tree had it: even so nothing

@@ -2,10 +2,10 @@
 //! of the tree wait for it as tokio's own do, and nothing goes round meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::{Clock, ErrorKind, now, park, sleep, timeout};
+use kinfolk_core::{Clock, Error, ErrorKind, blocking, now, park, sleep, spawn, timeout};
 use kinfolk_tokio::Root;
 
 const SEC: Duration = Duration::from_secs(1);
@@ -114,4 +114,65 @@ async fn the_driver_goes_with_its_root() {
         tokio::task::yield_now().await;
     }
     assert_eq!(tasks(), before);
+}
+
+/// Jumps to the next timer when everything is idle.
+struct Jumping {
+    start: Instant,
+    seconds: AtomicU64,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_secs(self.seconds.load(SeqCst))
+    }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn idle(&self, next: Option<Instant>) -> bool {
+        if let Some(next) = next {
+            self.seconds.store((next - self.start).as_secs(), SeqCst);
+        }
+        next.is_some()
+    }
+}
+
+/// A blocking call is not over, and everything else waits: the clock stands still.
+/// The call goes on when the thread of the runtime has nothing more to do.
+#[test]
+fn test_1_the_clock_does_not_jump_over_a_blocking_call() {
+    let parks = Arc::new(AtomicUsize::new(0));
+    let counts = parks.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .on_thread_park(move || drop(counts.fetch_add(1, SeqCst)))
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let clock = Arc::new(Jumping {
+            start: Instant::now(),
+            seconds: AtomicU64::new(0),
+        });
+        let root = Root::builder().clock(clock.clone()).build();
+        let there = clock.clone();
+        let ran = root.run(async move {
+            let asleep = spawn(sleep(HOUR));
+            let before = parks.load(SeqCst);
+            let during = blocking(move |_| {
+                let began = Instant::now();
+                while parks.load(SeqCst) == before {
+                    assert!(began.elapsed() < 60 * SEC, "the runtime never rests");
+                    std::thread::yield_now();
+                }
+                there.seconds.load(SeqCst)
+            });
+            assert_eq!(during.await?, 0, "the clock has jumped");
+            asleep.await?;
+            Ok::<_, Error>(())
+        });
+        ran.await.unwrap();
+        assert_eq!(clock.seconds.load(SeqCst), HOUR.as_secs());
+    });
 }

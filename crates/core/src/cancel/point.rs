@@ -411,3 +411,34 @@ impl<F> fmt::Debug for OrCancelFuture<F> {
         f.write_str("OrCancelFuture")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::job::handle::Job;
+    use crate::job::header::{Birth, JobRef};
+    use crate::task::cell;
+    use std::panic::Location;
+    use std::sync::mpsc;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    /// T1: whoever asks takes no lock: the job's is held meanwhile.
+    #[test]
+    fn src_t1_asking_takes_no_lock() {
+        for (bits, told) in [(0, false), (state::CANCELLED | state::ENTRY, true)] {
+            let (said, heard) = mpsc::channel();
+            std::thread::spawn(move || {
+                let birth = Birth::refused(state::BUSY | bits, Location::caller());
+                // SAFETY: fresh; its one reference is ours.
+                let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+                let handle = Job::new(job.clone());
+                let _entered = context::enter(&job, Waker::noop());
+                let _locked = job.lock();
+                let _ = said.send((is_cancelled(), handle.cancel_requested()));
+            });
+            let asked = heard.recv_timeout(Duration::from_secs(60));
+            assert_eq!(asked.expect("it waits for the lock"), (told, told));
+        }
+    }
+}

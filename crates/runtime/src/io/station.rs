@@ -929,6 +929,50 @@ mod tests {
         assert_eq!(at_once(), None, "it is closed");
     }
 
+    /// Remembers how it ended.
+    #[derive(Default)]
+    struct Ended(Ticket, std::sync::OnceLock<i32>);
+
+    impl Landing for Ended {
+        fn land(self: Arc<Self>, result: i32) {
+            self.1.set(result).expect("it ends once");
+        }
+
+        fn ticket(&self) -> &Ticket {
+            &self.0
+        }
+    }
+
+    /// A station that closes asks the driver to end what is under way, and what
+    /// waits for room ends too; it takes nothing more.
+    /// Also: shutdown-1.
+    #[test]
+    fn io_3_a_station_that_closes_ends_what_is_under_way() {
+        let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
+        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let station = Station::new(hub.clone(), 0);
+        let submit = |request| {
+            let landing = Arc::new(Ended::default());
+            station.submit(landing.clone(), request);
+            landing
+        };
+        let ops = [
+            submit(&Request::Nop),
+            submit(&RECV),
+            submit(&Request::Nop),
+            submit(&RECV),
+        ];
+        station.turn(Wait::No);
+        assert!(ops.iter().all(|op| op.1.get().is_none()));
+        station.close();
+        let ends = ops.map(|op| op.1.get().copied());
+        assert_eq!(ends, [Some(-libc::ECANCELED); 4]);
+        assert!(station.is_empty());
+        assert_eq!(submit(&RECV).1.get(), Some(&GONE));
+        let gauges = hub.gauges();
+        assert_eq!((gauges.submitted, gauges.completed), (4, 4));
+    }
+
     /// Another is told after a series was made and before it was submitted (A4).
     #[test]
     fn io_5_a_series_that_is_unwanted_before_it_is_submitted_ends() {

@@ -983,6 +983,77 @@ mod tests {
         assert!(ids.into_iter().eq(0..4 * room), "each of them once");
     }
 
+    /// One that waits for others, and nops until the submission queue is full: none
+    /// of these has reached the kernel. How many nops they are.
+    fn fill_queue(ring: &mut Uring, fd: RawFd) -> usize {
+        let poll = Request::Poll {
+            fd,
+            events: libc::POLLIN as u32,
+        };
+        // SAFETY: here and below, it leads to no memory.
+        unsafe { ring.submit(number(0), &poll) };
+        let mut landed = Vec::new();
+        ring.turn(Wait::No, &mut landed).expect("a turn");
+        assert!(landed.is_empty(), "nobody has written");
+        let room = ring.room();
+        for index in 1..=room {
+            // SAFETY: as above.
+            unsafe { ring.submit(number(index as u32), &Request::Nop) };
+        }
+        assert_eq!((ring.room(), ring.spill.len()), (0, 0));
+        room
+    }
+
+    /// All of them are over, each once, and the one that waited was cancelled.
+    fn cancelled(mut ring: Uring, nops: usize) {
+        let mut landed = Vec::new();
+        let mut turns = 0;
+        while landed.len() < nops + 1 {
+            let most = std::time::Duration::from_secs(1);
+            ring.turn(Wait::AtMost(most), &mut landed).expect("a turn");
+            turns += 1;
+            assert!(turns < 20, "{} of {} came", landed.len(), nops + 1);
+        }
+        landed.sort_unstable_by_key(|over| over.id.index);
+        let ids = landed.iter().map(|over| over.id.index as usize);
+        assert!(ids.eq(0..=nops), "each of them once");
+        assert_eq!(landed[0].result, -libc::ECANCELED);
+    }
+
+    /// The submission queue has no room for a cancel: it reaches the kernel all
+    /// the same.
+    #[test]
+    fn io_3_a_cancel_finds_the_submission_queue_full() {
+        for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
+            let Ok(mut ring) = Uring::of(kernel) else {
+                continue;
+            };
+            let (reader, _writer) = std::io::pipe().expect("a pipe");
+            let nops = fill_queue(&mut ring, reader.as_raw_fd());
+            ring.cancel(number(0));
+            cancelled(ring, nops);
+        }
+    }
+
+    /// And the kernel takes nothing at that moment: the cancel is kept, and goes
+    /// with the next turn.
+    #[test]
+    fn io_3_a_cancel_waits_until_the_kernel_takes_it() {
+        // The kernel takes nothing from a thread that the ring does not belong to.
+        let Ok(mut ring) = Uring::of(Kernel::New) else {
+            return;
+        };
+        let (reader, _writer) = std::io::pipe().expect("a pipe");
+        let nops = fill_queue(&mut ring, reader.as_raw_fd());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                ring.cancel(number(0));
+                assert_eq!(ring.spill.len(), 1, "the kernel has taken it");
+            });
+        });
+        cancelled(ring, nops);
+    }
+
     /// A region is registered part by part, as they are used; and one that was
     /// refused, because there was no room, when there is some.
     #[test]
