@@ -419,8 +419,27 @@ impl State {
                     self.break_off(id);
                 }
             }
-            (Request::Sync { fd, .. } | Request::WriteThenSync { fd, .. }, libc::EIO) => {
-                self.lose_unsynced(*fd);
+            (Request::Sync { fd, .. }, libc::EIO) => self.lose_unsynced(*fd),
+            // The write may have been done, and then the sync has failed.
+            (
+                &Request::WriteThenSync {
+                    fd,
+                    buf,
+                    len,
+                    place,
+                },
+                libc::EIO,
+            ) => {
+                if self.rng.below(2) == 0 {
+                    let write = Request::Write {
+                        fd,
+                        buf,
+                        len,
+                        place,
+                    };
+                    self.carry(&write, Fate::default(), Duration::ZERO);
+                    self.lose_unsynced(fd);
+                }
             }
             _ => {}
         }
@@ -436,10 +455,9 @@ impl State {
 
     /// Whether making a file longer or shorter fails now.
     pub(crate) fn refuses_length(&mut self) -> Option<i32> {
+        // A length needs no room: a full disk does not mind it.
         let fate = self.faults.next(OpKind::Resize, On::Disk, &mut self.rng);
-        let full = fate.full.then_some(libc::ENOSPC);
-        let errno = fate.errno.or(full);
-        errno.filter(|errno| *errno != libc::EINTR)
+        fate.errno.filter(|errno| *errno != libc::EINTR)
     }
 
     /// Whether making a file fails now.
@@ -535,8 +553,8 @@ impl SimKernel {
 
     /// What the disk would have if the power went now: what was synced, by
     /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
-    /// the seed says, each sector of 512 bytes old or new. A name is there if its
-    /// directory was synced since; of what was done in a directory after that, the
+    /// the seed says, each sector of 512 bytes old or new, and any length between the
+    /// old and the new. A name is there if its directory was synced since; of what was done in a directory after that, the
     /// first few changes, a rename wholly or not at all. This kernel goes on; another
     /// begins with [`SimIo::on_disk`].
     ///
