@@ -77,19 +77,24 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Reads the log, gives away its records, and says where the last of them ends. What
-/// a crash has left behind that is cut off, and standard error says so; the caller
-/// syncs.
+/// Reads the log, gives away its records, and says where the last batch of them begins
+/// and ends. What a crash has left behind that is cut off, and standard error says so;
+/// the caller [writes the last batch again](write_again), and syncs.
 ///
 /// # Errors
 /// [`Damaged`], and those of the disk.
-pub(crate) async fn load(file: &File, path: &Path, mut each: impl FnMut(Record)) -> Result<u64> {
+pub(crate) async fn load(
+    file: &File,
+    path: &Path,
+    mut each: impl FnMut(Record),
+) -> Result<Range<u64>> {
     let mut scan = Scan::new(file).await?;
-    let (mut bad, mut damaged, mut readable) = (None, false, [0, 0]);
+    let (mut bad, mut damaged, mut readable, mut last) = (None, false, [0, 0], 0);
     while let Some(part) = scan.next().await? {
         match (part, &bad) {
-            (Part::Record(record, _), None) => {
+            (Part::Record(record, synced), None) => {
                 readable[0] += 1;
+                last = synced;
                 each(record);
             }
             (Part::Record(_, synced), Some(Range { start, .. })) => {
@@ -103,7 +108,7 @@ pub(crate) async fn load(file: &File, path: &Path, mut each: impl FnMut(Record))
         }
     }
     let Some(bad) = bad else {
-        return Ok(scan.len);
+        return Ok(last..scan.len);
     };
     if damaged {
         let path = path.to_owned();
@@ -117,7 +122,21 @@ pub(crate) async fn load(file: &File, path: &Path, mut each: impl FnMut(Record))
     let (path, bytes, end) = (path.display(), scan.len - bad.start, bad.start);
     eprintln!("kvlog: cut {bytes} bytes off the end of {path}: a batch that a crash has torn");
     file.set_len(end).await?;
-    Ok(end)
+    Ok(last..end)
+}
+
+/// Writes bytes of the log as they are. If the sync of a batch has failed, the system
+/// holds it for written though it may not be on the disk, and no later sync writes it:
+/// only bytes that are written again are safe.
+pub(crate) async fn write_again(file: &File, bytes: Range<u64>) -> io::Result<()> {
+    let (mut pieces, mut at) = (Pieces::new(file), bytes.start);
+    while at < bytes.end {
+        let len = PIECE.min((bytes.end - at) as usize);
+        let piece = pieces.get(at, len).await?[..len].to_vec();
+        file.write_all_at(piece, at).await.0?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// Makes a log of the records that can be read; every other byte is moved into files

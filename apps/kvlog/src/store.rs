@@ -19,7 +19,7 @@ use kinfolk::fs::{self, File, OpenOptions};
 use kinfolk::kit::{self, Abort, Completer};
 use kinfolk::{Error, Result, checkpoint, shield};
 
-use crate::log::{LOG, load, sync_names};
+use crate::log::{LOG, load, sync_names, write_again};
 use crate::record::{BEGINNING, LONGEST, Record};
 
 /// The most memory that is kept from one batch to the next.
@@ -85,9 +85,12 @@ pub async fn open(dir: &Path) -> Result<(Arc<Store>, Committer)> {
     let options = OpenOptions::new().read(true).write(true).create(true);
     let file = options.open(&path).await?;
     let mut state = State::default();
-    let end = load(&file, &path, |record| state.apply(record)).await?;
-    // What was found may never have been synced, and from now on is shown. The
-    // directories as well: each has the name of what lies below.
+    let last = load(&file, &path, |record| state.apply(record)).await?;
+    let end = last.end;
+    // What was found may never have been synced, and from now on is shown. A sync alone
+    // does not do: one that failed before may have left the last batch in the memory of
+    // the system. The directories as well: each has the name of what lies below.
+    write_again(&file, last).await?;
     file.sync_all().await?;
     sync_names(dir).await?;
     for above in dir.ancestors().skip(1) {

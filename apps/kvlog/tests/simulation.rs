@@ -154,6 +154,79 @@ fn what_is_acknowledged_outlives_a_power_cut() {
     });
 }
 
+/// A sync fails, and the next one says that all is well: what was not on the disk by
+/// then never comes there, unless it is written again. Whoever starts the store anew
+/// sees it in the memory of the system.
+#[test]
+fn what_a_failed_sync_has_left_in_memory_is_not_taken_for_written() {
+    let mut unknown = 0;
+    for seed in 0..100 {
+        let weather = SimIo::new().fault(OpKind::Write, 2, Fault::Broken);
+        let mut sim = Sim::builder(seed).io(weather).build();
+        let book = Book::default();
+        let records: Vec<Record> = (0..2).map(|n| book.invent(&mut Rng::new(n))).collect();
+        for _ in 0..2 {
+            let (records, noted) = (records.clone(), book.clone());
+            let ran = sim.run(with_store(async move |store| {
+                for record in &records {
+                    let written = store.write(record.clone()).await;
+                    noted.note(&record.id, fate(&written));
+                    written?;
+                }
+                Ok(())
+            }));
+            unknown += usize::from(ran.is_err());
+            let left = sim.io().power_cut(seed).get(LOG).expect("a log");
+            book.check(&left);
+        }
+        sim.finish();
+    }
+    assert_eq!(
+        unknown, 100,
+        "the second write fails, and none of the others"
+    );
+}
+
+/// Anything on the disk may fail. The store gives up then, and is started anew; what
+/// nobody knows of is sent again.
+#[test]
+fn what_is_acknowledged_outlives_a_broken_disk() {
+    guarded("broken_disk", |watched| {
+        let (mut written, mut failed) = (0, 0);
+        for seed in 0..200 {
+            let weather = SimIo::rough().broken(0.05).no_space(0.02);
+            let mut sim = Sim::builder(seed).io(weather).build();
+            watched.watch(sim.tree());
+            let (book, mut rng) = (Book::default(), Rng::new(seed));
+            let records: Vec<Record> = (0..12).map(|_| book.invent(&mut rng)).collect();
+            for start in 0..6 {
+                let (all, noted) = (records.clone(), book.clone());
+                let ran = sim.run(with_store(async move |store| {
+                    for record in all {
+                        if noted.fate(&record.id) == Fate::Written {
+                            continue;
+                        }
+                        noted.note(&record.id, Fate::Unknown);
+                        let sent = store.write(record.clone()).await;
+                        noted.note(&record.id, fate(&sent));
+                        if fate(&sent) == Fate::Unknown {
+                            sent?;
+                        }
+                    }
+                    Ok(())
+                }));
+                failed += usize::from(ran.is_err());
+                if let Some(log) = sim.io().power_cut(seed * 6 + start).get(LOG) {
+                    book.check(&log);
+                }
+            }
+            written += book.count(Fate::Written);
+            sim.finish();
+        }
+        assert!(written > 1000 && failed > 200, "{written} and {failed}");
+    });
+}
+
 #[test]
 fn a_write_can_be_cancelled_anywhere() {
     let went = cancel_everywhere(async || {

@@ -73,6 +73,12 @@ impl Book {
         }
     }
 
+    /// What is known of a change.
+    #[allow(dead_code)] // As below.
+    pub fn fate(&self, id: &str) -> Fate {
+        self.0.lock().unwrap().0[id].fate
+    }
+
     /// What stands in it now: a book of its own.
     #[allow(dead_code)] // Not every test that has a book copies it.
     pub fn copy(&self) -> Book {

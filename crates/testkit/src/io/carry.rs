@@ -1,17 +1,20 @@
 //! What each request does.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use kinfolk_runtime::io::{Place, Request, Shelf};
+use socket2::Domain;
 
 use super::addr::Addr;
 use super::disk::Errno;
-use super::faults::On;
+use super::faults::{Fate, On};
 use super::kernel::{Key, State};
 use super::memory::{self, About, Pieces};
+use super::network::{self, AGAIN};
 use super::owners::Open;
-use super::sockets::{Pair, Socket, SocketId, Sockets, Stage};
-use super::wires::Wire;
+use super::sockets::{Message, Pair, Sent, Socket, SocketId, Sockets, Stage, Target};
+use super::wires::{Flown, Sort, Wire};
 
 /// What came of a request.
 pub(crate) enum Carried {
@@ -19,17 +22,25 @@ pub(crate) enum Carried {
     Done(i32),
     /// It has to wait for one of these to change.
     Wait(Vec<Key>),
+    /// It is tried again after so long.
+    Later(Duration),
 }
 
-/// What a request does: the number it answers, or the keys it waits for.
-type Step = Result<Result<usize, Vec<Key>>, Errno>;
+/// What a request does: the number it answers, or for what it waits.
+type Step = Result<Result<usize, Waits>, Errno>;
+
+/// What a request waits for.
+enum Waits {
+    For(Vec<Key>),
+    Until(Duration),
+}
 
 fn done(answer: usize) -> Step {
     Ok(Ok(answer))
 }
 
 fn wait(key: Key) -> Step {
-    Ok(Err(vec![key]))
+    Ok(Err(Waits::For(vec![key])))
 }
 
 /// The file that a request works on.
@@ -64,19 +75,25 @@ pub(crate) fn kind_of(open: &Open, sockets: &mut Sockets) -> On {
     match open {
         Open::File { .. } => On::Disk,
         Open::PipeReader(_) | Open::PipeWriter(_) => On::Pipe,
-        Open::Socket(id) => match sockets.get(*id).stage {
-            Stage::Messages { .. } => On::Datagrams,
-            _ => On::Connection,
-        },
+        Open::Socket(id) => {
+            let socket = sockets.get(*id);
+            match socket.stage {
+                Stage::Messages { .. } if socket.domain == Domain::UNIX => On::LocalMessages,
+                Stage::Messages { .. } => On::Datagrams,
+                _ => On::Connection,
+            }
+        }
     }
 }
 
 impl State {
     /// Carries a request out, now.
-    pub(crate) fn carry(&mut self, request: &Request, short: bool) -> Carried {
-        match self.try_carry(request, short) {
+    /// It was begun at `began`.
+    pub(crate) fn carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Carried {
+        match self.try_carry(request, fate, began) {
             Ok(Ok(answer)) => Carried::Done(i32::try_from(answer).unwrap_or(i32::MAX)),
-            Ok(Err(keys)) => Carried::Wait(keys),
+            Ok(Err(Waits::For(keys))) => Carried::Wait(keys),
+            Ok(Err(Waits::Until(at))) => Carried::Later(at.saturating_sub(self.clock.elapsed())),
             Err(errno) => Carried::Done(-errno),
         }
     }
@@ -95,7 +112,8 @@ impl State {
         }
     }
 
-    fn try_carry(&mut self, request: &Request, short: bool) -> Step {
+    fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Step {
+        let short = fate.short;
         match *request {
             Request::Nop => done(0),
             Request::Read { fd, place, .. } | Request::ReadVectored { fd, place, .. } => {
@@ -108,10 +126,10 @@ impl State {
             Request::RecvMany { fd, shelf } => self.recv_many(fd, &memory::shelf(shelf), short),
             Request::Write { fd, place, .. }
             | Request::WriteVectored { fd, place, .. }
-            | Request::WriteThenSync { fd, place, .. } => self.write(fd, place, request, short),
+            | Request::WriteThenSync { fd, place, .. } => self.write(fd, place, request, fate),
             Request::Send { fd, .. } | Request::SendMsg { fd, .. } => {
                 self.socket(fd)?;
-                self.write(fd, Place::Here, request, short)
+                self.write(fd, Place::Here, request, fate)
             }
             Request::Sync { fd, .. } => match self.open_file(fd)? {
                 Open::File { number, .. } => {
@@ -126,6 +144,11 @@ impl State {
                 _ => Err(libc::EINVAL),
             },
             Request::Allocate { fd, mode, at, len } => match self.open_file(fd)? {
+                Open::File { flags, .. } if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+                    Err(libc::EBADF)
+                }
+                Open::File { .. } if fate.full => Err(libc::ENOSPC),
+                Open::File { .. } if len == 0 => Err(libc::EINVAL),
                 Open::File { number, .. } => {
                     self.disk.allocate(number, mode, at, len)?;
                     done(0)
@@ -141,6 +164,7 @@ impl State {
                     at: 0,
                     flags,
                     path,
+                    full: false,
                 });
                 done(fd as usize)
             }
@@ -157,8 +181,10 @@ impl State {
                 self.disk.make_dir(&memory::path(path), mode)?;
                 done(0)
             }
-            Request::Accept { fd, .. } | Request::AcceptMany { fd } => self.accept(fd, request),
-            Request::Connect { fd, .. } => self.connect(fd, request),
+            Request::Accept { fd, .. } | Request::AcceptMany { fd } => {
+                self.accept(fd, request, fate)
+            }
+            Request::Connect { fd, .. } => self.connect(fd, request, began),
             Request::Shutdown { fd, how } => self.shut_down(fd, how),
             Request::Poll { fd, events } => self.poll(fd, events),
             Request::Close { fd } => {
@@ -207,7 +233,10 @@ impl State {
             Open::PipeReader(wire) => wire,
             Open::Socket(id) => match &mut self.sockets.get(id).stage {
                 Stage::Connected { input, .. } => *input,
-                Stage::Messages { inbox, .. } => {
+                Stage::Messages { inbox, error, .. } => {
+                    if let Some(errno) = error.take() {
+                        return Err(errno);
+                    }
                     let keep = flags & libc::MSG_PEEK != 0;
                     let first = match keep {
                         true => inbox.front().cloned(),
@@ -216,6 +245,8 @@ impl State {
                     let Some((from, bytes)) = first else {
                         return wait(Key::Socket(id));
                     };
+                    // There is room for whoever waits to send.
+                    self.changed.insert(Key::Socket(id));
                     let fits = bytes.len().min(pieces.len());
                     pieces.fill(&bytes[..fits]);
                     memory::answer_source(request, &from);
@@ -269,12 +300,16 @@ impl State {
         }
     }
 
-    fn write(&mut self, fd: RawFd, place: Place, request: &Request, short: bool) -> Step {
+    fn write(&mut self, fd: RawFd, place: Place, request: &Request, fate: Fate) -> Step {
         let pieces = Pieces::of(request);
-        let most = self.portion(pieces.len(), short);
-        let wire = match self.open_file(fd)? {
+        let mut most = self.portion(pieces.len(), fate.short);
+        let (input, output) = match self.open_file(fd)? {
             Open::File {
-                number, at, flags, ..
+                number,
+                at,
+                flags,
+                full,
+                ..
             } => {
                 if flags & libc::O_ACCMODE == libc::O_RDONLY {
                     return Err(libc::EBADF);
@@ -284,6 +319,18 @@ impl State {
                     Place::At(at) => at,
                     Place::Here => at,
                 };
+                if fate.full {
+                    // Some of it fits, and the next write finds out; or nothing does.
+                    if most <= 1 || self.rng.below(2) == 0 {
+                        return Err(libc::ENOSPC);
+                    }
+                    most = self.portion(most, true);
+                }
+                if full && !pieces.is_empty() {
+                    self.set_full(fd, false);
+                    return Err(libc::ENOSPC);
+                }
+                self.set_full(fd, fate.full);
                 let bytes = pieces.bytes(most);
                 let now = self.clock.elapsed();
                 self.disk.write(number, to, &bytes, now)?;
@@ -295,26 +342,123 @@ impl State {
                 return done(bytes.len());
             }
             Open::PipeReader(_) => return Err(libc::EBADF),
-            Open::PipeWriter(wire) => wire,
-            Open::Socket(id) => match self.sockets.get(id).stage {
-                Stage::Connected { output, .. } => output,
-                Stage::Messages { .. } => {
-                    let (all, to) = (pieces.len(), memory::target(request));
-                    if let Some(receiver) = self.sockets.send(id, to, pieces.bytes(all))? {
-                        self.changed.insert(Key::Socket(receiver));
+            Open::PipeWriter(wire) => {
+                // A signal may cut a large write short, never a small one.
+                if pieces.len() <= libc::PIPE_BUF {
+                    most = pieces.len();
+                }
+                return match self.wires.room_in_pipe(wire, most)? {
+                    None => wait(Key::Wire(wire)),
+                    Some(room) => {
+                        self.wires.write_to_pipe(wire, &pieces.bytes(room));
+                        self.changed.insert(Key::Wire(wire));
+                        done(room)
                     }
-                    return done(all);
+                };
+            }
+            Open::Socket(id) => match self.sockets.get(id).stage {
+                Stage::Connected { input, output } => (input, output),
+                Stage::Messages { .. } => {
+                    let to = memory::target(request);
+                    return self.send_message(id, to, pieces.bytes(pieces.len()), fate);
                 }
                 Stage::Fresh | Stage::Listening { .. } => return Err(libc::ENOTCONN),
             },
         };
-        match self.wires.room(wire)? {
-            None => wait(Key::Wire(wire)),
+        match self.wires.room(input, output, most)? {
+            // The end of the connection is told there too.
+            None => Ok(Err(Waits::For(vec![Key::Wire(output), Key::Wire(input)]))),
+            Some(0) => done(0),
             Some(room) => {
-                let bytes = pieces.bytes(most.min(room));
-                self.wires.write(wire, &bytes);
-                self.changed.insert(Key::Wire(wire));
-                done(bytes.len())
+                self.fly(output, Flown::Bytes(pieces.bytes(room)));
+                done(room)
+            }
+        }
+    }
+
+    fn set_full(&mut self, fd: RawFd, is: bool) {
+        if let Some(Open::File { full, .. }) = self.owners.get(fd, "an operation") {
+            *full = is;
+        }
+    }
+
+    /// Sends something along a stream, as fast as its way is.
+    fn fly(&mut self, wire: Wire, flown: Flown) {
+        let now = self.clock.elapsed();
+        let at = self
+            .network
+            .delay(self.wires.path(wire))
+            .map(|delay| now + delay);
+        let changed = self.wires.send(wire, flown, at, now);
+        self.changed.extend(changed.into_iter().map(Key::Wire));
+        self.await_arrival(wire);
+    }
+
+    /// What is on its way has arrived, unless its way is cut meanwhile.
+    pub(crate) fn land(&mut self, wire: Wire) {
+        let now = self.clock.elapsed();
+        if let Some(path) = self.wires.path(wire)
+            && self.network.delay(Some(path)).is_none()
+        {
+            self.wires.delay(|other| other == path, None);
+            return;
+        }
+        for back in self.wires.land(wire, now) {
+            self.fly(back, Flown::Reset);
+        }
+        self.changed.insert(Key::Wire(wire));
+        self.await_arrival(wire);
+    }
+
+    /// Whom a name of a socket leads to.
+    fn named(&self, to: Addr) -> Result<Target, Errno> {
+        match &to {
+            Addr::Unix(path) if path.first().is_some_and(|first| *first != 0) => {
+                Ok(Target::Named(self.disk.find(path)?))
+            }
+            _ => Ok(Target::At(to)),
+        }
+    }
+
+    fn send_message(&mut self, id: SocketId, to: Option<Addr>, bytes: Vec<u8>, fate: Fate) -> Step {
+        let (all, connected) = (bytes.len(), to.is_none());
+        let target = to.map(|to| self.named(to)).transpose()?;
+        let message = self.sockets.address(id, target, bytes)?;
+        if let (Addr::Inet(_), Target::At(to)) = (&message.source, &message.target) {
+            let path = network::path(&message.source, to);
+            let (Some(way), false) = (self.network.delay(path), fate.lost) else {
+                return done(all);
+            };
+            let delay = way + fate.overtaken.unwrap_or_default();
+            for _ in 0..1 + usize::from(fate.doubled) {
+                self.post(&message, delay);
+            }
+            return done(all);
+        }
+        match self.sockets.deliver(&message) {
+            Sent::To(receiver) => {
+                self.changed.insert(Key::Socket(receiver));
+                done(all)
+            }
+            Sent::Full(receiver) => wait(Key::Socket(receiver)),
+            Sent::ToNobody => {
+                if connected {
+                    self.sockets.disconnect(id);
+                }
+                Err(libc::ECONNREFUSED)
+            }
+        }
+    }
+
+    /// A message over the network has arrived.
+    pub(crate) fn receive(&mut self, message: &Message) {
+        match self.sockets.deliver(message) {
+            Sent::To(receiver) | Sent::Full(receiver) => {
+                self.changed.insert(Key::Socket(receiver));
+            }
+            Sent::ToNobody => {
+                self.sockets.refused(message);
+                self.changed.insert(Key::Socket(message.sender));
             }
         }
     }
@@ -354,7 +498,7 @@ impl State {
         done(0)
     }
 
-    fn accept(&mut self, fd: RawFd, request: &Request) -> Step {
+    fn accept(&mut self, fd: RawFd, request: &Request, fate: Fate) -> Step {
         let id = self.socket(fd)?;
         let domain = self.sockets.get(id).domain;
         let Stage::Listening { waiting, .. } = &mut self.sockets.get(id).stage else {
@@ -363,9 +507,14 @@ impl State {
         let Some(pair) = waiting.pop_front() else {
             return wait(Key::Socket(id));
         };
-        memory::answer_source(request, &pair.peer);
         // There is room for those who wait to connect.
         self.changed.insert(Key::Socket(id));
+        if fate.aborted {
+            self.abort(&pair);
+            return Err(libc::ECONNABORTED);
+        }
+        memory::answer_source(request, &pair.peer);
+        let machine = self.sockets.get(id).machine;
         let accepted = self.sockets.add(Socket {
             domain,
             stage: Stage::Connected {
@@ -374,17 +523,28 @@ impl State {
             },
             local: Some(pair.local),
             peer: Some(pair.peer),
+            named: None,
+            machine,
         });
         done(self.add_file(Open::Socket(accepted)) as usize)
     }
 
-    fn connect(&mut self, fd: RawFd, request: &Request) -> Step {
+    fn connect(&mut self, fd: RawFd, request: &Request, began: Duration) -> Step {
         let id = self.socket(fd)?;
         let to = memory::target(request).ok_or(libc::EAFNOSUPPORT)?;
         match &mut self.sockets.get(id).stage {
             Stage::Fresh => {}
-            Stage::Messages { to: connected, .. } => {
-                *connected = Some(to.clone());
+            Stage::Messages { .. } => {
+                let to = match self.named(to.clone())? {
+                    Target::At(_) => to,
+                    target => {
+                        let receiver = self.sockets.receiver(&target);
+                        self.sockets.local(receiver.ok_or(libc::ECONNREFUSED)?)
+                    }
+                };
+                if let Stage::Messages { to: connected, .. } = &mut self.sockets.get(id).stage {
+                    *connected = Some(to.clone());
+                }
                 self.sockets.get(id).peer = Some(to);
                 self.sockets.bind_any(id);
                 return done(0);
@@ -392,14 +552,24 @@ impl State {
             Stage::Connected { .. } => return Err(libc::EISCONN),
             Stage::Listening { .. } => return Err(libc::EOPNOTSUPP),
         }
-        if let Addr::Unix(path) = &to
-            && path.first().is_some_and(|first| *first != 0)
-        {
-            // Its name may be gone although it still listens.
-            self.disk.find(path)?;
-        }
-        let listener = self.sockets.listener(&to).ok_or(libc::ECONNREFUSED)?;
+        let target = self.named(to.clone())?;
         let local = self.sockets.bind_any(id);
+        let path = network::path(&local, &to);
+        let now = self.clock.elapsed();
+        match self.network.delay(path) {
+            None if now >= began + network::CONNECTING => return Err(libc::ETIMEDOUT),
+            None => return Ok(Err(Waits::Until(now + AGAIN))),
+            // There and back.
+            Some(delay) if now < began + 2 * delay => {
+                return Ok(Err(Waits::Until(began + 2 * delay)));
+            }
+            Some(_) => {}
+        }
+        let listener = match target {
+            Target::At(to) => self.sockets.listener(&to),
+            Target::Named(name) => self.sockets.listener_named(name),
+        };
+        let listener = listener.ok_or(libc::ECONNREFUSED)?;
         let peer = match (self.sockets.local(listener), &to) {
             // It listens everywhere, and was reached at one address.
             (Addr::Inet(own), Addr::Inet(_)) if own.ip().is_unspecified() => to.clone(),
@@ -411,7 +581,12 @@ impl State {
         if waiting.len() >= *most {
             return wait(Key::Socket(listener));
         }
-        let (to_it, from_it) = (self.wires.make(), self.wires.make());
+        let sort = if path.is_some() {
+            Sort::Tcp
+        } else {
+            Sort::Local
+        };
+        let (to_it, from_it) = self.wires.connection(sort, path);
         waiting.push_back(Pair {
             input: to_it,
             output: from_it,
@@ -433,13 +608,15 @@ impl State {
         let Stage::Connected { input, output } = self.sockets.get(id).stage else {
             return Err(libc::ENOTCONN);
         };
-        if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
-            self.wires.end(output);
-            self.changed.insert(Key::Wire(output));
+        if self.wires.is_dead(input) {
+            return Err(libc::ENOTCONN);
         }
         if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-            self.wires.end(input);
+            self.wires.stop_listening(input);
             self.changed.insert(Key::Wire(input));
+        }
+        if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && self.wires.shut(output) {
+            self.fly(output, Flown::End);
         }
         done(0)
     }
@@ -464,8 +641,8 @@ impl State {
                     keys.push(Key::Socket(id));
                     (None, None)
                 }
-                Stage::Messages { inbox, .. } => {
-                    if !inbox.is_empty() {
+                Stage::Messages { inbox, error, .. } => {
+                    if !inbox.is_empty() || error.is_some() {
                         ready |= libc::POLLIN;
                     }
                     ready |= libc::POLLOUT;
@@ -497,7 +674,7 @@ impl State {
                 0
             });
         match ready & asked | always {
-            0 => Ok(Err(keys)),
+            0 => Ok(Err(Waits::For(keys))),
             ready => done(ready as usize),
         }
     }
@@ -508,11 +685,11 @@ impl State {
             None => {}
             Some(Open::File { number, .. }) => self.disk.let_go(number),
             Some(Open::PipeReader(wire)) => {
-                self.wires.turn_deaf(wire);
+                self.wires.close_reader(wire);
                 self.changed.insert(Key::Wire(wire));
             }
             Some(Open::PipeWriter(wire)) => {
-                self.wires.end(wire);
+                self.wires.close_writer(wire);
                 self.changed.insert(Key::Wire(wire));
             }
             Some(Open::Socket(id)) => {
@@ -520,10 +697,7 @@ impl State {
                 match self.sockets.remove(id).map(|socket| socket.stage) {
                     Some(Stage::Connected { input, output }) => self.hang_up(input, output),
                     Some(Stage::Listening { waiting, .. }) => {
-                        for pair in waiting {
-                            self.wires.reset(pair.output);
-                            self.hang_up(pair.input, pair.output);
-                        }
+                        waiting.iter().for_each(|pair| self.abort(pair));
                     }
                     _ => {}
                 }
@@ -532,12 +706,47 @@ impl State {
     }
 
     /// One side of a connection is gone. If it left something unread the other
-    /// side hears of it.
+    /// side hears of it, once it has read what was sent before.
     fn hang_up(&mut self, input: Wire, output: Wire) {
-        if self.wires.turn_deaf(input) {
-            self.wires.reset(output);
+        let dead = self.wires.is_dead(input);
+        let unread = self.wires.waiting(input) > 0;
+        match (self.wires.sort(output), unread) {
+            (Sort::Tcp, _) if dead => {}
+            (Sort::Tcp, true) => self.fly(output, Flown::Reset),
+            (Sort::Tcp, false) => {
+                if self.wires.shut(output) {
+                    self.fly(output, Flown::End);
+                }
+            }
+            (_, true) => self.wires.tell(output, libc::ECONNRESET),
+            (_, false) => {}
         }
-        self.wires.end(output);
+        self.wires.close_reader(input);
+        self.wires.close_writer(output);
         self.changed.extend([Key::Wire(input), Key::Wire(output)]);
+    }
+
+    /// A connection ends that nobody has accepted.
+    fn abort(&mut self, pair: &Pair) {
+        match self.wires.sort(pair.output) {
+            Sort::Tcp => self.fly(pair.output, Flown::Reset),
+            _ => self.wires.tell(pair.output, libc::ECONNRESET),
+        }
+        self.wires.close_reader(pair.input);
+        self.wires.close_writer(pair.output);
+        let wires = [pair.input, pair.output];
+        self.changed.extend(wires.map(Key::Wire));
+    }
+
+    /// A connection breaks, and one side has just been told.
+    pub(crate) fn break_off(&mut self, id: SocketId) {
+        let Stage::Connected { input, output } = self.sockets.get(id).stage else {
+            return;
+        };
+        let kept = self.wires.waiting(output);
+        let kept = self.rng.below(kept + 1);
+        self.wires.break_off(input, output, kept);
+        self.fly(output, Flown::Reset);
+        self.changed.insert(Key::Wire(input));
     }
 }

@@ -7,9 +7,14 @@ use std::time::Duration;
 use super::journal::{Changed, Journal};
 use super::linux::{KEEP_SIZE, PUNCH_HOLE};
 use super::power_cut::Unsynced;
+use crate::rng::Rng;
 
 /// Where a file may not reach.
 const LONGEST: u64 = 1 << 32;
+
+/// No name is longer, and no path.
+const LONGEST_NAME: usize = 255;
+const LONGEST_PATH: usize = 4096;
 
 /// The number of a file or directory.
 pub(crate) type Number = u64;
@@ -62,6 +67,12 @@ impl Node {
     }
 }
 
+/// The last part of a path, whatever slashes are behind it.
+fn last_part(path: &[u8]) -> &[u8] {
+    let mut parts = path.split(|byte| *byte == b'/').rev();
+    parts.find(|part| !part.is_empty()).unwrap_or_default()
+}
+
 impl Disk {
     /// A disk with the directories that every machine has.
     pub(crate) fn new() -> Disk {
@@ -109,6 +120,9 @@ impl Disk {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }
+        if path.len() >= LONGEST_PATH {
+            return Err(libc::ENAMETOOLONG);
+        }
         let mut way = vec![ROOT];
         let parts: Vec<&[u8]> = path
             .split(|byte| *byte == b'/')
@@ -124,13 +138,21 @@ impl Disk {
                 way.truncate((way.len() - 1).max(1));
                 continue;
             }
+            if part.len() > LONGEST_NAME {
+                return Err(libc::ENAMETOOLONG);
+            }
             match names.get(*part) {
                 Some(number) => way.push(*number),
                 None if at + 1 == parts.len() => return Ok((way, Some(part.to_vec()))),
                 None => return Err(libc::ENOENT),
             }
         }
-        Ok((way, None))
+        let last = *way.last().unwrap_or(&ROOT);
+        match self.nodes.get(&last).map(|node| &node.what) {
+            Some(What::Dir(_)) => Ok((way, None)),
+            _ if path.ends_with(b"/") => Err(libc::ENOTDIR),
+            _ => Ok((way, None)),
+        }
     }
 
     /// What a path names.
@@ -178,6 +200,9 @@ impl Disk {
         let number = match self.find(path) {
             Ok(_) if has(libc::O_CREAT | libc::O_EXCL) => return Err(libc::EEXIST),
             Ok(number) => number,
+            Err(libc::ENOENT) if has(libc::O_CREAT) && path.ends_with(b"/") => {
+                return Err(libc::EISDIR);
+            }
             Err(libc::ENOENT) if has(libc::O_CREAT) => {
                 self.name(path, What::File(Vec::new()), mode)?
             }
@@ -253,8 +278,10 @@ impl Disk {
         now: Duration,
     ) -> Result<(), Errno> {
         let node = self.file(number)?;
-        if at + new.len() as u64 > LONGEST {
-            return Err(libc::EFBIG);
+        match at.checked_add(new.len() as u64) {
+            Some(end) if end <= LONGEST => {}
+            Some(end) if i64::try_from(end).is_ok() => return Err(libc::EFBIG),
+            _ => return Err(libc::EINVAL),
         }
         node.changed = now;
         let What::File(bytes) = &mut node.what else {
@@ -294,6 +321,14 @@ impl Disk {
             for named in self.journal.sync(number) {
                 self.forget(named);
             }
+        }
+    }
+
+    /// A sync has failed: some of what was changed never comes to the disk, and nobody
+    /// tries again. Whoever reads sees it until the power goes.
+    pub(crate) fn fail_sync(&mut self, number: Number, rng: &mut Rng) {
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.unsynced.fail(rng);
         }
     }
 
@@ -396,14 +431,19 @@ impl Disk {
     }
 
     /// A socket gets a name on the disk.
-    pub(crate) fn name_socket(&mut self, path: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn name_socket(&mut self, path: &[u8]) -> Result<Number, Errno> {
         match self.name(path, What::Socket, 0o755) {
             Err(libc::EEXIST) => Err(libc::EADDRINUSE),
-            made => made.map(drop),
+            made => made,
         }
     }
 
     pub(crate) fn unlink(&mut self, path: &[u8], dir: bool) -> Result<(), Errno> {
+        match last_part(path) {
+            b"." if dir => return Err(libc::EINVAL),
+            b".." if dir => return Err(libc::ENOTEMPTY),
+            _ => {}
+        }
         let number = self.find(path)?;
         match (&self.node(number).what, dir) {
             (What::Dir(_), false) => return Err(libc::EISDIR),
@@ -426,6 +466,13 @@ impl Disk {
     }
 
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        if [from, to]
+            .map(last_part)
+            .iter()
+            .any(|part| [&b"."[..], b".."].contains(part))
+        {
+            return Err(libc::EBUSY);
+        }
         let number = self.find(from)?;
         let is_dir = matches!(self.node(number).what, What::Dir(_));
         let (way, _) = self.walk(to)?;
@@ -440,6 +487,7 @@ impl Disk {
                 (What::File(_) | What::Socket, true) => return Err(libc::ENOTDIR),
                 _ => Some(other),
             },
+            Err(libc::ENOENT) if !is_dir && to.ends_with(b"/") => return Err(libc::ENOTDIR),
             Err(libc::ENOENT) => None,
             Err(errno) => return Err(errno),
         };

@@ -15,8 +15,10 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use super::addr::Addr;
 use super::disk::Errno;
 use super::kernel::{Key, SimKernel, State};
+use super::network::machine;
 use super::owners::Open;
 use super::sockets::{Socket, SocketId, Stage};
+use super::wires::Sort;
 
 pub(crate) struct SimDriver(pub(crate) SimKernel);
 
@@ -106,7 +108,7 @@ impl System for SimKernel {
 
     fn pipe(&self, _nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
         let mut state = self.making()?;
-        let wire = state.wires.make();
+        let wire = state.wires.pipe();
         Ok((
             state.add_file(Open::PipeReader(wire)),
             state.add_file(Open::PipeWriter(wire)),
@@ -121,13 +123,13 @@ impl System for SimKernel {
         _nonblocking: bool,
     ) -> io::Result<RawFd> {
         let mut state = self.making()?;
-        let id = state.sockets.make(domain, kind);
+        let id = state.sockets.make(domain, kind, machine());
         Ok(state.add_file(Open::Socket(id)))
     }
 
     fn socket_pair(&self, kind: Type, _nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
         let mut state = self.making()?;
-        let (there, back) = (state.wires.make(), state.wires.make());
+        let (there, back) = state.wires.connection(Sort::Local, None);
         let names = [there, back].map(|n| Addr::Unix(format!("\0pair {n}").into_bytes()));
         let [one, two] = [0, 1].map(|side| {
             let messages = kind == Type::DGRAM;
@@ -136,6 +138,7 @@ impl System for SimKernel {
                 true => Stage::Messages {
                     inbox: VecDeque::new(),
                     to: Some(other),
+                    error: None,
                 },
                 false => Stage::Connected {
                     input: [there, back][side],
@@ -147,6 +150,8 @@ impl System for SimKernel {
                 stage,
                 local: messages.then_some(own),
                 peer: None,
+                named: None,
+                machine: None,
             });
             state.add_file(Open::Socket(id))
         });
@@ -158,10 +163,11 @@ impl System for SimKernel {
             let addr = Addr::from_system(addr).ok_or(libc::EAFNOSUPPORT)?;
             match &addr {
                 Addr::Unix(path) if path.first().is_some_and(|first| *first != 0) => {
-                    state.disk.name_socket(path)?;
                     // The disk knows whether it is taken: it may listen still
                     // under a name that it has lost.
-                    state.sockets.get(id).local = Some(addr);
+                    let named = state.disk.name_socket(path)?;
+                    let socket = state.sockets.get(id);
+                    (socket.local, socket.named) = (Some(addr), Some(named));
                     Ok(())
                 }
                 _ => state.sockets.bind(id, addr),
@@ -195,6 +201,11 @@ impl System for SimKernel {
 
     fn peer_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
         self.with_socket(fd, "peer_addr", |state, id| {
+            if let Stage::Connected { input, .. } = state.sockets.get(id).stage
+                && state.wires.is_dead(input)
+            {
+                return Err(libc::ENOTCONN);
+            }
             let socket = state.sockets.get(id);
             match (&socket.peer, &socket.stage) {
                 (Some(peer), _) => Ok(peer.to_system()),
@@ -230,7 +241,13 @@ impl System for SimKernel {
     }
 
     fn set_len(&self, fd: RawFd, len: u64) -> io::Result<()> {
+        if i64::try_from(len).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let mut state = self.state();
+        if let Some(errno) = state.refuses_length() {
+            return Err(failed(errno));
+        }
         match state.owners.get(fd, "set_len").cloned() {
             Some(Open::File { number, flags, .. }) if flags & libc::O_ACCMODE != libc::O_RDONLY => {
                 state.disk.set_len(number, len).map_err(failed)

@@ -16,7 +16,7 @@ pub enum Fault {
     Interrupted,
     /// `EAGAIN`: not now.
     WouldBlock,
-    /// `ENOSPC`: the disk is full.
+    /// `ENOSPC`: the disk is full. By rate, a part of what is written may fit first.
     NoSpace,
     /// `EDQUOT`: the quota is used up. Comes by script only.
     OverQuota,
@@ -26,8 +26,22 @@ pub enum Fault {
     TooManyFiles,
     /// `ENOMEM`: the system did not even take the request.
     NotTaken,
-    /// `EIO`: the device is broken.
+    /// `EIO`: the device is broken. Of a file whose sync or close fails so, what was
+    /// not on the disk may never get there, though a later sync says it is fine.
     Broken,
+    /// `ECONNREFUSED`: nothing listens there.
+    Refused,
+    /// `ETIMEDOUT`: the other side did not answer. The simulation says so after two
+    /// minutes of its own time.
+    TimedOut,
+    /// `ECONNABORTED`: the connection that was to be accepted is gone.
+    Aborted,
+    /// A message is lost on its way, and nobody is told. In a simulation only.
+    Lost,
+    /// A message arrives twice. In a simulation only.
+    Doubled,
+    /// A message arrives so much later, and others before it. In a simulation only.
+    Overtaken(Duration),
     /// It is over so much later.
     Late(Duration),
     /// The device does not answer: it is over when it was cancelled, and not before.
@@ -50,7 +64,13 @@ impl Fault {
             Fault::TooManyFiles => Some(libc::EMFILE),
             Fault::NotTaken => Some(libc::ENOMEM),
             Fault::Broken => Some(libc::EIO),
-            Fault::Short
+            Fault::Refused => Some(libc::ECONNREFUSED),
+            Fault::TimedOut => Some(libc::ETIMEDOUT),
+            Fault::Aborted => Some(libc::ECONNABORTED),
+            Fault::Lost
+            | Fault::Doubled
+            | Fault::Overtaken(_)
+            | Fault::Short
             | Fault::Late(_)
             | Fault::Stuck
             | Fault::CancelTooLate
@@ -61,17 +81,25 @@ impl Fault {
     /// Whether chance may do this to an operation of that kind. A script may do
     /// anything to any.
     fn befalls(self, kind: OpKind, on: On) -> bool {
-        use OpKind::{Accept, Open, Read, Write};
+        use OpKind::{Accept, Close, Connect, Name, Open, Read, Resize, Sync, Write};
         match self {
-            Fault::Short => matches!(kind, Read | Write) && on != On::Datagrams,
+            Fault::Short => {
+                matches!(kind, Read | Write) && !matches!(on, On::Datagrams | On::LocalMessages)
+            }
             Fault::Interrupted => matches!(kind, Read | Write | Accept | Open),
             Fault::WouldBlock => matches!(kind, Read | Write) && on != On::Disk,
-            Fault::NoSpace | Fault::OverQuota => kind == Write && on == On::Disk,
+            Fault::NoSpace | Fault::OverQuota => matches!(kind, Write | Resize) && on == On::Disk,
             Fault::Reset => matches!(kind, Read | Write) && on == On::Connection,
             Fault::TooManyFiles => matches!(kind, Open | Accept),
-            Fault::NotTaken => kind != OpKind::Close,
-            Fault::Broken | Fault::Stuck => {
-                matches!(kind, Read | Write | OpKind::Sync) && on == On::Disk
+            Fault::NotTaken => kind != Close,
+            Fault::Broken => {
+                matches!(kind, Read | Write | Sync | Open | Close | Name | Resize) && on == On::Disk
+            }
+            Fault::Stuck => matches!(kind, Read | Write | Sync) && on == On::Disk,
+            Fault::Refused | Fault::TimedOut => kind == Connect && on == On::Connection,
+            Fault::Aborted => kind == Accept,
+            Fault::Lost | Fault::Doubled | Fault::Overtaken(_) => {
+                kind == Write && on == On::Datagrams
             }
             Fault::Late(_) | Fault::CancelTooLate | Fault::SlowCancel(_) => true,
         }
@@ -96,6 +124,10 @@ pub enum OpKind {
     Accept,
     /// Connects.
     Connect,
+    /// Makes, changes or takes away the name of a file or a directory.
+    Name,
+    /// Makes a file longer or shorter, or room for it.
+    Resize,
     /// Anything else.
     Other,
 }
@@ -118,6 +150,10 @@ impl OpKind {
             Request::Sync { .. } | Request::SyncRange { .. } => OpKind::Sync,
             Request::Accept { .. } | Request::AcceptMany { .. } => OpKind::Accept,
             Request::Connect { .. } => OpKind::Connect,
+            Request::Rename { .. } | Request::Unlink { .. } | Request::MakeDir { .. } => {
+                OpKind::Name
+            }
+            Request::Allocate { .. } => OpKind::Resize,
             _ => OpKind::Other,
         }
     }
@@ -129,7 +165,10 @@ pub(crate) enum On {
     Disk,
     Pipe,
     Connection,
+    /// Over a network.
     Datagrams,
+    /// Within a machine, where none is lost.
+    LocalMessages,
     Nothing,
 }
 
@@ -148,7 +187,7 @@ impl On {
     fn whose(self) -> Whose {
         match self {
             On::Disk => Whose::Files,
-            On::Pipe | On::Connection | On::Datagrams => Whose::Sockets,
+            On::Pipe | On::Connection | On::Datagrams | On::LocalMessages => Whose::Sockets,
             On::Nothing => Whose::All,
         }
     }
@@ -173,6 +212,13 @@ pub(crate) struct Fate {
     pub(crate) errno: Option<i32>,
     pub(crate) late: Duration,
     pub(crate) stuck: bool,
+    /// The disk is full, after a part of it or at once.
+    pub(crate) full: bool,
+    /// The connection that comes next is gone.
+    pub(crate) aborted: bool,
+    pub(crate) lost: bool,
+    pub(crate) doubled: bool,
+    pub(crate) overtaken: Option<Duration>,
     pub(crate) cancel_too_late: bool,
     pub(crate) slow_cancel: Option<Duration>,
 }
@@ -190,6 +236,11 @@ impl Fate {
             Fault::Stuck => (self.stuck, self.errno) = (true, None),
             Fault::CancelTooLate => self.cancel_too_late = true,
             Fault::SlowCancel(by) => self.slow_cancel = Some(delay(by)),
+            Fault::NoSpace if !scripted => self.full = true,
+            Fault::Aborted => self.aborted = true,
+            Fault::Lost => self.lost = true,
+            Fault::Doubled => self.doubled = true,
+            Fault::Overtaken(by) => self.overtaken = Some(delay(by)),
             _ => self.errno = fault.errno(),
         }
     }

@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,10 +29,11 @@ use super::carry::{self, Carried};
 use super::disk::Disk;
 use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::memory::Pieces;
+use super::network::{self, Network, Path as Way};
 use super::options::SimIo;
 use super::owners::{Open, Owners};
 use super::power_cut::SavedDisk;
-use super::sockets::{SocketId, Sockets, Stage};
+use super::sockets::{Message, SocketId, Sockets, Target};
 use super::wires::{Wire, Wires};
 use crate::clock::VirtualClock;
 use crate::rng::Rng;
@@ -59,10 +61,16 @@ struct Event {
 enum Happens {
     Over,
     CancelIsHeard,
+    /// What is on its way along a stream.
+    Arrives(Wire),
+    /// The message of that number.
+    MessageArrives,
 }
 
 enum At {
     Due(Event),
+    /// It is tried again then.
+    Resting(Event),
     Waiting,
 }
 
@@ -70,6 +78,7 @@ struct Op {
     id: OpId,
     request: Request,
     fate: Fate,
+    began: Duration,
     at: At,
     /// Fixed already: an error, or that it was cancelled.
     answer: Option<i32>,
@@ -98,6 +107,10 @@ pub(crate) struct State {
     pub(crate) disk: Disk,
     pub(crate) wires: Wires,
     pub(crate) sockets: Sockets,
+    pub(crate) network: Network,
+    /// Messages on their way.
+    messages: BTreeMap<Count, Message>,
+    posted: Count,
     /// What has changed, and may be waited for.
     pub(crate) changed: BTreeSet<Key>,
     ops: BTreeMap<Count, Op>,
@@ -126,13 +139,55 @@ impl State {
     /// The operation will be carried out so much later.
     fn make_due(&mut self, count: Count, after: Duration) {
         if let Some(op) = self.ops.get(&count)
-            && let At::Due(event) = op.at
+            && let At::Due(event) | At::Resting(event) = op.at
         {
             self.events.remove(&event);
         }
         let event = self.event(count, Happens::Over, after);
         if let Some(op) = self.ops.get_mut(&count) {
             op.at = At::Due(event);
+        }
+    }
+
+    /// Looks at a stream again when what is on its way there arrives.
+    pub(crate) fn await_arrival(&mut self, wire: Wire) {
+        if let Some(at) = self.wires.next_arrival(wire) {
+            let after = at.saturating_sub(self.clock.elapsed());
+            self.event(0, Happens::Arrives(wire), after);
+        }
+    }
+
+    /// Sends a message on its way.
+    pub(crate) fn post(&mut self, message: &Message, after: Duration) {
+        if after.is_zero() {
+            return self.receive(message);
+        }
+        self.posted += 1;
+        self.messages.insert(self.posted, message.clone());
+        self.event(self.posted, Happens::MessageArrives, after);
+    }
+
+    fn message_arrives(&mut self, number: Count) {
+        let Some(message) = self.messages.remove(&number) else {
+            return;
+        };
+        // Not through a way that was cut meanwhile.
+        let path = match &message.target {
+            Target::At(to) => network::path(&message.source, to),
+            Target::Named(_) => None,
+        };
+        if self.network.delay(path).is_some() {
+            self.receive(&message);
+        }
+    }
+
+    /// A way is cut, or healed.
+    pub(crate) fn cut(&mut self, path: Way, cut: bool) {
+        self.network.cut(path, cut);
+        let now = self.clock.elapsed();
+        let at = self.network.delay(Some(path)).map(|delay| now + delay);
+        for wire in self.wires.delay(|own| network::same(own, path), at) {
+            self.await_arrival(wire);
         }
     }
 
@@ -155,11 +210,15 @@ impl State {
             }
         }
         self.lend(&request);
-        let fate = self.faults.next(kind, on, &mut self.rng);
+        let mut fate = self.faults.next(kind, on, &mut self.rng);
+        if fate.errno == Some(libc::ETIMEDOUT) {
+            fate.late = fate.late.max(network::CONNECTING);
+        }
         let op = Op {
             id,
             request,
             fate,
+            began: self.clock.elapsed(),
             at: At::Waiting,
             answer: answer.or(fate.errno.map(|errno| -errno)),
             end_at_wait: false,
@@ -260,6 +319,8 @@ impl State {
             self.events.remove(&event);
             match event.what {
                 Happens::CancelIsHeard => self.end_early(event.count),
+                Happens::Arrives(wire) => self.land(wire),
+                Happens::MessageArrives => self.message_arrives(event.count),
                 Happens::Over => landed.extend(self.carry_out(event.count)),
             }
             self.tell_changed();
@@ -272,13 +333,14 @@ impl State {
     fn carry_out(&mut self, count: Count) -> Option<Landed> {
         let op = self.ops.get(&count)?;
         let (id, request, fate, answer) = (op.id, op.request, op.fate, op.answer);
+        let began = op.began;
         let carried = match answer {
             Some(answer) => {
                 self.fail(&request, answer);
                 Carried::Done(answer)
             }
             None if fate.stuck => Carried::Wait(Vec::new()),
-            None => self.carry(&request, fate.short),
+            None => self.carry(&request, fate, began),
         };
         let buffer = self.filled.take();
         match carried {
@@ -308,6 +370,15 @@ impl State {
                     ..Landed::over(id, result)
                 })
             }
+            Carried::Later(after) => {
+                let event = self.event(count, Happens::Over, after);
+                let op = self.ops.get_mut(&count)?;
+                op.at = At::Resting(event);
+                if op.end_at_wait {
+                    self.end_early(count);
+                }
+                None
+            }
             Carried::Wait(keys) => {
                 let op = self.ops.get_mut(&count)?;
                 op.at = At::Waiting;
@@ -335,20 +406,58 @@ impl State {
     fn fail(&mut self, request: &Request, answer: i32) {
         match (request, -answer) {
             // As on Linux: whatever it says, it is closed.
-            (Request::Close { fd }, errno) if errno != libc::ECANCELED => self.close(*fd),
+            (Request::Close { fd }, errno) if errno != libc::ECANCELED => {
+                if errno == libc::EIO {
+                    self.lose_unsynced(*fd);
+                }
+                self.close(*fd);
+            }
             (_, libc::ECONNRESET) => {
                 if let Some(fd) = carry::file_of(request)
                     && let Some(Open::Socket(id)) = self.owners.get(fd, "a reset").cloned()
-                    && let Stage::Connected { input, output } = self.sockets.get(id).stage
                 {
-                    for wire in [input, output] {
-                        self.wires.reset(wire);
-                        self.changed.insert(Key::Wire(wire));
-                    }
+                    self.break_off(id);
+                }
+            }
+            (Request::Sync { fd, .. }, libc::EIO) => self.lose_unsynced(*fd),
+            // The write may have been done, and then the sync has failed.
+            (
+                &Request::WriteThenSync {
+                    fd,
+                    buf,
+                    len,
+                    place,
+                },
+                libc::EIO,
+            ) => {
+                if self.rng.below(2) == 0 {
+                    let write = Request::Write {
+                        fd,
+                        buf,
+                        len,
+                        place,
+                    };
+                    self.carry(&write, Fate::default(), Duration::ZERO);
+                    self.lose_unsynced(fd);
                 }
             }
             _ => {}
         }
+    }
+
+    /// What of a file is not on the disk may never get there, though a later sync says
+    /// that it is.
+    fn lose_unsynced(&mut self, fd: RawFd) {
+        if let Some(Open::File { number, .. }) = self.owners.get(fd, "a sync").cloned() {
+            self.disk.fail_sync(number, &mut self.rng);
+        }
+    }
+
+    /// Whether making a file longer or shorter fails now.
+    pub(crate) fn refuses_length(&mut self) -> Option<i32> {
+        // A length needs no room: a full disk does not mind it.
+        let fate = self.faults.next(OpKind::Resize, On::Disk, &mut self.rng);
+        fate.errno.filter(|errno| *errno != libc::EINTR)
     }
 
     /// Whether making a file fails now.
@@ -382,6 +491,9 @@ impl SimKernel {
             disk: options.disk.map_or_else(Disk::new, SavedDisk::into_disk),
             wires: Wires::default(),
             sockets: Sockets::default(),
+            network: Network::default(),
+            messages: BTreeMap::new(),
+            posted: 0,
             changed: BTreeSet::new(),
             ops: BTreeMap::new(),
             counts: HashMap::new(),
@@ -441,8 +553,8 @@ impl SimKernel {
 
     /// What the disk would have if the power went now: what was synced, by
     /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
-    /// the seed says, each sector of 512 bytes old or new. A name is there if its
-    /// directory was synced since; of what was done in a directory after that, the
+    /// the seed says, each sector of 512 bytes old or new, and any length between the
+    /// old and the new. A name is there if its directory was synced since; of what was done in a directory after that, the
     /// first few changes, a rename wholly or not at all. This kernel goes on; another
     /// begins with [`SimIo::on_disk`].
     ///
@@ -472,6 +584,52 @@ impl SimKernel {
     /// ```
     pub fn power_cut(&self, seed: u64) -> SavedDisk {
         SavedDisk::of(&self.state().disk, seed)
+    }
+
+    /// Sets how long everything takes between these two addresses, either way:
+    /// connecting takes it twice. It is what is sent from now on that takes it.
+    ///
+    /// [`machine_at`](super::machine_at) gives a part of a test an address of its own.
+    pub fn latency(&self, one: IpAddr, other: IpAddr, latency: Duration) {
+        self.state().network.set_latency((one, other), latency);
+    }
+
+    /// Cuts the network between these two addresses, both ways, until it is
+    /// [healed](SimKernel::heal). Nobody is told: bytes wait and arrive afterwards,
+    /// UDP messages are lost, a connect fails after two minutes of the simulation's
+    /// time (`TimedOut`) unless the network is healed before.
+    ///
+    /// ```
+    /// use kinfolk_core::{Error, timeout};
+    /// use kinfolk_runtime::net::{TcpListener, TcpStream};
+    /// use kinfolk_testkit::{Sim, io::machine_at};
+    /// use std::{net::IpAddr, time::Duration};
+    ///
+    /// let (server, client) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    /// let mut sim = Sim::seeded(7);
+    /// let net = sim.io();
+    /// sim.run(async move {
+    ///     let _listener = machine_at(server, async {
+    ///         Ok::<_, Error>(TcpListener::bind("10.0.0.1:80").await?)
+    ///     }).await?;
+    ///     net.partition(server, client);
+    ///     let second = Duration::from_secs(1);
+    ///     let connect = || machine_at(client, TcpStream::connect("10.0.0.1:80"));
+    ///     assert!(timeout(second, connect()).await.is_err());
+    ///     net.heal(server, client);
+    ///     assert!(timeout(second, connect()).await.is_ok());
+    ///     Ok::<_, Error>(())
+    /// }).unwrap();
+    /// sim.finish();
+    /// ```
+    pub fn partition(&self, one: IpAddr, other: IpAddr) {
+        self.state().cut((one, other), true);
+    }
+
+    /// Heals the network between two addresses that were
+    /// [cut off](SimKernel::partition) from each other: what waits arrives.
+    pub fn heal(&self, one: IpAddr, other: IpAddr) {
+        self.state().cut((one, other), false);
     }
 
     /// The paths of all files.

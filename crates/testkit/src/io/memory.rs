@@ -68,6 +68,10 @@ impl Pieces {
         self.0.iter().map(|(_, len)| len).sum()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Those that hold at least a byte, as ranges of addresses.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let filled = self.0.iter().filter(|(_, len)| *len > 0);

@@ -17,6 +17,7 @@
 //! | `power_cut` | [`SavedDisk`]: what is left of them when the power goes |
 //! | `wires` | streams of bytes: pipes and connections |
 //! | `sockets`, `addr` | who listens where, and messages |
+//! | `network` | how long the way between two addresses is, and whether there is one |
 //! | `memory` | the only place that follows the pointers of a request |
 //! | `linux` | what only Linux has |
 //! | `driver` | the kernel as a driver and as a system |
@@ -36,6 +37,7 @@ mod journal;
 mod kernel;
 mod linux;
 mod memory;
+mod network;
 mod open_files;
 mod options;
 mod owners;
@@ -50,6 +52,7 @@ mod witness;
 
 pub use faults::{Fault, OpKind};
 pub use kernel::SimKernel;
+pub use network::machine_at;
 pub use open_files::OpenFiles;
 pub use options::SimIo;
 pub use pages::HeldPages;

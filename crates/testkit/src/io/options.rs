@@ -121,14 +121,58 @@ impl SimIo {
         self.rate(Fault::WouldBlock, rate)
     }
 
-    /// How often the disk is full.
+    /// How often the disk is full: a write takes some of its bytes, and the next one
+    /// fails; or it fails at once.
     pub fn no_space(self, rate: f64) -> Self {
         self.rate(Fault::NoSpace, rate)
     }
 
-    /// How often a connection is gone for both sides.
+    /// How often a connection is gone for both sides. The other side may still read some
+    /// of what was sent before, and is told then.
     pub fn resets(self, rate: f64) -> Self {
         self.rate(Fault::Reset, rate)
+    }
+
+    /// How often an operation on a file or a directory fails with `EIO`: reads, writes,
+    /// syncs, and opening, renaming, removing, resizing and closing. Of a file whose sync
+    /// or close fails so, what was not on the disk may never get there, though a later
+    /// sync says it is fine: a program that goes on must write it again, or give the
+    /// file up.
+    pub fn broken(self, rate: f64) -> Self {
+        self.rate(Fault::Broken, rate)
+    }
+
+    /// How often a connect is refused.
+    pub fn refused(self, rate: f64) -> Self {
+        self.rate(Fault::Refused, rate)
+    }
+
+    /// How often a connect is not answered: it fails after two minutes of the
+    /// simulation's time.
+    pub fn timed_out(self, rate: f64) -> Self {
+        self.rate(Fault::TimedOut, rate)
+    }
+
+    /// How often a connection is gone before it was accepted: `accept` fails with
+    /// `ConnectionAborted`, and can be asked again.
+    pub fn aborted(self, rate: f64) -> Self {
+        self.rate(Fault::Aborted, rate)
+    }
+
+    /// How often a UDP message is lost.
+    pub fn lost(self, rate: f64) -> Self {
+        self.rate(Fault::Lost, rate)
+    }
+
+    /// How often a UDP message arrives twice.
+    pub fn doubled(self, rate: f64) -> Self {
+        self.rate(Fault::Doubled, rate)
+    }
+
+    /// How often a UDP message arrives later than it could, and by how much at most:
+    /// what is sent meanwhile arrives before it.
+    pub fn overtaken(self, rate: f64, longest: Duration) -> Self {
+        self.rate(Fault::Overtaken(longest), rate)
     }
 
     /// How often there are too many open files.

@@ -23,6 +23,8 @@ pub(crate) enum Open {
         at: u64,
         flags: i32,
         path: String,
+        /// The disk had no room for all of the last write.
+        full: bool,
     },
     PipeReader(Wire),
     PipeWriter(Wire),

@@ -19,6 +19,9 @@ pub(crate) struct Unsynced {
     before: BTreeMap<usize, Vec<u8>>,
     /// How long the file was, once it has been changed.
     len: Option<usize>,
+    /// The sectors whose new bytes are given up, because a sync failed, as they are on
+    /// the disk. A sync leaves them alone, unless they were written again.
+    given_up: BTreeMap<usize, Vec<u8>>,
 }
 
 impl Unsynced {
@@ -27,33 +30,59 @@ impl Unsynced {
         self.len.get_or_insert(bytes.len());
         for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
             let of = |at: usize| bytes.len().min(at * SECTOR);
-            let old = || bytes[of(sector)..of(sector + 1)].to_vec();
+            let given_up = self.given_up.remove(&sector);
+            let old = || given_up.unwrap_or_else(|| bytes[of(sector)..of(sector + 1)].to_vec());
             self.before.entry(sector).or_insert_with(old);
         }
     }
 
     /// The file was synced.
     pub(crate) fn sync(&mut self) {
-        *self = Unsynced::default();
+        self.before.clear();
+        self.len = None;
+    }
+
+    /// A sync has failed. As on Linux the system holds what it could not write for
+    /// written, so that nobody writes it later; some of it may have been.
+    pub(crate) fn fail(&mut self, rng: &mut Rng) {
+        for (sector, before) in std::mem::take(&mut self.before) {
+            if rng.chance(0.5) {
+                self.given_up.insert(sector, before);
+            }
+        }
+        self.len = None;
     }
 
     /// What is left of a file: of each sector that was changed the old or the new,
-    /// and the old or the new length.
+    /// and a length that it had or any in between.
     fn cut(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
-        let Some(old) = self.len else { return };
-        let len = if rng.chance(0.5) { old } else { bytes.len() };
-        bytes.resize(bytes.len().max(old), 0);
+        let old = self.len.unwrap_or(bytes.len());
+        let (least, most) = (old.min(bytes.len()), old.max(bytes.len()));
+        let len = match rng.below(3) {
+            0 => old,
+            1 => bytes.len(),
+            _ => least + rng.below(most - least + 1),
+        };
+        bytes.resize(most, 0);
         for (sector, before) in &self.before {
             if rng.chance(0.5) {
-                let at = sector * SECTOR;
-                let end = bytes.len().min(at + SECTOR);
-                let at = at.min(end);
-                bytes[at..end].fill(0);
-                bytes[at..at + before.len()].copy_from_slice(before);
+                put_back(bytes, *sector, before);
             }
+        }
+        for (sector, before) in &self.given_up {
+            put_back(bytes, *sector, before);
         }
         bytes.truncate(len);
     }
+}
+
+/// A sector of a file is as it was; zero where the file was shorter.
+fn put_back(bytes: &mut [u8], sector: usize, before: &[u8]) {
+    let at = bytes.len().min(sector * SECTOR);
+    let end = bytes.len().min(at + SECTOR);
+    let kept = before.len().min(end - at);
+    bytes[at..end].fill(0);
+    bytes[at..at + kept].copy_from_slice(&before[..kept]);
 }
 
 /// A disk after a power cut, from
@@ -137,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_was_not_synced_is_the_old_or_the_new() {
+    fn a_length_that_was_not_synced_is_the_old_or_the_new_or_between() {
         let mut disk = Disk::new();
         let flags = libc::O_CREAT | libc::O_RDWR;
         let file = disk.open(b"/a", flags, 0o644).unwrap();
@@ -145,21 +174,48 @@ mod tests {
         disk.write(file, 0, b"abcd", Duration::ZERO).unwrap();
         disk.sync(file);
         disk.set_len(file, 2).unwrap();
-        assert_eq!(
-            left(&disk),
-            [b"abcd".to_vec(), b"ab\0\0".to_vec(), b"ab".to_vec()].into()
-        );
+        let words = |all: &[&str]| -> BTreeSet<Vec<u8>> {
+            all.iter().map(|words| words.as_bytes().to_vec()).collect()
+        };
+        let lengths = ["abcd", "abc", "ab\0\0", "ab\0", "ab"];
+        assert_eq!(left(&disk), words(&lengths));
         disk.sync(file);
         disk.write(file, 2, b"xy", Duration::ZERO).unwrap();
-        assert_eq!(
-            left(&disk),
-            [b"ab".to_vec(), b"ab\0\0".to_vec(), b"abxy".to_vec()].into()
-        );
+        let lengths = ["ab", "ab\0", "ab\0\0", "abx", "abxy"];
+        assert_eq!(left(&disk), words(&lengths));
         // Cut off and made anew.
         disk.sync(file);
         let again = disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
         assert_eq!(again, file);
         assert!(left(&disk).contains(&b"abxy"[..]));
+    }
+
+    #[test]
+    fn what_a_failed_sync_gives_up_no_later_sync_saves() {
+        let mut disk = Disk::new();
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(b"/a", flags, 0o644).unwrap();
+        sync_dir(&mut disk, b"/");
+        disk.write(file, 0, &[1; SECTOR], Duration::ZERO).unwrap();
+        disk.sync(file);
+        let mut lost = 0;
+        for seed in 0..20 {
+            let mut disk = disk.clone();
+            disk.write(file, 0, &[2; SECTOR], Duration::ZERO).unwrap();
+            disk.fail_sync(file, &mut Rng::new(seed));
+            disk.sync(file);
+            let now = disk.get(b"/a").unwrap();
+            assert_eq!(now, [2; SECTOR], "whoever reads sees it");
+            let left = left(&disk);
+            assert_eq!(left.len(), 1, "this is not about luck");
+            lost += usize::from(left.contains(&vec![1; SECTOR]));
+            // Written again, it is safe.
+            disk.write(file, 0, &[3; SECTOR], Duration::ZERO).unwrap();
+            disk.sync(file);
+            let saved = SavedDisk::of(&disk, seed).get("/a").unwrap();
+            assert_eq!(saved, [3; SECTOR]);
+        }
+        assert!((5..15).contains(&lost), "{lost}");
     }
 
     fn sync_dir(disk: &mut Disk, path: &[u8]) {

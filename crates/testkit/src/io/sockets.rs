@@ -2,12 +2,13 @@
 //! messages.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Type};
 
 use super::addr::Addr;
-use super::disk::Errno;
+use super::disk::{Errno, Number};
+use super::network::own_address;
 use super::wires::Wire;
 
 /// The number of a socket.
@@ -18,6 +19,12 @@ const PORTS: u16 = 40_000;
 
 /// How many messages wait at a socket; more are lost, as is the way of messages.
 const MESSAGES: usize = 1024;
+
+/// How many of them within a machine; whoever sends more waits. As Linux has it.
+const LOCAL_MESSAGES: usize = 11;
+
+/// No message over the network is longer.
+const LONGEST: usize = 65_507;
 
 pub(crate) enum Stage {
     /// Made, and perhaps bound.
@@ -34,7 +41,35 @@ pub(crate) enum Stage {
     Messages {
         inbox: VecDeque<(Addr, Vec<u8>)>,
         to: Option<Addr>,
+        /// What its owner is told next, once.
+        error: Option<Errno>,
     },
+}
+
+/// Whom a message is for.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// Whoever has this address.
+    At(Addr),
+    /// The socket that has this name on the disk.
+    Named(Number),
+}
+
+/// A message on its way.
+#[derive(Clone)]
+pub(crate) struct Message {
+    pub(crate) sender: SocketId,
+    pub(crate) source: Addr,
+    pub(crate) target: Target,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What became of a message.
+pub(crate) enum Sent {
+    To(SocketId),
+    /// There is no room for it yet.
+    Full(SocketId),
+    ToNobody,
 }
 
 /// A connection that waits to be accepted, as its listener will see it.
@@ -50,6 +85,10 @@ pub(crate) struct Socket {
     pub(crate) stage: Stage,
     pub(crate) local: Option<Addr>,
     pub(crate) peer: Option<Addr>,
+    /// Its name on the disk.
+    pub(crate) named: Option<Number>,
+    /// The address of the machine that it is on.
+    pub(crate) machine: Option<IpAddr>,
 }
 
 /// All sockets.
@@ -61,11 +100,12 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn make(&mut self, domain: Domain, kind: Type) -> SocketId {
+    pub(crate) fn make(&mut self, domain: Domain, kind: Type, machine: Option<IpAddr>) -> SocketId {
         let stage = match kind == Type::DGRAM {
             true => Stage::Messages {
                 inbox: VecDeque::new(),
                 to: None,
+                error: None,
             },
             false => Stage::Fresh,
         };
@@ -74,6 +114,8 @@ impl Sockets {
             stage,
             local: None,
             peer: None,
+            named: None,
+            machine,
         })
     }
 
@@ -110,6 +152,15 @@ impl Sockets {
         if self.get(id).local.is_some() {
             return Err(libc::EINVAL);
         }
+        let machine = self.get(id).machine;
+        let addr = match (addr, machine) {
+            // Everywhere is the one address that its machine has.
+            (Addr::Inet(addr), Some(machine)) if addr.ip().is_unspecified() => {
+                let own = own_address(Some(machine), addr.is_ipv6());
+                Addr::Inet(SocketAddr::new(own, addr.port()))
+            }
+            (addr, _) => addr,
+        };
         let addr = match addr {
             Addr::Inet(addr) if addr.port() == 0 => {
                 Addr::Inet(SocketAddr::new(addr.ip(), self.port()))
@@ -136,11 +187,8 @@ impl Sockets {
             let addr = match domain {
                 Domain::UNIX => Addr::Unix(Vec::new()),
                 _ => {
-                    let loopback = match domain == Domain::IPV6 {
-                        true => SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], self.port())),
-                        false => SocketAddr::from(([127, 0, 0, 1], self.port())),
-                    };
-                    Addr::Inet(loopback)
+                    let own = own_address(self.get(id).machine, domain == Domain::IPV6);
+                    Addr::Inet(SocketAddr::new(own, self.port()))
                 }
             };
             self.get(id).local = Some(addr);
@@ -154,6 +202,15 @@ impl Sockets {
         socket.local.clone().unwrap_or_else(none)
     }
 
+    /// Who listens under a name on the disk.
+    pub(crate) fn listener_named(&self, name: Number) -> Option<SocketId> {
+        let listens = |socket: &Socket| {
+            matches!(socket.stage, Stage::Listening { .. }) && socket.named == Some(name)
+        };
+        let mut found = self.all.iter().filter(|(_, socket)| listens(socket));
+        found.next().map(|(id, _)| *id)
+    }
+
     /// Who listens at an address.
     pub(crate) fn listener(&self, to: &Addr) -> Option<SocketId> {
         let listens = |socket: &Socket| {
@@ -164,41 +221,101 @@ impl Sockets {
         found.next().map(|(id, _)| *id)
     }
 
-    /// Who gets the messages to an address.
-    fn receiver(&self, to: &Addr) -> Option<SocketId> {
+    /// Who gets messages.
+    pub(crate) fn receiver(&self, target: &Target) -> Option<SocketId> {
         let gets = |socket: &Socket| {
-            matches!(socket.stage, Stage::Messages { .. })
-                && socket.local.as_ref().is_some_and(|own| own.takes(to))
+            let is_meant = match target {
+                Target::At(to) => socket.local.as_ref().is_some_and(|own| own.takes(to)),
+                Target::Named(name) => socket.named == Some(*name),
+            };
+            matches!(socket.stage, Stage::Messages { .. }) && is_meant
         };
         let mut found = self.all.iter().filter(|(_, socket)| gets(socket));
         found.next().map(|(id, _)| *id)
     }
 
-    /// A message on its way; to whom it came.
-    pub(crate) fn send(
+    /// An error that the owner of a socket for messages has not been told yet.
+    pub(crate) fn take_error(&mut self, id: SocketId) -> Result<(), Errno> {
+        match &mut self.get(id).stage {
+            Stage::Messages { error, .. } => error.take().map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
+    }
+
+    /// A message that can be sent: whom it is for. `to` is none if it is for the one
+    /// to whom the socket is connected.
+    pub(crate) fn address(
         &mut self,
-        from: SocketId,
-        to: Option<Addr>,
+        sender: SocketId,
+        to: Option<Target>,
         bytes: Vec<u8>,
-    ) -> Result<Option<SocketId>, Errno> {
-        let Stage::Messages { to: connected, .. } = &self.get(from).stage else {
+    ) -> Result<Message, Errno> {
+        self.take_error(sender)?;
+        let socket = self.get(sender);
+        let unix = socket.domain == Domain::UNIX;
+        let Stage::Messages { to: connected, .. } = &socket.stage else {
             return Err(libc::ENOTCONN);
         };
-        let to = to.or_else(|| connected.clone()).ok_or(libc::EDESTADDRREQ)?;
-        let source = self.bind_any(from);
-        let Some(receiver) = self.receiver(&to) else {
-            // To nobody: on the network it is lost, on this machine it is known.
-            return match to {
-                Addr::Inet(_) => Ok(None),
-                Addr::Unix(_) => Err(libc::ECONNREFUSED),
-            };
+        let none = if unix {
+            libc::ENOTCONN
+        } else {
+            libc::EDESTADDRREQ
         };
-        if let Stage::Messages { inbox, to } = &mut self.get(receiver).stage
-            && inbox.len() < MESSAGES
-            && to.as_ref().is_none_or(|peer| source.takes(peer))
-        {
-            inbox.push_back((source, bytes));
+        let connected = || connected.clone().map(Target::At);
+        let target = to.or_else(connected).ok_or(none)?;
+        if !unix && bytes.len() > LONGEST {
+            return Err(libc::EMSGSIZE);
         }
-        Ok(Some(receiver))
+        Ok(Message {
+            sender,
+            source: self.bind_any(sender),
+            target,
+            bytes,
+        })
+    }
+
+    /// A message arrives.
+    pub(crate) fn deliver(&mut self, message: &Message) -> Sent {
+        let Some(receiver) = self.receiver(&message.target) else {
+            return Sent::ToNobody;
+        };
+        let unix = self.get(receiver).domain == Domain::UNIX;
+        if let Stage::Messages { inbox, to, .. } = &mut self.get(receiver).stage
+            && to.as_ref().is_none_or(|peer| message.source.takes(peer))
+        {
+            if unix && inbox.len() >= LOCAL_MESSAGES {
+                return Sent::Full(receiver);
+            }
+            if inbox.len() < MESSAGES {
+                inbox.push_back((message.source.clone(), message.bytes.clone()));
+            }
+        }
+        Sent::To(receiver)
+    }
+
+    /// A message over the network came to nobody. One who is connected there is told,
+    /// with the next thing that he does.
+    pub(crate) fn refused(&mut self, message: &Message) {
+        if let Some(socket) = self.all.get_mut(&message.sender)
+            && let Stage::Messages {
+                to: Some(to),
+                error,
+                ..
+            } = &mut socket.stage
+            && let Target::At(target) = &message.target
+            && to == target
+        {
+            *error = Some(libc::ECONNREFUSED);
+        }
+    }
+
+    /// The peer of a socket within this machine is gone, and with it what it sent.
+    pub(crate) fn disconnect(&mut self, id: SocketId) {
+        let socket = self.get(id);
+        socket.peer = None;
+        if let Stage::Messages { inbox, to, .. } = &mut socket.stage {
+            *to = None;
+            inbox.clear();
+        }
     }
 }

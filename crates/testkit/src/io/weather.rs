@@ -188,7 +188,14 @@ impl Exposed {
 // with no more than was asked for.
 unsafe impl Driver for Exposed {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
-        let (fate, chance) = self.weather.next(request);
+        let (mut fate, chance) = self.weather.next(request);
+        // What takes more than an answer in a simulation is an answer here.
+        let errno = match (fate.full, fate.aborted) {
+            (true, _) => Some(libc::ENOSPC),
+            (_, true) => Some(libc::ECONNABORTED),
+            _ => None,
+        };
+        fate.errno = fate.errno.or(errno);
         // A close that fails has closed the file all the same.
         if let Some(errno) = fate.errno
             && OpKind::of(request) != OpKind::Close

@@ -1,24 +1,69 @@
 //! Streams of bytes in one direction: a pipe is one, a connection two.
+//!
+//! What one side of a connection knows of it is kept with the stream that it reads:
+//! that the other side has ended, an error that it has not been told yet, that the
+//! connection is gone. So the answers are Linux's, in its order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::disk::Errno;
+use super::network::Path;
 
 /// How many bytes a stream holds.
 const ROOM: usize = 64 * 1024;
 
+/// A pipe holds so many pages, each with the bytes of one write or more.
+const PAGES: usize = 16;
+const PAGE: usize = 4096;
+
 /// The number of a stream.
 pub(crate) type Wire = u64;
 
-#[derive(Default)]
-struct State {
-    bytes: VecDeque<u8>,
-    /// Nobody will write any more.
-    ended: bool,
-    /// Nobody will read any more.
-    deaf: bool,
+/// What a stream is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sort {
+    Pipe,
+    /// A connection between sockets of this machine, by name or as a pair.
+    Local,
+    Tcp,
+}
+
+/// What travels on a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Flown {
+    Bytes(Vec<u8>),
+    /// The side that wrote will write no more.
+    End,
     /// The connection is gone.
-    reset: bool,
+    Reset,
+}
+
+struct State {
+    sort: Sort,
+    /// The stream in the other direction.
+    back: Option<Wire>,
+    /// From whom to whom, if a network is between them.
+    path: Option<Path>,
+    bytes: VecDeque<u8>,
+    /// Of a pipe: from where to where each page is in use.
+    pages: VecDeque<(usize, usize)>,
+    /// What is on its way, and when it arrives: never, while the path is cut.
+    flying: VecDeque<(Option<Duration>, Flown)>,
+    /// The writer has ended its direction.
+    shut: bool,
+    /// The reader knows.
+    ended: bool,
+    /// The reader wants no more: its end is closed.
+    deaf: bool,
+    /// The reader has shut its direction, and still has the socket.
+    unheard: bool,
+    /// The writer's end is closed.
+    left: bool,
+    /// What the reader's side is told next, once.
+    error: Option<Errno>,
+    /// For the reader's side the connection is gone.
+    dead: bool,
 }
 
 /// All streams.
@@ -32,100 +77,354 @@ pub(crate) struct Wires {
 pub(crate) type Tried<T> = Result<Option<T>, Errno>;
 
 impl Wires {
-    pub(crate) fn make(&mut self) -> Wire {
+    fn add(&mut self, sort: Sort, back: Option<Wire>, path: Option<Path>) -> Wire {
         self.next += 1;
-        self.all.insert(self.next, State::default());
+        let state = State {
+            sort,
+            back,
+            path,
+            bytes: VecDeque::new(),
+            pages: VecDeque::new(),
+            flying: VecDeque::new(),
+            shut: false,
+            ended: false,
+            deaf: false,
+            unheard: false,
+            left: false,
+            error: None,
+            dead: false,
+        };
+        self.all.insert(self.next, state);
         self.next
     }
 
+    pub(crate) fn pipe(&mut self) -> Wire {
+        self.add(Sort::Pipe, None, None)
+    }
+
+    /// Both directions of a connection. `path` is that of the first.
+    pub(crate) fn connection(&mut self, sort: Sort, path: Option<Path>) -> (Wire, Wire) {
+        let one = self.next + 1;
+        let there = self.add(sort, Some(one + 1), path);
+        let back = self.add(sort, Some(one), path.map(|(from, to)| (to, from)));
+        (there, back)
+    }
+
     fn state(&mut self, wire: Wire) -> &mut State {
-        self.all.entry(wire).or_insert_with(|| State {
-            ended: true,
-            deaf: true,
-            ..State::default()
-        })
+        self.all.get_mut(&wire).expect("an open stream is there")
+    }
+
+    pub(crate) fn path(&self, wire: Wire) -> Option<Path> {
+        self.all.get(&wire).and_then(|state| state.path)
     }
 
     /// Up to `most` bytes, none at the end. `keep` leaves them there.
     pub(crate) fn read(&mut self, wire: Wire, most: usize, keep: bool) -> Tried<Vec<u8>> {
         let state = self.state(wire);
-        let bytes = most.min(state.bytes.len());
-        if bytes > 0 {
+        if !state.bytes.is_empty() {
+            let bytes = most.min(state.bytes.len());
             return Ok(Some(match keep {
                 true => state.bytes.iter().take(bytes).copied().collect(),
-                false => state.bytes.drain(..bytes).collect(),
+                false => state.take(bytes),
             }));
         }
-        if state.reset {
-            return Err(libc::ECONNRESET);
-        }
-        match state.ended || most == 0 {
-            true => Ok(Some(Vec::new())),
-            false => Ok(None),
-        }
+        let over = match state.sort {
+            Sort::Pipe => most == 0 || state.ended,
+            // The end goes before an error, and the other way round for a local one.
+            Sort::Tcp if state.ended => true,
+            Sort::Tcp | Sort::Local => {
+                if let Some(errno) = state.error.take() {
+                    return Err(errno);
+                }
+                state.ended || state.dead || state.unheard
+            }
+        };
+        Ok(over.then(Vec::new))
     }
 
-    /// How many bytes could be written now.
-    pub(crate) fn room(&mut self, wire: Wire) -> Tried<usize> {
+    /// How many of `wanted` bytes could be written to a pipe now.
+    pub(crate) fn room_in_pipe(&mut self, wire: Wire, wanted: usize) -> Tried<usize> {
         let state = self.state(wire);
-        if state.reset {
-            return Err(libc::ECONNRESET);
+        if wanted == 0 {
+            return Ok(Some(0));
         }
-        if state.deaf || state.ended {
+        if state.deaf {
             return Err(libc::EPIPE);
         }
-        let room = ROOM - state.bytes.len();
-        Ok((room > 0).then_some(room))
+        let room = state.tail(wanted) + (PAGES - state.pages.len()) * PAGE;
+        let takes = wanted.min(room);
+        // As Linux does it: up to a page, all of it or nothing.
+        let too_little = takes == 0 || (wanted <= PAGE && takes < wanted);
+        Ok((!too_little).then_some(takes))
     }
 
-    pub(crate) fn write(&mut self, wire: Wire, bytes: &[u8]) {
-        self.state(wire).bytes.extend(bytes);
+    /// How many of `wanted` bytes one who reads `input` could write to `output` now.
+    pub(crate) fn room(&mut self, input: Wire, output: Wire, wanted: usize) -> Tried<usize> {
+        let own = self.state(input);
+        if own.sort == Sort::Tcp && (own.error.is_some() || own.dead) {
+            return Err(own.error.take().unwrap_or(libc::EPIPE));
+        }
+        let state = self.state(output);
+        let local = state.sort == Sort::Local;
+        if state.shut || (local && (state.deaf || state.unheard)) {
+            return Err(libc::EPIPE);
+        }
+        if wanted == 0 {
+            return Ok(Some(0));
+        }
+        let room = ROOM - state.held();
+        Ok((room > 0).then_some(room.min(wanted)))
     }
 
-    /// Nobody will write any more.
-    pub(crate) fn end(&mut self, wire: Wire) {
-        self.state(wire).ended = true;
+    /// Puts bytes into a pipe; there is room.
+    pub(crate) fn write_to_pipe(&mut self, wire: Wire, bytes: &[u8]) {
+        self.state(wire).put_in_pages(bytes);
+    }
+
+    /// This arrives now.
+    fn arrive(&mut self, wire: Wire, flown: Flown, bounced: &mut Vec<Wire>) {
+        let Some(back) = self.all.get(&wire).map(|state| state.back) else {
+            return;
+        };
+        let shut = back
+            .and_then(|back| self.all.get(&back))
+            .map(|back| back.shut);
+        let state = self.state(wire);
+        match flown {
+            Flown::Bytes(bytes) => {
+                // Nobody will read them, and whoever wrote them is told. One who has
+                // only shut its reading gets them still.
+                let closed = state.unheard && shut == Some(true) && state.sort == Sort::Tcp;
+                if state.deaf || closed {
+                    bounced.extend(back);
+                    if closed {
+                        state.die(libc::ECONNRESET);
+                    }
+                } else if !state.dead {
+                    state.bytes.extend(bytes);
+                }
+            }
+            Flown::End => state.ended = true,
+            Flown::Reset => {
+                let errno = if state.ended {
+                    libc::EPIPE
+                } else {
+                    libc::ECONNRESET
+                };
+                state.die(errno);
+            }
+        }
+    }
+
+    /// Sends this on its way, after a while or at once; with none it waits for the
+    /// path. The streams that have changed.
+    #[must_use]
+    pub(crate) fn send(
+        &mut self,
+        wire: Wire,
+        flown: Flown,
+        at: Option<Duration>,
+        now: Duration,
+    ) -> Vec<Wire> {
+        let Some(state) = self.all.get_mut(&wire) else {
+            return Vec::new();
+        };
+        if state.flying.is_empty() && at == Some(now) {
+            let mut bounced = Vec::new();
+            self.arrive(wire, flown, &mut bounced);
+            let mut changed = vec![wire];
+            for back in bounced {
+                changed.extend(self.send(back, Flown::Reset, at, now));
+            }
+            return changed;
+        }
+        // In order: what was sent before arrives before.
+        let last = state.flying.back().map_or(Some(now), |(at, _)| *at);
+        let at = at.zip(last).map(|(at, last)| at.max(last));
+        state.flying.push_back((at, flown));
+        Vec::new()
+    }
+
+    /// When the next of what is on its way arrives.
+    pub(crate) fn next_arrival(&self, wire: Wire) -> Option<Duration> {
+        self.all.get(&wire)?.flying.front()?.0
+    }
+
+    /// What has arrived by now; the streams on which a reset goes back.
+    pub(crate) fn land(&mut self, wire: Wire, now: Duration) -> Vec<Wire> {
+        let mut bounced = Vec::new();
+        while let Some(state) = self.all.get_mut(&wire)
+            && let Some((Some(at), _)) = state.flying.front()
+            && *at <= now
+            && let Some((_, flown)) = state.flying.pop_front()
+        {
+            self.arrive(wire, flown, &mut bounced);
+        }
         self.forget(wire);
+        bounced
     }
 
-    /// Nobody will read any more. True if something was left unread.
-    pub(crate) fn turn_deaf(&mut self, wire: Wire) -> bool {
+    /// The path of these streams is cut, or healed: what is on its way arrives then,
+    /// or not at all. The streams that it is about.
+    pub(crate) fn delay(
+        &mut self,
+        is_theirs: impl Fn(Path) -> bool,
+        at: Option<Duration>,
+    ) -> Vec<Wire> {
+        let mut theirs = Vec::new();
+        for (wire, state) in &mut self.all {
+            if state.path.is_some_and(&is_theirs) {
+                theirs.push(*wire);
+                state.flying.iter_mut().for_each(|flown| flown.0 = at);
+            }
+        }
+        theirs
+    }
+
+    /// The writer ends its direction; true if it had not before.
+    pub(crate) fn shut(&mut self, wire: Wire) -> bool {
+        !std::mem::replace(&mut self.state(wire).shut, true)
+    }
+
+    /// The reader wants no more, and keeps its end.
+    pub(crate) fn stop_listening(&mut self, wire: Wire) {
+        self.state(wire).unheard = true;
+    }
+
+    /// The reader's side has been told that the connection is gone. Some of what was
+    /// on its way from it may be lost: `kept` bytes are left.
+    pub(crate) fn break_off(&mut self, input: Wire, output: Wire, kept: usize) {
+        let own = self.state(input);
+        own.die(0);
+        own.error = None;
+        own.bytes.clear();
+        self.state(output).bytes.truncate(kept);
+    }
+
+    /// How many bytes lie there.
+    pub(crate) fn waiting(&mut self, wire: Wire) -> usize {
+        self.state(wire).bytes.len()
+    }
+
+    /// The reader's end is closed. True if something was left unread.
+    pub(crate) fn close_reader(&mut self, wire: Wire) -> bool {
         let state = self.state(wire);
         let unread = !state.bytes.is_empty();
         state.bytes.clear();
+        state.pages.clear();
         state.deaf = true;
         self.forget(wire);
         unread
     }
 
-    /// The connection is gone.
-    pub(crate) fn reset(&mut self, wire: Wire) {
+    /// The writer's end is closed.
+    pub(crate) fn close_writer(&mut self, wire: Wire) {
         let state = self.state(wire);
-        state.reset = true;
-        state.bytes.clear();
+        (state.shut, state.left) = (true, true);
+        // Without a network the reader knows at once.
+        state.ended |= state.sort != Sort::Tcp;
+        self.forget(wire);
     }
 
-    /// Whether there is something to read, or nothing ever will be.
+    /// The reader of a local connection is told this, once.
+    pub(crate) fn tell(&mut self, wire: Wire, errno: Errno) {
+        self.state(wire).error = Some(errno);
+    }
+
+    /// True if for the reader's side the connection is gone.
+    pub(crate) fn is_dead(&mut self, wire: Wire) -> bool {
+        self.state(wire).dead
+    }
+
+    pub(crate) fn sort(&mut self, wire: Wire) -> Sort {
+        self.state(wire).sort
+    }
+
+    /// Whether a read would not wait.
     pub(crate) fn is_readable(&mut self, wire: Wire) -> bool {
         let state = self.state(wire);
-        !state.bytes.is_empty() || state.ended || state.reset
+        !state.bytes.is_empty() || state.ended || state.dead || state.unheard
     }
 
     pub(crate) fn is_writable(&mut self, wire: Wire) -> bool {
         let state = self.state(wire);
-        state.bytes.len() < ROOM || state.deaf || state.reset
+        let room = match state.sort {
+            Sort::Pipe => state.pages.len() < PAGES,
+            _ => state.held() < ROOM,
+        };
+        room || state.deaf || state.shut
     }
 
     /// Whether the other end has hung up on one who reads.
     pub(crate) fn is_over(&mut self, wire: Wire) -> bool {
         let state = self.state(wire);
-        state.ended || state.reset
+        state.ended || state.dead
     }
 
     fn forget(&mut self, wire: Wire) {
-        let state = self.state(wire);
-        if state.ended && state.deaf {
+        if let Some(state) = self.all.get(&wire)
+            && state.deaf
+            && state.left
+            && state.flying.is_empty()
+        {
             self.all.remove(&wire);
         }
+    }
+}
+
+impl State {
+    /// The connection is gone for this side, which is told so once.
+    fn die(&mut self, errno: Errno) {
+        if !self.dead {
+            (self.dead, self.error) = (true, Some(errno));
+        }
+    }
+
+    /// The bytes that take room: those that lie here, and those on their way.
+    fn held(&self) -> usize {
+        let flying = self.flying.iter().map(|(_, flown)| match flown {
+            Flown::Bytes(bytes) => bytes.len(),
+            Flown::End | Flown::Reset => 0,
+        });
+        self.bytes.len() + flying.sum::<usize>()
+    }
+
+    /// How many of the bytes of a write go behind those of the one before, into its
+    /// page: what is left over whole pages, if all of that fits.
+    fn tail(&self, wanted: usize) -> usize {
+        let over = wanted % PAGE;
+        match self.pages.back() {
+            Some((_, to)) if to + over <= PAGE => over,
+            _ => 0,
+        }
+    }
+
+    fn put_in_pages(&mut self, bytes: &[u8]) {
+        let tail = self.tail(bytes.len());
+        if let Some((_, to)) = self.pages.back_mut() {
+            *to += tail;
+        }
+        let mut left = bytes.len() - tail;
+        while left > 0 {
+            let page = left.min(PAGE);
+            self.pages.push_back((0, page));
+            left -= page;
+        }
+        self.bytes.extend(bytes);
+    }
+
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let mut left = bytes;
+        while let Some((from, to)) = self.pages.front_mut()
+            && left > 0
+        {
+            let here = left.min(*to - *from);
+            *from += here;
+            left -= here;
+            if from == to {
+                self.pages.pop_front();
+            }
+        }
+        self.bytes.drain(..bytes).collect()
     }
 }
