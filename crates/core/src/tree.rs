@@ -465,6 +465,11 @@ impl Tree {
         Tree(shared)
     }
 
+    /// The tree, if it is still there.
+    pub(crate) fn upgrade(tree: &std::sync::Weak<Shared>) -> Option<Tree> {
+        tree.upgrade().map(Tree)
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
     }

@@ -20,7 +20,7 @@
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
 //! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `Crew` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
-//! | an output nobody takes | `cell::drop_output`: the ender, the handle | `contained` | none; the ender is outside every job |
+//! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside every job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
