@@ -2,11 +2,12 @@
 //! defaults. A job finds it by the twelve bits in its header.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::cancel::patience::Patience;
@@ -42,8 +43,8 @@ static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
 /// but not while a tree that has one lives.
 struct Serials {
     next: u64,
-    /// The numbers that are in use.
-    living: BTreeSet<u64>,
+    /// The numbers that are in use, and by which tree.
+    living: BTreeMap<u64, Weak<Shared>>,
 }
 
 static SERIALS: Mutex<Serials> = Mutex::new(Serials::new(1));
@@ -52,7 +53,7 @@ impl Serials {
     const fn new(next: u64) -> Serials {
         Serials {
             next,
-            living: BTreeSet::new(),
+            living: BTreeMap::new(),
         }
     }
 
@@ -70,7 +71,9 @@ impl Serials {
         let mut serial = first.unwrap_or(self.next);
         loop {
             let number = JobId::tree_number(serial);
-            if self.living.insert(number) {
+            if let Entry::Vacant(free) = self.living.entry(number) {
+                // Its tree is not made yet.
+                free.insert(Weak::new());
                 self.next = self.next.max(serial + 1);
                 return (serial, number);
             }
@@ -262,7 +265,7 @@ impl Shared {
         self.sink.is_some()
     }
 
-    pub(crate) fn weak(&self) -> std::sync::Weak<Shared> {
+    pub(crate) fn weak(&self) -> Weak<Shared> {
         Arc::downgrade(&self.handle().0)
     }
 
@@ -440,6 +443,9 @@ impl Tree {
         );
         // The entry's reference.
         std::mem::forget(shared.clone());
+        Serials::lock()
+            .living
+            .insert(number, Arc::downgrade(&shared));
         let counts = shared.counters.here();
         let root = cell::create_node(&Birth {
             tree: Some(&shared),
@@ -465,8 +471,16 @@ impl Tree {
         Tree(shared)
     }
 
+    /// The tree whose jobs have that number, if one is still there: a later one may
+    /// have the number again.
+    pub(crate) fn with_number(number: u64) -> Option<Tree> {
+        let tree = Serials::lock().living.get(&number).cloned();
+        // Outside the lock, which the drop of a tree takes.
+        tree.and_then(|tree| Tree::upgrade(&tree))
+    }
+
     /// The tree, if it is still there.
-    pub(crate) fn upgrade(tree: &std::sync::Weak<Shared>) -> Option<Tree> {
+    pub(crate) fn upgrade(tree: &Weak<Shared>) -> Option<Tree> {
         tree.upgrade().map(Tree)
     }
 
@@ -684,7 +698,7 @@ mod tests {
     /// that is safe to touch may depend on it.
     fn almost_over(serial: u64) -> (JobRef, Waker, Pile) {
         let number = JobId::tree_number(serial);
-        assert!(Serials::lock().living.remove(&number));
+        assert!(Serials::lock().living.remove(&number).is_some());
         let (tree, pile) = tree_from(Some(serial));
         assert_eq!(tree.0.number, number);
         let kept = Arc::new(Mutex::new(None));
@@ -722,7 +736,7 @@ mod tests {
         assert_eq!(serials.take(None), (most, 1));
         assert_eq!(serials.take(None), (most + 1, 2));
         // Round again: two of the three still live.
-        assert!(serials.living.remove(&1));
+        assert!(serials.living.remove(&1).is_some());
         assert_eq!(serials.take(Some(2 * most - 1)), (2 * most, 1));
         assert_eq!(serials.take(None), (2 * most + 2, 3));
     }
