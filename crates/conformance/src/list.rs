@@ -58,6 +58,12 @@ macro_rules! for_each_case {
                 handle_7_for_each_concurrent_and_an_enclosing_cancel,
                 handle_7_for_each_concurrent_at_its_edges,
             ;
+            called:
+                cancel_1_a_hook_that_panics_is_reported,
+                cancel_1_a_waker_that_panics_is_reported,
+                cancel_8_hooks_run_in_the_order_of_registration_before_the_childrens,
+                cancel_8_a_hook_for_a_cancelled_job_that_has_ended_is_called_at_once,
+            ;
             cancel:
                 cancel_1_true_exactly_for_the_call_that_moved_it,
                 cancel_1_any_thread_may_cancel,

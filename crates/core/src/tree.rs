@@ -2,11 +2,12 @@
 //! defaults. A job finds it by the twelve bits in its header.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,8 @@ pub(crate) struct Shared {
     start_coarse: u64,
     pub(crate) counters: Counters,
     sink: Option<Contained<Arc<dyn Sink>>>,
+    /// It has panicked.
+    sink_is_broken: AtomicBool,
     pub(crate) turns: bool,
     failure_hook: Option<Contained<FailureHook>>,
     pub(crate) patience: Patience,
@@ -134,6 +137,10 @@ pub(crate) struct Shared {
     /// The thread that made the tree, and turns its main lane.
     main_thread: u64,
 }
+
+/// Events that have happened inside the call of a sink, on its thread, and are told
+/// when it has returned.
+pub(crate) type Untold = RefCell<VecDeque<(Tree, Event)>>;
 
 /// A job whose future is dropped before it is done, as it was right before.
 pub(crate) struct ForcedDrop {
@@ -284,7 +291,39 @@ impl Shared {
             at: self.millis_now(),
             kind,
         };
-        unwind::contained(|| sink.event(&event));
+        let untold = context::with(|cx| cx.untold.get());
+        // SAFETY: the call of a sink further down our stack has set it, and takes it
+        // back before its list goes.
+        if let Some(untold) = unsafe { untold.as_ref() } {
+            untold.borrow_mut().push_back((self.handle(), event));
+            return;
+        }
+        let untold = Untold::default();
+        context::with(|cx| cx.untold.set(&raw const untold));
+        self.tell(sink, &event);
+        loop {
+            // Others may be added while this one is told.
+            let next = untold.borrow_mut().pop_front();
+            let Some((tree, event)) = next else { break };
+            let shared = tree.shared();
+            if let Some(sink) = &shared.sink {
+                shared.tell(&***sink, &event);
+            }
+        }
+        context::with(|cx| cx.untold.set(ptr::null()));
+    }
+
+    /// Calls the sink. One that panics is called no more, and is reported.
+    fn tell(&self, sink: &dyn Sink, event: &Event) {
+        if self.sink_is_broken.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(payload) = unwind::caught(|| sink.event(event))
+            && !self.sink_is_broken.swap(true, Ordering::Relaxed)
+        {
+            let place = "the sink for events, which gets no more of them";
+            self.report_failure(&Error::panicked_in(place, payload));
+        }
     }
 
     /// A failure that nobody holds a handle for.
@@ -416,6 +455,7 @@ impl Tree {
             start,
             counters: Counters::default(),
             sink: options.sink.map(Contained::new),
+            sink_is_broken: AtomicBool::new(false),
             turns,
             failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
@@ -605,7 +645,6 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
-    use std::sync::atomic::AtomicBool;
     use std::task::{Poll, Waker};
 
     /// Keeps turns, or drops each inside the call that brings it, as a host

@@ -411,7 +411,10 @@ pub(crate) fn wake_poller(h: &Header) {
         // nobody in its slot: its poller or dropper has taken it out.
         unsafe { Taken::new(cell::take_poller(h)) }
     };
-    waker.wake();
+    match waker {
+        Taken::Owned(waker) => hook::wake_for(h, waker),
+        ours => ours.wake(),
+    }
 }
 
 fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Marked) {
