@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use kinfolk_core::kit::{self, Work};
 use kinfolk_core::{
-    Error, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope, TaskSet, all,
-    checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope,
-    on_cancel, park, scope, shield, spawn, yield_now,
+    Error, Event, EventKind, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope,
+    Sink, TaskSet, all, checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled,
+    launch, local_scope, on_cancel, park, scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -662,6 +662,104 @@ fn cancel_1_wakers_that_cancel_the_next_job_do_not_recurse() {
             took
         });
     }
+}
+
+/// Tasks each of which waits under a waker that interrupts the next one. An interrupt
+/// wakes whoever waits in its task, so that one leads to the other.
+#[test]
+fn request_1_wakers_that_interrupt_the_next_task_do_not_recurse() {
+    struct Next(Option<Job>);
+
+    impl Wake for Next {
+        fn wake(self: Arc<Self>) {
+            if let Some(next) = &self.0 {
+                next.interrupt("the one before is");
+            }
+        }
+    }
+
+    for in_scope in [false, true] {
+        is_a_line("interrupts", 1_250, move |n| {
+            let mut sim = Sim::seeded(1);
+            let mut jobs: Vec<Job> = Vec::new();
+            for _ in 0..=n {
+                let waker = Waker::from(Arc::new(Next(jobs.last().cloned())));
+                jobs.push(sim.root().launch(async move {
+                    let mut leaf = park();
+                    let mut inner = Box::pin(scope(async |_| {
+                        park().await?;
+                        Ok(())
+                    }));
+                    let polled = match in_scope {
+                        false => Pin::new(&mut leaf)
+                            .poll(&mut Context::from_waker(&waker))
+                            .map(drop),
+                        true => (inner.as_mut())
+                            .poll(&mut Context::from_waker(&waker))
+                            .map(drop),
+                    };
+                    assert!(polled.is_pending());
+                    park().await
+                }));
+            }
+            sim.settle();
+            let took = time(|| {
+                jobs[n].interrupt("the first");
+                // When it has returned, all have been asked.
+                assert!(jobs.iter().all(|job| job.interrupts() > 0));
+                sim.settle();
+            });
+            assert!(jobs.iter().all(Job::is_ended));
+            drop(jobs);
+            sim.finish();
+            took
+        });
+    }
+}
+
+/// A sink that cancels the next job when it hears of one that is cancelled. What
+/// happens in its call is told when the call has returned.
+#[test]
+fn see_4_a_sink_that_cancels_does_not_recurse() {
+    #[derive(Default)]
+    struct Chain {
+        jobs: std::sync::Mutex<Vec<Job>>,
+        inside: std::sync::atomic::AtomicBool,
+        told: AtomicUsize,
+    }
+
+    impl Sink for Chain {
+        fn event(&self, event: &Event) {
+            if !matches!(event.kind, EventKind::CancelRequest { .. }) {
+                return;
+            }
+            assert!(!self.inside.swap(true, Relaxed), "it is called in itself");
+            self.told.fetch_add(1, Relaxed);
+            let next = self.jobs.lock().expect("not poisoned").pop();
+            if let Some(next) = next {
+                next.cancel("the one before is");
+            }
+            self.inside.store(false, Relaxed);
+        }
+    }
+
+    is_a_line("sinks", 6_250, |n| {
+        let chain = Arc::new(Chain::default());
+        let mut sim = Sim::builder(1).sink(chain.clone()).build();
+        let jobs: Vec<Job> = (0..n).map(|_| sim.root().launch(park())).collect();
+        *chain.jobs.lock().expect("not poisoned") = jobs.clone();
+        let first = sim.root().launch(park());
+        sim.settle();
+        let took = time(|| {
+            assert!(first.cancel("the first"));
+            assert!(jobs.iter().all(Job::cancel_requested));
+            sim.settle();
+        });
+        assert_eq!(chain.told.load(Relaxed), n + 1);
+        drop((first, jobs));
+        sim.finish();
+        took
+    });
 }
 
 /// What a cancel inside a hook has done when it returns: everything below is

@@ -9,6 +9,7 @@ mod list;
 pub mod aggregation;
 pub mod blocking;
 pub mod branches;
+pub mod called;
 pub mod cancel;
 pub mod completion;
 pub mod delivery;

@@ -12,6 +12,7 @@ use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::sync::local;
+use crate::tree::Untold;
 
 /// How many points a turn may pass before it yields.
 pub(crate) const BUDGET: u32 = 128;
@@ -37,6 +38,8 @@ pub(crate) struct Context {
     /// calls of a further one wait.
     pub(crate) walks: Cell<u32>,
     pub(crate) waiting: Cell<*const Waiting>,
+    /// Where events wait while a sink is called here; null while none is.
+    pub(crate) untold: Cell<*const Untold>,
     /// The lane whose turn is taken here.
     lane: Cell<Lane>,
     /// The number of this thread, 0 until asked for; never used again.
@@ -55,6 +58,7 @@ local!(static CONTEXT: Context = Context {
     nested: Cell::new(0),
     walks: Cell::new(0),
     waiting: Cell::new(ptr::null()),
+    untold: Cell::new(ptr::null()),
     lane: Cell::new(Lane::Pool),
     thread: Cell::new(0),
     clock_of: Cell::new(NO_TREE),

@@ -271,6 +271,16 @@ impl Error {
 
     pub(crate) fn panicked(payload: Payload) -> Error {
         let words = Arc::from(payload.message());
+        Error::panicked_with(words, payload)
+    }
+
+    /// The same for what is not the body itself: it says where it was.
+    pub(crate) fn panicked_in(place: &str, payload: Payload) -> Error {
+        let words = format!("{place}: {}", payload.message());
+        Error::panicked_with(words.into(), payload)
+    }
+
+    fn panicked_with(words: Arc<str>, payload: Payload) -> Error {
         Error::make(
             ErrorKind::Panicked,
             What::Panicked {

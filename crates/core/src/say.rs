@@ -52,12 +52,14 @@ pub enum Topic {
     Forced,
     /// A thread that could not be started.
     Thread,
+    /// A spawn into a scope that had ended.
+    Late,
     /// What is said seldom: every line of it is said.
     Seldom,
 }
 
 /// The topics that can come by the thousand.
-const OFTEN: usize = 3;
+const OFTEN: usize = 4;
 
 impl Topic {
     fn often(self) -> Option<usize> {
@@ -65,6 +67,7 @@ impl Topic {
             Topic::Failure => Some(0),
             Topic::Forced => Some(1),
             Topic::Thread => Some(2),
+            Topic::Late => Some(3),
             Topic::Seldom => None,
         }
     }
@@ -75,6 +78,7 @@ const COUNTED: [&str; OFTEN] = [
     "failures that no handle took",
     "jobs dropped that did not hear their cancel",
     "calls for which no thread could be started",
+    "spawns into scopes that had ended",
 ];
 
 /// What was said of a topic since its last second began.

@@ -2,11 +2,13 @@
 //! defaults. A job finds it by the twelve bits in its header.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::cancel::patience::Patience;
@@ -42,8 +44,8 @@ static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
 /// but not while a tree that has one lives.
 struct Serials {
     next: u64,
-    /// The numbers that are in use.
-    living: BTreeSet<u64>,
+    /// The numbers that are in use, and by which tree.
+    living: BTreeMap<u64, Weak<Shared>>,
 }
 
 static SERIALS: Mutex<Serials> = Mutex::new(Serials::new(1));
@@ -52,7 +54,7 @@ impl Serials {
     const fn new(next: u64) -> Serials {
         Serials {
             next,
-            living: BTreeSet::new(),
+            living: BTreeMap::new(),
         }
     }
 
@@ -70,7 +72,9 @@ impl Serials {
         let mut serial = first.unwrap_or(self.next);
         loop {
             let number = JobId::tree_number(serial);
-            if self.living.insert(number) {
+            if let Entry::Vacant(free) = self.living.entry(number) {
+                // Its tree is not made yet.
+                free.insert(Weak::new());
                 self.next = self.next.max(serial + 1);
                 return (serial, number);
             }
@@ -114,6 +118,8 @@ pub(crate) struct Shared {
     start_coarse: u64,
     pub(crate) counters: Counters,
     sink: Option<Contained<Arc<dyn Sink>>>,
+    /// It has panicked.
+    sink_is_broken: AtomicBool,
     pub(crate) turns: bool,
     failure_hook: Option<Contained<FailureHook>>,
     pub(crate) patience: Patience,
@@ -131,6 +137,10 @@ pub(crate) struct Shared {
     /// The thread that made the tree, and turns its main lane.
     main_thread: u64,
 }
+
+/// Events that have happened inside the call of a sink, on its thread, and are told
+/// when it has returned.
+pub(crate) type Untold = RefCell<VecDeque<(Tree, Event)>>;
 
 /// A job whose future is dropped before it is done, as it was right before.
 pub(crate) struct ForcedDrop {
@@ -266,7 +276,7 @@ impl Shared {
         self.sink.is_some()
     }
 
-    pub(crate) fn weak(&self) -> std::sync::Weak<Shared> {
+    pub(crate) fn weak(&self) -> Weak<Shared> {
         Arc::downgrade(&self.handle().0)
     }
 
@@ -285,7 +295,39 @@ impl Shared {
             at: self.millis_now(),
             kind,
         };
-        unwind::contained(|| sink.event(&event));
+        let untold = context::with(|cx| cx.untold.get());
+        // SAFETY: the call of a sink further down our stack has set it, and takes it
+        // back before its list goes.
+        if let Some(untold) = unsafe { untold.as_ref() } {
+            untold.borrow_mut().push_back((self.handle(), event));
+            return;
+        }
+        let untold = Untold::default();
+        context::with(|cx| cx.untold.set(&raw const untold));
+        self.tell(sink, &event);
+        loop {
+            // Others may be added while this one is told.
+            let next = untold.borrow_mut().pop_front();
+            let Some((tree, event)) = next else { break };
+            let shared = tree.shared();
+            if let Some(sink) = &shared.sink {
+                shared.tell(&***sink, &event);
+            }
+        }
+        context::with(|cx| cx.untold.set(ptr::null()));
+    }
+
+    /// Calls the sink. One that panics is called no more, and is reported.
+    fn tell(&self, sink: &dyn Sink, event: &Event) {
+        if self.sink_is_broken.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(payload) = unwind::caught(|| sink.event(event))
+            && !self.sink_is_broken.swap(true, Ordering::Relaxed)
+        {
+            let place = "the sink for events, which gets no more of them";
+            self.report_failure(&Error::panicked_in(place, payload));
+        }
     }
 
     /// A failure that nobody holds a handle for.
@@ -418,6 +460,7 @@ impl Tree {
             start,
             counters: Counters::default(),
             sink: options.sink.map(Contained::new),
+            sink_is_broken: AtomicBool::new(false),
             turns,
             failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
@@ -445,6 +488,9 @@ impl Tree {
         );
         // The entry's reference.
         std::mem::forget(shared.clone());
+        Serials::lock()
+            .living
+            .insert(number, Arc::downgrade(&shared));
         let counts = shared.counters.here();
         let root = cell::create_node(&Birth {
             tree: Some(&shared),
@@ -468,6 +514,19 @@ impl Tree {
             },
         );
         Tree(shared)
+    }
+
+    /// The tree whose jobs have that number, if one is still there: a later one may
+    /// have the number again.
+    pub(crate) fn with_number(number: u64) -> Option<Tree> {
+        let tree = Serials::lock().living.get(&number).cloned();
+        // Outside the lock, which the drop of a tree takes.
+        tree.and_then(|tree| Tree::upgrade(&tree))
+    }
+
+    /// The tree, if it is still there.
+    pub(crate) fn upgrade(tree: &Weak<Shared>) -> Option<Tree> {
+        tree.upgrade().map(Tree)
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -591,7 +650,6 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
-    use std::sync::atomic::AtomicBool;
     use std::task::{Poll, Waker};
 
     /// Keeps turns, or drops each inside the call that brings it, as a host
@@ -714,7 +772,7 @@ mod tests {
     /// that is safe to touch may depend on it.
     fn almost_over(serial: u64) -> (JobRef, Waker, Pile) {
         let number = JobId::tree_number(serial);
-        assert!(Serials::lock().living.remove(&number));
+        assert!(Serials::lock().living.remove(&number).is_some());
         let (tree, pile) = tree_from(Some(serial));
         assert_eq!(tree.0.number, number);
         let kept = Arc::new(Mutex::new(None));
@@ -752,7 +810,7 @@ mod tests {
         assert_eq!(serials.take(None), (most, 1));
         assert_eq!(serials.take(None), (most + 1, 2));
         // Round again: two of the three still live.
-        assert!(serials.living.remove(&1));
+        assert!(serials.living.remove(&1).is_some());
         assert_eq!(serials.take(Some(2 * most - 1)), (2 * most, 1));
         assert_eq!(serials.take(None), (2 * most + 2, 3));
     }

@@ -20,7 +20,7 @@
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
 //! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `Crew` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
-//! | an output nobody takes | `cell::drop_output`: the ender, the handle | `contained` | none; the ender is outside every job |
+//! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside every job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
@@ -30,16 +30,17 @@
 //! | an error: `Display`, `Debug` | by whoever prints ours; the failure hook | the hook is `contained` | none |
 //! | an error: `Into`, and `From<Error>` of `scope_as` | inside the poll of the body; `own::give_back` after the scope has ended | `caught` with the body; the second is the caller's | none |
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
-//! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `contained` | none |
+//! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `context::go_round`, after all has | it is the body's | none |
-//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `contained`, `Contained` | taken out of its own mutex first; outside every job |
+//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside every job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
 //! | a task-local: drop | `local::clear`, `Local::with`, the cold part | `Contained` | none |
 //! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | nobody else has it |
-//! | sink, failure hook, forced hook, wake hook: call, drop | `Shared::emit_to`, `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
+//! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
+//! | failure hook, forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
 //! | a buffer of i/o that nobody waits for | `flight::adopt` in the runtime | `contained` | none |
 //!
@@ -53,11 +54,16 @@
 //! one.
 
 use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::task::Waker;
+
+use crate::sync::local;
 
 /// What a panic carried. It may be dropped anywhere: a destructor of it that
 /// panics ends there.
@@ -103,15 +109,93 @@ pub fn discard<T>(value: T) {
 }
 
 /// Wakes a waker, which may be of the user's making. Not under a lock.
+///
+/// A waker may do what wakes another one, and so on: more than sixteen wakes inside
+/// each other on one thread, a further one waits until the sixteenth has returned. So
+/// a row of any length is a loop, and does not grow the stack.
 #[inline]
 pub fn wake(waker: Waker) {
-    contained(move || waker.wake());
+    drop(try_wake(waker));
 }
 
 /// The same, and keeps it.
 #[inline]
 pub fn wake_by_ref(waker: &Waker) {
-    contained(|| waker.wake_by_ref());
+    if wakes(|here| here.depth.get()) < DEEPEST {
+        drop(nested(|| waker.wake_by_ref()));
+    } else {
+        contained(|| wake(waker.clone()));
+    }
+}
+
+/// The same, with what a panic of it carried. That of one that had to wait is
+/// contained where it is woken.
+#[inline]
+pub(crate) fn try_wake(waker: Waker) -> Option<Payload> {
+    if wakes(|here| here.depth.get()) < DEEPEST {
+        nested(move || waker.wake())
+    } else {
+        wake_later(waker);
+        None
+    }
+}
+
+/// How deep wakes nest on one thread.
+const DEEPEST: u32 = 16;
+
+/// Wakers that have to wait.
+type Waiting = RefCell<VecDeque<Contained<Waker>>>;
+
+/// The wakes that go on on this thread.
+struct Wakes {
+    depth: Cell<u32>,
+    /// Of the deepest: null while there is none.
+    waiting: Cell<*const Waiting>,
+}
+
+local!(static WAKES: Wakes = Wakes {
+    depth: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+}; fn wakes);
+
+/// Calls `wake`, one deeper than the wake around it.
+#[inline]
+fn nested(wake: impl FnOnce()) -> Option<Payload> {
+    let depth = wakes(|here| here.depth.replace(here.depth.get() + 1));
+    let panicked = if depth + 1 < DEEPEST {
+        caught(wake).err()
+    } else {
+        deepest(wake)
+    };
+    wakes(|here| here.depth.set(depth));
+    panicked
+}
+
+/// Calls `wake`, and then wakes whoever had to wait for that.
+#[inline(never)]
+fn deepest(wake: impl FnOnce()) -> Option<Payload> {
+    let waiting = Waiting::default();
+    wakes(|here| here.waiting.set(&raw const waiting));
+    let panicked = caught(wake).err();
+    loop {
+        // Others may be added while this one is woken.
+        let next = waiting.borrow_mut().pop_front();
+        let Some(waker) = next else { break };
+        contained(|| waker.into_inner().wake());
+    }
+    wakes(|here| here.waiting.set(ptr::null()));
+    panicked
+}
+
+#[cold]
+fn wake_later(waker: Waker) {
+    wakes(|here| {
+        // SAFETY: at this depth `deepest` goes on, further down our stack, and takes
+        // it back before its list goes.
+        let waiting = unsafe { here.waiting.get().as_ref() };
+        let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
+        waiting.borrow_mut().push_back(Contained::new(waker));
+    });
 }
 
 /// A value of the user's that we keep: a panic of its destructor ends there. So

@@ -3,15 +3,21 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
+use std::task::Waker;
 
 use super::reason::Reason;
+use super::walk;
 use crate::context;
+use crate::error::Error;
 use crate::job::cold::Cold;
 use crate::job::header::{Header, JobRef};
 use crate::job::list::Key;
+use crate::job::names;
 use crate::job::state::{self, Snapshot};
+use crate::say::{Topic, say};
 use crate::sync::{Mutex, MutexGuard};
-use crate::unwind::{Contained, contained, wake};
+use crate::tree::Tree;
+use crate::unwind::{self, Contained, Payload, caught};
 
 type Callback = Contained<Box<dyn FnOnce(Option<&Reason>) + Send>>;
 
@@ -28,14 +34,38 @@ impl HookCell {
         lock(&self.callback).take()
     }
 
-    fn fire(&self, reason: Option<&Reason>) {
+    /// Calls it for `h`, if that is its turn. A panic of it is reported.
+    fn fire(&self, h: &Header, reason: Option<&Reason>) {
         if let Some(callback) = self.take() {
             if reason.is_some() || self.at_end {
-                contained(|| callback.into_inner()(reason));
+                if let Err(payload) = caught(|| callback.into_inner()(reason)) {
+                    report_panic(h, "in a hook", payload);
+                }
             } else {
                 drop(callback);
             }
         }
+    }
+}
+
+/// A callback that is nobody's body has panicked for `h`, which may have ended: the
+/// failure hook gets it. If the tree is gone, it is said.
+#[cold]
+pub(crate) fn report_panic(h: &Header, place: &str, payload: Payload) {
+    let error = Error::panicked_in(place, payload).at(names::victim_alone(h), h.reason());
+    if let Some(tree) = walk::pin(h) {
+        tree.report_failure(&error);
+    } else if let Some(tree) = Tree::with_number(h.id.tree()) {
+        tree.shared().report_failure(&error);
+    } else {
+        say(Topic::Failure, format_args!("kinfolk: {error}"));
+    }
+}
+
+/// Wakes a waker that was kept for `h`. A panic of it is reported.
+pub(crate) fn wake_for(h: &Header, waker: Waker) {
+    if let Some(payload) = unwind::try_wake(waker) {
+        report_panic(h, "in a waker", payload);
     }
 }
 
@@ -87,14 +117,16 @@ impl fmt::Debug for HookGuard {
 }
 
 /// Calls `f` with the reason when the current job is cancelled; at once if it
-/// is cancelled already.
+/// is cancelled already. Several hooks of one job run in the order in which they were
+/// registered, and before those of the jobs below it.
 ///
 /// The hook runs on the canceller's thread, outside our locks, and may only
 /// schedule: set a flag, wake somebody, close a handle. It may cancel another job,
 /// which is marked at once, with all that is below it; the hooks of that one have
 /// run when the cancel around this hook returns, at the latest. Inside a shield it
 /// waits, and moves to the enclosing job when the shield ends. Outside every
-/// job nothing can be cancelled, and the hook never fires.
+/// job nothing can be cancelled, and the hook never fires. A hook that panics fails no
+/// job: the failure hook gets the panic, and the cancel goes on.
 pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
     on_current(
         Contained::new(Box::new(|reason| {
@@ -160,11 +192,10 @@ fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot, key: Option<Key>) {
         }
         None => {}
     }
-    if st.ended() {
-        cell.fire(None);
-    } else if st.effective() {
-        let reason = h.reason();
-        cell.fire(reason.as_ref());
+    if st.ended() || st.effective() {
+        // One that was cancelled stays so when it has ended.
+        let reason = st.effective().then(|| h.reason()).flatten();
+        cell.fire(h, reason.as_ref());
     }
 }
 
@@ -184,15 +215,13 @@ pub(crate) fn fire_all(h: &Header) {
             })
             .unwrap_or((None, None));
         match (leaf, hook) {
-            (Some(waker), _) => {
-                wake(waker.into_inner());
-            }
+            (Some(waker), _) => wake_for(h, waker.into_inner()),
             (None, Some(hook)) => {
                 if reason.is_none() {
                     reason = h.reason();
                 }
                 let _none = context::leave();
-                hook.fire(reason.as_ref());
+                hook.fire(h, reason.as_ref());
             }
             (None, None) => return,
         }
@@ -217,7 +246,7 @@ fn run_listed_end_hooks(h: &Header) {
             reason = h.reason();
         }
         let _none = context::leave();
-        hook.fire(reason.as_ref());
+        hook.fire(h, reason.as_ref());
     }
 }
 
@@ -322,6 +351,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::cancel::reason::{ReasonData, ReasonKind};
     use crate::job::header::Birth;
     use crate::task::cell;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -355,6 +385,53 @@ mod models {
             let listed = job.if_cold(|cold, _| cold.hooks.len());
             assert_eq!(listed.unwrap_or(0), 0);
             assert!(job.is_last_reference());
+        });
+    }
+
+    /// A hook for the cancel is published while its job is cancelled and ends: it is
+    /// called once, with the reason, whichever of the three it meets.
+    #[test]
+    fn hook_publish_vs_cancel_and_end() {
+        loom::model(|| {
+            let birth = Birth::refused(state::BUSY, std::panic::Location::caller());
+            // SAFETY: fresh; its one reference is ours.
+            let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+            let reason = Arc::new(ReasonData {
+                kind: ReasonKind::Asked,
+                text: None,
+                origin: job.id,
+                culprit: None,
+                site: std::panic::Location::caller(),
+                at: std::time::Instant::now(),
+                delivery: None,
+            });
+            job.with_cold(|cold, _| cold.reason = Some(reason));
+            let calls = Arc::new(AtomicUsize::new(0));
+            let publisher = {
+                let (job, calls) = (job.clone(), calls.clone());
+                loom::thread::spawn(move || {
+                    let call: Callback =
+                        Contained::new(Box::new(move |reason: Option<&Reason>| {
+                            assert_eq!(reason.map(Reason::kind), Some(ReasonKind::Asked));
+                            calls.fetch_add(1, SeqCst);
+                        }));
+                    register(&job, call, false).keep();
+                })
+            };
+            // What the canceller does, and then the ender.
+            assert_eq!(job.state.mark(state::ENTRY, false), state::Marked::Noted);
+            if job.state.load().has(state::HAS_NODES) {
+                fire_all(&job);
+            }
+            run_end_hooks(&job);
+            let st = job.state.end(false, 0, true).expect("nothing to keep");
+            if st.has(state::HAS_NODES) {
+                run_end_hooks(&job);
+            }
+            publisher.join().unwrap();
+            assert_eq!(calls.load(SeqCst), 1);
+            let listed = job.if_cold(|cold, _| cold.hooks.len());
+            assert_eq!(listed.unwrap_or(0), 0);
         });
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::forward::Away;
+use super::hook;
 use super::numbers::Numbers;
 use super::reason::{Reason, ReasonData, ReasonKind};
 use super::sweep;
@@ -24,7 +25,6 @@ use crate::job::cold::Cold;
 use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Snapshot};
 use crate::task::waker;
-use crate::unwind::wake;
 
 /// What a task has been asked, in its cold part.
 #[derive(Default)]
@@ -193,7 +193,7 @@ fn wake_leaves(h: &Header) {
     let listed = h.if_cold(|cold, _| cold.leaves.len()).unwrap_or(0);
     for _ in 0..listed {
         match h.if_cold(|cold, _| cold.leaves.pop()).flatten() {
-            Some(waker) => wake(waker.into_inner()),
+            Some(waker) => hook::wake_for(h, waker.into_inner()),
             None => return,
         }
     }

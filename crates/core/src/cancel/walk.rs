@@ -103,18 +103,13 @@ fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
     tree
 }
 
-/// Counts a spawn that an ended job refused. Its tree may be gone with it, so
-/// this works from inside a job of the same tree only: by the number, which a
-/// later tree may have again.
+/// Counts a spawn that an ended job refused. Its tree may be gone with it: it is
+/// looked for by its number.
+#[cold]
 pub(crate) fn count_refused(h: &Header) {
-    crate::context::with(|cx| {
-        if let Some(current) = cx.current()
-            && current.id.tree() == h.id.tree()
-        {
-            // SAFETY: the current job has not ended.
-            unsafe { current.tree() }.counters.add(Count::Refused);
-        }
-    });
+    if let Some(tree) = Tree::with_number(h.id.tree()) {
+        tree.shared().counters.add(Count::Refused);
+    }
 }
 
 /// Cancels `h` and everything below it. True exactly if this call moved it.
@@ -416,7 +411,10 @@ pub(crate) fn wake_poller(h: &Header) {
         // nobody in its slot: its poller or dropper has taken it out.
         unsafe { Taken::new(cell::take_poller(h)) }
     };
-    waker.wake();
+    match waker {
+        Taken::Owned(waker) => hook::wake_for(h, waker),
+        ours => ours.wake(),
+    }
 }
 
 fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut run::Marked) {

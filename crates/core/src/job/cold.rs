@@ -11,6 +11,7 @@ use super::failures::Failures;
 use super::id::JobId;
 use super::list::List;
 use super::local::Set;
+use super::untaken::Home;
 use super::waymark::Above;
 use crate::cancel::hook::HookCell;
 use crate::cancel::patience::Patience;
@@ -79,6 +80,10 @@ pub(crate) struct Cold {
     pub(crate) above: Option<Above>,
     /// For a failure whose report the handle owes: where to report it.
     pub(crate) reporter: Option<Tree>,
+    /// A spawn that came after the end was reported.
+    pub(crate) late_spawn_said: bool,
+    /// Where an output of the main lane is dropped that the handle leaves.
+    pub(crate) home: Option<Home>,
 }
 
 impl Cold {

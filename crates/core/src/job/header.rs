@@ -18,10 +18,11 @@
 //!   BUSY on it owns it, and its `run` link, until the push: no reference is
 //!   needed. `walk` belongs to whoever set the mark, or passed the shield; of a
 //!   task that the mark claimed it goes over to whoever has the row it is in.
+//!   `run` of an ended task is the handle's that leaves its output to a turn.
 //! - **H6** A cell is freed when its count of references is zero. The tree
 //!   (from creation to unlinking), the handle, each observer, lease, waker,
 //!   listed leaf and hook, a scope's future and its timer, a walker, the
-//!   sweeper, and an interrupt on its way (for either end) hold one each.
+//!   sweeper, a turn that drops an output, and an interrupt on its way (for either end) hold one each.
 //!
 //! What rests on a bit or a count is tested where it could go wrong. If a rule
 //! were broken, these would notice, and so would the other models: there cells

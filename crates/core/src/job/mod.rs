@@ -23,6 +23,7 @@ pub(crate) mod snapshot;
 pub(crate) mod spawn;
 pub(crate) mod state;
 pub(crate) mod task;
+pub(crate) mod untaken;
 pub(crate) mod verdict;
 pub(crate) mod waymark;
 

@@ -7,9 +7,10 @@ use std::panic::Location;
 
 use super::attach::{self, Refusal};
 use super::handle::Job;
-use super::header::{Birth, Header, JobRef, MOST_KIDS};
+use super::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS};
 use super::kind::JobKind;
 use super::lane::{Lane, LaneFor, Main, Pool, Sealed};
+use super::names;
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
 use super::state;
@@ -20,6 +21,7 @@ use crate::cancel::walk;
 use crate::context;
 use crate::error::Error;
 use crate::observe::{Count, EventKind, JobState};
+use crate::say::{Topic, say};
 use crate::span::{self, Spanned};
 use crate::task::cell;
 use crate::task::run::{self, Turn};
@@ -176,7 +178,8 @@ impl<L> Spawner<L> {
     /// which the free [`spawn`] shows.
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
-    /// the future is dropped by this call and never polled.
+    /// the future is dropped by this call and never polled. For a scope that has
+    /// ended by itself that is said on standard error, once.
     #[inline]
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -661,6 +664,34 @@ fn is_failure(refusal: Refusal) -> bool {
     }
 }
 
+/// A spawn into a job that has ended by itself is a mistake that the handle alone does
+/// not show: it is said, once for each such job. One that was cancelled or closed is
+/// meant to refuse, and so is the root, which ends by shutdown.
+fn say_if_late(parent: &Header, site: &'static Location<'static>) {
+    let late = parent.with_cold(|cold, st| {
+        // SAFETY: H1, under the lock.
+        let over = st.ended() || unsafe { parent.kids.get() } == CLOSED && cold.loose == 0;
+        let meant = st.has(state::CANCELLED | state::SHUT);
+        over && !meant && !std::mem::replace(&mut cold.late_spawn_said, true)
+    });
+    if !late {
+        return;
+    }
+    let opened = parent.site();
+    say(
+        Topic::Late,
+        format_args!(
+            "kinfolk: the task spawned at {}:{} never runs: the {} \"{}\" of {}:{} had ended",
+            site.file(),
+            site.line(),
+            parent.kind(),
+            names::name_of(parent),
+            opened.file(),
+            opened.line(),
+        ),
+    );
+}
+
 /// The handle of a task that was refused: an ended job that was never in the
 /// tree.
 pub(crate) fn refused_job(
@@ -668,6 +699,9 @@ pub(crate) fn refused_job(
     refusal: Refusal,
     site: &'static Location<'static>,
 ) -> JobRef {
+    if refusal == Refusal::Ended {
+        say_if_late(parent, site);
+    }
     let failed = is_failure(refusal);
     let how = if failed {
         state::FAILED

@@ -16,6 +16,7 @@ use super::id::JobId;
 use super::names;
 use super::outcome::Outcome;
 use super::state;
+use super::untaken;
 use crate::cancel::forward::{self, Forwarded};
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
@@ -31,7 +32,9 @@ use crate::unwind::discard;
 /// The owning handle of a spawned task: await it for its value.
 ///
 /// Dropping it cancels the task; its parent still waits for it. To let it go
-/// on, use [`into_job`](Task::into_job).
+/// on, use [`into_job`](Task::into_job). The value of an ended task of the main lane
+/// is dropped on the main thread, also if the handle is dropped on another one; only
+/// once the runtime has shut down it goes where the handle does.
 ///
 /// # Cancellation
 /// Awaiting is *not a point*: it never fails at entry. When the waiter is
@@ -398,7 +401,7 @@ impl Waiting {
                 h.state.remove(state::OUTPUT);
                 // SAFETY: C2; ended while HANDLE was set, so it is ours. Noticed
                 // by `handle_drop_vs_end`.
-                unsafe { cell::drop_output(h) };
+                unsafe { untaken::drop_output(h) };
             }
             end::report_owed(h);
         }

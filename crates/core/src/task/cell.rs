@@ -34,8 +34,10 @@ use std::task::{Context, Poll, Waker};
 use crate::error::Error;
 use crate::job::header::{Birth, Header};
 use crate::job::id::JobId;
+use crate::job::lane::Lane;
 use crate::job::outcome::IntoOutcome;
 use crate::job::state::{self, ClaimLent};
+use crate::job::untaken;
 use crate::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::task::pool::{self, Room};
 use crate::task::waker;
@@ -113,6 +115,7 @@ where
 {
     const BOXED_FUTURE: bool = size_of::<F>() > INLINE;
     const BOXED_OUTPUT: bool = is_boxed::<Value<F>>();
+    const OUTPUT_DROPS: bool = Self::BOXED_OUTPUT || std::mem::needs_drop::<Value<F>>();
 
     const fn vtable(has_slot: bool) -> Vtable {
         let future = if Self::BOXED_FUTURE {
@@ -139,7 +142,7 @@ where
             room_lent: room(size + size_of::<Slot>(), align),
             has_slot,
             stage,
-            output_drops: Self::BOXED_OUTPUT || std::mem::needs_drop::<Value<F>>(),
+            output_drops: Self::OUTPUT_DROPS,
             poll: Self::poll,
             drop_future: Self::drop_future,
             drop_output: Self::drop_output,
@@ -201,6 +204,12 @@ where
                 at.cast::<Box<Value<F>>>().write(Box::new(value));
             } else {
                 at.cast::<Value<F>>().write(value);
+            }
+        }
+        // SAFETY: being polled, so not ended.
+        unsafe {
+            if Self::OUTPUT_DROPS && (*h).lane() == Lane::Main {
+                untaken::keep_home(&*h);
             }
         }
         Polled::Value

@@ -16,6 +16,7 @@ use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::job::state::{self, ClaimLent, Park, Snapshot};
+use crate::job::untaken;
 use crate::observe::EventKind;
 use crate::task::cell::{self, Polled};
 use crate::task::waker;
@@ -44,7 +45,7 @@ impl Turn {
 
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: a turn owns its task, which has not ended.
+        // SAFETY: a turn owns its task, which has not ended, or a reference to it.
         unsafe { self.0.as_ref() }
     }
 
@@ -104,7 +105,7 @@ impl Turn {
     }
 
     fn is_on_main_thread(&self) -> bool {
-        // SAFETY: a turn owns its task, which has not ended.
+        // SAFETY: a turn owns its task, which has not ended, or holds its root open.
         unsafe { self.header().tree() }.is_main_thread()
     }
 
@@ -673,12 +674,13 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
 /// The caller owns this turn (H5).
 #[inline(always)]
 unsafe fn take_turn(h: &Header) -> Poll<Park> {
-    // SAFETY: a task with a turn has not ended.
+    // SAFETY: a task with a turn has not ended, or its root is held open.
     let tree = unsafe { h.tree() };
     let mut st = h.state.load();
     if st.has(state::BODY_DONE) {
         // The last lease closed it and left the end to a turn.
-        end::end_chain(h);
+        // SAFETY: passed on.
+        unsafe { end_or_drop_output(h, st) };
         return Poll::Pending;
     }
     if st.has(state::NOTIFIED) {
@@ -738,6 +740,20 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
     drop(entered);
     end::body_over(h, over);
     Poll::Pending
+}
+
+/// A turn of a job whose body is over: made to end it, or, if it has ended, to
+/// drop the output that its handle has left.
+///
+/// # Safety
+/// The caller owns this turn (H5), and does not touch the job after it.
+unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
+    if st.ended() {
+        // SAFETY: passed on.
+        unsafe { untaken::drop_at_home(h) };
+    } else {
+        end::end_chain(h);
+    }
 }
 
 /// Drops the future in a turn that does not poll it: it never starts, or must
@@ -810,8 +826,10 @@ fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
 /// # Safety
 /// The caller owns the task's turn and will not run it.
 unsafe fn abandon(h: &Header) {
-    if h.state.load().has(state::BODY_DONE) {
-        return end::end_chain(h);
+    let st = h.state.load();
+    if st.has(state::BODY_DONE) {
+        // SAFETY: passed on.
+        return unsafe { end_or_drop_output(h, st) };
     }
     let site = std::panic::Location::caller();
     walk::cancel(h, Why::new(ReasonKind::HostGone, site));

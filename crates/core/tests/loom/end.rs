@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::host::{finish, lending_tree, tree};
+use crate::host::{finish, lending_tree, main_tree, tree};
 use crate::watch::now_or_never;
 
 struct Bell(AtomicUsize);
@@ -274,6 +274,33 @@ fn handle_drop_vs_end() {
         };
         drop(task);
         runner.join().unwrap();
+        queue.run_all();
+        assert_eq!(drops.load(SeqCst), 1);
+        finish(tree, &queue);
+    });
+}
+
+/// The handle of a task of the main lane is dropped on another thread while the
+/// main thread ends the task: the output is dropped once, on the main thread.
+#[test]
+fn main_output_vs_handle_drop() {
+    struct Goes(Arc<AtomicUsize>, thread::ThreadId);
+    impl Drop for Goes {
+        fn drop(&mut self) {
+            assert_eq!(thread::current().id(), self.1);
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    impl kinfolk_core::Success for Goes {}
+
+    loom::model(|| {
+        let (tree, queue) = main_tree();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let value = Goes(drops.clone(), thread::current().id());
+        let task = (tree.root_scope().on(kinfolk_core::Main)).spawn(async move { value });
+        let dropper = thread::spawn(move || drop(task));
+        queue.run_all();
+        dropper.join().unwrap();
         queue.run_all();
         assert_eq!(drops.load(SeqCst), 1);
         finish(tree, &queue);

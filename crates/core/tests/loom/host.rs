@@ -89,6 +89,7 @@ impl Timers {
 struct LoomHost {
     queue: Queue,
     timers: Timers,
+    has_main_lane: bool,
 }
 
 impl Host for LoomHost {
@@ -100,6 +101,10 @@ impl Host for LoomHost {
         for turn in ready {
             self.queue.0.lock().unwrap().push_back(turn);
         }
+    }
+
+    fn has_main_lane(&self) -> bool {
+        self.has_main_lane
     }
 
     fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
@@ -192,11 +197,22 @@ pub fn timed_tree() -> (Tree, Queue, Timers) {
 
 /// The same, with this much patience for a job that has not been told.
 pub fn tree_with(unaware: Duration) -> (Tree, Queue, Timers) {
+    tree_on(unaware, false)
+}
+
+/// A tree whose main lane is turned by the thread that calls this.
+pub fn main_tree() -> (Tree, Queue) {
+    let (tree, queue, _) = tree_on(Duration::MAX, true);
+    (tree, queue)
+}
+
+fn tree_on(unaware: Duration, has_main_lane: bool) -> (Tree, Queue, Timers) {
     let queue = Queue(Arc::new(Mutex::new(VecDeque::new())));
     let timers = Timers::new();
     let host = LoomHost {
         queue: queue.clone(),
         timers: timers.clone(),
+        has_main_lane,
     };
     (Tree::new(Box::new(host), options(unaware)), queue, timers)
 }
