@@ -16,6 +16,7 @@ pub mod exit;
 pub mod factory_timers;
 pub mod failure;
 pub mod handles;
+pub mod held_clock;
 pub mod hooks;
 pub mod hostile;
 pub mod interrupts;

@@ -306,6 +306,14 @@ macro_rules! for_each_case {
                 cancel_9_ambient_spawn_outside_every_job_is_an_error,
                 cancel_9_points_sleeps_and_scopes_outside_every_job,
             ;
+            held_clock:
+                test_1_open_work_holds_the_clock,
+                test_1_dropped_work_lets_the_clock_go,
+                test_1_work_may_let_time_pass,
+                test_1_a_lease_does_not_hold_the_clock,
+                test_1_a_guard_holds_the_clock_for_another_thread,
+                test_1_an_answer_and_what_it_leads_to_come_before_time,
+            ;
             hooks:
                 case_j01_join_after_cancel_waits_for_the_childs_cleanup,
                 case_j02_locals_of_a_cancelled_task_are_gone_when_the_scope_returns,
