@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::{
     Budget, Clock, Error, Main, MissedTicks, OnMain, Outcome, Pool, Pumped, Scope, TimerToken,
-    Tree, next_pump, on, park, sleep, spawn, with_world, yield_now,
+    Tree, blocking, next_pump, on, park, sleep, spawn, with_world, yield_now,
 };
 use kinfolk_runtime::{HostClock, Runtime};
 use kinfolk_testkit::harness::seeds;
@@ -578,5 +578,87 @@ fn host_3_timers_of_the_runtime_hang_from_the_root() {
         assert_eq!(ran.get(), 5);
         let outcome = rt.wait_for(delay.job().join()).unwrap().unwrap();
         assert!(matches!(outcome, Outcome::Completed(())), "{outcome:?}");
+    });
+}
+
+/// Frames in which nothing is due do not keep the pool, nor blocking calls, from going
+/// on.
+#[test]
+fn host_1_the_pool_goes_on_during_frames_of_the_simulation() {
+    for seed in 0..20 {
+        let mut sim = Sim::seeded(seed);
+        let task = sim.root().spawn(async {
+            blocking(|_| 7).await?;
+            Ok::<_, Error>(7)
+        });
+        let mut frames = 0;
+        while !task.is_ended() {
+            let now = sim.start() + sim.elapsed();
+            match seed % 2 {
+                0 => sim.run_expired_with(&mut 0_u32, now),
+                _ => sim.pump_with(&mut 0_u32, Budget::Turns(1)),
+            };
+            frames += 1;
+            assert!(frames < 1000, "seed {seed}: {}", sim.snapshot());
+        }
+        drop(task);
+        sim.finish();
+    }
+}
+
+/// Adds to the world once its time has come, and at its end.
+async fn adds() -> Result<(), Error> {
+    sleep(Duration::from_secs(1)).await?;
+    with_world(|sum: &mut u32| *sum += 1)?;
+    let told = park().await;
+    with_world(|sum: &mut u32| *sum += 10)?;
+    told?;
+    Ok(())
+}
+
+/// Whatever turns the main lane of a simulation can lend the world.
+#[test]
+fn host_1_the_simulation_lends_the_world() {
+    let mut sim = Sim::seeded(3);
+    let mut sum = 0_u32;
+    sim.root().task("adds").on(Main).launch(adds());
+    sim.advance_with(&mut sum, Duration::from_secs(2));
+    assert_eq!(sum, 1);
+    let once = sim.root().task("once").on(Main).spawn(async {
+        with_world(|sum: &mut u32| *sum += 100)?;
+        Ok::<_, Error>(())
+    });
+    sim.wait_for_with(&mut sum, once).unwrap();
+    assert_eq!(sum, 101);
+    let report = sim.shutdown_with(&mut sum, Duration::from_secs(10));
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(sum, 111);
+}
+
+/// And so can whatever turns that of a runtime.
+#[test]
+fn host_1_a_runtime_lends_the_world() {
+    guarded("a_runtime_lends_the_world", |_| {
+        for workers in [0, 2] {
+            let rt = Runtime::builder()
+                .workers(workers)
+                .clock(Arc::new(VirtualClock::new()))
+                .build()
+                .unwrap();
+            let mut sum = 0_u32;
+            rt.scope().task("adds").on(Main).launch(adds());
+            let slept = rt.scope().spawn(sleep(Duration::from_secs(2)));
+            rt.wait_for_with(&mut sum, slept).unwrap().unwrap();
+            assert_eq!(sum, 1);
+            let once = async {
+                with_world(|sum: &mut u32| *sum += 100)?;
+                Ok::<_, Error>(())
+            };
+            rt.block_on_with(&mut sum, once).unwrap();
+            assert_eq!(sum, 101);
+            let report = rt.shutdown_with(&mut sum, Duration::from_secs(10));
+            assert!(report.unwrap().is_clean());
+            assert_eq!(sum, 111);
+        }
     });
 }

@@ -2,14 +2,16 @@
 //! gets stuck or leaves something behind.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, EventKind, JobId, RingSink, checkpoint, cleanup, detach, now, park, scope, sleep,
+    Error, EventKind, JobId, RingSink, Scope, checkpoint, cleanup, detach, now, park, scope, sleep,
     sleep_until, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::fs::File;
@@ -334,6 +336,58 @@ fn test_2_a_far_timer_is_no_deadlock() {
     assert_eq!(done.unwrap(), 7);
     assert_eq!(sim.elapsed(), year);
     sim.finish();
+}
+
+/// A task that wakes itself for ever is called a busy loop, soon, with its name, where
+/// it was spawned, and the seed.
+#[test]
+fn test_2_a_busy_loop_is_named() {
+    let words = words_of(|| {
+        let mut sim = Sim::seeded(9);
+        sim.run(async {
+            let waits = Scope::current().unwrap().task("spinner").spawn(async {
+                loop {
+                    yield_now().await?;
+                }
+                #[allow(unreachable_code)]
+                Ok::<_, Error>(())
+            });
+            waits.await
+        })
+        .unwrap();
+    });
+    assert!(words.starts_with("busy loop: "), "{words}");
+    assert!(words.contains("spinner"), "{words}");
+    assert!(words.contains("tests/simulation.rs:"), "{words}");
+    assert!(words.contains("seed 9"), "{words}");
+}
+
+/// So is one of a foreign future, and one in `advance`.
+#[test]
+fn test_2_a_busy_loop_is_named_where_the_clock_is_moved_by_hand() {
+    let words = words_of(|| {
+        let mut sim = Sim::seeded(9);
+        sim.root().task("spinner").launch(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        sim.advance(Duration::from_secs(1));
+    });
+    assert!(words.starts_with("busy loop: "), "{words}");
+    assert!(words.contains("spinner"), "{words}");
+}
+
+/// A task that takes many turns at one instant while others wait is no busy loop.
+#[test]
+fn test_2_a_long_computation_is_no_busy_loop() {
+    Sim::seeded(2)
+        .run(async {
+            for _ in 0..3_000_000 {
+                checkpoint().await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
 }
 
 async fn leaves_a_job(lab: Lab) {

@@ -99,7 +99,7 @@ async fn step(world: &Arc<World>, rng: &mut Rng, depth: usize) -> kinfolk_core::
         6 => {
             let value = Value::new(world, rng);
             let stop = move || value.call();
-            if let Some(mut work) = Work::here(stop) {
+            if let Some(mut work) = Work::here(stop).map(Work::lets_time_pass) {
                 sleep(millis(rng, 5)).await?;
                 if rng.chance(0.5) {
                     work.finish();

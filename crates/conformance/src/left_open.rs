@@ -216,7 +216,8 @@ pub async fn handle_5_work_and_hooks_of_a_scope_left_open(lab: Lab) {
         let piece = Work::here(move || {
             called.fetch_add(1, SeqCst);
             drop(stopped.lock().unwrap().take());
-        });
+        })
+        .map(Work::lets_time_pass);
         *place.lock().unwrap() = piece;
         let called = seen.clone();
         let _hook = on_cancel(move |_| {

@@ -18,6 +18,7 @@ pub mod factory_timers;
 pub mod failure;
 pub mod far;
 pub mod handles;
+pub mod held_clock;
 pub mod hooks;
 pub mod hostile;
 pub mod interrupts;

@@ -14,6 +14,11 @@ fn keep(kept: &Kept, work: Option<Work>) {
     *kept.lock().expect("not poisoned") = work;
 }
 
+/// Work that no other thread carries out: the host may settle meanwhile.
+fn beside(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+    Work::here(stop).map(Work::lets_time_pass)
+}
+
 /// Work holds its job open; when the body is over it is asked to stop, once.
 pub async fn io_2_work_is_asked_to_stop_when_the_body_is_over(lab: Lab) {
     let (kept, log) = (Kept::default(), Log::new());
@@ -21,7 +26,7 @@ pub async fn io_2_work_is_asked_to_stop_when_the_body_is_over(lab: Lab) {
         let (kept, log) = (kept.clone(), log.clone());
         async move {
             let stopped = log.clone();
-            keep(&kept, Work::here(move || stopped.say("stop")));
+            keep(&kept, beside(move || stopped.say("stop")));
             log.say("body");
         }
     });
@@ -42,7 +47,7 @@ pub async fn src_m13_a_cancel_leaves_work_alone(lab: Lab) {
         let (kept, log, gate) = (kept.clone(), log.clone(), gate.clone());
         async move {
             let stopped = log.clone();
-            keep(&kept, Work::here(move || stopped.say("stop")));
+            keep(&kept, beside(move || stopped.say("stop")));
             park().await.expect_err("it is cancelled");
             log.say("told");
             shield(async { gate.wait().await }).await?;

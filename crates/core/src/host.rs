@@ -7,6 +7,7 @@
 //! ours.
 
 use std::any::Any;
+use std::panic::Location;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use crate::observe::IoGauges;
 
 pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
+pub use crate::real_grace::RealGrace;
 pub use crate::task::run::{Body, Ready, Turn};
 pub use crate::time::queue::{TimerKey, TimerQueue};
 pub use crate::unwind::{Contained, contained, discard, wake, wake_by_ref};
@@ -113,6 +115,19 @@ pub trait Host: Send + Sync + 'static {
     /// On a lending host with virtual time: a task that was polled is parked
     /// or over.
     fn rested(&self) {}
+
+    /// With virtual time: the clock stands still until
+    /// [`release_clock`](Host::release_clock) was called as often as this. Another
+    /// thread is about to answer a job. `site` is where the clock was asked to, for
+    /// reports.
+    fn hold_clock(&self, site: &'static Location<'static>) {
+        let _ = site;
+    }
+
+    /// The end of one [`hold_clock`](Host::hold_clock), on any thread.
+    fn release_clock(&self, site: &'static Location<'static>) {
+        let _ = site;
+    }
 
     /// The last turn of a factory timer, or of a job below one, has been taken
     /// and none is queued: [`Tree::timers_rest`](crate::Tree::timers_rest) was

@@ -44,6 +44,7 @@ mod job;
 pub mod kit;
 mod observe;
 mod own;
+mod real_grace;
 mod report;
 mod say;
 mod shutdown;

@@ -113,6 +113,7 @@ pub(crate) struct Shared {
     /// What the host says of itself, asked once.
     pub(crate) lends: bool,
     pub(crate) has_main_lane: bool,
+    pub(crate) virtual_time: bool,
     looks: bool,
     start: Instant,
     start_coarse: u64,
@@ -454,6 +455,7 @@ impl Tree {
             lends: host.lends(),
             // A body that is lent may be polled anywhere.
             has_main_lane: host.has_main_lane() && !host.lends(),
+            virtual_time: host.virtual_time(),
             looks: host.looks(),
             start_coarse: host.coarse_millis().unwrap_or_default(),
             host,
@@ -633,6 +635,14 @@ impl Tree {
     /// thread; see [`with_world`](crate::with_world).
     pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
         crate::world::lend(&self.0, world, pump)
+    }
+
+    /// Holds its virtual clock still until the guard is dropped, for a thread that
+    /// is about to answer; see [`HeldClock`](crate::kit::HeldClock).
+    #[track_caller]
+    pub fn hold_clock(&self) -> crate::kit::HeldClock {
+        let tree = self.0.virtual_time.then(|| self.clone());
+        crate::kit::HeldClock::of(tree, std::panic::Location::caller())
     }
 
     /// Evidence that this is the thread that made the tree; none on another.

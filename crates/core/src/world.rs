@@ -54,12 +54,12 @@ pub(crate) fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnc
     pump()
 }
 
-/// Uses the state that the host lends while it pumps, as
-/// `pump_with(&mut world, …)` does. Nothing is awaited meanwhile: `f` is a
+/// Uses the state that the host lends while it turns the main lane, with
+/// `pump_with(&mut world, …)` or another call that ends in `_with`. Nothing is awaited meanwhile: `f` is a
 /// plain function.
 ///
 /// # Errors
-/// Outside such a pump, off the main lane, with another type than the host
+/// Outside such a call, off the main lane, with another type than the host
 /// lends, and inside another `with_world`.
 pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
     let here = context::with(|cx| {
@@ -81,8 +81,9 @@ pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
         }
         _ => {
             return Err(Error::msg(
-                "with_world was called outside a pump that lends something: turn the runtime \
-                 with `pump_with(&mut world, …)`",
+                "with_world was called while the host lends nothing: turn the runtime with \
+                 `pump_with(&mut world, …)`; `run_expired_with`, `wait_for_with`, \
+                 `block_on_with` and `shutdown_with` lend it too",
             ));
         }
     };

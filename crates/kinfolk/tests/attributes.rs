@@ -127,3 +127,12 @@ async fn test_1_a_native_test_may_allow_failures() {
     kinfolk::detach(async { assert_eq!(1 + 1, 3, "expected") });
     sleep(Duration::from_secs(1)).await.unwrap();
 }
+
+/// With `time = "real"` a sleep takes as long as it says.
+#[kinfolk::test(flavor = "native", time = "real")]
+async fn test_1_a_native_test_may_run_in_real_time() -> kinfolk::Result<()> {
+    let real = std::time::Instant::now();
+    sleep(Duration::from_millis(20)).await?;
+    assert!(real.elapsed() >= Duration::from_millis(20));
+    Ok(())
+}

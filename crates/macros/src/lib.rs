@@ -40,7 +40,9 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[kinfolk::test(seeds = 100)]` runs it on 100 schedules;
 /// `#[kinfolk::test(seed = 7)]` on the one that failed.
 /// `#[kinfolk::test(flavor = "native")]` runs it on the native runtime with two
-/// workers instead, still with virtual time; it needs the feature `runtime`.
+/// workers instead, still with virtual time; it needs the feature `runtime`. With
+/// `#[kinfolk::test(flavor = "native", time = "real")]` time is the system's, and the
+/// test is run once: for tests that talk to other processes or machines.
 ///
 /// A failure that no handle takes, of a detached job or of a child of a
 /// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
@@ -87,6 +89,7 @@ struct How {
     /// The seeds, as the expression of a range.
     seeds: Option<String>,
     failures_allowed: bool,
+    real_time: bool,
 }
 
 impl How {
@@ -99,13 +102,17 @@ impl How {
         if self.failures_allowed {
             options += ".allow_failures()";
         }
+        if self.real_time {
+            options += ".real_time()";
+        }
         options
     }
 }
 
 fn how(args: TokenStream) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; failures = \"allowed\"";
+                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\"; \
+                         failures = \"allowed\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
     let mut how = How::default();
@@ -128,6 +135,8 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
         match (*what, *value) {
             ("flavor", "\"native\"") => how.native = true,
             ("flavor", "\"sim\"") => {}
+            ("time", "\"real\"") => how.real_time = true,
+            ("time", "\"virtual\"") => {}
             ("failures", "\"allowed\"") => how.failures_allowed = true,
             ("seeds" | "seed", number) => {
                 let number: u64 = number.parse().map_err(|_| USAGE)?;
@@ -142,6 +151,9 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
     }
     if how.native && how.seeds.is_some() {
         return Err("flavor = \"native\" takes no seeds: its schedules are those of real threads");
+    }
+    if how.real_time && !how.native {
+        return Err("time = \"real\" needs flavor = \"native\": a simulation has no real time");
     }
     Ok(how)
 }

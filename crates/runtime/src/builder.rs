@@ -11,9 +11,10 @@ use kinfolk_core::{
 
 use crate::blocking::Blocking;
 use crate::io::driver::Driver;
-use crate::io::{Hub, IN_FLIGHT, IoDriver, Real};
+use crate::io::{Hub, IN_FLIGHT, IoDriver, Real, Step};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
+use crate::quiet::Quiet;
 use crate::runtime::Runtime;
 
 /// How many threads may be in blocking calls.
@@ -190,10 +191,13 @@ impl Builder {
             && let Some(io) = machine.io()
         {
             let counted = Arc::downgrade(&machine);
-            io.count_with(Box::new(move |begins| match counted.upgrade() {
-                Some(machine) if begins => machine.busy.add(1),
-                Some(machine) => machine.rested(),
-                None => {}
+            let quiet = Arc::new(Quiet::new(self.workers.max(1)));
+            machine.set_quiet(quiet.clone());
+            io.count_with(Box::new(move |step| match (step, counted.upgrade()) {
+                (Step::Stirred, _) => quiet.stir(),
+                (Step::Begun, Some(machine)) => machine.busy.add(1),
+                (Step::Over, Some(machine)) => machine.rested(),
+                (_, None) => {}
             }));
         }
         let seen = Arc::downgrade(&machine);

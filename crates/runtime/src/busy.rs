@@ -40,14 +40,19 @@ impl Busy {
 
     /// Runs `jump` while nothing is busy and it moves something.
     pub(crate) fn when_idle(&self, mut jump: impl FnMut() -> bool) {
+        self.alone(|| while self.count.load(Ordering::SeqCst) == 0 && jump() {});
+    }
+
+    /// Runs `jumps` while no other thread lets the clock jump.
+    pub(crate) fn alone(&self, jumps: impl FnOnce()) {
         if JUMPING.with(|whose| std::ptr::eq(whose.get(), self)) {
-            // Called by somebody whom the jump lets go: the loop below, further
-            // down our stack, looks again.
+            // Called by somebody whom the jump lets go: the loop of `when_idle`,
+            // further down our stack, looks again.
             return;
         }
         let _jumping = Jumping(JUMPING.with(|whose| whose.replace(self)));
         let _one = lock(&self.jump);
-        while self.count.load(Ordering::SeqCst) == 0 && jump() {}
+        jumps();
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `timers` | one queue, and who keeps it |
 //! | `blocking` | threads for code that must block |
 //! | `busy` | with virtual time: whether anything is on its way |
+//! | `quiet` | with virtual time: whether sockets and pipes have been quiet for a moment |
 //! | `entry`, `signals` | `#[kinfolk::main]` |
 //! | `fs` | files |
 //! | `io` | operations, and the drivers that carry them out |
@@ -43,6 +44,7 @@ mod machine;
 mod main_lane;
 pub mod net;
 pub mod process;
+mod quiet;
 mod runtime;
 mod scheduler;
 mod scope_blocking;

@@ -1,8 +1,9 @@
 //! What all threads of a runtime share, and the host that the model sees.
 
 use std::any::Any;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::busy::Busy;
 use crate::here::{self, Local};
 use crate::io::Hub;
 use crate::main_lane::{Cause, MainThread, WakeHook};
+use crate::quiet::Quiet;
 use crate::scheduler::idle::Idle;
 use crate::scheduler::injector::Injector;
 use crate::scheduler::worker::Neighbour;
@@ -47,6 +49,8 @@ pub(crate) struct Machine {
     stopping: AtomicBool,
     /// Set before anybody turns.
     io: OnceLock<Arc<Hub>>,
+    /// With virtual time, and set before anybody turns.
+    quiet: OnceLock<(Arc<Quiet>, Weak<Machine>)>,
 }
 
 impl Machine {
@@ -73,6 +77,7 @@ impl Machine {
             awaits_timers: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             io: OnceLock::new(),
+            quiet: OnceLock::new(),
             clock,
         }
     }
@@ -96,6 +101,49 @@ impl Machine {
     /// None in models.
     pub(crate) fn io(&self) -> Option<&Arc<Hub>> {
         self.io.get()
+    }
+
+    /// With virtual time: from here on the clock waits until sockets are quiet.
+    pub(crate) fn set_quiet(self: &Arc<Self>, quiet: Arc<Quiet>) {
+        let _ = self.quiet.set((quiet, Arc::downgrade(self)));
+    }
+
+    /// With virtual time: true if nothing that waits for another side has stirred.
+    /// If it has, the clock is let go on later.
+    fn is_quiet(&self) -> bool {
+        match self.quiet.get() {
+            Some((quiet, machine)) => quiet.is_quiet() || !quiet.want(machine),
+            None => true,
+        }
+    }
+
+    /// Every driver is to be looked at. Whose thread has been asked is busy until it
+    /// has looked.
+    pub(crate) fn look_at_drivers(&self, quiet: &Quiet) {
+        if self.workers.is_empty() {
+            // Between two calls of the runtime no thread turns its driver.
+            if self.main.is_parked() && quiet.ask(0) {
+                self.main.tell(self, Cause::Task);
+            }
+            return;
+        }
+        for n in 0..self.workers.len() {
+            self.busy.add(1);
+            match quiet.ask(n) {
+                true => self.unpark(n),
+                false => self.rested(),
+            }
+        }
+    }
+
+    /// With virtual time: true if station `n` is to look at its driver, because all
+    /// else waits; once.
+    pub(crate) fn is_asked(&self, n: usize) -> bool {
+        self.busy.counts()
+            && self
+                .quiet
+                .get()
+                .is_some_and(|(quiet, _)| quiet.take_asked(n))
     }
 
     /// Wakes worker `n`, wherever it sleeps.
@@ -152,10 +200,19 @@ impl Machine {
 
     /// With virtual time: lets the clock jump while everything is blocked.
     pub(crate) fn when_idle(&self) {
-        self.busy.when_idle(|| {
-            let moved = self.clock.idle(self.timers.next_at());
-            self.fire(self.clock.now());
-            moved
+        self.busy.when_idle(|| self.is_quiet() && self.jump());
+    }
+
+    fn jump(&self) -> bool {
+        let moved = self.clock.idle(self.timers.next_at());
+        self.fire(self.clock.now());
+        moved
+    }
+
+    /// The same whatever it waits for: a shutdown has waited long enough.
+    pub(crate) fn jump_anyway(&self) {
+        self.busy.alone(|| {
+            self.jump();
         });
     }
 
@@ -318,6 +375,15 @@ impl Machine {
     }
 }
 
+impl Drop for Machine {
+    /// The keeper of the quiet goes with it.
+    fn drop(&mut self) {
+        if let Some((quiet, _)) = self.quiet.get() {
+            quiet.close();
+        }
+    }
+}
+
 /// The native runtime, as the model sees it.
 pub(crate) struct Native(pub(crate) Arc<Machine>);
 
@@ -366,6 +432,14 @@ impl Host for Native {
             For::Names => &self.0.look_ups,
         };
         pool.run(call, flight);
+    }
+
+    fn hold_clock(&self, _site: &'static Location<'static>) {
+        self.0.busy.add(1);
+    }
+
+    fn release_clock(&self, _site: &'static Location<'static>) {
+        self.0.rested();
     }
 
     fn timers_rest(&self) {

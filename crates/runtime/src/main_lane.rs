@@ -342,6 +342,11 @@ impl MainThread {
         }
     }
 
+    /// It sleeps in a call of the runtime.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == PARKED
+    }
+
     /// The main thread begins to turn.
     pub(crate) fn begin(&self, machine: &Machine) {
         machine.busy.add(1);

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::say::{MOMENT, Topic, abort, flush, say};
-use kinfolk_core::host::{contained, look_again};
+use kinfolk_core::host::{RealGrace, contained, look_again};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
@@ -268,7 +268,8 @@ impl Runtime {
             self.own.glance_at_io();
         }
         let busy = self.turn_once()
-            || (machine.workers.is_empty() && machine.fire_due() > 0)
+            || (machine.workers.is_empty()
+                && (machine.fire_due() > 0 || machine.is_asked(0) && self.own.look_at_io()))
             || self.own.settle_io();
         if busy {
             return;
@@ -294,6 +295,36 @@ impl Runtime {
     pub fn wait_for<F: Future>(&self, future: F) -> Result<F::Output> {
         let turning = self.begin("wait_for")?;
         Ok(self.drive(&turning, pin!(future)))
+    }
+
+    /// As [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main
+    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
+    ///
+    /// # Errors
+    /// As [`wait_for`](Runtime::wait_for).
+    pub fn wait_for_with<W: 'static, F: Future>(
+        &self,
+        world: &mut W,
+        future: F,
+    ) -> Result<F::Output> {
+        self.tree().lend(world, || self.wait_for(future))
+    }
+
+    /// As [`block_on`](Runtime::block_on), and lends `world` to `future` and the other
+    /// tasks of the main lane meanwhile.
+    ///
+    /// # Errors
+    /// As [`block_on`](Runtime::block_on).
+    #[track_caller]
+    pub fn block_on_with<W: 'static, F>(
+        &self,
+        world: &mut W,
+        future: F,
+    ) -> Result<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        self.tree().lend(world, || self.block_on(future))
     }
 
     /// Runs `future` as a task of the main lane, turning that lane meanwhile,
@@ -332,9 +363,27 @@ impl Runtime {
         self.end(grace)
     }
 
+    /// As [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main
+    /// lane meanwhile: what they clean up may be the host's.
+    ///
+    /// # Errors
+    /// As [`shutdown`](Runtime::shutdown).
+    pub fn shutdown_with<W: 'static>(
+        self,
+        world: &mut W,
+        grace: Duration,
+    ) -> Result<ShutdownReport> {
+        let tree = self.tree().clone();
+        tree.lend(world, || self.shutdown(grace))
+    }
+
     fn end(&mut self, grace: Duration) -> Result<ShutdownReport> {
         let turning = self.begin("shutdown")?;
         self.machine().clock.let_run();
+        let _real = self.machine().busy.counts().then(|| {
+            let machine = self.machine().clone();
+            RealGrace::begin(grace, move || machine.jump_anyway())
+        });
         let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
         drop(turning);
         self.over.set(true);

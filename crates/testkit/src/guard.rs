@@ -27,13 +27,20 @@ impl std::fmt::Debug for Watched {
 /// `KINFOLK_TEST_SECONDS` says otherwise.
 const SECONDS: u64 = 120;
 
-/// Runs `test` on a thread of its own with the stack a worker would have. If
-/// it takes too long in real time, prints the tree it watches and panics.
-pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
+/// How long a guarded test may take in real time.
+pub(crate) fn limit() -> Duration {
     let seconds = std::env::var("KINFOLK_TEST_SECONDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(SECONDS);
+    Duration::from_secs(seconds)
+}
+
+/// Runs `test` on a thread of its own with the stack a worker would have. If
+/// it takes too long in real time, prints the tree it watches and panics.
+pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
+    let limit = limit();
+    let seconds = limit.as_secs();
     let watched = Watched::default();
     let inner = watched.clone();
     let (done, wait) = channel();
@@ -45,7 +52,7 @@ pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
             let _ = done.send(());
         })
         .expect("a thread for the test");
-    match wait.recv_timeout(Duration::from_secs(seconds)) {
+    match wait.recv_timeout(limit) {
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {
             if let Err(payload) = thread.join() {
                 std::panic::resume_unwind(payload);

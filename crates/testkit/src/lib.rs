@@ -24,6 +24,8 @@ mod sequencer;
 mod sim;
 mod unheard;
 
+pub use kinfolk_core::kit::{HeldClock, hold_clock};
+
 pub use clock::VirtualClock;
 pub use counted::{Counted, DropTally, Tally};
 pub use everywhere::{CancelEverywhere, Everywhere, cancel_everywhere, cancel_everywhere_then};

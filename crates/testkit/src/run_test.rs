@@ -14,6 +14,7 @@ use crate::unheard::Unheard;
 pub struct TestOptions {
     seeds: Range<u64>,
     failures_allowed: bool,
+    real_time: bool,
 }
 
 impl Default for TestOptions {
@@ -22,6 +23,7 @@ impl Default for TestOptions {
         TestOptions {
             seeds: 0..10,
             failures_allowed: false,
+            real_time: false,
         }
     }
 }
@@ -37,6 +39,13 @@ impl TestOptions {
     /// supervisor whose `Task` is gone) do not fail the test.
     pub fn allow_failures(mut self) -> TestOptions {
         self.failures_allowed = true;
+        self
+    }
+
+    /// Time is the system's. For [`run_native_test`](crate::run_native_test) alone: a
+    /// simulation has no real time.
+    pub fn real_time(mut self) -> TestOptions {
+        self.real_time = true;
         self
     }
 
@@ -106,7 +115,7 @@ where
 }
 
 /// Runs a test on the native runtime with two workers and virtual time, ten
-/// times: a check that no job and no timer is left and that no failure went
+/// times, or once in real time: a check that no job and no timer is left and that no failure went
 /// unheard, a guard in real time. Seeds mean nothing here.
 ///
 /// # Panics
@@ -118,12 +127,17 @@ where
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
     guarded(name, move |watched| {
-        for _ in 0..10 {
+        let runs = if options.real_time { 1 } else { 10 };
+        for _ in 0..runs {
             let unheard = Unheard::default();
-            let rt = kinfolk_runtime::Runtime::builder()
+            let builder = kinfolk_runtime::Runtime::builder()
                 .workers(2)
-                .on_failure(Box::new(unheard.hook()))
-                .clock(std::sync::Arc::new(crate::VirtualClock::new()))
+                .on_failure(Box::new(unheard.hook()));
+            let builder = match options.real_time {
+                true => builder,
+                false => builder.clock(std::sync::Arc::new(crate::VirtualClock::new())),
+            };
+            let rt = builder
                 .build()
                 .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
             watched.watch(rt.tree());

@@ -6,7 +6,7 @@ use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,11 @@ use kinfolk_core::host::{
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
     PointHeld, Pumped, ReasonKind, Scope, ShutdownReport, Sink, Task, Tree, TreeOptions,
-    TreeSnapshot,
+    TreeSnapshot, kit::HeldClock,
 };
 
 use crate::clock::VirtualClock;
+use crate::guard;
 use crate::io::side::{self, IoHub, IoSide};
 use crate::rng::Rng;
 
@@ -27,8 +28,22 @@ use crate::rng::Rng;
 /// cancellation would hold the clock for ever.
 const MOST_TURNS_OF_AN_INSTANT: u64 = 100_000;
 
+/// How long to wait for another thread before looking round.
+const MOMENT: Duration = Duration::from_millis(10);
+
 /// Turns a simulation may take before it is called endless.
 const MOST_TURNS: u64 = 50_000_000;
+
+/// How often a task may wake itself while nothing else is ready and the clock stands
+/// still. A loop of checkpoints wakes itself at every 128th only.
+const MOST_SPINS: u64 = 1_000_000;
+
+/// How many turns tasks may take that wake each other, while the clock stands still and
+/// no job begins or ends.
+const MOST_IDLE_TURNS: u64 = 10_000_000;
+
+/// How many of the last turns are kept for reports.
+const RECENT: usize = 32;
 
 /// A turn that is ready.
 struct Waiting {
@@ -52,6 +67,10 @@ struct Core {
     timers: TimerQueue,
     /// A task is being polled.
     polling: bool,
+    /// Where the holds of the clock were taken that have not been given back.
+    holds: Vec<&'static Location<'static>>,
+    /// The simulation waits for another thread.
+    waits: bool,
 }
 
 impl Core {
@@ -83,6 +102,8 @@ impl Core {
 /// What the host and the simulation share.
 struct World {
     core: Mutex<Core>,
+    /// Another thread has brought something to do, or has let go of the clock.
+    came: Condvar,
     clock: VirtualClock,
     io: IoHub,
 }
@@ -91,18 +112,44 @@ impl World {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Something has come. Asked first whether the simulation waits: to tell a thread
+    /// that does not would be a system call each time.
+    fn tell(&self, core: &mut Core) {
+        if std::mem::take(&mut core.waits) {
+            self.came.notify_one();
+        }
+    }
+
+    /// No thread holds the clock.
+    fn is_let_go(&self) -> bool {
+        self.core().holds.is_empty()
+    }
+
+    /// Waits for another thread, a moment at most.
+    fn wait_for_others(&self) {
+        let mut core = self.core();
+        if core.ready.is_empty() && core.calls.is_empty() && !core.holds.is_empty() {
+            core.waits = true;
+            let waited = self.came.wait_timeout(core, MOMENT);
+            waited.unwrap_or_else(PoisonError::into_inner).0.waits = false;
+        }
+    }
 }
 
 struct SimHost(Arc<World>);
 
 impl Host for SimHost {
     fn start(&self, turn: Turn) {
-        self.0.core().push(turn);
+        let mut core = self.0.core();
+        core.push(turn);
+        self.0.tell(&mut core);
     }
 
     fn schedule(&self, ready: Ready) {
         let mut core = self.0.core();
         ready.for_each(|turn| core.push(turn));
+        self.0.tell(&mut core);
     }
 
     fn has_main_lane(&self) -> bool {
@@ -110,7 +157,21 @@ impl Host for SimHost {
     }
 
     fn run_blocking(&self, call: BlockingCall) {
-        self.0.core().calls.push(call);
+        let mut core = self.0.core();
+        core.calls.push(call);
+        self.0.tell(&mut core);
+    }
+
+    fn hold_clock(&self, site: &'static Location<'static>) {
+        self.0.core().holds.push(site);
+    }
+
+    fn release_clock(&self, site: &'static Location<'static>) {
+        let mut core = self.0.core();
+        if let Some(at) = core.holds.iter().position(|held| *held == site) {
+            core.holds.swap_remove(at);
+        }
+        self.0.tell(&mut core);
     }
 
     fn now(&self) -> Instant {
@@ -212,6 +273,7 @@ impl SimBuilder {
         let (hub, io) = side::make(self.io, self.seed, &self.clock);
         let world = Arc::new(World {
             core: Mutex::default(),
+            came: Condvar::new(),
             clock: self.clock,
             io: hub,
         });
@@ -223,6 +285,8 @@ impl SimBuilder {
             tree,
             io,
             turns: 0,
+            held: None,
+            loops: Loops::default(),
         }
     }
 }
@@ -254,6 +318,41 @@ pub struct Sim {
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
+    /// Since when it has waited for threads that hold the clock, and after which
+    /// turn.
+    held: Option<(u64, Instant)>,
+    loops: Loops,
+}
+
+/// What tells a busy loop from work.
+#[derive(Default)]
+struct Loops {
+    /// How often in a row the last task has woken itself while nothing else was ready.
+    spins: u64,
+    /// Whose turns the last ones were, in a ring.
+    recent: [Option<JobId>; RECENT],
+    /// After which turn the clock last moved, or something but a turn happened.
+    since: u64,
+    /// How many jobs had begun or ended, all in all, when that was last looked at.
+    jobs: u64,
+}
+
+impl Loops {
+    /// A task has had turn `turn`; whether it woke itself and is alone.
+    fn turned(&mut self, turn: u64, job: JobId, alone: bool) {
+        let before = self.recent[(turn as usize).wrapping_sub(1) % RECENT];
+        self.recent[turn as usize % RECENT] = Some(job);
+        match alone && before == Some(job) {
+            true => self.spins += 1,
+            false => self.spins = 0,
+        }
+    }
+
+    /// Something but a turn happened after turn `turn`.
+    fn went_on(&mut self, turn: u64) {
+        self.since = turn;
+        self.spins = 0;
+    }
 }
 
 /// Rings when the future it was made for is woken.
@@ -272,6 +371,10 @@ enum Stuck {
     Deadlock,
     /// It took more turns than any test should.
     Endless,
+    /// Tasks wake themselves or each other for ever, and nothing else happens.
+    Busy,
+    /// A thread holds the clock and neither answers nor lets go of it.
+    Held,
 }
 
 impl Sim {
@@ -327,6 +430,31 @@ impl Sim {
         self.world.clock.start()
     }
 
+    /// Holds its clock still until the guard is dropped: for a thread that is about to
+    /// answer a task. Meanwhile the simulation waits for that thread, in real time,
+    /// whenever nothing else can go on. Inside a task it is [`hold_clock`](crate::hold_clock).
+    ///
+    /// ```
+    /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+    /// use kinfolk::testkit::Sim;
+    /// use std::time::Duration;
+    ///
+    /// let mut sim = Sim::seeded(7);
+    /// let (answer, completer) = kinfolk::kit::completion();
+    /// let held = sim.hold_clock();
+    /// let thread = std::thread::spawn(move || {
+    ///     completer.complete(42); // however long that takes
+    ///     drop(held);
+    /// });
+    /// let got = sim.run(kinfolk::timeout(Duration::from_millis(1), answer));
+    /// assert_eq!(got.unwrap(), 42);
+    /// # thread.join().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn hold_clock(&self) -> HeldClock {
+        self.tree.hold_clock()
+    }
+
     /// Timers set at the host, those of the library's own included.
     pub fn timers(&self) -> usize {
         self.world.core().timers.len()
@@ -362,10 +490,7 @@ impl Sim {
         if at < turns {
             self.take_turn(at);
         } else {
-            self.turns += 1;
-            let call = self.world.core().calls.swap_remove(at - turns);
-            let _inside = self.io.enter();
-            call.run();
+            self.call(at - turns);
         }
         true
     }
@@ -374,7 +499,10 @@ impl Sim {
     fn turn_io(&mut self) -> bool {
         let _inside = self.io.enter();
         let over = self.io.turn() > 0;
-        self.turns += u64::from(over);
+        if over {
+            self.turns += 1;
+            self.loops.went_on(self.turns);
+        }
         over
     }
 
@@ -386,15 +514,21 @@ impl Sim {
             core.polling = true;
             core.take(at)
         };
+        let job = turn.job();
         let again = {
             let _inside = self.io.enter();
             turn.run()
         };
         let mut core = self.world.core();
         core.polling = false;
+        let alone = again.is_some() && core.ready.is_empty() && core.calls.is_empty();
+        // A thread that holds the clock may be what the task waits for.
+        let alone = alone && core.holds.is_empty();
         if let Some(again) = again {
             core.push(again);
         }
+        drop(core);
+        self.loops.turned(self.turns, job, alone);
     }
 
     /// Gives one ready task of a lane a turn; false if there is none.
@@ -414,11 +548,32 @@ impl Sim {
         true
     }
 
-    /// What the workers do meanwhile: some turns of the pool, or none; and some
-    /// of the i/o that is over by now.
+    /// What other threads do meanwhile: some turns of the pool, or none; some of the
+    /// i/o that is over by now; and some of the blocking calls.
     fn workers_go_on(&mut self) {
         while self.io.is_busy() && self.rng.below(2) == 0 && self.turn_io() {}
         while self.rng.below(2) == 0 && self.step_on(Lane::Pool) {}
+        while self.rng.below(2) == 0 && self.make_call() {}
+    }
+
+    /// Makes one of the blocking calls that have not begun; false if there is none.
+    fn make_call(&mut self) -> bool {
+        let calls = self.world.core().calls.len();
+        if calls == 0 {
+            return false;
+        }
+        let at = self.rng.below(calls);
+        self.call(at);
+        true
+    }
+
+    /// Makes the blocking call at `at` among those that have not begun.
+    fn call(&mut self, at: usize) {
+        self.turns += 1;
+        self.loops.went_on(self.turns);
+        let call = self.world.core().calls.swap_remove(at);
+        let _inside = self.io.enter();
+        call.run();
     }
 
     /// One frame of a host that owns the main loop: fires due timers and takes
@@ -462,8 +617,12 @@ impl Sim {
         self.tree.begin_frame();
         let fired = self.fire_due();
         let mut ran = 0;
-        while !self.tree.timers_rest() || self.has_ready(Lane::Main) {
+        loop {
+            // Also in a frame in which nothing is due: they wait for no host loop.
             self.workers_go_on();
+            if self.tree.timers_rest() && !self.has_ready(Lane::Main) {
+                break;
+            }
             if self.step_on(Lane::Main) {
                 ran += 1;
             } else {
@@ -496,12 +655,54 @@ impl Sim {
         Pumped::new(ran, fired, self.next_deadline(), more)
     }
 
-    fn assert_not_endless(&self, what: &str) {
-        assert!(
-            self.turns < MOST_TURNS,
-            "{}",
-            self.report(Stuck::Endless, what)
-        );
+    #[track_caller]
+    fn assert_not_endless(&mut self, what: &str) {
+        if self.turns >= MOST_TURNS {
+            panic!("{}", self.report(Stuck::Endless, what));
+        }
+        if self.loops.spins >= MOST_SPINS
+            || self.turns - self.loops.since >= MOST_IDLE_TURNS && !self.jobs_went_on()
+        {
+            panic!("{}", self.report(Stuck::Busy, what));
+        }
+    }
+
+    /// True if a job has begun or ended since the last look.
+    fn jobs_went_on(&mut self) -> bool {
+        let counters = self.counters();
+        let jobs = 2 * counters.jobs_created - counters.living();
+        let went_on = jobs != self.loops.jobs;
+        self.loops.jobs = jobs;
+        if went_on {
+            self.loops.went_on(self.turns);
+        }
+        went_on
+    }
+
+    /// The tasks that had the last turns, with the most first.
+    fn busiest(&self) -> String {
+        let mut turns: Vec<(usize, JobId)> = Vec::new();
+        for job in self.loops.recent.iter().flatten() {
+            match turns.iter_mut().find(|(_, other)| other == job) {
+                Some((count, _)) => *count += 1,
+                None => turns.push((1, *job)),
+            }
+        }
+        turns.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        let tree = self.snapshot();
+        let named =
+            turns.iter().map(
+                |(_, job)| match tree.nodes().iter().find(|node| node.id == *job) {
+                    Some(node) => format!(
+                        "{} {job}, spawned at {}:{}",
+                        node.name,
+                        node.site.file(),
+                        node.site.line()
+                    ),
+                    None => job.to_string(),
+                },
+            );
+        named.collect::<Vec<_>>().join("; ")
     }
 
     /// Runs until every task is blocked. Time stands still.
@@ -511,10 +712,49 @@ impl Sim {
         }
     }
 
+    /// Runs until every task is blocked and no thread holds the clock.
+    fn settle_with_others(&mut self) {
+        self.settle();
+        while self.waits_for_others("the clock is to be moved") {
+            self.settle();
+        }
+    }
+
+    /// Nothing is ready here: waits for threads that hold the clock, for a moment.
+    /// False if there are none.
+    ///
+    /// # Panics
+    /// If none of them has answered or let go for as long as a test may hang.
+    #[track_caller]
+    fn waits_for_others(&mut self, what: &str) -> bool {
+        if self.world.is_let_go() {
+            self.held = None;
+            return false;
+        }
+        if self.waited_for_others() > guard::limit() / 2 {
+            panic!("{}", self.report(Stuck::Held, what));
+        }
+        self.world.wait_for_others();
+        true
+    }
+
+    /// For how long nothing but threads that hold the clock could go on, in real
+    /// time.
+    fn waited_for_others(&mut self) -> Duration {
+        match self.held {
+            Some((turns, since)) if turns == self.turns => since.elapsed(),
+            _ => {
+                self.held = Some((self.turns, Instant::now()));
+                Duration::ZERO
+            }
+        }
+    }
+
     /// Moves the clock to `at`, running what is due on the way, in order.
+    #[track_caller]
     fn advance_to_nanos(&mut self, at: u64, inclusive: bool) {
         loop {
-            self.settle();
+            self.settle_with_others();
             let next = self.next_event_nanos();
             match next {
                 Some(next) if next < at || (inclusive && next == at) => self.fire_at(next),
@@ -524,14 +764,31 @@ impl Sim {
         self.world.clock.move_to(Duration::from_nanos(at));
     }
 
-    /// Moves the clock on by `by`. What is due at the new time has run.
+    /// Moves the clock on by `by`. What is due at the new time has run. While a
+    /// thread [holds the clock](Sim::hold_clock) it waits for that thread first.
+    ///
+    /// # Panics
+    /// If such a thread does not let go of it.
+    #[track_caller]
     pub fn advance(&mut self, by: Duration) {
         let at = nanos(self.elapsed().saturating_add(by));
         self.advance_to_nanos(at, true);
         self.settle();
     }
 
+    /// As [`advance`](Sim::advance), and lends `world` to the tasks of the main lane
+    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
+    #[track_caller]
+    pub fn advance_with<W: 'static>(&mut self, world: &mut W, by: Duration) {
+        let tree = self.tree.clone();
+        tree.lend(world, || self.advance(by));
+    }
+
     /// Moves the clock on by `by`. What is due at the new time has not run.
+    ///
+    /// # Panics
+    /// As [`advance`](Sim::advance).
+    #[track_caller]
     pub fn advance_to_before(&mut self, by: Duration) {
         let at = nanos(self.elapsed().saturating_add(by));
         self.advance_to_nanos(at, false);
@@ -548,6 +805,7 @@ impl Sim {
     }
 
     fn fire_at(&mut self, at: u64) {
+        self.loops.went_on(self.turns);
         self.world.clock.move_to(Duration::from_nanos(at));
         self.fire_due();
     }
@@ -586,7 +844,10 @@ impl Sim {
     pub(crate) fn drive_until(&mut self, what: &str, mut done: impl FnMut(&mut Sim) -> bool) {
         while !done(self) {
             self.assert_not_endless(what);
-            if !self.step() && !self.world.clock.idle_waiters().everything_is_blocked() {
+            if !self.step()
+                && !self.waits_for_others(what)
+                && !self.world.clock.idle_waiters().everything_is_blocked()
+            {
                 match self.next_event_nanos() {
                     Some(next) => self.fire_at(next),
                     None => panic!("{}", self.report(Stuck::Deadlock, what)),
@@ -639,13 +900,57 @@ impl Sim {
         }
     }
 
+    /// Polls `future` outside every job until it is done, jumping the clock when
+    /// everything is idle: for a host that waits for a task it holds.
+    ///
+    /// # Panics
+    /// If nothing can go on any more: the message has the seed and the tree.
+    #[track_caller]
+    pub fn wait_for<F: Future>(&mut self, future: F) -> F::Output {
+        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let waker = Waker::from(bell.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut future = std::pin::pin!(future);
+        let mut output = None;
+        self.drive_until("wait_for has not ended", |sim| {
+            if bell.0.swap(false, SeqCst) {
+                let _inside = sim.io.enter();
+                if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+                    output = Some(value);
+                }
+            }
+            output.is_some()
+        });
+        match output {
+            Some(output) => output,
+            None => unreachable!("it was driven until there is one"),
+        }
+    }
+
+    /// As [`wait_for`](Sim::wait_for), and lends `world` to the tasks of the main lane
+    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
+    #[track_caller]
+    pub fn wait_for_with<W: 'static, F: Future>(&mut self, world: &mut W, future: F) -> F::Output {
+        let tree = self.tree.clone();
+        tree.lend(world, || self.wait_for(future))
+    }
+
+    /// As [`shutdown`](Sim::shutdown), and lends `world` to the tasks of the main lane
+    /// meanwhile: what they clean up may be the host's.
+    #[track_caller]
+    pub fn shutdown_with<W: 'static>(&mut self, world: &mut W, grace: Duration) -> ShutdownReport {
+        let tree = self.tree.clone();
+        tree.lend(world, || self.shutdown(grace))
+    }
+
     /// Shuts the tree down in virtual time, as a host does in real time: cancels
     /// everything and runs on; at `grace` lifts shields and guards and revokes
     /// leases; a second later drops every future that is parked. The report
     /// names whoever was in the way. See [`Tree::shutdown`].
     ///
     /// The clock moves when everything is blocked, and also when tasks are
-    /// busy at one instant for too many turns.
+    /// busy at one instant for too many turns. A thread that holds it is waited for
+    /// in real time, as long as the grace says.
     ///
     /// # Panics
     /// If nothing can go on any more and no time is left to wait for, which
@@ -673,6 +978,17 @@ impl Sim {
             }
             let busy = self.step();
             turns += 1;
+            if !busy && !bell.0.load(SeqCst) && !self.world.is_let_go() {
+                // Such a thread lives in real time, and so it has the grace in real
+                // time. A grace without end ends where a test would hang.
+                if self.waited_for_others() < grace.min(guard::limit() / 2) {
+                    self.world.wait_for_others();
+                    continue;
+                }
+                if grace == Duration::MAX {
+                    panic!("{}", self.report(Stuck::Held, "shutdown does not end"));
+                }
+            }
             if busy && turns < MOST_TURNS_OF_AN_INSTANT
                 || bell.0.load(SeqCst)
                 || self.world.clock.idle_waiters().everything_is_blocked()
@@ -744,9 +1060,30 @@ impl Sim {
         let why = match stuck {
             Stuck::Deadlock => "nothing is ready, no timer will be due and no i/o will be over",
             Stuck::Endless => "it takes turns without end",
+            Stuck::Busy => &format!(
+                "nothing else goes on and the clock stands still, while these tasks wake \
+                 themselves or each other for ever: {}",
+                self.busiest()
+            ),
+            Stuck::Held => {
+                let holds = &self.world.core().holds;
+                let sites = holds
+                    .iter()
+                    .map(|at| format!("{}:{}", at.file(), at.line()));
+                &format!(
+                    "nothing is ready, and the clock is held and not let go of, by what was \
+                     begun at {}",
+                    sites.collect::<Vec<_>>().join(", ")
+                )
+            }
+        };
+        let name = match stuck {
+            Stuck::Deadlock | Stuck::Held => "deadlock",
+            Stuck::Endless => "endless",
+            Stuck::Busy => "busy loop",
         };
         format!(
-            "deadlock: {what}: {why} (seed {}, {} turns, {:?} of virtual time)\n{}",
+            "{name}: {what}: {why} (seed {}, {} turns, {:?} of virtual time)\n{}",
             self.seed,
             self.turns,
             self.elapsed(),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kinfolk_core::host::RealGrace;
 use kinfolk_core::{
     Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, IntoOutcome, Patience,
     ReasonKind, Result, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
@@ -209,6 +210,13 @@ impl Root {
     /// # Cancellation
     /// *Not a point.*
     pub async fn shutdown_in(&self, grace: Duration) -> Result<ShutdownReport> {
+        let _real = self.0.machine.clock.is_virtual().then(|| {
+            let machine = self.0.machine.clone();
+            RealGrace::begin(grace, move || {
+                machine.clock.idle(machine.next_timer());
+                machine.fire_due();
+            })
+        });
         self.0.tree.shutdown(grace, FORCE).await
     }
 }

@@ -36,14 +36,17 @@
 //!
 //! Who writes a future by hand, over a queue or a list of wakers of their own,
 //! makes a point of it with a [`Point`]. What goes on beside the body of a job,
-//! and must not outlive it, is [`Work`].
+//! and must not outlive it, is [`Work`]. A thread of a library's own that is about to
+//! answer holds the virtual clock of a test with a [`HeldClock`].
 
 mod completion;
+mod held_clock;
 mod point;
 pub(crate) mod work;
 
 pub use crate::error::cancelled_in;
 pub(crate) use completion::pair;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
+pub use held_clock::{HeldClock, hold_clock};
 pub use point::Point;
 pub use work::{Reap, Work, cancelled_here};

@@ -1,8 +1,10 @@
 //! [`Work`]: what goes on beside the body of a job, and holds the job open.
 
 use std::fmt;
+use std::panic::Location;
 use std::task::{Context, Poll, Waker};
 
+use super::held_clock::{HeldClock, virtual_time};
 use crate::cancel::point;
 use crate::context;
 use crate::error::Cancelled;
@@ -71,50 +73,70 @@ impl Works {
 /// A cancel of the job leaves it alone. When the body is over, `stop` is called:
 /// it asks for an early end and does not wait for it. Shutdown does not wait for
 /// it for ever, as it does not for a [`Lease`].
+///
+/// While it is under way virtual time stands still, as it does for a blocking call:
+/// another thread carries it out, and is about to answer. Work that may wait for
+/// long says so with [`lets_time_pass`](Work::lets_time_pass).
 #[must_use = "dropping it says that the work is done"]
 pub struct Work {
     key: Key,
     job: JobRef,
     lease: Option<Lease>,
+    clock: Option<HeldClock>,
 }
 
 impl Work {
     /// Work of the current job. None outside every job, and in one that shuts
     /// down.
+    #[track_caller]
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let site = Location::caller();
         let job = context::current()?;
-        Work::of(&job, Contained::new(Box::new(stop)))
+        Work::of(&job, Contained::new(Box::new(stop)), site)
     }
 
     /// Work of the task that `scope` is in. None if its body is over.
+    #[track_caller]
     pub fn of_task(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let site = Location::caller();
         let mut task = JobRef::from_header(scope.header());
         while !task.is_task()
             && let Some(parent) = task.parent_from_outside()
         {
             task = parent;
         }
-        Work::of(&task, Contained::new(Box::new(stop)))
+        Work::of(&task, Contained::new(Box::new(stop)), site)
     }
 
-    fn of(h: &Header, stop: Stop) -> Option<Work> {
+    fn of(h: &Header, stop: Stop, site: &'static Location<'static>) -> Option<Work> {
         let lease = Lease::of(h)?;
         // What is refused is dropped outside the lock.
         let mut stop = Some(stop);
-        let key = h.with_cold(|cold, st| {
+        let (key, tree) = h.with_cold(|cold, st| {
             // Looked at under the lock in which the end of the body of a task
             // takes what is listed: it is listed before, or refused here. The
             // body of a scope is the caller.
             if st.has(state::BODY_DONE) {
                 return None;
             }
-            Some(cold.works.pieces.push(Piece::UnderWay(stop.take())))
+            let key = cold.works.pieces.push(Piece::UnderWay(stop.take()));
+            // SAFETY: under the lock, and its body is not over: it has not ended.
+            Some((key, virtual_time(unsafe { h.tree() })))
         })?;
+        let clock = HeldClock::of(tree, site);
         Some(Work {
             key,
             job: JobRef::from_header(h),
             lease: Some(lease),
+            clock: Some(clock),
         })
+    }
+
+    /// Virtual time does not stand still for it: its host knows when it is over, or
+    /// it waits for another side, or for time to pass.
+    pub fn lets_time_pass(mut self) -> Work {
+        self.clock = None;
+        self
     }
 }
 
@@ -132,6 +154,8 @@ impl Work {
             Some((stop, works.take_waiters()))
         });
         release(gone.flatten(), Some(lease));
+        // Last: whoever waits for it is woken before time may go on.
+        self.clock = None;
     }
 }
 
@@ -147,6 +171,7 @@ impl Drop for Work {
             Some((piece, works.take_waiters()))
         });
         release(gone.flatten(), self.lease.take());
+        // The clock is let go last, with the fields.
     }
 }
 

@@ -21,6 +21,17 @@ use super::station::{self, Station};
 /// says otherwise. What waits for another side does not count.
 pub const IN_FLIGHT: usize = 16 * 1024;
 
+/// What the virtual clock hears of operations.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// One begins that ends by itself: the clock waits for it.
+    Begun,
+    /// One of those is over.
+    Over,
+    /// One that waits for another side was begun, or has answered.
+    Stirred,
+}
+
 /// What can be set on a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -165,7 +176,7 @@ pub struct Hub {
     /// Wakes the thread of a station, wherever it sleeps.
     wake: Box<dyn Fn(usize) + Send + Sync>,
     system: Box<dyn System>,
-    count: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
+    count: OnceLock<Box<dyn Fn(Step) + Send + Sync>>,
     most_in_flight: usize,
     /// Where the next operation from outside goes.
     next: AtomicUsize,
@@ -314,18 +325,25 @@ impl Hub {
         self.count.get().is_some()
     }
 
-    /// With virtual time: `count` is called when an operation begins that the clock
-    /// has to wait for, with true, and with false when it is over.
-    pub(crate) fn count_with(&self, count: Box<dyn Fn(bool) + Send + Sync>) {
+    /// With virtual time: `count` is called at each [step](Step) of an operation.
+    pub(crate) fn count_with(&self, count: Box<dyn Fn(Step) + Send + Sync>) {
         let _ = self.count.set(count);
     }
 
     /// An operation has answered.
     pub(crate) fn answered(&self, landing: Arc<dyn Landing>, landed: Landed) {
-        let counted = self.counts_for_clock() && !landed.more && landing.ticket().uncount();
+        let Some(count) = self.count.get() else {
+            landing.answered(landed);
+            return;
+        };
+        let counted = !landed.more && landing.ticket().uncount();
+        if !counted {
+            // Before whom it wakes can rest again.
+            count(Step::Stirred);
+        }
         landing.answered(landed);
-        if counted && let Some(count) = self.count.get() {
-            count(false);
+        if counted {
+            count(Step::Over);
         }
     }
 
@@ -334,7 +352,7 @@ impl Hub {
         let counted = landing.ticket().uncount();
         landing.land(result);
         if counted && let Some(count) = self.count.get() {
-            count(false);
+            count(Step::Over);
         }
     }
 
@@ -358,7 +376,11 @@ impl Hub {
             return None;
         }
         // SAFETY: as the caller says.
-        station::here(self, |station| unsafe { station.at_once(request) })?
+        let answer = station::here(self, |station| unsafe { station.at_once(request) })??;
+        if let Some(count) = self.count.get() {
+            count(Step::Stirred);
+        }
+        Some(answer)
     }
 
     /// Begins an operation, on this thread's station or on any.
@@ -399,11 +421,14 @@ impl Hub {
     /// The clock waits for what ends by itself.
     #[inline]
     fn count_begun(&self, landing: &dyn Landing, request: &Request) {
-        if let Some(count) = self.count.get()
-            && request.ends_by_itself()
-        {
+        let Some(count) = self.count.get() else {
+            return;
+        };
+        if request.ends_by_itself() {
             landing.ticket().count();
-            count(true);
+            count(Step::Begun);
+        } else {
+            count(Step::Stirred);
         }
     }
 

@@ -37,6 +37,7 @@ pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
 pub use choice::IoDriver;
 pub(crate) use fd::Fd;
 pub(crate) use flight::{Operation, Start, failure};
+pub(crate) use hub::Step;
 pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
 pub use limit::at_most;
 pub(crate) use next::{Next, What};

@@ -134,6 +134,8 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
         let Some(work) = Work::of_task(scope, self.stop(owner)) else {
             return false;
         };
+        // The clock knows of operations, and waits for those that end by themselves.
+        let work = work.lets_time_pass();
         self.owner.store(owner, Ordering::SeqCst);
         if self.stopped.load(Ordering::SeqCst) > owner {
             // Its body has ended in between, and its word found the old owner.
@@ -224,7 +226,8 @@ pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
                 io::Error::other("the job shuts down and begins nothing more"),
             );
         };
-        *escorted.held() = Held::UnderWay(Some(work));
+        // As in `direct_to`.
+        *escorted.held() = Held::UnderWay(Some(work.lets_time_pass()));
     }
     hub.submit(escorted.clone(), &request);
     IoOp {

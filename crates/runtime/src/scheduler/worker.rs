@@ -14,6 +14,7 @@ use super::ring::{Item, LOOT, Line, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
 use crate::io::Station;
+use crate::io::driver::Wait;
 use crate::machine::Machine;
 use crate::sync::{self, SPINS, Thread};
 
@@ -263,6 +264,17 @@ impl Worker {
         if self.pace.is_long(LONG_LOAD) {
             self.even_out();
         }
+    }
+
+    /// With virtual time, when all else waits: looks at the driver once more. True if
+    /// it was asked to, and then there may be work.
+    fn look_if_asked(&self) -> bool {
+        let asked = self.machine.is_asked(self.n);
+        if asked {
+            self.visit_io(|station| station.turn(Wait::No));
+            self.machine.rested();
+        }
+        asked
     }
 
     /// Wakes whose operations are over; true if there were any.
@@ -519,7 +531,8 @@ impl Worker {
         }
         let mut how = idle.lie_down(self.n);
         loop {
-            let found = self.machine.injector.len() > 0
+            let found = self.look_if_asked()
+                || self.machine.injector.len() > 0
                 || self.machine.is_stopping()
                 || self.machine.fire_due() > 0
                 || self.visit_io(Station::settle)
