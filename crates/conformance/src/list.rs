@@ -58,6 +58,12 @@ macro_rules! for_each_case {
                 handle_7_for_each_concurrent_and_an_enclosing_cancel,
                 handle_7_for_each_concurrent_at_its_edges,
             ;
+            called:
+                cancel_1_a_hook_that_panics_is_reported,
+                cancel_1_a_waker_that_panics_is_reported,
+                cancel_8_hooks_run_in_the_order_of_registration_before_the_childrens,
+                cancel_8_a_hook_for_a_cancelled_job_that_has_ended_is_called_at_once,
+            ;
             cancel:
                 cancel_1_true_exactly_for_the_call_that_moved_it,
                 cancel_1_any_thread_may_cancel,
@@ -309,6 +315,14 @@ macro_rules! for_each_case {
                 src_k29_cancel_current_cancel_job_and_launch,
                 cancel_9_ambient_spawn_outside_every_job_is_an_error,
                 cancel_9_points_sleeps_and_scopes_outside_every_job,
+            ;
+            held_clock:
+                test_1_open_work_holds_the_clock,
+                test_1_dropped_work_lets_the_clock_go,
+                test_1_work_may_let_time_pass,
+                test_1_a_lease_does_not_hold_the_clock,
+                test_1_a_guard_holds_the_clock_for_another_thread,
+                test_1_an_answer_and_what_it_leads_to_come_before_time,
             ;
             hooks:
                 case_j01_join_after_cancel_waits_for_the_childs_cleanup,
