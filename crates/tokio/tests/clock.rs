@@ -147,7 +147,9 @@ fn test_1_the_clock_does_not_jump_over_a_blocking_call() {
     let counts = parks.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
-        .on_thread_park(move || _ = counts.fetch_add(1, SeqCst))
+        .on_thread_park(move || {
+            counts.fetch_add(1, SeqCst);
+        })
         .build()
         .unwrap();
     runtime.block_on(async {
