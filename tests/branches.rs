@@ -136,6 +136,47 @@ fn handle_7_shutdown_in_the_middle() {
     assert_eq!(sim.elapsed(), SEC);
 }
 
+/// outcome-3: a shutdown that forces what is left, while losers clean up: what the
+/// calls have taken in is reported. Also: handle-7.
+#[test]
+fn outcome_3_a_shutdown_by_force_loses_no_failure() {
+    async fn fails() -> kinfolk_core::Result<u32> {
+        sleep(MS).await?;
+        Err(Error::msg("no"))
+    }
+    /// Told, it waits for something foreign that never comes.
+    async fn stubborn() -> kinfolk_core::Result<u32> {
+        let _ = park().await;
+        Gate::new().wait().await;
+        Ok(0)
+    }
+    async fn one(fails_first: bool) -> kinfolk_core::Result<u32> {
+        match fails_first {
+            true => fails().await,
+            false => stubborn().await,
+        }
+    }
+    let heard = Log::new();
+    let hear = heard.clone();
+    let mut sim = Sim::builder(1)
+        .on_forced(|_| {})
+        .on_failure(move |error| hear.say(error.to_string()))
+        .build();
+    sim.root()
+        .launch(async { all((fails(), stubborn())).await.map(drop) });
+    sim.root()
+        .launch(async { race([true, false].map(one)).await.map(drop) });
+    // A task that has lost, and does not end.
+    sim.root().launch(async {
+        let task = kinfolk_core::spawn(stubborn());
+        race((task, async { 7 })).await.map(drop)
+    });
+    sim.run(sleep(10 * MS)).unwrap();
+    let report = sim.shutdown(5 * SEC);
+    assert_eq!(report.took, 6 * SEC, "{report}");
+    assert_eq!(heard.text(), "no no");
+}
+
 /// An arm weighs little more than its future.
 #[test]
 fn handle_7_select_is_small() {

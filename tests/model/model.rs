@@ -18,6 +18,8 @@ enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     Asked,
+    /// Its handle or its scope is gone, or it is a service that is stopped.
+    Dropped,
     Deadline,
     Failure,
     Interrupted,
@@ -59,6 +61,8 @@ struct Job {
     /// The job where the mark entered, and why.
     mark: Option<(usize, Why)>,
     body: Body,
+    /// What its body returned, if that was an interrupt.
+    told: Vec<Ask>,
     kids: usize,
     services: usize,
     services_stopped: bool,
@@ -106,8 +110,9 @@ struct Work {
     /// The job it runs in.
     inner: usize,
     phase: Phase,
-    /// What it was told is an interrupt.
+    /// What it was told is an interrupt, and which requests that was.
     heard: bool,
+    told: Vec<Ask>,
     away: Option<Away>,
     /// Of a started service.
     ready: bool,
@@ -120,6 +125,8 @@ struct Requests {
     pending: Vec<Ask>,
     /// What a point took last.
     delivered: Vec<Ask>,
+    /// Up to here all were taken back.
+    forgotten: Ask,
 }
 
 /// How a combinator stands.
@@ -129,6 +136,8 @@ struct Stand {
     won: bool,
     failures: Vec<usize>,
     cancelled: Option<Answer>,
+    /// The requests, if that is an interrupt.
+    told: Vec<Ask>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -152,6 +161,8 @@ pub struct Model<'a> {
     requests: Vec<Requests>,
     stands: Vec<Stand>,
     asks: Ask,
+    /// The requests of the interrupt that is being answered with.
+    carried: Vec<Ask>,
     events: BTreeMap<u64, Event>,
     now: u64,
 }
@@ -167,6 +178,7 @@ impl<'a> Model<'a> {
             requests: vec![Requests::default(); plans.len()],
             stands: vec![Stand::default(); plans.len()],
             asks: 0,
+            carried: Vec::new(),
             events: BTreeMap::new(),
             now: 0,
         };
@@ -221,6 +233,7 @@ impl<'a> Model<'a> {
             inner,
             phase: Phase::Sleeping,
             heard: false,
+            told: Vec::new(),
             away: None,
             ready: false,
         });
@@ -329,6 +342,7 @@ impl<'a> Model<'a> {
             dropped: false,
             mark: None,
             body: Body::Running,
+            told: Vec::new(),
             kids: 0,
             services: 0,
             services_stopped: false,
@@ -357,6 +371,7 @@ impl<'a> Model<'a> {
                 Outside::Interrupt(_) | Outside::Revoke(..) => {
                     self.ask(n);
                 }
+                Outside::DropHandle(_) => self.cancel(self.outer[n], Why::Dropped),
                 _ => self.cancel(self.outer[n], Why::Asked),
             },
             Event::Revoked(n) => self.take_back(n),
@@ -389,8 +404,9 @@ impl<'a> Model<'a> {
                 }
                 work.phase = Phase::Over;
                 let (inner, heard) = (work.inner, work.heard);
+                let told = work.told.clone();
                 match self.plans[n].when_told {
-                    WhenTold::Cancelled if heard => self.interrupted(inner),
+                    WhenTold::Cancelled if heard => self.interrupted(inner, told),
                     WhenTold::Cancelled => self.body_over(inner, Body::Cancelled),
                     WhenTold::Late => self.body_over(inner, Body::Value),
                     WhenTold::Fail => self.work_failed(n, n),
@@ -426,7 +442,7 @@ impl<'a> Model<'a> {
         let before = std::mem::replace(&mut self.works[n].phase, Phase::Cleaning);
         if let Phase::Starting(service) = before {
             // Giving up the start cancels the service.
-            self.cancel(self.outer[service], Why::Asked);
+            self.cancel(self.outer[service], Why::Dropped);
         }
         self.at(self.now + self.plans[n].clean_for, Event::CleanDone(n));
     }
@@ -438,14 +454,18 @@ impl<'a> Model<'a> {
         }
         let before = std::mem::replace(&mut self.works[n].phase, Phase::Over);
         if let (Phase::Awaiting(target), Some(away)) = (before, self.works[n].away.take())
-            && self.is_unheard(target, away.there)
+            && self.has_come_back(target, away.there)
         {
             self.put_back(self.jobs[inner].task, away);
         }
+        if self.jobs[inner].body == Body::Interrupted {
+            let told = self.jobs[inner].told.clone();
+            self.give_up(self.outer[n], &told);
+        }
         self.jobs[inner].dropped = true;
-        self.cancel(inner, Why::Asked);
+        self.cancel(inner, Why::Dropped);
         if let Phase::Starting(service) = before {
-            self.cancel(self.outer[service], Why::Asked);
+            self.cancel(self.outer[service], Why::Dropped);
         }
         self.jobs[inner].body = Body::Value;
         self.maybe_end(inner);
@@ -483,6 +503,11 @@ impl<'a> Model<'a> {
                 Some(away) if self.requests[task].count > 0 => {
                     let requests = &mut self.requests[task];
                     requests.delivered = away.here.unwrap_or_default();
+                    // One that is pending is newer, and is what is told.
+                    self.works[n].told = match requests.pending.is_empty() {
+                        true => requests.delivered.clone(),
+                        false => requests.pending.clone(),
+                    };
                     requests.delivered.append(&mut requests.pending);
                     self.works[n].heard = true;
                     self.clean(n);
@@ -513,7 +538,12 @@ impl<'a> Model<'a> {
     /// The first work of the task that waits where it can hear takes what is
     /// pending; an await passes it on.
     fn hear(&mut self, task: usize) {
-        for n in 0..self.plans.len() {
+        self.hear_from(task, 0);
+    }
+
+    /// The same; the first to be asked is the work `first`, then those behind it.
+    fn hear_from(&mut self, task: usize, first: usize) {
+        for n in (first..self.plans.len()).chain(0..first) {
             let work = &self.works[n];
             let inner = work.inner;
             if self.requests[task].pending.is_empty() {
@@ -528,6 +558,7 @@ impl<'a> Model<'a> {
             match work.phase {
                 Phase::Starting(_) | Phase::Preparing | Phase::Sleeping => {
                     self.deliver(task);
+                    self.works[n].told = self.requests[task].delivered.clone();
                     self.works[n].heard = true;
                     self.clean(n);
                 }
@@ -587,6 +618,7 @@ impl<'a> Model<'a> {
         requests.count -= 1;
         if requests.count == 0 {
             requests.pending.clear();
+            requests.forgotten = self.asks;
             for work in 0..self.works.len() {
                 if self.jobs[self.works[work].inner].task == n
                     && let Some(away) = &mut self.works[work].away
@@ -597,9 +629,42 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Pending at the task of `n`, or wherever that has passed it on to.
+    /// An interrupt that has left a body in `around` is not what the call answers
+    /// with: it is put back, unless an explicit cancel has taken its place.
+    fn give_up(&mut self, around: usize, told: &[Ask]) {
+        let mut at = around;
+        let replaced = loop {
+            let j = &self.jobs[at];
+            match (j.mark, j.parent) {
+                (Some((_, why)), _) => break why == Why::Asked,
+                (None, Some(parent)) if j.kind != Kind::Task => at = parent,
+                _ => break false,
+            }
+        };
+        let task = self.jobs[around].task;
+        if !replaced && self.jobs[self.outer[task]].body == Body::Running {
+            let requests = &mut self.requests[task];
+            let back = told.iter().filter(|ask| **ask > requests.forgotten);
+            requests.pending.extend(back);
+        }
+    }
+
+    /// A body of the task of `n` has returned it, and the call around it has not.
+    fn is_on_its_way(&self, n: usize, ask: Ask) -> bool {
+        let in_scope = self.jobs.iter().any(|j| {
+            let waits = j.body == Body::Interrupted && j.ended.is_none() && !j.dropped;
+            j.task == n && j.kind != Kind::Task && waits && j.told.contains(&ask)
+        });
+        let stand = &self.stands[n];
+        let kept = stand.left > 0 && stand.told.contains(&ask);
+        (in_scope || kept) && ask > self.requests[n].forgotten
+    }
+
+    /// Pending at the task of `n`, on its way there, or wherever that has passed it
+    /// on to.
     fn is_unheard(&self, n: usize, ask: Ask) -> bool {
         self.requests[n].pending.contains(&ask)
+            || self.is_on_its_way(n, ask)
             || self.works.iter().any(|work| {
                 let Phase::Awaiting(target) = work.phase else {
                     return false;
@@ -621,7 +686,12 @@ impl<'a> Model<'a> {
     // -------------------------------------------------------------- cancels
 
     /// The body of `job` returns an interrupt.
-    fn interrupted(&mut self, job: usize) {
+    fn interrupted(&mut self, job: usize, told: Vec<Ask>) {
+        if self.jobs[job].kind == Kind::Task && self.jobs[job].mark.is_some() {
+            // Another cancel ends it: whoever passed the interrupt on has it again.
+            self.give_up(job, &told);
+        }
+        self.jobs[job].told = told;
         self.cancel(job, Why::Interrupted);
         self.body_over(job, Body::Interrupted);
     }
@@ -703,7 +773,7 @@ impl<'a> Model<'a> {
             if !std::mem::replace(&mut self.jobs[job].services_stopped, true) {
                 for child in 0..self.jobs.len() {
                     if self.jobs[child].parent == Some(job) && self.jobs[child].service {
-                        self.cancel(child, Why::Asked);
+                        self.cancel(child, Why::Dropped);
                     }
                 }
             }
@@ -796,7 +866,15 @@ impl<'a> Model<'a> {
         self.finish(job, "Scope", Vec::new());
         let n = self.jobs[job].task;
         match (self.jobs[job].kind, answer) {
-            (Kind::Branch, _) => self.branch_over(n, answer),
+            (Kind::Branch, _) => {
+                self.branch_over(n, answer);
+                // Those behind it are polled in the same turn, and may hear what
+                // was put back.
+                let ended = (0..self.plans.len())
+                    .find(|&w| self.outer[w] == job || self.works[w].inner == job)
+                    .expect("a branch is some plan's");
+                self.hear_from(n, ended + 1);
+            }
             (Kind::Start, Answer::Failed(which)) if !self.works[n].ready => {
                 // The failure is that of the start, and not of the service.
                 self.cancel(caller, Why::Failure);
@@ -812,13 +890,28 @@ impl<'a> Model<'a> {
         match answer {
             Answer::Value => self.body_over(job, Body::Value),
             Answer::Cancelled => self.body_over(job, Body::Cancelled),
-            Answer::Interrupted => self.interrupted(job),
+            Answer::Interrupted => {
+                let told = std::mem::take(&mut self.carried);
+                self.interrupted(job, told);
+            }
             Answer::Failed(which) => self.body_failed(job, which),
             Answer::Lost => unreachable!("only a branch loses"),
         }
     }
 
     fn verdict(&mut self, job: usize, caller: usize) -> Answer {
+        let answer = self.decide(job, caller);
+        if self.jobs[job].body == Body::Interrupted {
+            let told = self.jobs[job].told.clone();
+            match answer {
+                Answer::Interrupted => self.carried = told,
+                _ => self.give_up(caller, &told),
+            }
+        }
+        answer
+    }
+
+    fn decide(&mut self, job: usize, caller: usize) -> Answer {
         let j = self.jobs[job].clone();
         let own = j.mark.is_some_and(|(origin, _)| origin == job);
         let deadline = j.mark == Some((job, Why::Deadline));
@@ -851,6 +944,7 @@ impl<'a> Model<'a> {
             Body::Cancelled if lost => Answer::Lost,
             Body::Value | Body::Cancelled if deadline && pending => {
                 self.deliver(j.task);
+                self.carried = self.requests[j.task].delivered.clone();
                 Answer::Interrupted
             }
             Body::Value | Body::Cancelled if deadline => timed_out,
@@ -876,8 +970,18 @@ impl<'a> Model<'a> {
                 first
             }
             Answer::Cancelled | Answer::Interrupted => {
-                stand.cancelled.get_or_insert(answer);
-                open && stand.cancelled == Some(Answer::Interrupted)
+                let told = match answer {
+                    Answer::Interrupted => std::mem::take(&mut self.carried),
+                    _ => Vec::new(),
+                };
+                if open && stand.cancelled.is_none() {
+                    stand.cancelled = Some(answer);
+                    stand.told = told;
+                    answer == Answer::Interrupted
+                } else {
+                    self.give_up(self.outer[n], &told);
+                    false
+                }
             }
             Answer::Failed(which) => {
                 if !stand.won && (verb != Verb::Any || open) {
@@ -907,6 +1011,11 @@ impl<'a> Model<'a> {
             Verb::Any => stand.cancelled.or(failed),
         }
         .unwrap_or(Answer::Value);
+        let told = std::mem::take(&mut self.stands[n].told);
+        match answer {
+            Answer::Interrupted => self.carried = told,
+            _ => self.give_up(task, &told),
+        }
         self.answered(task, answer);
     }
 }

@@ -480,8 +480,8 @@ pub async fn request_3_a_value_is_kept_and_the_next_point_tells(lab: Lab) {
     task.await.unwrap();
 }
 
-/// request-3: a failure dominates it, as it does a cancel; what was not heard
-/// waits for the next point.
+/// request-3: a failure dominates it, as it does a cancel; heard or not, it is
+/// told at the next point.
 /// Also: outcome-5.
 pub async fn request_3_a_failure_dominates_an_interrupt(lab: Lab) {
     let task = spawn(async move {
@@ -496,6 +496,7 @@ pub async fn request_3_a_failure_dominates_an_interrupt(lab: Lab) {
         });
         let error = failed.await.unwrap_err();
         assert_eq!(error.to_string(), "in its clean-up");
+        assert_eq!(words(&checkpoint().await.unwrap_err()), "heard");
         checkpoint().await.unwrap();
         // After its own deadline: TimedOut would keep it beside, but it is not
         // what is returned.

@@ -40,7 +40,7 @@
 //! | a task-local: drop | `local::clear`, `Local::with`, the cold part | `Contained` | none |
 //! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | nobody else has it |
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
-//! | failure hook, forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
+//! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
 //! | a buffer of i/o that nobody waits for | `flight::adopt` in the runtime | `contained` | none |
 //!

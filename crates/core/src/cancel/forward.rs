@@ -40,7 +40,7 @@ const MANY_HOPS: u32 = 1024;
 enum Place {
     /// A point there took it, or it was taken back.
     Heard,
-    /// Pending, or between two tasks.
+    /// Pending, between two tasks, or on its way out of a call.
     Unheard,
     PassedOn(JobRef, u64),
 }
@@ -69,7 +69,7 @@ impl Requests {
     }
 
     fn place_of(&self, number: u64) -> Place {
-        if self.pending.contains(number) {
+        if self.pending.contains(number) || self.on_their_way.contains(number) {
             return Place::Unheard;
         }
         let note = (self.away.iter()).find(|note| note.numbers.contains(number));
@@ -180,8 +180,9 @@ impl Forwarded {
         is_unheard(&self.to, self.there)
     }
 
-    /// The target has ended: it was not heard there, or it ended the target.
-    /// So whoever passed it on has it again.
+    /// It was not heard there, or the body of the target has let it out: that
+    /// ended the target, or will when its children have ended. So whoever passed
+    /// it on has it again.
     pub(crate) fn has_come_back(&self) -> bool {
         let interrupted =
             (self.to.reason()).is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
@@ -189,10 +190,18 @@ impl Forwarded {
         self.is_unheard() || (interrupted && taken_last() == Some(true))
     }
 
-    /// Nobody waits for the target any more: what has not been heard is for the
+    /// Another task waits for the target now: what has not been heard is for the
     /// next point of whoever passed it on.
     pub(crate) fn give_back(self) {
         if self.is_unheard() {
+            self.put_back();
+        }
+    }
+
+    /// Nothing waits for the target any more: what has not been heard, and what the
+    /// target has let out, is for the next point of whoever passed it on.
+    pub(crate) fn give_up(self) {
+        if self.has_come_back() {
             self.put_back();
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod forward;
 pub(crate) mod guard;
 pub(crate) mod hook;
 mod numbers;
+pub(crate) mod on_its_way;
 pub(crate) mod patience;
 pub(crate) mod point;
 pub(crate) mod reason;

@@ -51,6 +51,28 @@ impl Numbers {
         }
     }
 
+    /// Takes those out that are in `other` too.
+    pub(super) fn remove(&mut self, other: &Numbers) {
+        for gone in &other.0 {
+            let runs = std::mem::take(&mut self.0);
+            for run in runs {
+                // What is left of it on either side.
+                if run.first < gone.first {
+                    self.0.push(Run {
+                        last: run.last.min(gone.first - 1),
+                        ..run
+                    });
+                }
+                if run.last > gone.last {
+                    self.0.push(Run {
+                        first: run.first.max(gone.last + 1),
+                        ..run
+                    });
+                }
+            }
+        }
+    }
+
     fn add(&mut self, run: Run) {
         // Those it overlaps or touches become one with it.
         let start = self.0.partition_point(|old| old.last + 1 < run.first);
@@ -105,6 +127,9 @@ mod tests {
                 let mut both = of(left);
                 both.append(of(right));
                 assert_eq!(both, of(left | right), "{left:b} and {right:b}");
+                both = of(left);
+                both.remove(&of(right));
+                assert_eq!(both, of(left & !right), "{left:b} without {right:b}");
             }
         }
     }

@@ -42,9 +42,12 @@ pub(crate) struct Requests {
     pub(super) pending: Numbers,
     /// Those that the last point took.
     pub(super) taken: Numbers,
+    /// Those that a body has returned and that the call around it has not: they
+    /// are [on their way](super::on_its_way).
+    pub(super) on_their_way: Numbers,
     /// Up to here all were taken back: what a point took of them does not return.
     forgotten: u64,
-    /// Those that awaits have taken and passed on. What is in none of the three
+    /// Those that awaits have taken and passed on. What is in none of these
     /// was heard, or taken back.
     pub(super) away: Vec<Away>,
 }
@@ -88,6 +91,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
             if requests.count == 0 {
                 task.state.remove(state::INTERRUPTED);
                 requests.pending = Numbers::default();
+                requests.on_their_way = Numbers::default();
                 requests.forgotten = requests.number;
                 forgotten = std::mem::take(&mut requests.away);
             }
@@ -289,13 +293,13 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
     let Some((task, delivery)) = delivered(h, told) else {
         return;
     };
-    if delivery.is_back.swap(true, Ordering::Relaxed) {
-        return;
-    }
+    let again = delivery.is_back.swap(true, Ordering::Relaxed);
+    // In one step: whoever asks where it is finds it nowhere else.
     let back = task.if_cold(|cold, _| {
         let requests = &mut cold.requests;
+        requests.on_their_way.remove(&delivery.numbers);
         let numbers = delivery.numbers.beyond(requests.forgotten);
-        let back = !numbers.is_empty() && task.state.interrupt();
+        let back = !again && !numbers.is_empty() && task.state.interrupt();
         if back {
             if requests.taken == delivery.numbers {
                 requests.taken = Numbers::default();
@@ -306,6 +310,26 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
     });
     if back == Some(true) {
         spread(&task);
+    }
+}
+
+/// A body inside `around` has returned the request that a point told, and the call
+/// that awaits it has not: it is on its way. The task it was asked of; none if
+/// that is not the one around.
+pub(super) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
+    let (task, delivery) = delivered(around, told)?;
+    task.if_cold(|cold, _| {
+        let requests = &mut cold.requests;
+        let numbers = delivery.numbers.beyond(requests.forgotten);
+        requests.on_their_way.append(numbers);
+    });
+    Some(task)
+}
+
+/// It has come out of that call, or a cancel has taken its place.
+pub(super) fn arrived(task: &Header, told: &Cancelled) {
+    if let Some((task, delivery)) = delivered(task, told) {
+        task.if_cold(|cold, _| cold.requests.on_their_way.remove(&delivery.numbers));
     }
 }
 
@@ -367,10 +391,10 @@ pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
 }
 
 /// A request has left the body of `h`: the job is cancelled, and with it what
-/// it has started.
+/// it has started. False if it was cancelled before.
 #[cold]
-pub(crate) fn cancel_itself(h: &Header, reason: &Reason) {
+pub(crate) fn cancel_itself(h: &Header, reason: &Reason) -> bool {
     let mut why = Why::new(ReasonKind::Interrupted, reason.site());
     why.text = reason.data().text.clone();
-    walk::cancel(h, why);
+    walk::cancel(h, why)
 }

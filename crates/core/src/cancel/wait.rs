@@ -169,7 +169,7 @@ impl Wait {
 
     /// Lists a leaf that the job's own waker does not reach.
     #[cold]
-    fn list(&mut self, job: JobRef, waker: &Waker) {
+    pub(crate) fn list(&mut self, job: JobRef, waker: &Waker) {
         let moved = self
             .leaf
             .as_ref()

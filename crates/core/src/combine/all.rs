@@ -4,9 +4,10 @@ use std::panic::Location;
 
 use super::branch::{Lost, has_lost, was_interrupted};
 use super::branches::{Branches, Places};
+use super::taken_in::{Cut, Owed, give_up, on_its_way};
 use super::together::{Policy, Together};
+use crate::cancel::on_its_way::OnItsWay;
 use crate::error::{Error, Result};
-use crate::job::failures::{Failure, Failures};
 
 /// Runs all branches side by side, inside the calling task, and gives all values,
 /// in the order of the branches: a `Vec` for an iterator or an array, a tuple for
@@ -20,7 +21,8 @@ use crate::job::failures::{Failure, Failures};
 /// Each branch is a scope, and may borrow. A tuple's branches are all polled at
 /// every turn of the task; those of an iterator only when they are woken, so that
 /// there may be very many. Without a branch it is done at once. To run in
-/// parallel, spawn: a [`Task`](crate::Task) is a future like any other.
+/// parallel, spawn: a [`Task`](crate::Task) is a future like any other, and waited for
+/// if it has lost; see [`race`](crate::race()).
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -39,7 +41,7 @@ use crate::job::failures::{Failure, Failures};
 /// *Not a point.* If the enclosing job is cancelled, so is every branch; it
 /// returns when all have ended: a failure if there was one, `Cancelled` if a
 /// branch was cut short, else the values. An interrupt that leaves a branch stops
-/// the others too.
+/// the others too. Dropped half-way, it gives what has failed to the failure hook.
 #[track_caller]
 pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B::Places>> {
     let site = Location::caller();
@@ -72,38 +74,47 @@ pub fn all_settled<Shape, B: Branches<Shape>>(
 ) -> Together<B::Crew, Settled<B::Places>> {
     let site = Location::caller();
     let (crew, places) = branches.open(site);
-    Together::new(crew, Settled(places), site)
+    let settled = Settled {
+        places,
+        failures: Owed::default(),
+        on_their_way: Vec::new(),
+    };
+    Together::new(crew, settled, site)
 }
 
 /// What has gone wrong so far where the first failure decides.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    failures: Failures,
+    failures: Owed,
     /// A branch was cut short by an enclosing cancellation, or an interrupt
     /// left it.
-    cancelled: Option<Error>,
+    cut: Cut,
 }
 
 impl Verdict {
     /// A branch ended with `error`; something if it is the first failure.
     pub(crate) fn take_in(&mut self, error: Error) -> Option<Lost> {
         if error.is_cancelled() {
-            let decided = was_interrupted(&error) && self.cancelled.is_none();
-            self.cancelled.get_or_insert(error);
-            return decided.then(Lost::to_success);
+            let decided = was_interrupted(&error) && self.cut.is_none();
+            if self.failures.is_empty() {
+                self.cut.take_in(error);
+            } else {
+                give_up(&error);
+            }
+            return decided.then(Lost::to_interrupt);
         }
         if has_lost(&error) {
             return None;
         }
         let first = self.failures.is_empty();
         let lost = first.then(|| Lost::to_failure(&error));
-        drop(self.failures.record(Failure::new(error), false));
+        self.failures.take_in(error);
         lost
     }
 
     /// Failures dominate cancellation; nothing if there was neither.
     pub(crate) fn error(self) -> Option<Error> {
-        self.failures.decide().or(self.cancelled)
+        self.failures.decide().or_else(|| self.cut.into_error())
     }
 }
 
@@ -135,17 +146,32 @@ impl<S: Places> Policy<S::Item> for Whole<S> {
 }
 
 /// The policy of [`all_settled`].
-pub struct Settled<S>(S);
+pub struct Settled<S> {
+    places: S,
+    /// What is in them is the caller's only when the call returns: the failures,
+    /// and the interrupts that have left branches.
+    failures: Owed,
+    on_their_way: Vec<OnItsWay>,
+}
 
 impl<S: Places> Policy<S::Item> for Settled<S> {
     type Output = S::Ends;
 
     fn ended(&mut self, index: usize, how: Result<S::Item>) -> Option<Lost> {
-        self.0.put(index, how);
+        match &how {
+            Err(error) if error.is_cancelled() => self.on_their_way.extend(on_its_way(error)),
+            Err(error) => self.failures.take_in(error.clone()),
+            Ok(_) => {}
+        }
+        self.places.put(index, how);
         None
     }
 
     fn finish(self) -> S::Ends {
-        self.0.ends()
+        self.failures.forget();
+        for told in self.on_their_way {
+            told.arrive();
+        }
+        self.places.ends()
     }
 }

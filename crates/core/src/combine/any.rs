@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use super::branch::{Lost, was_interrupted};
 use super::branches::Alike;
+use super::taken_in::{Cut, give_up};
 use super::together::{Policy, Together};
 use crate::error::{Error, Result};
 use crate::job::failures::{Failure, Failures};
@@ -21,7 +22,8 @@ use crate::unwind::{Contained, contained};
 /// is dropped unpolled. A loser that cannot hear is dropped there. One that
 /// returns a value all the same is waited for, and its value is dropped, unless
 /// [`late`](Together::late) takes it. A loser's failure is passed over like any
-/// other.
+/// other. A [`Task`](crate::Task) that has lost is waited for too; see
+/// [`race`](crate::race()).
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -44,7 +46,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
         value: B::value,
         won: None,
         failures: Failures::default(),
-        cancelled: None,
+        cut: Cut::default(),
         late: drop,
     };
     Together::new(crew, any, site)
@@ -55,7 +57,7 @@ pub struct Any<I, V, L = fn(V)> {
     value: fn(I) -> V,
     won: Option<Contained<V>>,
     failures: Failures,
-    cancelled: Option<Error>,
+    cut: Cut,
     late: L,
 }
 
@@ -63,20 +65,20 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
     type Output = Result<V>;
 
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
-        let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
+        let stopped = self.cut.is_interrupt();
         match how {
             Ok(item) if self.won.is_some() || stopped => {
                 contained(|| (self.late)((self.value)(item)));
             }
-            Err(_) if self.won.is_some() || stopped => {}
+            Err(error) if self.won.is_some() || stopped => give_up(&error),
             Ok(item) => {
                 self.won = Some(Contained::new((self.value)(item)));
                 return Some(Lost::to_success());
             }
             Err(error) if error.is_cancelled() => {
                 let decided = was_interrupted(&error);
-                self.cancelled.get_or_insert(error);
-                return decided.then(Lost::to_success);
+                self.cut.take_in(error);
+                return decided.then(Lost::to_interrupt);
             }
             Err(error) => drop(self.failures.record(Failure::new(error), false)),
         }
@@ -86,7 +88,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
     fn finish(self) -> Result<V> {
         match self.won {
             Some(value) => Ok(value.into_inner()),
-            None => Err((self.cancelled)
+            None => Err((self.cut.into_error())
                 .or_else(|| self.failures.decide())
                 .unwrap_or_else(|| no_branches("any"))),
         }
@@ -101,7 +103,7 @@ impl<C, I, V, L> Together<C, Any<I, V, L>> {
             value: any.value,
             won: any.won,
             failures: any.failures,
-            cancelled: any.cancelled,
+            cut: any.cut,
             late,
         })
     }

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::local::LocalTask;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,6 +13,7 @@ use crate::job::id::JobId;
 use crate::job::inline::{Inline, Just, Setup};
 use crate::job::kind::JobKind;
 use crate::job::outcome::IntoOutcome;
+use crate::job::{Task, TaskOutcome};
 use crate::unwind::contained;
 
 /// What the future of a branch yields.
@@ -29,38 +31,74 @@ where
 pub struct Lost {
     /// The job that failed, if a failure decided.
     culprit: Option<(JobId, String)>,
+    /// An interrupt decided: then a task from outside is not waited for.
+    at_once: bool,
 }
 
 impl Lost {
     pub(crate) fn to_success() -> Lost {
-        Lost { culprit: None }
+        Lost {
+            culprit: None,
+            at_once: false,
+        }
+    }
+
+    pub(crate) fn to_interrupt() -> Lost {
+        Lost {
+            culprit: None,
+            at_once: true,
+        }
     }
 
     pub(crate) fn to_failure(error: &Error) -> Lost {
         let name = error.job_name().map(ToString::to_string);
         Lost {
             culprit: error.job().zip(name),
+            at_once: false,
         }
+    }
+
+    fn why(&self, site: &'static Location<'static>) -> Why {
+        let mut why = Why::new(ReasonKind::RaceLost, site);
+        why.culprit = self.culprit.clone();
+        why
     }
 }
 
-/// Tells a branch that it has lost. False if it has not begun: then nobody is
-/// there to be told, and it is dropped.
+/// Tells a branch that it has lost. False if it has not begun: then nothing is
+/// there to be told, and it is dropped. But for a task, which runs by itself: that
+/// one is opened, to be told and waited for.
 pub(crate) fn lose<F>(
-    branch: &Inline<Just<F>>,
+    branch: Pin<&mut Inline<Just<F>>>,
     lost: &Lost,
     site: &'static Location<'static>,
 ) -> bool
 where
     F: Future<Output: IntoOutcome>,
 {
+    let waits = !lost.at_once && is_task::<F>();
     let Some(job) = branch.job() else {
-        return false;
+        return waits && branch.open_lost(lost.why(site));
     };
-    let mut why = Why::new(ReasonKind::RaceLost, site);
-    why.culprit = lost.culprit.clone();
-    walk::cancel(job, why);
+    if walk::cancel(job, lost.why(site)) && waits {
+        job.with_cold(|cold, _| cold.waits_for_task = true);
+    }
     true
+}
+
+/// True if the future of a branch is the handle of a task itself, which loses with
+/// the branch. Told apart by the name of the type: a branch may borrow, so that
+/// its type has no identity. A type of another crate with the same path would be
+/// opened where it could be dropped, and nothing else.
+fn is_task<F>() -> bool {
+    fn base<T>() -> &'static str {
+        let name = std::any::type_name::<T>();
+        name.split('<').next().unwrap_or(name)
+    }
+    let name = base::<F>();
+    name == base::<Task<()>>()
+        || name == base::<TaskOutcome<()>>()
+        || name == base::<LocalTask<()>>()
 }
 
 /// True if an interrupt of the task has left a branch: the request is out, and
@@ -179,7 +217,7 @@ pub(crate) fn lose_in_place<F>(
 ) where
     F: Future<Output: IntoOutcome>,
 {
-    if let Some(branch) = place.as_ref().get_ref()
+    if let Some(branch) = place.as_mut().as_pin_mut()
         && !lose(branch, lost, site)
     {
         contained(|| place.set(None));

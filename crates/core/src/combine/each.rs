@@ -11,11 +11,12 @@ use super::all::Verdict;
 use super::branch::{Crew, Lost, Round, Stand};
 use super::branches::Iterators;
 use super::many::Many;
+use super::taken_in::Cut;
 use super::task_set::check_limit;
 use crate::cancel::point::{self, Yielded};
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
-use crate::error::{Cancelled, Error, Result};
+use crate::error::Result;
 use crate::job::header::Site;
 use crate::job::outcome::IntoOutcome;
 
@@ -27,7 +28,7 @@ use crate::job::outcome::IntoOutcome;
 /// Each body is a branch as those of [`all`](crate::all): a scope that may borrow.
 /// The first that fails decides: no further item is taken, the others are
 /// cancelled with `RaceLost`, told, and waited for; what else fails is
-/// [suppressed](Error::suppressed). To run in parallel, use a
+/// [suppressed](crate::Error::suppressed). To run in parallel, use a
 /// [`TaskSet`](crate::TaskSet).
 ///
 /// ```
@@ -82,7 +83,7 @@ where
         running: Many::new(site),
         taking: Taking::More,
         verdict: Verdict::default(),
-        told: None,
+        told: Cut::default(),
         yielded: Yielded::default(),
         wait: Wait::new(),
         site,
@@ -164,7 +165,7 @@ pin_project! {
         running: Many<F>,
         taking: Taking,
         verdict: Verdict,
-        told: Option<Cancelled>,
+        told: Cut,
         yielded: Yielded,
         wait: Wait,
         site: &'static Location<'static>,
@@ -187,9 +188,9 @@ where
                     // A cancel tells those that run, by itself; an interrupt is
                     // told to one, and that was us.
                     if told.reason().kind() == ReasonKind::Interrupted {
-                        Pin::new(&mut *this.running).lose(&Lost::to_success(), this.site);
+                        Pin::new(&mut *this.running).lose(&Lost::to_interrupt(), this.site);
                     }
-                    *this.told = Some(told);
+                    this.told.take_in(told.into());
                     Taking::NoMore
                 }
                 Poll::Ready(Ok(())) => match this.source.as_mut().poll_item(cx) {
@@ -253,8 +254,8 @@ where
         }
         this.wait.over();
         let verdict = std::mem::take(this.verdict);
-        let told = this.told.take().map(Error::from);
-        Poll::Ready(match verdict.error().or(told) {
+        let told = std::mem::take(this.told);
+        Poll::Ready(match verdict.error().or_else(|| told.into_error()) {
             Some(error) => Err(error),
             None => Ok(()),
         })

@@ -34,7 +34,7 @@ use crate::job::kind::JobKind;
 use crate::job::outcome::{IntoOutcome, Outcome};
 use crate::job::scope::Scope;
 use crate::job::spawn::refused_job;
-use crate::job::task::{cancel_with, not_completed};
+use crate::job::task::{LoserWait, cancel_awaited, cancel_with, not_completed, waits_as_loser};
 use crate::job::{names, state};
 use crate::span::{self, Spanned};
 use crate::sync::{Mutex, MutexGuard};
@@ -235,6 +235,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
             held: Some(Held {
                 join: Join::new(job, site),
                 slot,
+                loser: None,
             }),
         }
     }
@@ -601,6 +602,8 @@ pub struct LocalTask<T> {
 struct Held<T> {
     join: Join,
     slot: Arc<Slot<T>>,
+    /// In a box, since it is rare.
+    loser: Option<Box<LoserWait>>,
 }
 
 impl<T> Unpin for LocalTask<T> {}
@@ -683,7 +686,7 @@ impl<T> Future for LocalTask<T> {
             if let Some(error) = held.join.ask() {
                 return Poll::Ready(Err(error));
             }
-            if let Some(told) = heed(held.join.job()) {
+            if let Some(told) = heed(held, cx) {
                 held.join.unlist();
                 return Poll::Ready(Err(told.into()));
             }
@@ -694,13 +697,19 @@ impl<T> Future for LocalTask<T> {
 }
 
 /// What the waiter is told goes on to the child; an interrupt is the waiter's.
-fn heed(child: &Header) -> Option<Cancelled> {
+fn heed<T>(held: &mut Held<T>, cx: &Context<'_>) -> Option<Cancelled> {
     if !point::must_look() {
         return None;
     }
     let waiter = context::current()?;
     let st = waiter.state.load();
+    let child: &Header = held.join.job();
     if st.effective() {
+        if waits_as_loser(&waiter, st) && (held.loser.get_or_insert_default()).goes_on(&waiter, cx)
+        {
+            cancel_awaited(child, Site::of(child.site()));
+            return None;
+        }
         cancel_with(child, Site::of(child.site()), &waiter)
     } else if st.has(state::INTERRUPTED) {
         request::take(&waiter)

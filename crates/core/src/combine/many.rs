@@ -111,8 +111,8 @@ impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
         let this = self.get_mut();
         for index in 0..this.branches.len() {
             // Telling one wakes it, which lists it: it is polled once more.
-            if let Some(begun) = &this.branches[index]
-                && !branch::lose(begun, lost, site)
+            if let Some(begun) = &mut this.branches[index]
+                && !branch::lose(begun.as_mut(), lost, site)
             {
                 discard(this.branches[index].take());
                 this.gone(index);

@@ -19,6 +19,7 @@ pub(crate) mod ready;
 pub(crate) mod select;
 #[cfg(feature = "stream")]
 pub(crate) mod stream;
+pub(crate) mod taken_in;
 pub(crate) mod task_set;
 pub(crate) mod together;
 pub(crate) mod tuple;

@@ -5,11 +5,9 @@ use std::panic::Location;
 use super::any::no_branches;
 use super::branch::{Lost, has_lost, was_interrupted};
 use super::branches::Alike;
+use super::taken_in::{Cut, Owed, give_up, report};
 use super::together::{Policy, Together};
-use crate::cancel::walk;
-use crate::context;
-use crate::error::{Error, Result};
-use crate::job::failures::{Failure, Failures};
+use crate::error::Result;
 use crate::unwind::{Contained, contained};
 
 /// Runs all branches side by side, inside the calling task, and gives how the
@@ -20,10 +18,13 @@ use crate::unwind::{Contained, contained};
 /// is dropped unpolled. A loser that cannot hear is dropped there. One that
 /// returns a value all the same is waited for, and its value is dropped, unless
 /// [`late`](Together::late) takes it. A loser that fails: beside a failed winner
-/// its error is [suppressed](Error::suppressed), else the failure hook gets it.
+/// its error is [suppressed](crate::Error::suppressed), else the failure hook gets it.
 ///
-/// A loser that awaits a [`Task`](crate::Task) from outside the race cancels it,
-/// as any waiter does that is cancelled; race its `join()` to leave it alone.
+/// A branch may be a [`Task`](crate::Task) itself. If it loses, the task is
+/// cancelled and waited for, like any loser; an enclosing cancel, deadline or
+/// interrupt leaves it at once. A loser that awaits a task from outside the race in
+/// another way (`&mut task`, an async block) cancels it too, and is left at once.
+/// Race its `join()` to leave the task alone.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -43,7 +44,8 @@ use crate::unwind::{Contained, contained};
 /// *Not a point.* If the enclosing job is cancelled, so is every branch, and that
 /// is nobody's win: it returns when all have ended, how the first ended that had
 /// something else to say, or `Cancelled`. An interrupt that leaves a branch stops
-/// the others too.
+/// the others too; one that leaves a loser is told by the next point. Dropped
+/// half-way, it gives what has failed to the failure hook.
 #[track_caller]
 pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::Item, B::Value>> {
     let site = Location::caller();
@@ -56,8 +58,8 @@ pub struct Race<I, V, L = fn(V)> {
     value: fn(I) -> V,
     won: Option<Contained<V>>,
     /// The winner's, and those of the losers after it.
-    failures: Failures,
-    cancelled: Option<Error>,
+    failures: Owed,
+    cut: Cut,
     late: L,
 }
 
@@ -66,8 +68,8 @@ impl<I, V> Race<I, V> {
         Race {
             value,
             won: None,
-            failures: Failures::default(),
-            cancelled: None,
+            failures: Owed::default(),
+            cut: Cut::default(),
             late: drop,
         }
     }
@@ -77,13 +79,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
     type Output = Result<V>;
 
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
-        let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
+        let stopped = self.cut.is_interrupt();
         let open = self.won.is_none() && self.failures.is_empty() && !stopped;
         match how {
+            Err(error) if error.is_cancelled() && !open => give_up(&error),
             Err(error) if error.is_cancelled() => {
-                let decided = open && was_interrupted(&error);
-                self.cancelled.get_or_insert(error);
-                return decided.then(Lost::to_success);
+                let decided = was_interrupted(&error);
+                self.cut.take_in(error);
+                return decided.then(Lost::to_interrupt);
             }
             Err(error) if !open && has_lost(&error) => {}
             Ok(item) if open => {
@@ -93,10 +96,10 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
             Ok(item) => {
                 contained(|| (self.late)((self.value)(item)));
             }
-            Err(error) if self.won.is_some() => report(&error),
+            Err(error) if self.won.is_some() => report(error),
             Err(error) => {
                 let lost = open.then(|| Lost::to_failure(&error));
-                drop(self.failures.record(Failure::new(error), false));
+                self.failures.take_in(error);
                 return lost;
             }
         }
@@ -107,7 +110,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
         match self.won {
             Some(value) => Ok(value.into_inner()),
             None => Err((self.failures.decide())
-                .or(self.cancelled)
+                .or_else(|| self.cut.into_error())
                 .unwrap_or_else(|| no_branches("race"))),
         }
     }
@@ -134,17 +137,8 @@ impl<C, I, V, L> Together<C, Race<I, V, L>> {
             value: race.value,
             won: race.won,
             failures: race.failures,
-            cancelled: race.cancelled,
+            cut: race.cut,
             late,
         })
-    }
-}
-
-/// A loser failed, and there is nobody to tell but the failure hook.
-fn report(error: &Error) {
-    if let Some(here) = context::current()
-        && let Some(tree) = walk::pin(&here)
-    {
-        tree.report_failure(error);
     }
 }

@@ -69,6 +69,9 @@ pub(crate) struct Cold {
     /// Leases that count among the kids, and how often all were revoked.
     pub(crate) leases: u32,
     pub(crate) revocations: u32,
+    /// A branch that has lost: its future is the handle of a task, which is waited
+    /// for as long as nothing else is to be told.
+    pub(crate) waits_for_task: bool,
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,

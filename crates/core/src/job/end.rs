@@ -18,6 +18,7 @@ use super::left_open;
 use super::local;
 use super::names;
 use super::state;
+use crate::cancel::on_its_way::OnItsWay;
 use crate::cancel::reason::{Reason, ReasonKind};
 use crate::cancel::request;
 use crate::cancel::walk::{self, Why};
@@ -183,7 +184,14 @@ fn is_cancelled_by(h: &Header, error: &Error) -> bool {
     match unsafe { reached(h, error) } {
         Reached::No => return false,
         Reached::Mark => {}
-        Reached::Interrupt(told) => request::cancel_itself(h, told.reason()),
+        Reached::Interrupt(told) => {
+            let on_its_way = OnItsWay::new(h, &told);
+            if request::cancel_itself(h, told.reason()) {
+                on_its_way.arrive();
+            }
+            // Else another cancel has come first. Unless that was an explicit one,
+            // whoever passed the interrupt on has it again.
+        }
     }
     true
 }

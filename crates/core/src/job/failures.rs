@@ -104,6 +104,20 @@ impl Failures {
         Gone([Some(std::mem::replace(known, failure)), None])
     }
 
+    /// True if it is listed, or one that has it among its sources, or one that it
+    /// has among its own.
+    pub(crate) fn know(&self, failure: &Failure) -> bool {
+        let mut all = self.list.iter().chain(&self.after_deadline);
+        all.any(|known| known.overlaps(failure))
+    }
+
+    /// Without those that `is_known` says it of. Not under a lock.
+    pub(crate) fn without(mut self, is_known: impl Fn(&Failure) -> bool) -> Failures {
+        self.list.retain(|failure| !is_known(failure));
+        self.after_deadline.retain(|failure| !is_known(failure));
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty() && self.after_deadline.is_empty()
     }

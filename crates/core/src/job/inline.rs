@@ -24,6 +24,7 @@ use super::outcome::IntoOutcome;
 use super::scope::Scope;
 use super::state::{self, Snapshot};
 use super::verdict::{Got, verdict};
+use crate::cancel::on_its_way::OnItsWay;
 use crate::cancel::patience::Patience;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::wait::{Wait, WaitKind};
@@ -137,6 +138,8 @@ pub(crate) struct More {
     pub(crate) patience: Option<Patience>,
     pub(crate) budget: Option<Budget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
+    /// A branch whose future is a task: it has lost, and is opened to wait for it.
+    pub(crate) lost: Option<Why>,
     pub(crate) local: Option<local::Set>,
 }
 
@@ -351,6 +354,16 @@ impl<O: Open> Inline<O> {
         Poll::Pending
     }
 
+    /// It has lost before it was opened: it is opened all the same by the next
+    /// poll, and told. False if it is over.
+    pub(crate) fn open_lost(self: Pin<&mut Self>, why: Why) -> bool {
+        let StageProj::Start { setup, .. } = self.project().stage.project() else {
+            return false;
+        };
+        setup.more().lost = Some(why);
+        true
+    }
+
     /// Its job, from the first poll on; none before, and when it is over.
     pub(crate) fn job(&self) -> Option<&Header> {
         self.node.as_deref()
@@ -461,6 +474,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         });
     }
     let mut born_cancelled = None;
+    let mut born_lost = None;
     if let Some(more) = setup.more {
         let budget = match more.budget {
             Some(Budget::For(budget)) => Some(budget),
@@ -473,10 +487,12 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
             text,
             patience,
             cancelled,
+            lost,
             local,
             ..
         } = *more;
         born_cancelled = cancelled;
+        born_lost = lost;
         if let Some(patience) = patience {
             tree.sweeper.heed(patience);
         }
@@ -517,6 +533,11 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if let Some(text) = born_cancelled {
         super::handle::cancel_asked(&node, text, node.site());
     }
+    if let Some(why) = born_lost
+        && walk::cancel(&node, why)
+    {
+        node.with_cold(|cold, _| cold.waits_for_task = true);
+    }
     Ok(node)
 }
 
@@ -547,6 +568,13 @@ fn poll_body<O: Open>(
     let result = match (polled, dropped) {
         (Err(payload), _) => Err((Error::panicked(payload), None)),
         (Ok(polled), Err(payload)) => {
+            if let Poll::Ready(Err((error, _))) = &polled
+                // SAFETY: linked.
+                && let Reached::Interrupt(told) = unsafe { end::reached(h, error) }
+            {
+                // The panic is the answer: the interrupt is put back.
+                drop(on_its_way(h, &told));
+            }
             discard(polled);
             Err((Error::panicked(payload), None))
         }
@@ -561,10 +589,17 @@ fn poll_body<O: Open>(
             Reached::Mark => (Got::Cancelled, None),
             Reached::Interrupt(told) => {
                 request::cancel_itself(h, told.reason());
-                (Got::Interrupted(told), None)
+                (Got::Interrupted(Box::new(on_its_way(h, &told))), None)
             }
         },
     })
+}
+
+/// The body of `h`, which is being polled, has returned an interrupt.
+#[cold]
+fn on_its_way(h: &Header, told: &Cancelled) -> OnItsWay {
+    // SAFETY: being polled, so linked.
+    OnItsWay::new(unsafe { h.parent() }.unwrap_or(h), told)
 }
 
 fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {

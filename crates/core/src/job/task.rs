@@ -13,6 +13,7 @@ use super::end;
 use super::handle::{self, Job, Join};
 use super::header::{Header, JobRef, Site};
 use super::id::JobId;
+use super::kind::JobKind;
 use super::names;
 use super::outcome::Outcome;
 use super::state;
@@ -41,7 +42,9 @@ use crate::unwind::discard;
 /// cancelled, a task below the waiter is cancelled and waited for, and its
 /// value, late included, is the result; any other task is cancelled, and the
 /// waiter gets `Cancelled` at once. To wait and leave the task alone, use
-/// [`join`](Task::join).
+/// [`join`](Task::join). A branch of a [`race`](crate::race()) or its like that *is*
+/// the task waits for it also when it has lost, until something around the call is
+/// cancelled or interrupted.
 ///
 /// An [interrupt](Job::interrupt) of the waiter is passed on to the task, and
 /// the wait goes on. If it ends the task, it is returned here as the waiter's
@@ -66,9 +69,41 @@ impl<T> Unpin for Task<T> {}
 struct Waiting {
     job: JobRef,
     wait: Wait,
-    /// The interrupt of the waiter that was passed on to the task. In a box,
-    /// since it is rare.
+    /// In a box, since it is rare.
+    more: Option<Box<More>>,
+}
+
+/// What most waits have none of.
+#[derive(Default)]
+struct More {
+    /// The interrupt of the waiter that was passed on to the task.
     forwarded: Option<Box<Forwarded>>,
+    loser: LoserWait,
+}
+
+/// The wait of a branch that has lost and whose future is the handle of a task: a
+/// leaf of the job around the branch. So what that job is told is noticed here,
+/// though the branch, which is cancelled already, hears of nothing any more.
+#[derive(Default)]
+pub(crate) struct LoserWait(Option<Wait>);
+
+impl LoserWait {
+    /// True if `waiter`, which has lost, goes on waiting. Not if the job around it
+    /// is cancelled, or has an interrupt to hear.
+    #[cold]
+    pub(crate) fn goes_on(&mut self, waiter: &Header, cx: &Context<'_>) -> bool {
+        let Some(around) = waiter.parent_from_outside() else {
+            return false;
+        };
+        // Listed before the look: what comes after the look wakes the leaf.
+        let wait = self.0.get_or_insert_with(Wait::new);
+        wait.list(around.clone(), cx.waker());
+        let stays = !around.state.load().effective() && !request::pending(&around);
+        if !stays {
+            self.0 = None;
+        }
+        stays
+    }
 }
 
 /// What a poll of the untyped part found.
@@ -88,7 +123,7 @@ impl<T> Task<T> {
             waiting: ManuallyDrop::new(Some(Waiting {
                 job,
                 wait: Wait::new(),
-                forwarded: None,
+                more: None,
             })),
             value: PhantomData,
         }
@@ -171,7 +206,7 @@ impl<T> Task<T> {
             .waiting
             .take()
             .expect("a Task was used after it had given its outcome");
-        waiting.give_back();
+        waiting.give_up();
         let job = waiting.job.clone();
         waiting.let_go();
         Job::new(job)
@@ -184,7 +219,7 @@ impl<T> Task<T> {
         let waiting = self.waiting.as_mut()?;
         let h: &Header = &waiting.job;
         let st = h.state.load();
-        if !st.has_completed_value() || waiting.forwarded.is_some() {
+        if !st.has_completed_value() || waiting.more.is_some() {
             return None;
         }
         // Before the value is out: it may drop a waker, and that may panic.
@@ -270,12 +305,12 @@ impl Waiting {
                     self.wait.over();
                     return Poll::Ready(Found::Circular(error));
                 }
-                if self.forwarded.is_some() {
+                if self.more.is_some() {
                     self.give_back_what_is_not_ours();
                 }
             }
             if waiter.is_some_and(|waiter| waiter.state.peek().must_look())
-                && let Some(told) = self.heed(site)
+                && let Some(told) = self.heed(site, cx)
             {
                 self.wait.over();
                 return Poll::Ready(Found::Told(told));
@@ -296,14 +331,26 @@ impl Waiting {
 
     /// What the waiter is told goes on to the target.
     #[cold]
-    fn heed(&mut self, site: Site) -> Option<Cancelled> {
+    fn heed(&mut self, site: Site, cx: &Context<'_>) -> Option<Cancelled> {
         let waiter = context::current()?;
         let st = waiter.state.load();
         if st.effective() {
+            if waits_as_loser(&waiter, st) {
+                // First, so that one that has not been heard is seen to be pending.
+                // One that was heard may still come back.
+                if self.forwarded().is_some_and(Forwarded::has_come_back) {
+                    self.give_up();
+                }
+                if self.more().loser.goes_on(&waiter, cx) {
+                    cancel_awaited(&self.job, site);
+                    return None;
+                }
+            }
             return cancel_with(&self.job, site, &waiter);
         }
         if st.has(state::INTERRUPTED) {
-            forward::forward(&waiter, &self.job, &mut self.forwarded);
+            let more = self.more.get_or_insert_default();
+            forward::forward(&waiter, &self.job, &mut more.forwarded);
         }
         None
     }
@@ -356,19 +403,34 @@ impl Waiting {
         true
     }
 
-    /// Nobody waits here any more: an interrupt that was passed on and that
-    /// nobody has heard is for the next point of whoever passed it on.
-    fn give_back(&mut self) {
-        if let Some(forwarded) = self.forwarded.take() {
-            forwarded.give_back();
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    fn forwarded(&self) -> Option<&Forwarded> {
+        self.more.as_ref()?.forwarded.as_deref()
+    }
+
+    fn take_forwarded(&mut self) -> Option<Box<Forwarded>> {
+        self.more.as_mut()?.forwarded.take()
+    }
+
+    /// Nothing waits here any more: an interrupt that was passed on and has not
+    /// been heard, or was let out by the task, is for the next point of whoever
+    /// passed it on.
+    fn give_up(&mut self) {
+        if let Some(forwarded) = self.take_forwarded() {
+            forwarded.give_up();
         }
     }
 
     /// The handle may have been moved: whoever awaited it before does so no
     /// more.
     fn give_back_what_is_not_ours(&mut self) {
-        if self.forwarded.as_ref().is_some_and(|f| !f.is_by_current()) {
-            self.give_back();
+        if self.forwarded().is_some_and(|f| !f.is_by_current())
+            && let Some(forwarded) = self.take_forwarded()
+        {
+            forwarded.give_back();
         }
     }
 
@@ -376,7 +438,7 @@ impl Waiting {
     /// ended, did not hear it, or was ended by it.
     fn take_back(&mut self) -> Option<Forwarded> {
         self.give_back_what_is_not_ours();
-        (self.forwarded.take())
+        (self.take_forwarded())
             .map(|forwarded| *forwarded)
             .filter(Forwarded::has_come_back)
     }
@@ -408,12 +470,28 @@ impl Waiting {
     }
 }
 
-/// The waiter is cancelled: so is the target. One that is not below the
-/// waiter is left to its own family.
-pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Option<Cancelled> {
+/// True if `waiter` is a branch that has lost, and its future is the handle by
+/// which it waits.
+pub(crate) fn waits_as_loser(waiter: &Header, st: state::Snapshot) -> bool {
+    st.has(state::ENTRY)
+        && waiter.kind() == JobKind::Branch
+        && waiter.if_cold(|cold, _| cold.waits_for_task) == Some(true)
+}
+
+/// The waiter is cancelled: so is the target.
+pub(crate) fn cancel_awaited(target: &Header, site: Site) {
+    if target.state.load().has(state::CANCELLED) {
+        return;
+    }
     let mut why = Why::new(ReasonKind::HandleDropped, site.location());
     why.text = Some("whoever awaited it was cancelled".into());
     walk::cancel(target, why);
+}
+
+/// The waiter is cancelled: so is the target. One that is not below the
+/// waiter is left to its own family.
+pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Option<Cancelled> {
+    cancel_awaited(target, site);
     // It may have ended meanwhile, and nobody can tell whose it was: then
     // its value is the result.
     if is_below(target, waiter) || target.state.load().ended() {
@@ -461,7 +539,7 @@ impl<T> Task<T> {
         let cancelled = point::is_marked();
         match found {
             Found::Told(told) => {
-                waiting.give_back();
+                waiting.give_up();
                 Poll::Ready(Err(told.into()))
             }
             Found::Circular(error) => Poll::Ready(Err(error)),
@@ -534,7 +612,7 @@ impl<T> Drop for Task<T> {
 #[inline(never)]
 fn abandon(waiting: &mut Option<Waiting>) {
     if let Some(mut waiting) = waiting.take() {
-        waiting.give_back();
+        waiting.give_up();
         if !waiting.job.state.load().ended() {
             let site = waiting.job.site();
             walk::cancel(&waiting.job, Why::new(ReasonKind::HandleDropped, site));
@@ -602,7 +680,7 @@ impl<T> Future for TaskOutcome<T> {
             .expect("an outcome was polled after it had been given");
         match std::task::ready!(waiting.poll(cx, site)) {
             Found::Told(told) => {
-                waiting.give_back();
+                waiting.give_up();
                 Poll::Ready(Err(told))
             }
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),

@@ -5,6 +5,7 @@ use super::end;
 use super::header::{Header, JobRef};
 use super::names;
 use super::state;
+use crate::cancel::on_its_way::OnItsWay;
 use crate::cancel::point;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::request;
@@ -19,8 +20,9 @@ pub(crate) enum Got<T> {
     Value(T),
     /// It returned the cancellation that had reached it, or was dropped idle.
     Cancelled,
-    /// It returned an interrupt of its task.
-    Interrupted(Cancelled),
+    /// It returned an interrupt of its task, which is put back if something else
+    /// is the answer. In a box, since it is rare.
+    Interrupted(Box<OnItsWay>),
     /// Its failure is recorded at the node.
     Failed,
 }
@@ -32,7 +34,8 @@ pub(crate) enum Got<T> {
 ///    TimedOut.
 /// 2. The body returned its cancellation: an enclosing one wins and goes on as
 ///    Cancelled, and so does an interrupt, returned or not yet delivered; the
-///    scope's own ends here, as TimedOut or Stopped.
+///    scope's own ends here, as TimedOut or Stopped. An interrupt that was
+///    returned and is not the answer is put back.
 /// 3. The body returned a value: it is kept, unless a child was cut short by
 ///    an enclosing cancellation or by the scope's own deadline.
 ///
@@ -114,10 +117,16 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
             Err(error)
         }
         Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
+        // Polled elsewhere, it is for that poller, which is another's: the poller
+        // hears that it was stopped.
         Got::Interrupted(told) => Err(match enclosing {
-            Some(poller) => told_above(poller),
-            None if at_home => told.into(),
-            None => stopped(told.reason().clone()),
+            Some(poller) if at_home => told_above(poller),
+            Some(poller) => {
+                told.arrive();
+                told_above(poller)
+            }
+            None if at_home => told.arrive().into(),
+            None => stopped(told.arrive().reason().clone()),
         }),
         Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
             (Some(poller), _) => told_above(poller),
