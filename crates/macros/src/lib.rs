@@ -42,6 +42,10 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[kinfolk::test(flavor = "native")]` runs it on the native runtime with two
 /// workers instead, still with virtual time; it needs the feature `runtime`.
 ///
+/// On every other seed i/o is as rough as every program must bear: short reads and
+/// writes, operations that are late, cancels that come too late.
+/// `#[kinfolk::test(io = "rough")]` makes it so on all seeds, `io = "fair"` on none.
+///
 /// A failure that no handle takes, of a detached job or of a child of a
 /// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
 /// pass. Options stand side by side: `#[kinfolk::test(seeds = 100, failures =
@@ -87,6 +91,8 @@ struct How {
     /// The seeds, as the expression of a range.
     seeds: Option<String>,
     failures_allowed: bool,
+    /// The call that sets how rough i/o is.
+    io: &'static str,
 }
 
 impl How {
@@ -99,13 +105,15 @@ impl How {
         if self.failures_allowed {
             options += ".allow_failures()";
         }
+        options += self.io;
         options
     }
 }
 
 fn how(args: TokenStream) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; failures = \"allowed\"";
+                         seeds = 100 or seed = 7; flavor = \"native\"; failures = \"allowed\"; \
+                         io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
     let mut how = How::default();
@@ -129,6 +137,8 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
             ("flavor", "\"native\"") => how.native = true,
             ("flavor", "\"sim\"") => {}
             ("failures", "\"allowed\"") => how.failures_allowed = true,
+            ("io", "\"rough\"") => how.io = ".rough_io()",
+            ("io", "\"fair\"") => how.io = ".fair_io()",
             ("seeds" | "seed", number) => {
                 let number: u64 = number.parse().map_err(|_| USAGE)?;
                 how.seeds = Some(match *what {
@@ -142,6 +152,9 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
     }
     if how.native && how.seeds.is_some() {
         return Err("flavor = \"native\" takes no seeds: its schedules are those of real threads");
+    }
+    if how.native && !how.io.is_empty() {
+        return Err("flavor = \"native\" takes no io: its kernel is the real one");
     }
     Ok(how)
 }
