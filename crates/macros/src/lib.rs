@@ -44,6 +44,10 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[kinfolk::test(flavor = "native", time = "real")]` time is the system's, and the
 /// test is run once: for tests that talk to other processes or machines.
 ///
+/// On every other seed i/o is as rough as every program must bear: short reads and
+/// writes, operations that are late, cancels that come too late.
+/// `#[kinfolk::test(io = "rough")]` makes it so on all seeds, `io = "fair"` on none.
+///
 /// A failure that no handle takes, of a detached job or of a child of a
 /// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
 /// pass. Options stand side by side: `#[kinfolk::test(seeds = 100, failures =
@@ -90,6 +94,8 @@ struct How {
     seeds: Option<String>,
     failures_allowed: bool,
     real_time: bool,
+    /// The call that sets how rough i/o is.
+    io: &'static str,
 }
 
 impl How {
@@ -105,6 +111,7 @@ impl How {
         if self.real_time {
             options += ".real_time()";
         }
+        options += self.io;
         options
     }
 }
@@ -112,7 +119,7 @@ impl How {
 fn how(args: TokenStream) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
                          seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\"; \
-                         failures = \"allowed\"";
+                         failures = \"allowed\"; io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
     let mut how = How::default();
@@ -138,6 +145,8 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
             ("time", "\"real\"") => how.real_time = true,
             ("time", "\"virtual\"") => {}
             ("failures", "\"allowed\"") => how.failures_allowed = true,
+            ("io", "\"rough\"") => how.io = ".rough_io()",
+            ("io", "\"fair\"") => how.io = ".fair_io()",
             ("seeds" | "seed", number) => {
                 let number: u64 = number.parse().map_err(|_| USAGE)?;
                 how.seeds = Some(match *what {
@@ -154,6 +163,9 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
     }
     if how.real_time && !how.native {
         return Err("time = \"real\" needs flavor = \"native\": a simulation has no real time");
+    }
+    if how.native && !how.io.is_empty() {
+        return Err("flavor = \"native\" takes no io: its kernel is the real one");
     }
     Ok(how)
 }

@@ -6,6 +6,7 @@ use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
 use crate::guard::guarded;
+use crate::io::side;
 use crate::sim::Sim;
 use crate::unheard::Unheard;
 
@@ -15,15 +16,36 @@ pub struct TestOptions {
     seeds: Range<u64>,
     failures_allowed: bool,
     real_time: bool,
+    weather: Weather,
+}
+
+/// On which seeds i/o is as rough as every program must bear.
+#[derive(Clone, Copy, Debug)]
+enum Weather {
+    OddSeeds,
+    All,
+    None,
+}
+
+impl Weather {
+    fn io(self, seed: u64) -> side::Options {
+        match self {
+            Weather::OddSeeds if seed % 2 == 1 => side::rough(),
+            Weather::All => side::rough(),
+            Weather::OddSeeds | Weather::None => side::Options::default(),
+        }
+    }
 }
 
 impl Default for TestOptions {
-    /// Ten seeds, and a failure that no handle takes fails the test.
+    /// Ten seeds, and a failure that no handle takes fails the test. On the odd seeds
+    /// i/o is rough.
     fn default() -> Self {
         TestOptions {
             seeds: 0..10,
             failures_allowed: false,
             real_time: false,
+            weather: Weather::OddSeeds,
         }
     }
 }
@@ -49,6 +71,19 @@ impl TestOptions {
         self
     }
 
+    /// I/o is rough on every seed: short reads and writes, operations that are late,
+    /// cancels that come too late. None of it is an error.
+    pub fn rough_io(mut self) -> TestOptions {
+        self.weather = Weather::All;
+        self
+    }
+
+    /// I/o is rough on no seed: every operation takes all it can, and no time.
+    pub fn fair_io(mut self) -> TestOptions {
+        self.weather = Weather::None;
+        self
+    }
+
     /// What a failure that no handle took says of the test.
     #[track_caller]
     fn check(&self, name: &str, unheard: &Unheard, replay: &str) {
@@ -66,7 +101,8 @@ impl TestOptions {
 
 /// Runs a test on the simulation once for each seed: virtual time, a check
 /// that no job and no timer is left and that no failure went unheard, a guard in
-/// real time. `KINFOLK_SEED` picks one seed.
+/// real time. On the odd seeds i/o is rough, unless the options say otherwise.
+/// `KINFOLK_SEED` picks one seed.
 ///
 /// # Panics
 /// If the test fails on some seed: the message says which.
@@ -86,7 +122,9 @@ where
     guarded(name, move |watched| {
         for seed in seeds {
             let unheard = Unheard::default();
-            let mut sim = Sim::builder(seed).on_failure(unheard.hook()).build();
+            let mut builder = Sim::builder(seed).on_failure(unheard.hook());
+            builder.io = options.weather.io(seed);
+            let mut sim = builder.build();
             watched.watch(sim.tree());
             let replay = format!("run it again with KINFOLK_SEED={seed}");
             match sim.outcome(test()) {

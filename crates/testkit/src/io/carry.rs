@@ -195,6 +195,15 @@ impl State {
         }
     }
 
+    /// How many bytes are read of those that are there: more than none, and if it is to
+    /// be short fewer than all.
+    fn portion_of(&mut self, there: usize, room: usize, short: bool) -> usize {
+        match there {
+            0 => room,
+            there => self.portion(there.min(room), short),
+        }
+    }
+
     /// How many bytes of so many are moved.
     fn portion(&mut self, all: usize, short: bool) -> usize {
         match short && all > 1 {
@@ -212,7 +221,6 @@ impl State {
         flags: i32,
     ) -> Step {
         let pieces = Pieces::of(request);
-        let most = self.portion(pieces.len(), short);
         let wire = match self.open_file(fd)? {
             Open::File {
                 number, at, flags, ..
@@ -224,6 +232,9 @@ impl State {
                     Place::At(at) => at,
                     Place::Here => at,
                 };
+                let there = self.disk.size(number).saturating_sub(from);
+                let there = usize::try_from(there).unwrap_or(usize::MAX);
+                let most = self.portion_of(there, pieces.len(), short);
                 let bytes = self.disk.read(number, from, most)?;
                 pieces.fill(&bytes);
                 self.move_on(fd, place, bytes.len());
@@ -257,6 +268,7 @@ impl State {
             },
         };
         let keep = flags & libc::MSG_PEEK != 0;
+        let most = self.portion_of(self.wires.waiting(wire), pieces.len(), short);
         match self.wires.read(wire, most, keep)? {
             None => wait(Key::Wire(wire)),
             Some(bytes) => {
@@ -275,7 +287,7 @@ impl State {
         let Stage::Connected { input, .. } = self.sockets.get(id).stage else {
             return Err(libc::ENOTCONN);
         };
-        let most = self.portion(shelf.size() as usize, short);
+        let most = self.portion_of(self.wires.waiting(input), shelf.size() as usize, short);
         let bytes = match self.wires.read(input, most, true)? {
             None => return wait(Key::Wire(input)),
             Some(bytes) if bytes.is_empty() => return done(0),

@@ -310,6 +310,22 @@ impl State {
         self.events.first().map(|event| event.at)
     }
 
+    /// What has arrived by now and is the next to happen.
+    fn arrivals(&mut self) {
+        let now = self.clock.elapsed();
+        while let Some(event) = self.events.first().copied()
+            && event.at <= now
+        {
+            match event.what {
+                Happens::Arrives(wire) => self.land(wire),
+                Happens::MessageArrives => self.message_arrives(event.count),
+                Happens::Over | Happens::CancelIsHeard => return,
+            }
+            self.events.remove(&event);
+            self.tell_changed();
+        }
+    }
+
     /// Collects some of those that are over by now: one at least, if any is.
     pub(crate) fn collect(&mut self, landed: &mut Vec<Landed>) {
         let now = self.clock.elapsed();
@@ -677,8 +693,12 @@ impl SimKernel {
         );
     }
 
+    /// When something happens next, for the loop of the simulation. What arrives by now
+    /// does so here: the loop asks a driver only while operations are under way.
     pub(crate) fn next_at(&self) -> Option<Duration> {
-        self.state().next_at()
+        let mut state = self.state();
+        state.arrivals();
+        state.next_at()
     }
 }
 

@@ -59,7 +59,7 @@ impl SimIo {
     pub fn rough() -> SimIo {
         let moment = Duration::from_millis(1);
         SimIo::new()
-            .short_reads_and_writes(0.3)
+            .short_reads_and_writes(0.5)
             .interrupted(0.1)
             .late(0.3, moment)
             .cancels_too_late(0.3)

@@ -302,8 +302,8 @@ impl Wires {
     }
 
     /// How many bytes lie there.
-    pub(crate) fn waiting(&mut self, wire: Wire) -> usize {
-        self.state(wire).bytes.len()
+    pub(crate) fn waiting(&self, wire: Wire) -> usize {
+        self.all.get(&wire).map_or(0, |state| state.bytes.len())
     }
 
     /// The reader's end is closed. True if something was left unread.
