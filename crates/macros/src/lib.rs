@@ -44,6 +44,9 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[kinfolk::test(flavor = "native", time = "real")]` time is the system's, and the
 /// test is run once: for tests that talk to other processes or machines.
 ///
+/// `#[kinfolk::test(time = "slips")]`: on odd seeds time also moves while tasks are
+/// ready, so that a task may find that it is later than the instant it waited for.
+///
 /// A failure that no handle takes, of a detached job or of a child of a
 /// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
 /// pass. Options stand side by side: `#[kinfolk::test(seeds = 100, failures =
@@ -90,6 +93,7 @@ struct How {
     seeds: Option<String>,
     failures_allowed: bool,
     real_time: bool,
+    time_slips: bool,
 }
 
 impl How {
@@ -105,13 +109,16 @@ impl How {
         if self.real_time {
             options += ".real_time()";
         }
+        if self.time_slips {
+            options += ".time_slips()";
+        }
         options
     }
 }
 
 fn how(args: TokenStream) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\"; \
+                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\" or \"slips\"; \
                          failures = \"allowed\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
@@ -137,6 +144,7 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
             ("flavor", "\"sim\"") => {}
             ("time", "\"real\"") => how.real_time = true,
             ("time", "\"virtual\"") => {}
+            ("time", "\"slips\"") => how.time_slips = true,
             ("failures", "\"allowed\"") => how.failures_allowed = true,
             ("seeds" | "seed", number) => {
                 let number: u64 = number.parse().map_err(|_| USAGE)?;
@@ -154,6 +162,9 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
     }
     if how.real_time && !how.native {
         return Err("time = \"real\" needs flavor = \"native\": a simulation has no real time");
+    }
+    if how.time_slips && how.native {
+        return Err("time = \"slips\" is for simulations, whose seed says when it does");
     }
     Ok(how)
 }

@@ -14,6 +14,7 @@ use kinfolk_core::{
 use crate::gate::Gate;
 use crate::guard::guarded;
 use crate::io::side;
+use crate::seeds;
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard};
 
@@ -236,10 +237,7 @@ where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    let chosen = std::env::var("KINFOLK_SEED")
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    let seeds = chosen.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let seeds = seeds::picked().unwrap_or(0..SEEDS);
     let went = Arc::new(Mutex::new(Everywhere::default()));
     let answer = went.clone();
     let name = format!("cancel_everywhere at {}:{}", site.file(), site.line());
