@@ -672,7 +672,7 @@ fn test_3_one_run_alone() {
     );
     let (ok, said) = run(&[("KINFOLK_SEED", "two")]);
     assert!(
-        !ok && said.contains("KINFOLK_SEED=two is not a number"),
+        !ok && said.contains("KINFOLK_SEED is \"two\", and is to be a number"),
         "{said}"
     );
     let (ok, all) = run(&[]);

@@ -47,6 +47,8 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On every other seed i/o is as rough as every program must bear: short reads and
 /// writes, operations that are late, cancels that come too late.
 /// `#[kinfolk::test(io = "rough")]` makes it so on all seeds, `io = "fair"` on none.
+/// `#[kinfolk::test(time = "slips")]`: on odd seeds time also moves while tasks are
+/// ready, so that a task may find that it is later than the instant it waited for.
 ///
 /// A failure that no handle takes, of a detached job or of a child of a
 /// supervisor, fails the test; `#[kinfolk::test(failures = "allowed")]` lets it
@@ -96,6 +98,7 @@ struct How {
     real_time: bool,
     /// The call that sets how rough i/o is.
     io: &'static str,
+    time_slips: bool,
 }
 
 impl How {
@@ -112,13 +115,16 @@ impl How {
             options += ".real_time()";
         }
         options += self.io;
+        if self.time_slips {
+            options += ".time_slips()";
+        }
         options
     }
 }
 
 fn how(args: TokenStream) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\"; \
+                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\" or \"slips\"; \
                          failures = \"allowed\"; io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
@@ -144,6 +150,7 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
             ("flavor", "\"sim\"") => {}
             ("time", "\"real\"") => how.real_time = true,
             ("time", "\"virtual\"") => {}
+            ("time", "\"slips\"") => how.time_slips = true,
             ("failures", "\"allowed\"") => how.failures_allowed = true,
             ("io", "\"rough\"") => how.io = ".rough_io()",
             ("io", "\"fair\"") => how.io = ".fair_io()",
@@ -166,6 +173,9 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
     }
     if how.native && !how.io.is_empty() {
         return Err("flavor = \"native\" takes no io: its kernel is the real one");
+    }
+    if how.time_slips && how.native {
+        return Err("time = \"slips\" is for simulations, whose seed says when it does");
     }
     Ok(how)
 }

@@ -1,19 +1,58 @@
 //! The real-time guard: a test that hangs is a failure that prints the tree.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use kinfolk_core::Tree;
 
+use crate::seeds;
+
 /// Where a guarded test says which tree to print if it hangs.
-#[derive(Clone, Default)]
-pub struct Watched(Arc<Mutex<Option<Tree>>>);
+#[derive(Clone)]
+pub struct Watched(Arc<Mutex<Watch>>);
+
+struct Watch {
+    tree: Option<Tree>,
+    /// Of which test and seed it is.
+    seed: Option<(&'static str, u64)>,
+    /// From when on its time counts.
+    since: Instant,
+}
 
 impl Watched {
-    /// If the test hangs from here on, print this tree.
+    fn new() -> Watched {
+        Watched(Arc::new(Mutex::new(Watch {
+            tree: None,
+            seed: None,
+            since: Instant::now(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// If the test hangs from here on, print this tree. Its time counts from here on:
+    /// a test that goes through many seeds has the time for each.
     pub fn watch(&self, tree: &Tree) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tree.clone());
+        self.set(tree, None);
+    }
+
+    /// The same, for this seed of the test of this name.
+    pub(crate) fn watch_seed(&self, tree: &Tree, seed: u64, name: &'static str) {
+        self.set(tree, Some((name, seed)));
+    }
+
+    fn set(&self, tree: &Tree, seed: Option<(&'static str, u64)>) {
+        let watch = Watch {
+            tree: Some(tree.clone()),
+            seed,
+            since: Instant::now(),
+        };
+        let before = std::mem::replace(&mut *self.lock(), watch);
+        // Outside the lock: it may be the last of its tree.
+        drop(before);
     }
 }
 
@@ -29,19 +68,14 @@ const SECONDS: u64 = 120;
 
 /// How long a guarded test may take in real time.
 pub(crate) fn limit() -> Duration {
-    let seconds = std::env::var("KINFOLK_TEST_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(SECONDS);
-    Duration::from_secs(seconds)
+    Duration::from_secs(seeds::number("KINFOLK_TEST_SECONDS").unwrap_or(SECONDS))
 }
 
 /// Runs `test` on a thread of its own with the stack a worker would have. If
 /// it takes too long in real time, prints the tree it watches and panics.
 pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
     let limit = limit();
-    let seconds = limit.as_secs();
-    let watched = Watched::default();
+    let watched = Watched::new();
     let inner = watched.clone();
     let (done, wait) = channel();
     let thread = std::thread::Builder::new()
@@ -52,18 +86,28 @@ pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
             let _ = done.send(());
         })
         .expect("a thread for the test");
-    match wait.recv_timeout(limit) {
-        Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-            if let Err(payload) = thread.join() {
-                std::panic::resume_unwind(payload);
+    loop {
+        let left = limit.saturating_sub(watched.lock().since.elapsed());
+        match wait.recv_timeout(left) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                if let Err(payload) = thread.join() {
+                    std::panic::resume_unwind(payload);
+                }
+                return;
             }
+            Err(RecvTimeoutError::Timeout) => {}
         }
-        Err(RecvTimeoutError::Timeout) => {
-            let tree = watched.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*tree {
-                Some(tree) => panic!("{name} hangs after {seconds} s:\n{}", tree.snapshot()),
-                None => panic!("{name} hangs after {seconds} s"),
-            }
+        let watch = watched.lock();
+        if watch.since.elapsed() < limit {
+            // It has begun another round meanwhile.
+            continue;
         }
+        let (tree, seed) = (watch.tree.clone(), watch.seed);
+        drop(watch);
+        let line = seed.map_or(String::new(), |(name, seed)| {
+            format!("\n{}", seeds::line(name, seed))
+        });
+        let tree = tree.map_or(String::new(), |tree| format!(":\n{}", tree.snapshot()));
+        panic!("{name} hangs after {} s{tree}{line}", limit.as_secs());
     }
 }

@@ -19,10 +19,7 @@ const SEEDS: u64 = 100;
 
 /// How many seeds to run.
 pub fn seeds() -> u64 {
-    std::env::var("KINFOLK_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(SEEDS)
+    crate::seeds::how_many().unwrap_or(SEEDS)
 }
 
 /// What a host is made with for a case, and looked at with afterwards.
@@ -122,7 +119,7 @@ pub fn on_sim(name: &'static str, case: fn(Lab) -> Case) {
                 .sink(fixture.events.clone())
                 .clock(fixture.clock.clone())
                 .build();
-            watched.watch(sim.tree());
+            watched.watch_seed(sim.tree(), seed, name);
             let lab = fixture.lab(sim.tree(), seed);
             let outcome = sim.outcome(case(lab));
             expect_completed(name, seed, outcome);

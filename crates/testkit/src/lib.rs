@@ -20,6 +20,8 @@ mod lab;
 mod log;
 mod rng;
 mod run_test;
+mod schedule;
+mod seeds;
 mod sequencer;
 mod sim;
 mod unheard;

@@ -11,6 +11,11 @@ impl Rng {
         Rng(seed)
     }
 
+    /// From where it goes on: the seed of a generator that gives the same from here on.
+    pub(crate) fn state(&self) -> u64 {
+        self.0
+    }
+
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

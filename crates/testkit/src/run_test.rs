@@ -1,12 +1,16 @@
 //! What `#[kinfolk::test]` calls.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
-use crate::guard::guarded;
+use crate::guard::{Watched, guarded};
 use crate::io::side;
+use crate::seeds;
 use crate::sim::Sim;
 use crate::unheard::Unheard;
 
@@ -16,6 +20,7 @@ pub struct TestOptions {
     seeds: Range<u64>,
     failures_allowed: bool,
     real_time: bool,
+    time_slips: bool,
     weather: Weather,
 }
 
@@ -46,6 +51,7 @@ impl Default for TestOptions {
             failures_allowed: false,
             real_time: false,
             weather: Weather::OddSeeds,
+            time_slips: false,
         }
     }
 }
@@ -84,16 +90,22 @@ impl TestOptions {
         self
     }
 
+    /// On odd seeds time also moves while tasks are ready; see
+    /// [`SimBuilder::time_slips`](crate::SimBuilder::time_slips).
+    pub fn time_slips(mut self) -> TestOptions {
+        self.time_slips = true;
+        self
+    }
+
     /// What a failure that no handle took says of the test.
     #[track_caller]
-    fn check(&self, name: &str, unheard: &Unheard, replay: &str) {
+    fn check(&self, name: &str, unheard: &Unheard) {
         if let Some(complaint) = unheard.complaint()
             && !self.failures_allowed
         {
             panic!(
                 "{name} left {complaint}\n\
-                 take the outcome of that job, or write #[kinfolk::test(failures = \"allowed\")]\n\
-                 {replay}"
+                 take the outcome of that job, or write #[kinfolk::test(failures = \"allowed\")]"
             );
         }
     }
@@ -101,55 +113,134 @@ impl TestOptions {
 
 /// Runs a test on the simulation once for each seed: virtual time, a check
 /// that no job and no timer is left and that no failure went unheard, a guard in
-/// real time. On the odd seeds i/o is rough, unless the options say otherwise.
-/// `KINFOLK_SEED` picks one seed.
+/// real time for each seed. On the odd seeds i/o is rough, unless the options say
+/// otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many.
 ///
 /// # Panics
-/// If the test fails on some seed: the message says which.
+/// If the test fails on some seed: the message says which, and has a line to copy that
+/// runs it again. Before, that seed is run once more: if it does not fail in the same
+/// way, the message says so.
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    let chosen = std::env::var("KINFOLK_SEED")
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    let seeds = chosen.map_or(options.seeds.clone(), |seed| seed..seed + 1);
+    let seeds = seeds::chosen(options.seeds.clone());
     assert!(
         !seeds.is_empty(),
         "{name} would run on no seed at all: give at least one"
     );
     guarded(name, move |watched| {
         for seed in seeds {
+            let run = || options.run_once(name, seed, &test, &watched);
+            let Err(failure) = run() else { continue };
+            let line = seeds::line(name, seed);
+            let line = match failure.differs(&run()) {
+                Some(how) => format!("{how}\n{line}"),
+                None => line,
+            };
+            failure.go_on(name, seed, &line)
+        }
+    });
+}
+
+/// How a test failed on one seed.
+struct Failure {
+    words: String,
+    /// What the test itself panicked with.
+    payload: Option<Box<dyn Any + Send>>,
+}
+
+impl Failure {
+    /// Without numbers: addresses and the like may differ from run to run.
+    fn gist(&self) -> String {
+        let first = self.words.lines().next().unwrap_or_default();
+        first.chars().filter(|c| !c.is_ascii_digit()).collect()
+    }
+
+    /// What is to be said if the same seed did not do the same again.
+    fn differs(&self, again: &Result<(), Failure>) -> Option<String> {
+        let what = match again {
+            Err(again) if again.gist() == self.gist() => return None,
+            Err(again) => format!("failed in another way: {}", again.words),
+            Ok(()) => "did not fail".to_string(),
+        };
+        Some(format!(
+            "it does not replay: run again with the same seed it {what}\n\
+             something decides that the seed does not know: the order of a HashMap, the time \
+             of the system, a static that is left from the first run, another thread"
+        ))
+    }
+
+    #[track_caller]
+    fn go_on(self, name: &str, seed: u64, line: &str) -> ! {
+        let Some(payload) = self.payload else {
+            panic!("{}\n{line}", self.words);
+        };
+        // What the test panicked with goes on as it is, and does not name the seed.
+        say(
+            Topic::Seldom,
+            format_args!("{name} failed with seed {seed}\n{line}"),
+        );
+        flush(MOMENT);
+        resume_unwind(payload)
+    }
+}
+
+impl TestOptions {
+    /// Runs the test on one seed.
+    fn run_once<F, B>(
+        &self,
+        name: &'static str,
+        seed: u64,
+        test: &F,
+        watched: &Watched,
+    ) -> Result<(), Failure>
+    where
+        F: Fn() -> B,
+        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        // Whether it is the test that panics.
+        let own = Cell::new(false);
+        let run = || {
             let unheard = Unheard::default();
-            let mut builder = Sim::builder(seed).on_failure(unheard.hook());
-            builder.io = options.weather.io(seed);
+            let mut builder = Sim::builder(seed).explore().on_failure(unheard.hook());
+            builder.io = self.weather.io(seed);
+            if self.time_slips {
+                builder = builder.time_slips();
+            }
             let mut sim = builder.build();
-            watched.watch(sim.tree());
-            let replay = format!("run it again with KINFOLK_SEED={seed}");
+            watched.watch_seed(sim.tree(), seed, name);
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
                 Outcome::Failed(error) => {
-                    // At once: a panic that goes on does not name the seed.
-                    say(
-                        Topic::Seldom,
-                        format_args!("{name} failed with seed {seed}: {replay}"),
-                    );
-                    flush(MOMENT);
+                    own.set(true);
                     let error = error.resume();
-                    panic!("{name} failed with seed {seed}: {error}\n{error:?}\n{replay}");
+                    own.set(false);
+                    panic!("{name} failed with seed {seed}: {error}\n{error:?}");
                 }
                 Outcome::Cancelled { reason, .. } => {
-                    panic!("{name} was cancelled with seed {seed}: {reason}\n{replay}");
+                    panic!("{name} was cancelled with seed {seed}: {reason}");
                 }
             }
             // Before what is left: a job that failed may be why.
-            options.check(name, &unheard, &replay);
+            self.check(name, &unheard);
             sim.assert_nothing_left();
             sim.finish();
-            options.check(name, &unheard, &replay);
-        }
-    });
+            self.check(name, &unheard);
+        };
+        catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+            let words = match payload.downcast_ref::<&str>() {
+                Some(words) => (*words).to_string(),
+                None => payload
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .unwrap_or_default(),
+            };
+            let payload = own.get().then_some(payload);
+            Failure { words, payload }
+        })
+    }
 }
 
 /// Runs a test on the native runtime with two workers and virtual time, ten
@@ -192,8 +283,7 @@ where
             while rt.counters().living() > 1 && rt.snapshot().len() <= 1 {
                 std::thread::yield_now();
             }
-            let replay = "it ran on two worker threads: no seed replays it";
-            options.check(name, &unheard, replay);
+            options.check(name, &unheard);
             let (living, timers) = (rt.counters().living(), rt.counters().timers_pending());
             assert!(
                 living == 1 && timers == 0,
@@ -202,7 +292,7 @@ where
                 rt.snapshot()
             );
             drop(rt);
-            options.check(name, &unheard, replay);
+            options.check(name, &unheard);
         }
     });
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::request;
@@ -122,6 +122,12 @@ impl Turn {
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
         Turn(raw.cast())
+    }
+
+    /// A waker of the task, with which a queueing host that tests may wake it for
+    /// nothing.
+    pub fn waker(&self) -> Waker {
+        Waker::clone(&waker::borrowed(self.header()))
     }
 
     /// The job whose turn this is.
@@ -854,7 +860,6 @@ mod tests {
     use crate::host::{BlockingCall, Host, TimerKey, TimerQueue};
     use crate::tree::{Tree, TreeOptions};
     use std::sync::{Arc, Mutex};
-    use std::task::Waker;
     use std::time::Instant;
 
     /// Keeps the rows as it gets them.

@@ -15,6 +15,7 @@ use kinfolk_core::host::say::{Topic, say};
 use self::run::{Run, Went};
 use self::stop::{Case, Moment, Stop};
 use crate::guard::{Watched, guarded};
+use crate::seeds;
 
 /// Schedules on which each scenario is tried, unless it is said otherwise.
 const SEEDS: u64 = 3;
@@ -259,9 +260,8 @@ where
     F: Fn() -> B + Send + 'static,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    let chosen = number_in("KINFOLK_SEED");
-    let many = options.seeds.or_else(|| number_in("KINFOLK_SEEDS"));
-    let seeds = chosen.map_or(0..many.unwrap_or(SEEDS), |seed| seed..seed + 1);
+    let many = options.seeds.or_else(seeds::how_many).unwrap_or(SEEDS);
+    let seeds = seeds::picked().unwrap_or(0..many);
     let only = std::env::var("KINFOLK_POINT").ok().map(|text| {
         Case::parse(&text).unwrap_or_else(|| {
             panic!(
@@ -302,19 +302,6 @@ where
     });
     let went = answer.lock().unwrap_or_else(PoisonError::into_inner);
     *went
-}
-
-/// The number in a variable of the environment; none if it is not set.
-///
-/// # Panics
-/// If it is no number: a test that ran on something else would say nothing.
-fn number_in(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    let number = text.trim().parse();
-    Some(
-        number
-            .unwrap_or_else(|_| panic!("{variable}={text} is not a number: give one, or unset it")),
-    )
 }
 
 /// All runs of one scenario.

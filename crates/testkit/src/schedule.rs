@@ -1,0 +1,224 @@
+//! What a simulation takes from its seed beside who goes next: which points yield, and
+//! on some seeds another way to draw than each with the same chance.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
+
+use kinfolk_core::{JobId, PointHeld};
+
+use crate::rng::Rng;
+
+/// One point in so many yields, on three seeds of eight. A yield is a turn more: on every
+/// seed they would cost more than what they find there.
+const YIELDS: u64 = 4;
+
+/// How often, with priorities, a task loses its own: less than this.
+const CHANGES: usize = 3;
+
+/// How many turns in a row a task may have before it loses its priority: one that
+/// waits for another in a loop would keep that other away for ever.
+const IN_A_ROW: u32 = 64;
+
+/// Of more than so many ready tasks, as many are looked at.
+const LOOKED_AT: usize = 64;
+
+/// How many tasks may wait to be woken for nothing.
+const NUDGES: usize = 8;
+
+/// One turn in so many is followed by such a wake later on, where there are any.
+const NUDGED: usize = 8;
+
+/// Says of each point of a simulation that would go on whether it yields.
+#[derive(Clone)]
+pub(crate) struct Yields(Arc<Drawn>);
+
+struct Drawn {
+    rng: AtomicU64,
+    yields: AtomicU64,
+}
+
+impl Yields {
+    /// None on the other five of eight seeds.
+    pub(crate) fn of(seed: u64) -> Option<Yields> {
+        matches!(seed % 8, 1 | 3 | 7).then(|| Yields::seeded(seed))
+    }
+
+    fn seeded(seed: u64) -> Yields {
+        Yields(Arc::new(Drawn {
+            // Another row of numbers than that of the turns.
+            rng: AtomicU64::new(seed ^ 0x706f_696e_7473),
+            yields: AtomicU64::new(0),
+        }))
+    }
+
+    /// Asked at a point, on the one thread of the simulation.
+    pub(crate) fn point(&self) -> PointHeld {
+        let drawn = &*self.0;
+        let mut rng = Rng::new(drawn.rng.load(Relaxed));
+        let held = rng.next_u64().is_multiple_of(YIELDS);
+        drawn.rng.store(rng.state(), Relaxed);
+        if !held {
+            return PointHeld::No;
+        }
+        drawn.yields.store(drawn.yields.load(Relaxed) + 1, Relaxed);
+        PointHeld::Yes
+    }
+
+    /// How many have yielded.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.yields.load(Relaxed)
+    }
+}
+
+/// How a simulation draws.
+pub(crate) enum Schedule {
+    /// Each ready task has the same chance.
+    Even,
+    /// The same, and now and then a task is woken for nothing.
+    Nudges(Nudges),
+    /// The ready task with the highest priority goes. At a few turns the task that
+    /// goes loses its own. What needs a task to be away for long while others go on
+    /// is found soon so (Burckhardt et al., "A Randomized Scheduler with Probabilistic
+    /// Guarantees of Finding Bugs", 2010).
+    Priorities(Priorities),
+    /// Each has the same chance, but one task at a time is slow: it has to wait for
+    /// many turns of others.
+    Slow(Slow),
+}
+
+#[derive(Default)]
+pub(crate) struct Nudges(Vec<Waker>);
+
+pub(crate) struct Priorities {
+    salt: u64,
+    /// The turns at which a task loses its priority.
+    changes: Vec<u64>,
+    /// Tasks that have lost theirs, the last one last: it has the least.
+    lowered: Vec<JobId>,
+    /// Who had the last turns, and how many.
+    last: Option<(JobId, u32)>,
+}
+
+pub(crate) struct Slow {
+    /// When the next task is chosen, or the one that was chosen is let go.
+    until: u64,
+    task: Option<JobId>,
+}
+
+/// A number of about any size up to 2^`most`.
+fn of_any_size(rng: &mut Rng, most: usize) -> u64 {
+    let size = 1_u64 << rng.below(most);
+    size + rng.next_u64() % size
+}
+
+impl Schedule {
+    /// That of a seed, by its number: any eight in a row have some of each.
+    pub(crate) fn of(seed: u64) -> Schedule {
+        let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
+        match seed % 8 {
+            2 | 7 => Schedule::Priorities(Priorities {
+                salt: rng.next_u64(),
+                changes: (0..rng.below(CHANGES))
+                    .map(|_| of_any_size(&mut rng, 10))
+                    .collect(),
+                lowered: Vec::new(),
+                last: None,
+            }),
+            4 => Schedule::Slow(Slow {
+                until: of_any_size(&mut rng, 5),
+                task: None,
+            }),
+            6 => Schedule::Nudges(Nudges::default()),
+            _ => Schedule::Even,
+        }
+    }
+
+    /// Which of `len` ready tasks has turn `turn`, given the one that was drawn.
+    pub(crate) fn pick(
+        &mut self,
+        rng: &mut Rng,
+        turn: u64,
+        drawn: usize,
+        len: usize,
+        job: impl Fn(usize) -> JobId,
+    ) -> usize {
+        match self {
+            Schedule::Even | Schedule::Nudges(_) => drawn,
+            Schedule::Priorities(priorities) => {
+                let at = (drawn..len)
+                    .chain(0..drawn)
+                    .take(if len > 1 { LOOKED_AT } else { 0 })
+                    .max_by_key(|at| priorities.of(job(*at)))
+                    .unwrap_or(drawn);
+                priorities.turned(turn, job(at));
+                at
+            }
+            Schedule::Slow(slow) => {
+                slow.go_on(rng, turn, job(drawn));
+                match slow.task == Some(job(drawn)) {
+                    true => (drawn + 1) % len,
+                    false => drawn,
+                }
+            }
+        }
+    }
+
+    /// A task has had a turn: it may be woken for nothing later.
+    pub(crate) fn turned(&mut self, rng: &mut Rng, waker: impl FnOnce() -> Waker) {
+        if let Schedule::Nudges(Nudges(kept)) = self
+            && rng.below(NUDGED) == 0
+        {
+            if kept.len() == NUDGES {
+                kept.swap_remove(rng.below(NUDGES));
+            }
+            kept.push(waker());
+        }
+    }
+
+    /// Who is woken for nothing now.
+    pub(crate) fn nudge(&mut self, rng: &mut Rng) -> Option<Waker> {
+        match self {
+            Schedule::Nudges(Nudges(kept)) if !kept.is_empty() && rng.below(NUDGED) == 0 => {
+                Some(kept.swap_remove(rng.below(kept.len())))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Priorities {
+    fn of(&self, job: JobId) -> u64 {
+        match self.lowered.iter().rposition(|other| *other == job) {
+            // Below all that have their own, and the later the lower.
+            Some(at) => (self.lowered.len() - at) as u64,
+            None => Rng::new(self.salt ^ job.number()).next_u64() | 1 << 63,
+        }
+    }
+
+    fn turned(&mut self, turn: u64, job: JobId) {
+        let in_a_row = match self.last {
+            Some((last, turns)) if last == job => turns + 1,
+            _ => 1,
+        };
+        self.last = Some((job, in_a_row));
+        if self.changes.contains(&turn) || in_a_row.is_multiple_of(IN_A_ROW) {
+            self.lowered.retain(|other| *other != job);
+            self.lowered.push(job);
+        }
+    }
+}
+
+impl Slow {
+    fn go_on(&mut self, rng: &mut Rng, turn: u64, drawn: JobId) {
+        if turn < self.until {
+            return;
+        }
+        // In turn: a task is chosen for a while, then none.
+        self.task = match self.task {
+            Some(_) => None,
+            None => Some(drawn),
+        };
+        self.until = turn + of_any_size(rng, 7);
+    }
+}

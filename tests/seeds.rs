@@ -1,0 +1,258 @@
+//! What the seeds of `#[kinfolk::test]` find, and what a failing one says. Tests that are
+//! to hang or to fail run in a process of their own.
+
+use std::future::poll_fn;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use kinfolk::{Error, checkpoint, now, park, sleep, spawn, yield_now};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Adds one to `sum`, and lets others go between the look and the change.
+async fn add(sum: Arc<AtomicU32>, pause: Duration) -> Result<(), Error> {
+    let seen = sum.load(SeqCst);
+    match pause {
+        Duration::ZERO => checkpoint().await?,
+        pause => sleep(pause - MS).await?,
+    }
+    sum.store(seen + 1, SeqCst);
+    Ok(())
+}
+
+/// Two tasks each add one.
+async fn two_add(pause: Duration) -> Result<(), Error> {
+    let sum = Arc::new(AtomicU32::new(0));
+    let tasks = [
+        spawn(add(sum.clone(), pause)),
+        spawn(add(sum.clone(), pause)),
+    ];
+    for task in tasks {
+        task.await?;
+    }
+    assert_eq!(sum.load(SeqCst), 2, "an update is lost");
+    Ok(())
+}
+
+#[kinfolk::test(seeds = 50)]
+#[should_panic(expected = "an update is lost")]
+async fn test_2_an_update_lost_across_a_checkpoint_is_found() -> Result<(), Error> {
+    two_add(Duration::ZERO).await
+}
+
+#[kinfolk::test(seeds = 50)]
+#[should_panic(expected = "an update is lost")]
+async fn test_2_an_update_lost_across_a_sleep_of_no_time_is_found() -> Result<(), Error> {
+    two_add(MS).await
+}
+
+/// A task that must be away for twenty turns of another.
+#[kinfolk::test(seeds = 50)]
+#[should_panic(expected = "it was away")]
+async fn test_2_a_task_that_is_away_for_long_is_seen() -> Result<(), Error> {
+    let turns = Arc::new(AtomicU32::new(0));
+    let counted = turns.clone();
+    let other = spawn(async move {
+        for _ in 0..20 {
+            counted.fetch_add(1, SeqCst);
+            yield_now().await?;
+        }
+        Ok::<_, Error>(())
+    });
+    let before = turns.load(SeqCst);
+    yield_now().await?;
+    assert!(turns.load(SeqCst) < before + 20, "it was away");
+    other.await
+}
+
+/// The other way round: the one that waits in a loop for another gets there.
+#[kinfolk::test(seeds = 100)]
+async fn test_2_a_loop_that_waits_for_another_task_ends() -> Result<(), Error> {
+    let done = Arc::new(AtomicBool::new(false));
+    let says = done.clone();
+    let other = spawn(async move {
+        for _ in 0..20 {
+            yield_now().await?;
+        }
+        says.store(true, SeqCst);
+        Ok::<_, Error>(())
+    });
+    while !done.load(SeqCst) {
+        yield_now().await?;
+    }
+    other.await
+}
+
+/// A future that takes any poll for the wake it waits for.
+#[kinfolk::test(seeds = 100)]
+#[should_panic(expected = "nothing has come")]
+async fn test_2_a_future_that_trusts_every_wake_is_found() -> Result<(), Error> {
+    let came = Arc::new(AtomicBool::new(false));
+    let seen = came.clone();
+    let waits = spawn(async move {
+        let mut polled = false;
+        poll_fn(move |_| match std::mem::replace(&mut polled, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        assert!(seen.load(SeqCst), "nothing has come");
+        Ok::<_, Error>(())
+    });
+    for _ in 0..20 {
+        yield_now().await?;
+    }
+    came.store(true, SeqCst);
+    waits.cancel("over");
+    let _ = waits.outcome().await?;
+    Ok(())
+}
+
+/// Two that sleep: does the first find its own instant?
+async fn sleeps_beside_another() -> Result<(), Error> {
+    let began = now();
+    let other = spawn(async { sleep(11 * MS).await });
+    sleep(10 * MS).await?;
+    assert_eq!(now() - began, 10 * MS, "it is later");
+    other.await
+}
+
+/// Whatever the seed, time jumps when everything is idle and not before.
+#[kinfolk::test(seeds = 200)]
+async fn test_1_a_sleep_ends_at_its_instant_on_every_seed() -> Result<(), Error> {
+    sleeps_beside_another().await
+}
+
+#[kinfolk::test(seeds = 50, time = "slips")]
+#[should_panic(expected = "it is later")]
+async fn test_2_time_may_slip_while_a_task_is_ready() -> Result<(), Error> {
+    sleeps_beside_another().await
+}
+
+/// Runs one of the tests below in a process of its own.
+fn run(test: &str, variable: &str, value: &str) -> (bool, String) {
+    let me = std::env::current_exe().expect("this test");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(me)
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env_remove("KINFOLK_SEED")
+        .env_remove("KINFOLK_SEEDS")
+        .env(variable, value)
+        .output()
+        .expect("it runs");
+    let words = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (status.success(), words)
+}
+
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+#[kinfolk::test]
+#[ignore = "run by another"]
+async fn counts() {
+    let runs = RUNS.fetch_add(1, SeqCst) + 1;
+    kinfolk_core::host::say::say(
+        kinfolk_core::host::say::Topic::Seldom,
+        format_args!("run {runs}."),
+    );
+}
+
+#[test]
+fn test_2_the_environment_says_which_seeds() {
+    let (ok, words) = run("counts", "KINFOLK_SEEDS", "37");
+    assert!(
+        ok && words.contains("run 37.") && !words.contains("run 38."),
+        "{words}"
+    );
+    let (ok, words) = run("counts", "KINFOLK_SEED", "5");
+    assert!(
+        ok && words.contains("run 1.") && !words.contains("run 2."),
+        "{words}"
+    );
+    for (variable, value) in [
+        ("KINFOLK_SEED", "seven"),
+        ("KINFOLK_SEEDS", "many"),
+        ("KINFOLK_SEEDS", "0"),
+    ] {
+        let (ok, words) = run("counts", variable, value);
+        assert!(!ok && words.contains(variable), "{words}");
+    }
+}
+
+#[kinfolk::test(seeds = 20)]
+#[ignore = "run by another"]
+async fn takes_its_time() {
+    std::thread::sleep(100 * MS);
+}
+
+#[kinfolk::test(seed = 6)]
+#[ignore = "run by another"]
+async fn hangs() {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The guard in real time is for one seed, and a hang says which.
+#[test]
+fn test_1_the_guard_is_for_each_seed() {
+    let (ok, words) = run("takes_its_time", "KINFOLK_TEST_SECONDS", "1");
+    assert!(ok, "{words}");
+    let (ok, words) = run("hangs", "KINFOLK_TEST_SECONDS", "1");
+    assert!(!ok && words.contains("hangs after 1 s"), "{words}");
+    assert!(words.contains("KINFOLK_SEED=6 cargo test"), "{words}");
+}
+
+#[kinfolk::test(seed = 4)]
+#[ignore = "run by another"]
+async fn fails_once() {
+    assert_ne!(RUNS.fetch_add(1, SeqCst), 0, "the first time");
+}
+
+#[kinfolk::test(seed = 4)]
+#[ignore = "run by another"]
+async fn fails() {
+    checkpoint().await.unwrap();
+    panic!("every time");
+}
+
+#[kinfolk::test(seed = 4)]
+#[ignore = "run by another"]
+async fn waits_for_ever() {
+    park().await.unwrap();
+}
+
+#[kinfolk::test(seed = 4)]
+#[ignore = "run by another"]
+async fn leaves_a_job() {
+    kinfolk::detach(async { park().await.map(drop) });
+}
+
+/// Each way to fail ends with a line to copy.
+#[test]
+fn test_2_a_failure_has_a_line_to_copy() {
+    for (test, what) in [
+        ("fails", "every time"),
+        ("waits_for_ever", "deadlock"),
+        ("leaves_a_job", "1 jobs"),
+    ] {
+        let (ok, words) = run(test, "RUST_BACKTRACE", "0");
+        assert!(!ok && words.contains(what), "{words}");
+        let line = format!("to run it again: KINFOLK_SEED=4 cargo test -p kinfolk-tests {test}");
+        assert!(words.contains(&line), "{words}");
+        assert!(!words.contains("does not replay"), "{words}");
+    }
+}
+
+/// A failure that the seed does not repeat says so.
+#[test]
+fn test_2_a_failure_that_does_not_replay_says_so() {
+    let (ok, words) = run("fails_once", "RUST_BACKTRACE", "0");
+    assert!(!ok && words.contains("does not replay"), "{words}");
+    assert!(words.contains("did not fail"), "{words}");
+}
