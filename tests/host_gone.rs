@@ -356,3 +356,106 @@ fn semantics_timeout_host_gone_on_tokio() {
         answer.map(|_| ())
     });
 }
+
+/// handle-4: the last lease of a job whose tokio runtime is gone is dropped in a job of
+/// the main lane of another host. The job ends there.
+#[test]
+fn handle_4_the_last_lease_of_a_host_that_is_gone_is_dropped_on_a_main_lane() {
+    guarded("handle_4_the_last_lease_of_a_host_that_is_gone", |_| {
+        let shelf = Arc::new(Mutex::new(None));
+        let place = shelf.clone();
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let root = tokio.block_on(async {
+            let root = Root::builder().build();
+            let job = root.scope().launch(async move {
+                *place.lock().unwrap() = kinfolk_core::Scope::current().unwrap().lease();
+            });
+            while shelf.lock().unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
+            assert!(!job.is_ended(), "the lease holds it open");
+            root
+        });
+        drop(tokio);
+        let lease = shelf.lock().unwrap().take();
+        assert!(lease.is_some());
+        let rt = kinfolk_runtime::Runtime::builder()
+            .workers(1)
+            .build()
+            .unwrap();
+        rt.block_on(async move { drop(lease) }).unwrap();
+        assert_eq!(root.counters().living(), 1, "the root: {}", root.snapshot());
+    });
+}
+
+/// handle-5: a poll elsewhere that unwinds, because the waker that it is given panics
+/// when it is cloned, leaves the scope to the end of the body that opened it.
+#[test]
+fn handle_5_a_poll_elsewhere_that_unwinds_keeps_no_scope_open() {
+    use std::task::{RawWaker, RawWakerVTable};
+    fn waker() -> Waker {
+        const TABLE: RawWakerVTable =
+            RawWakerVTable::new(|_| panic!("the clone of a waker"), |_| {}, |_| {}, |_| {});
+        // SAFETY: its functions do nothing with the pointer.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
+    }
+    type Kept = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+    #[derive(Clone, Copy, Debug)]
+    enum Then {
+        Drop,
+        Poll,
+        Forget,
+    }
+    for then in [Then::Drop, Then::Poll, Then::Forget] {
+        for seed in 0..seeds() {
+            let mut sim = Sim::builder(seed).on_failure(|_| {}).build();
+            let shelf = Arc::new(Mutex::new(None::<Kept>));
+            let (place, gate) = (shelf.clone(), Gate::new());
+            let over = gate.clone();
+            let opens = sim.root().spawn(async move {
+                let mut kept: Kept =
+                    Box::pin(scope(async |_| sleep(HOUR).await.map_err(Error::from)));
+                std::future::poll_fn(|cx| {
+                    assert!(kept.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                *place.lock().unwrap() = Some(kept);
+                over.wait().await;
+            });
+            sim.settle();
+            let polls = sim.root().spawn(async move {
+                let mut kept = shelf.lock().unwrap().take().unwrap();
+                let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let waker = waker();
+                    let _ = kept.as_mut().poll(&mut Context::from_waker(&waker));
+                }));
+                assert!(unwound.is_err());
+                match then {
+                    Then::Drop => drop(kept),
+                    Then::Poll => drop(kept.await),
+                    Then::Forget => std::mem::forget(kept),
+                }
+            });
+            sim.settle();
+            gate.open();
+            sim.settle();
+            assert!(
+                opens.is_ended(),
+                "{then:?}, seed {seed}: {}",
+                sim.snapshot()
+            );
+            assert!(
+                polls.is_ended(),
+                "{then:?}, seed {seed}: {}",
+                sim.snapshot()
+            );
+            if !matches!(then, Then::Forget) {
+                sim.finish();
+            }
+        }
+    }
+}

@@ -26,6 +26,7 @@ pub mod hostile;
 pub mod interrupts;
 pub mod interrupts_meet;
 pub mod kit;
+pub mod left_elsewhere;
 pub mod left_open;
 pub mod local;
 pub mod locals;

@@ -185,6 +185,15 @@ macro_rules! for_each_case {
                 case_d24_four_threads_cancel_at_once,
                 case_d26_both_the_waiter_and_its_target,
             ;
+            dropped_calls:
+                outcome_3_what_a_dropped_call_has_taken_in_is_reported,
+                outcome_3_a_dropped_call_reports_once,
+                handle_7_what_is_not_lost_is_not_reported,
+                outcome_3_or_cancel_loses_no_failure,
+                outcome_3_a_call_that_is_unwound_loses_no_failure,
+                outcome_3_what_the_family_has_is_not_reported,
+                outcome_3_a_local_scope_that_is_dropped_loses_no_failure,
+            ;
             exit:
                 case_k01_siblings_spawned_in_the_drain_are_waited_for,
                 case_k02_spawn_into_a_finished_scope,
@@ -254,6 +263,21 @@ macro_rules! for_each_case {
             ;
             far:
                 request_2_an_interrupt_goes_through_any_number_of_awaits,
+            ;
+            given_up:
+                request_3_another_branch_wins_after_it_was_heard,
+                request_3_a_deadline_passes_after_it_was_heard,
+                request_3_a_deadline_passes_around_the_task_that_has_heard,
+                request_3_an_await_is_left_while_its_task_still_waits,
+                request_3_a_call_is_dropped_after_it_was_heard,
+                request_3_or_cancel_drops_what_has_heard,
+                request_3_a_failure_takes_its_place_and_it_is_told_after,
+                request_3_an_explicit_cancel_takes_its_place,
+                request_3_put_back_and_no_point_after_it,
+                request_3_taken_back_it_is_not_put_back,
+                request_3_one_more_comes_while_losers_clean_up,
+                request_3_random_programs_lose_no_interrupt,
+                request_3_a_win_and_an_interrupt_at_once,
             ;
             handles:
                 handle_1_dropping_a_task_cancels_it_and_the_parent_waits,
@@ -420,6 +444,11 @@ macro_rules! for_each_case {
                 cancel_5_a_point_by_hand,
                 cancel_5_a_loop_of_points_by_hand_starves_nobody,
                 cancel_4_the_kits_points_are_told_under_a_foreign_waker,
+            ;
+            left_elsewhere:
+                handle_5_a_scope_left_open_after_it_was_told_wakes_its_poller,
+                handle_5_a_value_dropped_in_the_waiting_phase_opens_a_scope,
+                tree_5_a_value_of_a_scope_that_is_over_opens_a_scope,
             ;
             left_open:
                 handle_5_a_scope_left_open_is_cancelled_with_the_body_around_it,
@@ -849,6 +878,18 @@ macro_rules! for_each_case {
                 case_c06_a_failing_supervisor_body_goes_to_its_caller,
                 case_c09_a_cancelled_child_is_never_reported,
                 src_k13_a_supervisor_completes_though_children_fail,
+            ;
+            task_branches:
+                handle_7_a_task_that_loses_is_waited_for,
+                handle_7_a_task_whose_branch_has_not_begun_is_waited_for,
+                handle_2_a_borrowed_task_that_loses_is_left,
+                handle_2_a_deadline_leaves_a_task_in_a_branch_at_once,
+                handle_2_a_cancel_leaves_a_task_in_a_branch_at_once,
+                handle_2_an_interrupt_leaves_a_task_in_a_branch_at_once,
+                handle_7_a_task_that_loses_and_fails,
+                handle_7_late_values_of_tasks_may_panic_when_dropped,
+                handle_7_ten_thousand_tasks_lose,
+                handle_8_a_local_task_that_loses_is_waited_for,
             ;
             task_sets:
                 handle_7_results_as_they_come,

@@ -35,6 +35,7 @@ use crate::error::{Cancelled, Error, Result};
 use crate::kit::work;
 use crate::observe::{Count, EventKind, JobState};
 use crate::own::{self, Kept, OwnError};
+use crate::task::waker::Taken;
 use crate::task::{cell, run, waker};
 use crate::time::sleep::Moment;
 use crate::tree::{ForcedDrop, Shared};
@@ -205,10 +206,7 @@ pin_project! {
                 }
                 let in_body = matches!(*this.stage, Stage::Body { .. });
                 let forced = if in_body { forced_here(&node) } else { None };
-                {
-                    let _entered = context::enter(&node, Waker::noop());
-                    contained(|| this.stage.set(Stage::Done));
-                }
+                drop_stage(&node, this.stage, in_body);
                 if let Some(seen) = forced {
                     // SAFETY: not ended: its future, which ends it, is here.
                     unsafe { node.tree() }.note_forced(seen);
@@ -305,6 +303,8 @@ impl<O: Open> Inline<O> {
         let Some(held) = left_open::hold(h) else {
             return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
         };
+        // The clone of a waker that is not ours may panic.
+        let unwinds = left_open::Unwinds::new(h, held);
         // SAFETY: being polled, and not left behind: so it has not ended.
         let tree = unsafe { h.tree() };
         // For whoever cancels the scope or ends its last child; before we look
@@ -322,6 +322,7 @@ impl<O: Open> Inline<O> {
         }
         let waiting = matches!(*this.stage, Stage::Waiting { .. });
         if waiting && end::leave_if_nothing_left(h) {
+            unwinds.not();
             let StageOwn::Waiting { got, own } = this.stage.as_mut().project_replace(Stage::Done)
             else {
                 unreachable!("looked at just above");
@@ -342,12 +343,10 @@ impl<O: Open> Inline<O> {
         };
         this.wait.pending(cx.waker(), kind, Site::of(h.site()));
         then(h, cx);
+        unwinds.not();
         if !left_open::let_go(h, held) {
             let in_body = !waiting;
-            {
-                let _entered = context::enter(h, Waker::noop());
-                contained(|| this.stage.set(Stage::Done));
-            }
+            drop_stage(h, this.stage.as_mut(), in_body);
             left_open::give_up(h, in_body);
             return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
         }
@@ -407,6 +406,14 @@ fn left_behind<O: Open>(
     let reason = reason.unwrap_or_else(|| unreachable!("left behind without a reason"));
     let error = Error::from(Cancelled::new(reason));
     Err(own::give_back(error, None))
+}
+
+/// Drops what is left of the scope `h`. The body goes under its own job; the value
+/// of a body that is over goes where the drop happens: that job may take no more
+/// children, and its scopes are waited for by nothing.
+fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut Stage<O>>, in_body: bool) {
+    let _entered = in_body.then(|| context::enter(h, Waker::noop()));
+    contained(|| stage.set(Stage::Done));
 }
 
 /// Drops what is left of a scope that was left behind. Its job may have ended,
@@ -728,7 +735,8 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
         // SAFETY: linked.
         unsafe { hook::move_to_parent(h) };
     }
-    let (left, waker, stops) = {
+    let mut let_go = None;
+    let (left, poller, stops) = {
         let _locked = h.lock();
         let stops = work::take_stops(h);
         // In the lock in which the count goes: exactly one of us and the last
@@ -747,14 +755,25 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
             }
         };
         // SAFETY: H1, under the lock.
-        let waker = unsafe { cell::take_poller(h) };
-        (left, waker, stops)
+        let kept = unsafe { cell::take_poller(h) };
+        let poller = match kind {
+            // Its future lives: what polls it elsewhere finds out that it was left
+            // behind. A cancel that came before has used up the wake of this one.
+            // SAFETY: linked, and its ender cannot pass our lock.
+            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
+            _ => {
+                let_go = kept;
+                Taken::default()
+            }
+        };
+        (left, poller, stops)
     };
-    waker::let_go(waker);
+    waker::let_go(let_go);
     match left {
         Left::Open => {}
         Left::Loose => end::stop_loose(h),
         Left::Nothing => end::end_chain(h),
     }
+    poller.wake();
     stops.call();
 }

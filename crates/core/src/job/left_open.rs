@@ -56,6 +56,33 @@ pub(crate) fn let_go(h: &Header, held: Held) -> bool {
     held == Held::AtHome || h.state.come_back()
 }
 
+/// Lets go of a scope if the poll that [holds](hold) it unwinds: the body around it
+/// may be gone, and nothing else would ever give the scope up.
+pub(crate) struct Unwinds<'a>(&'a Header, Held);
+
+impl<'a> Unwinds<'a> {
+    #[inline]
+    pub(crate) fn new(scope: &'a Header, held: Held) -> Unwinds<'a> {
+        Unwinds(scope, held)
+    }
+
+    /// It does not: the poll sees to the scope.
+    #[inline]
+    pub(crate) fn not(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unwinds<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        let Unwinds(scope, held) = *self;
+        if !let_go(scope, held) {
+            give_up(scope, !scope.state.load().has(state::LEFT));
+        }
+    }
+}
+
 /// The body of `h` is gone; its share of the count is not given up yet. What it
 /// has left open is given up.
 #[inline]

@@ -484,6 +484,9 @@ impl Drop for Body {
         // SAFETY: its end is ours, or its body is not over: linked.
         let h = unsafe { &*self.0 };
         if h.state.load().has(state::BODY_DONE) {
+            // Here, whatever lane this thread turns: sent to its own it would come to
+            // the host that has just dropped it.
+            let _lane = context::on_lane(h.lane());
             return end::end_chain(h);
         }
         // A claimer that has not let go yet still touches it, and ends it when it
