@@ -921,10 +921,12 @@ impl Sim {
     pub(crate) fn drive_until(&mut self, what: &str, mut done: impl FnMut(&mut Sim) -> bool) {
         while !done(self) {
             self.assert_not_endless(what);
-            if self.slips && self.rng.below(SLIPS) == 0 && self.world.is_let_go() {
-                if let Some(next) = self.next_event_nanos() {
-                    self.fire_at(next);
-                }
+            if self.slips
+                && self.rng.below(SLIPS) == 0
+                && self.world.is_let_go()
+                && let Some(next) = self.next_event_nanos()
+            {
+                self.fire_at(next);
             }
             if !self.step()
                 && !self.waits_for_others(what)
