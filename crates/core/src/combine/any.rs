@@ -45,7 +45,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
         won: None,
         failures: Failures::default(),
         cancelled: None,
-        late: drop,
+        late: Contained::new(drop),
     };
     Together::new(crew, any, site)
 }
@@ -56,7 +56,7 @@ pub struct Any<I, V, L = fn(V)> {
     won: Option<Contained<V>>,
     failures: Failures,
     cancelled: Option<Error>,
-    late: L,
+    late: Contained<L>,
 }
 
 impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
@@ -66,7 +66,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
         let stopped = self.cancelled.as_ref().is_some_and(was_interrupted);
         match how {
             Ok(item) if self.won.is_some() || stopped => {
-                contained(|| (self.late)((self.value)(item)));
+                contained(|| (*self.late)((self.value)(item)));
             }
             Err(_) if self.won.is_some() || stopped => {}
             Ok(item) => {
@@ -95,14 +95,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
 
 impl<C, I, V, L> Together<C, Any<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late` ends there.
+    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
     pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
         self.decided_by(|any| Any {
             value: any.value,
             won: any.won,
             failures: any.failures,
             cancelled: any.cancelled,
-            late,
+            late: Contained::new(late),
         })
     }
 }

@@ -58,7 +58,7 @@ pub struct Race<I, V, L = fn(V)> {
     /// The winner's, and those of the losers after it.
     failures: Failures,
     cancelled: Option<Error>,
-    late: L,
+    late: Contained<L>,
 }
 
 impl<I, V> Race<I, V> {
@@ -68,7 +68,7 @@ impl<I, V> Race<I, V> {
             won: None,
             failures: Failures::default(),
             cancelled: None,
-            late: drop,
+            late: Contained::new(drop),
         }
     }
 }
@@ -91,7 +91,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
                 return Some(Lost::to_success());
             }
             Ok(item) => {
-                contained(|| (self.late)((self.value)(item)));
+                contained(|| (*self.late)((self.value)(item)));
             }
             Err(error) if self.won.is_some() => report(&error),
             Err(error) => {
@@ -115,7 +115,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
 
 impl<C, I, V, L> Together<C, Race<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late` ends there.
+    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -135,7 +135,7 @@ impl<C, I, V, L> Together<C, Race<I, V, L>> {
             won: race.won,
             failures: race.failures,
             cancelled: race.cancelled,
-            late,
+            late: Contained::new(late),
         })
     }
 }
