@@ -223,8 +223,7 @@ impl<F, T> Drop for Work<F, T> {
 /// # }
 /// ```
 ///
-/// # Panics
-/// If polled outside every job.
+/// Outside every job it is an error of kind `Failed`, and the call is not made.
 ///
 /// # Cancellation
 /// A *point* until the call has begun; then it returns what the call returned,
@@ -282,17 +281,20 @@ where
         self
     }
 
-    fn begin(&mut self) -> Arc<Shared<T>> {
+    fn begin(&mut self) -> Result<Arc<Shared<T>>> {
         let call = self
             .call
             .take()
             .expect("a blocking call was polled after it was over");
-        let scope = Scope::current().unwrap_or_else(|| {
-            panic!(
-                "blocking was awaited outside every Kinfolk job: there is no pool to run it on; \
-                 call it inside a runtime"
-            )
-        });
+        let Some(scope) = Scope::current() else {
+            let at = self.site.location();
+            return Err(Error::msg(format!(
+                "a blocking call at {}:{} was polled outside every Kinfolk job, where there is \
+                 no pool to run it on: run it inside a runtime",
+                at.file(),
+                at.line()
+            )));
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 stage: Stage::Queued,
@@ -309,7 +311,7 @@ where
         let tree = unsafe { scope.header().tree() }.handle();
         self.begun = Some((shared.clone(), tree.root_scope()));
         tree.host().run_blocking(BlockingCall(Box::new(work)));
-        shared
+        Ok(shared)
     }
 }
 
@@ -326,7 +328,7 @@ where
             Some((shared, _)) => shared.clone(),
             None => {
                 std::task::ready!(point::poll_point(cx, &mut this.yielded, this.site))?;
-                this.begin()
+                this.begin()?
             }
         };
         if let Some(over) = shared.poll(cx.waker()) {

@@ -2,10 +2,14 @@
 //! and [`Error`], opaque, with questions to ask it.
 
 use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::error::Error as StdError;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::Location;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +17,7 @@ use std::time::Duration;
 use crate::cancel::reason::Reason;
 use crate::job::id::JobId;
 use crate::own;
+use crate::sync::local;
 use crate::unwind::{Contained, Payload, caught};
 
 /// The result of everything that can fail here.
@@ -148,7 +153,115 @@ enum Repr {
     /// What `?` makes of a point's Cancelled, and nothing more: the most
     /// frequent error there is, and it allocates nothing.
     Told(Cancelled),
-    Full(Arc<Inner>),
+    Full(Held),
+}
+
+/// A hand on a failure. A failure may be made of another one, with a context, and so
+/// on: more than [`DEEPEST`] drops inside each other, a further one waits until that
+/// one is over. So a chain of any length is dropped by a loop.
+#[derive(Clone)]
+struct Held(ManuallyDrop<Arc<Inner>>);
+
+/// How deep drops of failures nest on one thread.
+const DEEPEST: u32 = 16;
+
+/// Failures that have to wait to be dropped.
+type Waiting = RefCell<Vec<Arc<Inner>>>;
+
+/// The drops of failures, and the printing of them, that go on on this thread.
+struct Nested {
+    drops: Cell<u32>,
+    /// Of the deepest: null while there is none.
+    waiting: Cell<*const Waiting>,
+    prints: Cell<u32>,
+}
+
+local!(static NESTED: Nested = Nested {
+    drops: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+    prints: Cell::new(0),
+}; fn nested);
+
+impl Held {
+    fn new(inner: Inner) -> Held {
+        Held(ManuallyDrop::new(Arc::new(inner)))
+    }
+
+    fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl Deref for Held {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: taken once: this is the only destructor.
+        let inner = unsafe { ManuallyDrop::take(&mut self.0) };
+        let depth = nested(|here| here.drops.get());
+        if depth == DEEPEST {
+            return nested(|here| {
+                // SAFETY: at this depth another drop goes on, further down our stack,
+                // and takes the list back before it goes.
+                let waiting = unsafe { here.waiting.get().as_ref() };
+                let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
+                waiting.borrow_mut().push(inner);
+            });
+        }
+        nested(|here| here.drops.set(depth + 1));
+        // Nothing in here unwinds: what is of the user's is contained.
+        if depth + 1 < DEEPEST {
+            drop(inner);
+        } else {
+            drop_deepest(inner);
+        }
+        nested(|here| here.drops.set(depth));
+    }
+}
+
+/// Drops a failure, and then those that had to wait for that.
+#[inline(never)]
+fn drop_deepest(inner: Arc<Inner>) {
+    let waiting = Waiting::default();
+    nested(|here| here.waiting.set(&raw const waiting));
+    drop(inner);
+    loop {
+        // Others may be added while this one goes.
+        let next = waiting.borrow_mut().pop();
+        let Some(inner) = next else { break };
+        drop(inner);
+    }
+    nested(|here| here.waiting.set(ptr::null()));
+}
+
+/// How deep errors are printed that print those they are made of.
+const DEEPEST_PRINT: u32 = 128;
+
+/// Prints an error, unless too many are being printed around it.
+fn print(
+    f: &mut fmt::Formatter<'_>,
+    how: impl FnOnce(&mut fmt::Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
+    /// Puts the depth back, also if what is printed panics.
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            nested(|here| here.prints.set(self.0));
+        }
+    }
+    let depth = nested(|here| here.prints.get());
+    if depth == DEEPEST_PRINT {
+        return f.write_str("…");
+    }
+    nested(|here| here.prints.set(depth + 1));
+    let _back = Back(depth);
+    how(f)
 }
 
 /// What an error says, whichever way it is kept.
@@ -180,7 +293,7 @@ impl Inner {
 
 impl Error {
     fn make(kind: ErrorKind, what: What) -> Error {
-        Error(Repr::Full(Arc::new(Inner::new(kind, what))))
+        Error(Repr::Full(Held::new(Inner::new(kind, what))))
     }
 
     fn full(&self) -> Option<&Inner> {
@@ -216,7 +329,7 @@ impl Error {
             },
         };
         change(&mut inner);
-        Error(Repr::Full(Arc::new(inner)))
+        Error(Repr::Full(Held::new(inner)))
     }
 
     /// An error with nothing but words.
@@ -251,7 +364,7 @@ impl Error {
         let mut inner = Inner::new(kind, What::Failed(error));
         inner.cancelled = cancelled;
         inner.ours = ours;
-        Error(Repr::Full(Arc::new(inner)))
+        Error(Repr::Full(Held::new(inner)))
     }
 
     pub(crate) fn stopped(reason: Reason) -> Error {
@@ -311,6 +424,9 @@ impl Error {
 
     /// Later failures, in order, without this one. At most 32 are kept; see
     /// [`suppressed_count`](Error::suppressed_count).
+    ///
+    /// One failure is never listed twice. An error of yours that two jobs fail with, a
+    /// clone of one `Arc` each, is two failures, and is listed for each of them.
     pub fn suppressed(&self) -> &[Error] {
         self.full().map_or(&[], |inner| &inner.suppressed)
     }
@@ -355,7 +471,10 @@ impl Error {
     /// sources. Of an `anyhow::Error` the contexts count as well.
     pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
         let mut next = self.carried();
-        while let Some(error) = next {
+        let mut steps = Steps::new();
+        while let Some(error) = next
+            && steps.go_on(error)
+        {
             if let Some(found) = as_a::<E>(error) {
                 return Some(found);
             }
@@ -456,7 +575,7 @@ impl Error {
     pub(crate) fn is_unshared(&self) -> bool {
         match &self.0 {
             Repr::Told(_) => false,
-            Repr::Full(inner) => Arc::strong_count(inner) == 1,
+            Repr::Full(inner) => inner.is_unshared(),
         }
     }
 
@@ -578,6 +697,40 @@ fn next_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError 
         .or_else(|| caught(|| error.source()).ok().flatten())
 }
 
+/// The steps of a walk over sources, which are code of the user's: one that leads back
+/// to where the walk has been has no end.
+struct Steps<'a> {
+    taken: usize,
+    /// Where the walk was when it had taken half as many steps, or more.
+    before: Option<&'a (dyn StdError + 'static)>,
+}
+
+/// How long a walk may be.
+const MOST_STEPS: usize = 1 << 20;
+
+impl<'a> Steps<'a> {
+    fn new() -> Steps<'a> {
+        Steps {
+            taken: 0,
+            before: None,
+        }
+    }
+
+    /// False if the walk has come to `error` before, or has been too long.
+    fn go_on(&mut self, error: &'a (dyn StdError + 'static)) -> bool {
+        // Type and place: the first field of an error is where the error is.
+        let been = self.before.is_some_and(|before| ptr::eq(before, error));
+        if been || self.taken == MOST_STEPS {
+            return false;
+        }
+        self.taken += 1;
+        if self.taken.is_power_of_two() {
+            self.before = Some(error);
+        }
+        true
+    }
+}
+
 /// What a walk over sources has met.
 struct Found<'a> {
     /// The first Cancelled, unless one of ours came before it, which decides by
@@ -591,7 +744,10 @@ impl<'a> Found<'a> {
     fn among_sources(error: &'a (dyn StdError + 'static)) -> Found<'a> {
         let mut cancelled = None;
         let mut next = Some(error);
-        while let Some(error) = next {
+        let mut steps = Steps::new();
+        while let Some(error) = next
+            && steps.go_on(error)
+        {
             if cancelled.is_none() {
                 cancelled = as_a::<Cancelled>(error);
             }
@@ -626,12 +782,20 @@ pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cance
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(f, |f| self.fmt_words(f))
+    }
+}
+
+impl Error {
+    fn fmt_words(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.says() {
-            Says::Told(told) => return told.fmt(f).and_then(|()| self.fmt_company(f)),
+            Says::Told(told) => {
+                return fmt::Display::fmt(told, f).and_then(|()| self.fmt_company(f));
+            }
             Says::Other(what) => what,
         };
         match what {
-            What::Cancelled(told) => told.fmt(f),
+            What::Cancelled(told) => fmt::Display::fmt(told, f),
             What::Stopped(reason) => {
                 match self.job_name() {
                     Some(name) => write!(f, "{name} was cancelled")?,
@@ -672,6 +836,12 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(f, |f| self.fmt_parts(f))
+    }
+}
+
+impl Error {
+    fn fmt_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Error");
         out.field("kind", &self.kind());
         match self.says() {

@@ -24,7 +24,7 @@
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
-//! | the `late` of `race` and `any`, and what it drops | `Policy::ended` | `contained` | none |
+//! | the `late` of `race` and `any`, what it drops and what it has captured | `Policy::ended`; with the policy | `contained`, `Contained` | none |
 //! | an error of the user's: drop | `Error`, `own::Kept`, wherever the last hand on it goes | `Contained` (`Carried`) | `Failures::record` hands out what it replaces ([`Gone`](crate::job::failures::Gone)) |
 //! | an error: `source` | `error::next_in`, once, when it becomes ours | `caught`: it has none | none |
 //! | an error: `Display`, `Debug` | by whoever prints ours; the failure hook | the hook is `contained` | none |

@@ -47,7 +47,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
         won: None,
         failures: Failures::default(),
         cut: Cut::default(),
-        late: drop,
+        late: Contained::new(drop),
     };
     Together::new(crew, any, site)
 }
@@ -58,7 +58,7 @@ pub struct Any<I, V, L = fn(V)> {
     won: Option<Contained<V>>,
     failures: Failures,
     cut: Cut,
-    late: L,
+    late: Contained<L>,
 }
 
 impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
@@ -68,7 +68,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
         let stopped = self.cut.is_interrupt();
         match how {
             Ok(item) if self.won.is_some() || stopped => {
-                contained(|| (self.late)((self.value)(item)));
+                contained(|| (*self.late)((self.value)(item)));
             }
             Err(error) if self.won.is_some() || stopped => give_up(&error),
             Ok(item) => {
@@ -97,14 +97,14 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
 
 impl<C, I, V, L> Together<C, Any<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late` ends there.
+    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
     pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
         self.decided_by(|any| Any {
             value: any.value,
             won: any.won,
             failures: any.failures,
             cut: any.cut,
-            late,
+            late: Contained::new(late),
         })
     }
 }

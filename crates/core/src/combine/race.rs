@@ -60,7 +60,7 @@ pub struct Race<I, V, L = fn(V)> {
     /// The winner's, and those of the losers after it.
     failures: Owed,
     cut: Cut,
-    late: L,
+    late: Contained<L>,
 }
 
 impl<I, V> Race<I, V> {
@@ -70,7 +70,7 @@ impl<I, V> Race<I, V> {
             won: None,
             failures: Owed::default(),
             cut: Cut::default(),
-            late: drop,
+            late: Contained::new(drop),
         }
     }
 }
@@ -94,7 +94,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
                 return Some(Lost::to_success());
             }
             Ok(item) => {
-                contained(|| (self.late)((self.value)(item)));
+                contained(|| (*self.late)((self.value)(item)));
             }
             Err(error) if self.won.is_some() => report(error),
             Err(error) => {
@@ -118,7 +118,7 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
 
 impl<C, I, V, L> Together<C, Race<I, V, L>> {
     /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late` ends there.
+    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -138,7 +138,7 @@ impl<C, I, V, L> Together<C, Race<I, V, L>> {
             won: race.won,
             failures: race.failures,
             cut: race.cut,
-            late,
+            late: Contained::new(late),
         })
     }
 }

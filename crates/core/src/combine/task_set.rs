@@ -106,7 +106,7 @@ impl<T> TaskSet<T> {
         reason = "it depends on where it is called, and may panic"
     )]
     pub fn new() -> TaskSet<T> {
-        TaskSet::within(&Scope::here("TaskSet::new"))
+        TaskSet::within(&Scope::here("TaskSet::new", std::panic::Location::caller()))
     }
 
     /// An empty set, whose tasks will be children of `scope`.

@@ -708,6 +708,7 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
         // SAFETY: as above.
         unsafe { end::local_task_over(h, failed, error) };
     }
+    let answer = answer.map_err(|error| left_open::answer(h, error));
     end::end_scope(h, failed);
     answer
 }

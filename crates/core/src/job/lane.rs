@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use super::outcome::IntoOutcome;
 use super::scope::Scope;
@@ -117,5 +118,5 @@ where
     L: LaneFor<F>,
     F: Future<Output: IntoOutcome>,
 {
-    Scope::here("on").on(lane).spawn(future)
+    Scope::here("on", Location::caller()).on(lane).spawn(future)
 }

@@ -23,7 +23,7 @@ use crate::cancel::guard;
 use crate::cancel::reason::ReasonKind;
 use crate::cancel::walk::{self, Why};
 use crate::context;
-use crate::error::Error;
+use crate::error::{Cancelled, Error, ErrorKind};
 
 /// The caller has the future of an open scope, to poll or to drop it.
 #[must_use]
@@ -145,6 +145,19 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
         }
         // SAFETY: as above.
         next = unsafe { child.next.get().as_ref() };
+    }
+}
+
+/// What a scope says that has ended in a poll elsewhere, `error`, if it was left open in
+/// the middle of that poll: what it would have said had it been given up.
+pub(crate) fn answer(scope: &Header, error: Error) -> Error {
+    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ENTRY) {
+        return error;
+    }
+    // No other cancel of a scope has that reason.
+    match scope.reason() {
+        Some(reason) if reason.kind() == ReasonKind::ScopeEnded => Cancelled::new(reason).into(),
+        _ => error,
     }
 }
 

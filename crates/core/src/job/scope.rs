@@ -140,6 +140,12 @@ where
 /// gets the time to clean up and return; if nothing in it can hear, it is
 /// dropped there. `Duration::MAX` is never.
 ///
+/// What the future itself returns wins over the deadline: with `timeout(d, scope(…))`
+/// a child of that scope which fails while it cleans up after the deadline makes the
+/// call fail, with [`during`](crate::Error::during) that says Deadline. A scope with a deadline of
+/// its own, `Scope::named("…").timeout(d).run(…)`, is `TimedOut` then, and keeps the
+/// child's failure in [`suppressed`](crate::Error::suppressed).
+///
 /// Whoever tries again after an error asks first whose cancellation it was:
 ///
 /// ```
@@ -405,12 +411,14 @@ impl Scope {
         context::current().map(Scope)
     }
 
-    #[track_caller]
-    pub(crate) fn here(verb: &str) -> Scope {
+    /// The current job, for a verb that is called at `site`.
+    pub(crate) fn here(verb: &str, site: &'static Location<'static>) -> Scope {
         Scope::current().unwrap_or_else(|| {
             panic!(
-                "{verb} was called outside every Kinfolk job, where nobody could wait for the \
-                 child: call it inside a runtime, or spawn into a scope you hold"
+                "{verb} at {}:{} was called outside every Kinfolk job, where no job could wait \
+                 for the child: call it inside a runtime, or spawn into a scope you hold",
+                site.file(),
+                site.line()
             )
         })
     }

@@ -933,7 +933,7 @@ where
     let site = Location::caller();
     context::with(|cx| match cx.current() {
         Some(job) => Place::below(job).spawn_as::<Pool, F>(future, state::COUNTED, site),
-        None => Scope::here("spawn").spawn(future),
+        None => Scope::here("spawn", site).spawn(future),
     })
 }
 
@@ -949,7 +949,7 @@ where
     let site = Location::caller();
     context::with(|cx| match cx.current() {
         Some(job) => Place::below(job).launch::<Pool, F>(future, site),
-        None => Scope::here("launch").launch(future),
+        None => Scope::here("launch", site).launch(future),
     })
 }
 
@@ -964,7 +964,7 @@ pub fn detach<F>(future: F) -> Job
 where
     F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
 {
-    let scope = Scope::here("detach");
+    let scope = Scope::here("detach", Location::caller());
     // SAFETY: the current job has not ended.
     let root = JobRef::from_header(unsafe { scope.header().tree() }.root());
     Scope::new(root).launch(future)

@@ -98,8 +98,11 @@ pub(crate) fn give_back<E: OwnError>(error: Error, kept: Option<Kept<E>>) -> E {
         return E::from(error);
     }
     drop(error);
-    let own = Arc::into_inner(kept.own.into_inner())
-        .unwrap_or_else(|| unreachable!("counted just above"));
+    let own = match Arc::try_unwrap(kept.own.into_inner()) {
+        Ok(own) => own,
+        // The other hand goes later: this is called while many errors are dropped.
+        Err(shared) => return E::from(Error::carrying(shared)),
+    };
     E::unshare(own).unwrap_or_else(|shared| E::from(Error::carrying(Arc::new(shared))))
 }
 

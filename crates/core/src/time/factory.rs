@@ -199,7 +199,7 @@ where
 {
     let factory = Arc::new(Mutex::new(factory));
     let signal = &*driver.0;
-    let here = Scope::here("a timer");
+    let here = Scope::here("a timer", std::panic::Location::caller());
     let Plan {
         mut grid,
         once,

@@ -581,7 +581,10 @@ fn scope_left_open_vs_poll_elsewhere() {
             for _ in 0..2 {
                 if let Poll::Ready(how) = inner.as_mut().poll(&mut cx) {
                     // Told in the middle of this poll, it has ended by itself.
-                    assert!(how.is_err());
+                    let error = how.unwrap_err();
+                    assert_eq!(error.kind(), kinfolk_core::ErrorKind::Cancelled);
+                    let kind = error.reason().unwrap().kind();
+                    assert_eq!(kind, kinfolk_core::ReasonKind::ScopeEnded);
                     return None;
                 }
             }
