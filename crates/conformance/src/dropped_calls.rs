@@ -114,7 +114,7 @@ pub async fn outcome_3_a_dropped_call_reports_once(lab: Lab) {
 pub async fn handle_7_what_is_not_lost_is_not_reported(lab: Lab) {
     drop_after(any((
         fails_after(MS, "no"),
-        shield(sleep(20 * MS)).as_u32(),
+        shield(sleep(20 * MS)).numbered(),
     )))
     .await;
     let error = all((fails_after(MS, "no"), slow())).await.unwrap_err();
@@ -131,16 +131,16 @@ async fn slow_value() -> Result<u32> {
 }
 
 /// `sleep` as a branch with a number.
-trait AsU32 {
-    fn as_u32(self) -> impl Future<Output = Result<u32>> + Send;
+trait Numbered {
+    fn numbered(self) -> impl Future<Output = Result<u32>> + Send;
 }
 
-impl<F, E> AsU32 for F
+impl<F, E> Numbered for F
 where
     F: Future<Output = Result<(), E>> + Send,
     E: Into<Error>,
 {
-    async fn as_u32(self) -> Result<u32> {
+    async fn numbered(self) -> Result<u32> {
         self.await.map_err(Into::into).map(|()| 1)
     }
 }

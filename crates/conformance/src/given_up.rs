@@ -163,7 +163,7 @@ pub async fn request_3_an_await_is_left_while_its_task_still_waits(_lab: Lab) {
                     false => hears_and_waits(20 * MS).await,
                 }
             });
-            let hurried = timeout(10 * MS, async { outside.await });
+            let hurried = timeout(10 * MS, outside);
             let error = hurried.await.expect_err("told");
             assert_eq!(words_of(&error), "stop");
             checkpoint().await.expect("told once");

@@ -139,6 +139,10 @@ pub async fn handle_2_a_borrowed_task_that_loses_is_left(lab: Lab) {
     assert!(task.job().cancel_requested() && !task.is_ended());
     let wrapped = spawn(cleans(20 * MS));
     let job = wrapped.job();
+    #[expect(
+        clippy::redundant_async_block,
+        reason = "the block is what makes the difference here"
+    )]
     let won = race((async { wrapped.await }, after(5 * MS, 7))).await;
     assert_eq!(won.unwrap(), 7);
     assert!(job.cancel_requested() && !job.is_ended());
