@@ -445,17 +445,15 @@ impl State {
                     place,
                 },
                 libc::EIO,
-            ) => {
-                if self.rng.below(2) == 0 {
-                    let write = Request::Write {
-                        fd,
-                        buf,
-                        len,
-                        place,
-                    };
-                    self.carry(&write, Fate::default(), Duration::ZERO);
-                    self.lose_unsynced(fd);
-                }
+            ) if self.rng.below(2) == 0 => {
+                let write = Request::Write {
+                    fd,
+                    buf,
+                    len,
+                    place,
+                };
+                self.carry(&write, Fate::default(), Duration::ZERO);
+                self.lose_unsynced(fd);
             }
             _ => {}
         }
