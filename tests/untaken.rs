@@ -32,9 +32,9 @@ fn rt(workers: usize) -> Runtime {
 }
 
 /// A task of the main lane that has ended with such a value.
-fn ended<T: Send + 'static>(rt: &Runtime, value: T) -> Task<T>
+fn ended<T>(rt: &Runtime, value: T) -> Task<T>
 where
-    T: kinfolk_core::Success,
+    T: kinfolk_core::Success + Send + 'static,
 {
     let task = rt.scope().on(Main).spawn(async move { value });
     while !task.is_ended() {
