@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
     Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, ReasonKind, Scope,
-    ShutdownReport, Task, Tree, TreeOptions, cleanup, ignore_cancellation, park, shield, sleep,
-    yield_now,
+    ShutdownReport, Task, Tree, TreeOptions, cleanup, ignore_cancellation, on_cancel, park, scope,
+    shield, sleep, yield_now,
 };
 use kinfolk_testkit::harness::{Fixture, seeds};
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
@@ -469,6 +469,15 @@ impl ByHand {
         assert!(again.is_none(), "it waits");
     }
 
+    fn turn_all(&self) {
+        loop {
+            let turn = self.0.lock().unwrap().ready.pop_front();
+            let Some(turn) = turn else { return };
+            let again = turn.run();
+            self.0.lock().unwrap().ready.extend(again);
+        }
+    }
+
     fn advance(&self, by: Duration) {
         self.0.lock().unwrap().now += by;
     }
@@ -587,6 +596,35 @@ put `checkpoint().await?` into a loop that only wakes itself",
     assert_eq!(report.to_string(), words);
     host.turn();
     assert_eq!(job.state(), JobState::Cancelled);
+}
+
+/// A hook of a task that is being forced lets the others have their turns, as other
+/// threads would: what was parked is dropped, and hears nothing.
+#[test]
+fn shutdown_1_what_is_parked_does_not_hear_that_it_is_forced() {
+    let (host, tree) = ByHand::tree();
+    let (log, hands) = (Log::new(), host.clone());
+    let said = log.clone();
+    tree.root_scope().launch(scope(async move |s| {
+        let service = s.spawn_service(async move {
+            let _hook = on_cancel(move |_| hands.turn_all());
+            park().await
+        });
+        s.launch(async move {
+            let told = park().await;
+            said.say("heard");
+            told
+        });
+        park().await?;
+        drop(service);
+        Ok(())
+    }));
+    host.turn_all();
+    tree.force();
+    host.turn_all();
+    assert_eq!(log.text(), "");
+    let counters = tree.counters();
+    assert_eq!((counters.jobs_force_dropped, tree.snapshot().len()), (3, 1));
 }
 
 // --- the message ---

@@ -16,7 +16,7 @@ use crate::cancel::reason::ReasonKind;
 use crate::cancel::sweep::{self, Sweeper};
 use crate::cancel::walk::{self, Why};
 use crate::context;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::frame::Frames;
 use crate::host::Host;
 use crate::job::end;
@@ -439,12 +439,24 @@ impl Tree {
     /// If 4,095 roots live already.
     #[track_caller]
     pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
+        match Tree::try_new(host, options) {
+            Ok(tree) => tree,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`new`](Tree::new), for hosts that can say why there is no tree.
+    ///
+    /// # Errors
+    /// If 4,095 roots live already.
+    #[track_caller]
+    pub fn try_new(host: Box<dyn Host>, options: TreeOptions) -> Result<Tree> {
         Tree::numbered(host, options, None)
     }
 
     /// The serial is that one, or a later one.
     #[track_caller]
-    fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Tree {
+    fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Result<Tree> {
         let start = host.now();
         let turns = options.sink.as_ref().is_some_and(|sink| sink.wants_turns());
         let (serial, number) = Serials::lock().take(first);
@@ -484,10 +496,11 @@ impl Tree {
                 .compare_exchange(ptr::null_mut(), entry, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         });
-        assert!(
-            free.is_some(),
-            "{MOST_TREES} Kinfolk roots live already: shut some down before making more"
-        );
+        if free.is_none() {
+            return Err(Error::msg(format!(
+                "{MOST_TREES} Kinfolk roots live already: shut some down before making more"
+            )));
+        }
         // The entry's reference.
         std::mem::forget(shared.clone());
         Serials::lock()
@@ -515,7 +528,7 @@ impl Tree {
                 site: Location::caller(),
             },
         );
-        Tree(shared)
+        Ok(Tree(shared))
     }
 
     /// The tree whose jobs have that number, if one is still there: a later one may
@@ -742,7 +755,7 @@ mod tests {
             forced_hook: None,
             ..TreeOptions::default()
         };
-        let tree = Tree::numbered(Box::new(Owner(pile.clone())), options, serial);
+        let tree = Tree::numbered(Box::new(Owner(pile.clone())), options, serial).unwrap();
         (tree, pile)
     }
 

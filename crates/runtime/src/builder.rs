@@ -161,7 +161,7 @@ impl Builder {
     /// The runtime. This thread is its main thread.
     ///
     /// # Errors
-    /// If the system starts no more threads.
+    /// If the system starts no more threads, and if 4,095 roots live in the process.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
@@ -206,7 +206,7 @@ impl Builder {
                 machine.clock_changed();
             }
         }));
-        let tree = Tree::new(Box::new(Native(machine.clone())), self.options);
+        let tree = Tree::try_new(Box::new(Native(machine.clone())), self.options)?;
         let mut runtime = Runtime::unmanned(tree, machine, self.grace);
         for n in 0..self.workers {
             runtime.start_worker(n, &self.name).map_err(|error| {

@@ -9,6 +9,9 @@ use kinfolk_core::Clock;
 /// A clock that the host can pause and scale. Its time never goes backwards,
 /// and goes on from where it was when the rate changes. Clones share the time.
 ///
+/// It shows 584 years at the most. There it stands still, and a later instant
+/// never comes, until the runtime shuts down.
+///
 /// ```
 /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
 /// use kinfolk::{Runtime, runtime::HostClock};
@@ -33,28 +36,60 @@ struct State {
     shown: Instant,
     rate: f64,
     paused: bool,
+    /// It stands still there. Far before the latest instant there is: when the
+    /// host shuts down, the clock runs on from here.
+    farthest: Instant,
+}
+
+/// What a clock shows at the most.
+const REACH: Duration = Duration::from_nanos(u64::MAX);
+
+/// The latest instant there is.
+fn latest() -> Instant {
+    let mut at = Instant::now();
+    let mut step = Duration::MAX;
+    while !step.is_zero() {
+        match at.checked_add(step) {
+            Some(later) => at = later,
+            None => step /= 2,
+        }
+    }
+    at
 }
 
 impl State {
+    fn new() -> State {
+        let now = Instant::now();
+        let room = latest() - now;
+        State {
+            at: now,
+            shown: now,
+            rate: 1.0,
+            paused: false,
+            // Half of it, where the system cannot count as far.
+            farthest: now + REACH.min(room / 2),
+        }
+    }
+
     fn now(&self) -> Instant {
         if self.paused {
             return self.shown;
         }
-        self.shown + self.at.elapsed().mul_f64(self.rate)
+        let passed = self.at.elapsed().as_secs_f64() * self.rate;
+        self.later(Duration::try_from_secs_f64(passed).unwrap_or(Duration::MAX))
+    }
+
+    fn later(&self, by: Duration) -> Instant {
+        let at = self.shown.checked_add(by);
+        at.map_or(self.farthest, |at| at.min(self.farthest))
     }
 }
 
 impl HostClock {
     /// A clock that runs as the system's does.
     pub fn new() -> HostClock {
-        let now = Instant::now();
         HostClock(Arc::new(Inner {
-            state: Mutex::new(State {
-                at: now,
-                shown: now,
-                rate: 1.0,
-                paused: false,
-            }),
+            state: Mutex::new(State::new()),
             listeners: Mutex::default(),
         }))
     }
@@ -102,7 +137,7 @@ impl HostClock {
     /// Moves the time on by `by`, paused or not: for loops with a step of their
     /// own.
     pub fn advance(&self, by: Duration) {
-        self.change(|state| state.shown += by);
+        self.change(|state| state.shown = state.later(by));
     }
 
     /// True while it is paused.
@@ -136,7 +171,7 @@ impl Clock for HostClock {
 
     fn real_time_until(&self, at: Instant) -> Option<Duration> {
         let state = self.state();
-        if state.paused {
+        if state.paused || at > state.farthest {
             return None;
         }
         let left = at.saturating_duration_since(state.now());
@@ -144,7 +179,7 @@ impl Clock for HostClock {
         let real = left.as_secs_f64() / state.rate;
         Duration::try_from_secs_f64(real)
             .ok()
-            .map(|real| real + Duration::from_nanos(u64::from(!left.is_zero())))
+            .map(|real| real.saturating_add(Duration::from_nanos(u64::from(!left.is_zero()))))
     }
 
     fn on_change(&self, listener: Box<dyn Fn() + Send + Sync>) {
@@ -156,7 +191,7 @@ impl Clock for HostClock {
     }
 
     fn advance_to(&self, at: Instant) -> bool {
-        self.change(|state| state.shown = state.shown.max(at));
+        self.change(|state| state.shown = state.shown.max(at.min(state.farthest)));
         true
     }
 
@@ -164,6 +199,7 @@ impl Clock for HostClock {
         self.change(|state| {
             state.paused = false;
             state.rate = 1.0;
+            state.farthest = latest();
         });
     }
 }

@@ -100,6 +100,8 @@ impl Runtime {
                  which moves on to it",
             ));
         }
+        // A clock goes as far as it can: what is due later never is.
+        let now = now.min(machine.clock.now());
         let tree = self.tree();
         tree.begin_frame();
         machine.awaits_timers.store(true, Ordering::SeqCst);

@@ -253,8 +253,9 @@ impl Runtime {
                     }
                 }
             });
-            if unwound {
-                self.turn_unwound();
+            if unwound && !self.turn_unwound() {
+                // As there: it would unwind again and again.
+                drop(Abort("the main thread panicked outside every job"));
             }
         }
     }
@@ -280,11 +281,14 @@ impl Runtime {
         self.own.slept();
     }
 
-    /// What [`turn_once`](Runtime::turn_once) does after a turn.
-    fn turn_unwound(&self) {
-        if self.machine().main.load.turn_unwound() {
+    /// What [`turn_once`](Runtime::turn_once) does after a turn. False if there was
+    /// none.
+    fn turn_unwound(&self) -> bool {
+        let in_turn = self.machine().main.load.turn_unwound();
+        if in_turn {
             self.machine().rested();
         }
+        in_turn
     }
 
     /// Polls `future` outside every job, turning the main lane meanwhile, until

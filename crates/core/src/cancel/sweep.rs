@@ -283,7 +283,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
         };
         let left = limit.saturating_sub(Duration::from_millis(u64::from(idle)));
         match now.checked_add(left) {
-            _ if left.is_zero() => force(&job, state::FORCE),
+            _ if left.is_zero() => force(&job),
             Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
             None => {}
         }
@@ -292,8 +292,8 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
 }
 
 /// Asks one job to drop its future in its next turn.
-fn force(job: &Header, bits: u64) {
-    job.state.add(bits);
+fn force(job: &Header) {
+    job.state.add(state::FORCE);
     rouse(job);
 }
 
@@ -328,23 +328,38 @@ pub(crate) fn lift_all(tree: &Shared) {
 /// Asks every task below `root` to drop its future, whatever it waits on, and
 /// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
 /// what is inside would run on while it is being forced.
+///
+/// Every job gets MUST before its children are listed, and an attacher looks for
+/// it under the same lock: a child is listed, or refused, or born with it
+/// (`force_vs_attach`). All have it before the first is told: no task that a
+/// shield had spared hears of the cancel in a turn of its own.
 pub(crate) fn force_all(root: &Header) {
-    let mut todo = vec![JobRef::from_header(root)];
-    while let Some(job) = todo.pop() {
-        children(&job, &mut |child| todo.push(child));
+    let mut all = vec![JobRef::from_header(root)];
+    let mut next = 0;
+    while let Some(job) = all.get(next).cloned() {
+        job.state.add(state::MUST);
+        children(&job, &mut |child| all.push(child));
+        next += 1;
+    }
+    for job in all {
         if job.is_task() && !job.state.load().has(state::BODY_DONE) {
-            // What a shield, a guard or being a service has spared is marked
-            // now: what is forced ends cancelled.
-            super::guard::lapse(&job);
-            walk::cancel(&job, walk::Why::new(ReasonKind::Shutdown, job.site()));
+            mark_forced(&job);
             if job.state.start_lazy() {
                 // SAFETY: its start is ours.
                 unsafe { run::push_claimed(&job) };
             }
-            force(&job, state::MUST);
+            rouse(&job);
         }
         crate::job::lease::revoke(&job);
     }
+}
+
+/// Marks a task that must go: what is forced ends cancelled, also what a shield,
+/// a guard or being a service has spared. A turn may come before [`force_all`]
+/// has come to it, and marks its task itself.
+pub(crate) fn mark_forced(job: &Header) {
+    super::guard::lapse(job);
+    walk::cancel(job, walk::Why::new(ReasonKind::Shutdown, job.site()));
 }
 
 /// For how long a job has been in what it waits on, for observers.

@@ -25,7 +25,8 @@ pub(crate) enum Refusal {
 /// Links `child` below `parent`. A task, local or not, is refused by a parent that is
 /// cancelled, closed or ended; a scope is born marked in a cancelled one (a
 /// shield is not), and so is a task that reaches its first point, while the body
-/// of that one goes on.
+/// of that one goes on. A job that shutdown forces, marked or not, refuses every
+/// task; a scope below it is forced from birth. Modelled in `force_vs_attach`.
 ///
 /// Race with a cancel of the parent: the mark comes before the walker's lock.
 /// Attached before that lock: the walker finds the child. After: we see the
@@ -75,7 +76,13 @@ unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result
         return Err(Refusal::Ended);
     }
     let mut unarmed = false;
-    if st.must_look() {
+    if st.must_look() || st.has(state::MUST) {
+        if st.has(state::MUST) {
+            if task {
+                return Err(Refusal::Cancelled);
+            }
+            child.state.add(state::MUST);
+        }
         if st.effective() && task {
             if !takes_atomic(parent, born, st) {
                 return Err(Refusal::Cancelled);

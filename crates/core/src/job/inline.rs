@@ -621,21 +621,21 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
 #[inline]
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::MUST | state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
+    st.has(state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
 }
 
 #[inline(never)]
 fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
-        return run::drop_if_idle(tree, h);
+        return run::drop_cancelled_if_idle(tree, h, h.state.load());
     }
     // SAFETY: being polled, so linked.
     if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
         // Marked in the middle of this poll, it has been woken, and is polled
         // once more.
-        return h.has_seen_mark() || st.has(state::MUST);
+        return h.has_seen_mark();
     }
-    let forced = run::drop_if_idle(tree, h);
+    let forced = run::drop_cancelled_if_idle(tree, h, h.state.load());
     if forced {
         tree.note_forced(ForcedDrop::look_at(tree, h));
         h.state.add(state::FORCED);

@@ -32,7 +32,8 @@ impl Lease {
             // SAFETY: H1, under the lock.
             unsafe {
                 let kids = h.kids.get();
-                if st.has(state::ENDED | state::SHUT) || kids > MOST_KIDS || cold.revocations > 0 {
+                let over = state::ENDED | state::SHUT | state::MUST;
+                if st.has(over) || kids > MOST_KIDS || cold.revocations > 0 {
                     return None;
                 }
                 h.kids.set(kids + 1);

@@ -724,9 +724,14 @@ pub(crate) fn refused_job(
         Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
         _ => None,
     };
+    let kind = match refusal {
+        // Not cancelled itself: shutdown forces it.
+        Refusal::Cancelled => ReasonKind::Shutdown,
+        _ => ReasonKind::ScopeEnded,
+    };
     let reason = inherited.unwrap_or_else(|| {
         std::sync::Arc::new(ReasonData {
-            kind: ReasonKind::ScopeEnded,
+            kind,
             text: None,
             origin: parent.id,
             culprit: None,

@@ -99,7 +99,8 @@ pub(crate) const COUNTED: u64 = 1 << 31;
 pub(crate) const FORCED: u64 = 1 << 61;
 /// A shield that holds a cancel back.
 pub(crate) const HELD: u64 = 1 << 62;
-/// The next turn drops the future, idle or not: shutdown's last step.
+/// Shutdown's last step has come to it. The next turn of a task drops the future,
+/// idle or not; no task is attached below the job, and what else is has it too.
 pub(crate) const MUST: u64 = 1 << 63;
 
 /// Scopes: the body is over, and its share of the count is given up. In the

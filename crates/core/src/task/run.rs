@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use crate::cancel::reason::ReasonKind;
-use crate::cancel::request;
 use crate::cancel::walk::{self, Why};
+use crate::cancel::{request, sweep};
 use crate::context;
 use crate::error::Error;
 use crate::job::end::{self, BodyEnd};
@@ -772,6 +772,7 @@ unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
 /// The caller owns this turn (H5), and has not polled the future in it.
 #[cold]
 unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
+    mark_if_forced(h);
     if h.polls.load(Relaxed) > 0 {
         // SAFETY: passed on.
         return unsafe { drop_half_way(tree, h) };
@@ -789,6 +790,7 @@ unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
 /// The caller owns this turn (H5).
 #[cold]
 unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
+    mark_if_forced(h);
     let seen = ForcedDrop::look_at(tree, h);
     // SAFETY: C1, this turn is the caller's.
     match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
@@ -797,6 +799,15 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
             BodyEnd::Forced
         }
         Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+    }
+}
+
+/// The future of `h` is about to be dropped: a task that must go is marked
+/// before.
+fn mark_if_forced(h: &Header) {
+    let st = h.state.load();
+    if st.has(state::MUST) && !st.effective() {
+        sweep::mark_forced(h);
     }
 }
 
@@ -810,16 +821,16 @@ fn never_starts(h: &Header, st: Snapshot) -> bool {
 /// with it has run out, and it is still idle. If it is idle and patience has
 /// not run out, somebody will look again.
 #[inline(always)]
-pub(crate) fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
+fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::MUST | state::CANCELLED | state::FORCE) && drop_cancelled_if_idle(tree, h, st)
+    st.has(state::MUST | state::CANCELLED | state::FORCE)
+        && (st.has(state::MUST) || drop_cancelled_if_idle(tree, h, st))
 }
 
+/// The same of a job that is cancelled, and that nothing forces: a scope goes
+/// with its task.
 #[inline(never)]
-fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
-    if st.has(state::MUST) {
-        return true;
-    }
+pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
         if st.has(state::FORCE) {
             // It has got on: its next foreign await is another one.

@@ -1,6 +1,6 @@
 //! Patience: a look at a cancel against the jobs that ask for one.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -91,5 +91,45 @@ fn look_vs_ask() {
         drop((task, other));
         finish(tree, &queue);
         assert_eq!(time.set(), 0);
+    });
+}
+
+/// A host forces the tree while a task that hears nothing is started in it: the
+/// task is refused, or forced too.
+#[test]
+fn force_vs_attach() {
+    model(|| {
+        let (tree, queue, _) = tree_with(Duration::MAX);
+        let forcer = {
+            let tree = tree.clone();
+            thread::spawn(move || tree.force())
+        };
+        let task = tree.root_scope().spawn(pending::<()>());
+        forcer.join().unwrap();
+        queue.run_all();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        drop(task);
+        finish(tree, &queue);
+    });
+}
+
+/// A host forces the tree while a task, which no cancel has reached, is polled and
+/// goes to park: its future is dropped, and it ends cancelled.
+#[test]
+fn force_vs_turn() {
+    model(|| {
+        let (tree, queue, _) = tree_with(Duration::MAX);
+        let task = tree.root_scope().spawn(pending::<()>());
+        let forcer = {
+            let tree = tree.clone();
+            thread::spawn(move || tree.force())
+        };
+        queue.run_all();
+        forcer.join().unwrap();
+        queue.run_all();
+        assert!(task.is_ended(), "{}", tree.snapshot());
+        assert!(task.job().cancel_requested(), "{}", tree.snapshot());
+        drop(task);
+        finish(tree, &queue);
     });
 }

@@ -16,6 +16,7 @@ use crate::here::{self, Here};
 use crate::io::Station;
 use crate::io::driver::Wait;
 use crate::machine::Machine;
+use crate::runtime::Abort;
 use crate::sync::{self, SPINS, Thread};
 
 /// How many turns what was woken last may take before others have one.
@@ -177,9 +178,10 @@ impl Worker {
             // Nothing unwinds out of a turn or a timer: what they call of the
             // user's is contained. If something does all the same, that is our
             // bug; the job is lost, not the worker. Around the loop, so that a
-            // turn costs nothing more.
-            if contained(|| self.work()) {
-                self.turn_unwound();
+            // turn costs nothing more. Outside a turn the queues, and the count of
+            // those who are awake, may be wrong: the others would wait for ever.
+            if contained(|| self.work()) && !self.turn_unwound() {
+                drop(Abort("a worker panicked outside every job"));
             }
         }
     }
@@ -205,11 +207,13 @@ impl Worker {
         }
     }
 
-    /// What [`take`](Worker::take) does after a turn.
-    fn turn_unwound(&self) {
-        if self.own().in_turn.swap(false, Ordering::Relaxed) {
+    /// What [`take`](Worker::take) does after a turn. False if there was none.
+    fn turn_unwound(&self) -> bool {
+        let in_turn = self.own().in_turn.swap(false, Ordering::Relaxed);
+        if in_turn {
             self.machine.rested();
         }
+        in_turn
     }
 
     /// Before it can sleep, so that whoever wakes it finds it.

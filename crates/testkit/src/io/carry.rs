@@ -400,7 +400,7 @@ impl State {
         let at = self
             .network
             .delay(self.wires.path(wire))
-            .map(|delay| now + delay);
+            .map(|delay| now.saturating_add(delay));
         let changed = self.wires.send(wire, flown, at, now);
         self.changed.extend(changed.into_iter().map(Key::Wire));
         self.await_arrival(wire);

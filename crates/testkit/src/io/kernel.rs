@@ -185,7 +185,10 @@ impl State {
     pub(crate) fn cut(&mut self, path: Way, cut: bool) {
         self.network.cut(path, cut);
         let now = self.clock.elapsed();
-        let at = self.network.delay(Some(path)).map(|delay| now + delay);
+        let at = self
+            .network
+            .delay(Some(path))
+            .map(|delay| now.saturating_add(delay));
         for wire in self.wires.delay(|own| network::same(own, path), at) {
             self.await_arrival(wire);
         }
