@@ -1477,8 +1477,8 @@ pub async fn cancel_6_a_deaf_service_is_dropped(lab: Lab) {
     assert_eq!(lab.counters().jobs_force_dropped, 1);
 }
 
-/// cancel-6: a scope opened by a told body is a job of its own: it has not
-/// been told, and when it cannot hear it is dropped a second after it opened.
+/// cancel-6: a scope opened by a told body counts as told from then on: one that
+/// cannot hear has the time for clean-up, counted from when it is idle.
 pub async fn cancel_6_a_deaf_scope_opened_while_cleaning_up(lab: Lab) {
     let task = spawn(async {
         let told = park().await;
@@ -1491,7 +1491,7 @@ pub async fn cancel_6_a_deaf_scope_opened_while_cleaning_up(lab: Lab) {
     let before = lab.elapsed();
     assert!(task.cancel("clean up"));
     assert!(task.outcome().await.unwrap().is_cancelled());
-    assert_eq!(lab.elapsed() - before, 11 * SEC);
+    assert_eq!(lab.elapsed() - before, 40 * SEC);
     assert_eq!(lab.counters().jobs_force_dropped, 1);
 }
 

@@ -53,6 +53,7 @@ pub mod tickers;
 pub mod time;
 pub mod timeouts;
 pub mod timers;
+pub mod told_scopes;
 pub mod tree;
 pub mod virtual_time;
 pub mod work;

@@ -974,6 +974,12 @@ macro_rules! for_each_case {
                 case_n14_earlier_sleeps_end_first,
                 time_6_timers_due_together_wake_in_the_order_of_their_deadlines,
             ;
+            told_scopes:
+                cancel_6_a_scope_opened_while_cleaning_up_has_time,
+                cancel_6_a_scope_opened_while_cleaning_up_has_its_own_patience,
+                cancel_6_a_timeout_opened_while_cleaning_up_is_not_told,
+                cancel_6_a_scope_that_was_open_before_is_not_told,
+            ;
             tree:
                 tree_1_a_scope_lists_only_living_children,
                 tree_3_parent_waits_for_all_children,

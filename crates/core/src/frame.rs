@@ -42,7 +42,8 @@ pub struct Pumped {
     pub more: bool,
     /// How many operations of the system are under way whose end only the next
     /// pump sees: on a runtime without workers. While there are any, pump again
-    /// soon.
+    /// soon: their end calls no hook and wakes nothing. With workers it is zero, and
+    /// ends come by themselves.
     pub under_way: usize,
 }
 

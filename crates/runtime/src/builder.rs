@@ -152,7 +152,8 @@ impl Builder {
 
     /// Told that the main thread has something to do while it is not turning:
     /// for host loops, which then call [`Runtime::pump`]. Called on any
-    /// thread; it only passes the word on.
+    /// thread; it only passes the word on. With no workers it is not called for the end
+    /// of an operation: see [`Pumped::under_way`](kinfolk_core::Pumped::under_way).
     pub fn on_wake(mut self, hook: impl Fn(Cause) + Send + Sync + 'static) -> Self {
         self.hook = Some(Box::new(hook));
         self

@@ -11,7 +11,10 @@ use crate::runtime::Runtime;
 impl Runtime {
     /// One frame of a host that owns the main loop: fires due timers and takes
     /// turns of the main lane, within `budget`. Never waits. With no workers
-    /// the pool is turned too.
+    /// the pool is turned too, and operations are carried out by pumps alone: that one
+    /// has ended is seen by the next pump and calls no
+    /// [`on_wake`](crate::Builder::on_wake) hook. A host that sleeps between its frames
+    /// looks at [`Pumped::under_way`] first, or has a worker.
     ///
     /// # Errors
     /// If called inside a job.

@@ -29,6 +29,8 @@ pub(crate) struct Own {
     pace: Pace,
     /// It has looked round, and whoever drives it is to look at clock and driver.
     looked: Cell<bool>,
+    /// Whose turn it was of the two rows.
+    main_first: Cell<bool>,
     main: RefCell<Ready>,
     /// Pool work, with no workers.
     pool: RefCell<Ready>,
@@ -82,6 +84,7 @@ impl Own {
             ticks: Cell::new(0),
             pace: Pace::new(Instant::now()),
             looked: Cell::new(false),
+            main_first: Cell::new(false),
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
@@ -202,12 +205,10 @@ impl Own {
             return Some(turn);
         }
         self.streak.set(0);
-        self.take_row(ticks)
-            .or_else(|| self.next.take())
-            .or_else(|| {
-                self.collect(machine);
-                self.take_row(ticks)
-            })
+        self.take_row().or_else(|| self.next.take()).or_else(|| {
+            self.collect(machine);
+            self.take_row()
+        })
     }
 
     /// Time has passed, and others may have pushed.
@@ -224,13 +225,21 @@ impl Own {
         self.looked.get() && self.looked.replace(false)
     }
 
-    /// The thread has slept, or comes from its host loop.
+    /// The thread has slept.
     pub(crate) fn slept(&self) {
         self.pace.slept(self.ticks.get(), Instant::now());
     }
 
-    fn take_row(&self, ticks: u32) -> Option<Turn> {
-        let (first, second) = match ticks.is_multiple_of(2) {
+    /// The thread comes from its host loop.
+    pub(crate) fn came_in(&self) {
+        self.pace.came_in(self.ticks.get(), Instant::now());
+    }
+
+    fn take_row(&self) -> Option<Turn> {
+        // Not by ticks: every other turn may be one of the slot.
+        let main_first = !self.main_first.get();
+        self.main_first.set(main_first);
+        let (first, second) = match main_first {
             true => (&self.main, &self.pool),
             false => (&self.pool, &self.main),
         };

@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::say::{MOMENT, Topic, abort, flush, say};
@@ -44,6 +44,22 @@ impl Drop for Exit {
     }
 }
 
+/// The worker threads of one runtime.
+#[derive(Default)]
+struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    exits: Arc<Exits>,
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// A runtime: worker threads, timers, and the main lane of the thread that
 /// built it. It stays on that thread; others hold a [`Handle`].
 ///
@@ -61,12 +77,14 @@ impl Drop for Exit {
 /// # Ok::<_, kinfolk::Error>(())
 /// ```
 ///
-/// Dropping it shuts it down, with ten seconds of grace.
+/// Dropping it shuts it down, with ten seconds of grace. Inside a job, of this runtime or
+/// of another, a drop cannot wait: everything in it is cancelled at once, a thread of its
+/// own sees to the rest while the workers go on, and the main lane is turned no more. With
+/// no workers nothing is turned any more.
 pub struct Runtime {
     handle: Handle,
     pub(crate) own: Box<Own>,
-    threads: Vec<JoinHandle<()>>,
-    exits: Arc<Exits>,
+    crew: Crew,
     grace: Duration,
     turning: Cell<bool>,
     over: Cell<bool>,
@@ -120,9 +138,8 @@ impl Runtime {
                 let station = hub.map(|hub| Station::new(hub.clone(), 0));
                 Box::new(Own::new(machine.main.load.clone(), station))
             },
-            threads: Vec::with_capacity(machine.workers.len()),
+            crew: Crew::default(),
             handle: Handle { tree, machine },
-            exits: Arc::default(),
             grace,
             turning: Cell::new(false),
             over: Cell::new(false),
@@ -132,7 +149,7 @@ impl Runtime {
 
     pub(crate) fn start_worker(&mut self, n: usize, name: &str) -> std::io::Result<()> {
         let worker = Worker::new(self.machine().clone(), n);
-        let exit = Exit(self.exits.clone());
+        let exit = Exit(self.crew.exits.clone());
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{n}"))
             .spawn(move || {
@@ -143,7 +160,7 @@ impl Runtime {
                 worker.run();
                 std::mem::forget(abort);
             })?;
-        self.threads.push(thread);
+        self.crew.threads.push(thread);
         Ok(())
     }
 
@@ -189,7 +206,7 @@ impl Runtime {
         self.turning.set(true);
         self.machine().main.begin(self.machine());
         look_again();
-        self.own.slept();
+        self.own.came_in();
         Ok(Turning {
             rt: self,
             tells: true,
@@ -292,7 +309,9 @@ impl Runtime {
     }
 
     /// Polls `future` outside every job, turning the main lane meanwhile, until
-    /// it is done: for a host that waits for a task it holds.
+    /// it is done: for a host that waits for a task it holds. However short the calls
+    /// are, what is queued has its turns in them; a future that is ready at its first
+    /// poll takes none.
     ///
     /// # Errors
     /// If called inside a job.
@@ -362,8 +381,14 @@ impl Runtime {
     /// thread.
     ///
     /// # Errors
-    /// If called inside a job: [`Handle::request_shutdown`] is for jobs.
+    /// If called inside a job, of this runtime or of another: the call cannot wait there,
+    /// and there is no report. The runtime ends all the same, as one that is dropped there
+    /// does: everything in it is cancelled when the call returns; its workers go on until its
+    /// jobs have ended, for `grace` and a second at most; its main lane is turned no more,
+    /// and with no workers nothing is. [`Handle::request_shutdown`] is for jobs.
     pub fn shutdown(mut self, grace: Duration) -> Result<ShutdownReport> {
+        // The drop that comes after an error heeds it too.
+        self.grace = grace;
         self.end(grace)
     }
 
@@ -383,25 +408,45 @@ impl Runtime {
 
     fn end(&mut self, grace: Duration) -> Result<ShutdownReport> {
         let turning = self.begin("shutdown")?;
-        self.machine().clock.let_run();
-        let _real = self.machine().busy.counts().then(|| {
-            let machine = self.machine().clone();
-            RealGrace::begin(grace, move || machine.jump_anyway())
-        });
+        let _real = self.handle.real_grace(grace);
         let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
         drop(turning);
         self.over.set(true);
-        self.go_home();
+        self.crew.go_home(&self.handle.machine);
         flush(MOMENT);
         report
     }
 
+    /// The thread is inside a job and cannot wait: another waits in its place, while the
+    /// workers go on. With no workers nothing turns, so there is nothing to wait for.
+    fn end_elsewhere(&mut self) {
+        self.handle.request_shutdown();
+        let mut crew = std::mem::take(&mut self.crew);
+        if !crew.threads.is_empty() {
+            let (handle, grace) = (self.handle.clone(), self.grace);
+            let ends = std::thread::Builder::new().name("kinfolk-end".to_string());
+            let begun = ends.spawn(move || {
+                if let Some(report) = handle.wait_for_end(grace)
+                    && !report.is_clean()
+                {
+                    say(Topic::Seldom, format_args!("kinfolk: {report}"));
+                }
+                crew.go_home(&handle.machine);
+            });
+            if begun.is_ok() {
+                return;
+            }
+        }
+        self.machine().stop();
+    }
+}
+
+impl Crew {
     /// Ends the workers. One that does not come home is in a turn that does not
     /// return: it is left to itself.
-    fn go_home(&mut self) {
-        self.machine().stop();
+    fn go_home(&mut self, machine: &Machine) {
+        machine.stop();
         let until = Instant::now() + HOME;
-        let machine = self.machine();
         for pool in [&machine.blocking, &machine.look_ups, &machine.io_calls] {
             pool.stop(until.saturating_duration_since(Instant::now()));
         }
@@ -455,8 +500,7 @@ impl Drop for Runtime {
             Err(error) => {
                 let words = "a runtime was dropped inside a job and cannot wait";
                 say(Topic::Seldom, format_args!("kinfolk: {words}: {error}"));
-                self.handle.request_shutdown();
-                self.machine().stop();
+                self.end_elsewhere();
             }
         }
     }
@@ -561,6 +605,37 @@ impl Handle {
     /// What is alive, runnable and due.
     pub fn gauges(&self) -> Gauges {
         self.tree.gauges()
+    }
+
+    /// From here on the clock runs, and a virtual one gives what holds it `grace` in
+    /// real time.
+    fn real_grace(&self, grace: Duration) -> Option<RealGrace> {
+        self.machine.clock.let_run();
+        self.machine.busy.counts().then(|| {
+            let machine = self.machine.clone();
+            RealGrace::begin(grace, move || machine.jump_anyway())
+        })
+    }
+
+    /// Shuts the tree down on a thread that turns nothing; the workers keep time. None if
+    /// all of them are in turns that do not return, and nothing keeps it.
+    fn wait_for_end(&self, grace: Duration) -> Option<ShutdownReport> {
+        let _real = self.real_grace(grace);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let mut shutdown = pin!(self.tree.shutdown(grace, FORCE));
+        let most = grace.saturating_add(2 * FORCE);
+        let began = Instant::now();
+        loop {
+            if let Poll::Ready(report) = shutdown.as_mut().poll(&mut cx) {
+                return report.ok();
+            }
+            let left = most.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            std::thread::park_timeout(left);
+        }
     }
 
     /// Cancels everything without waiting. True the first time.

@@ -5,7 +5,9 @@ use std::time::Duration;
 /// How long a cancelled job may stay idle before its future is dropped.
 ///
 /// *Idle*: parked, with no wait of ours pending in it. A job in a wait of ours
-/// is never dropped for being slow.
+/// is never dropped for being slow. One that wakes itself without pause is never
+/// parked, and so never idle: however deaf it is, patience does not reach it. A
+/// shutdown drops it a second after the grace, and its report names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// For a job that no point has told yet: it sits in a foreign await and
@@ -13,7 +15,8 @@ pub struct Patience {
     /// `Duration::ZERO`: at once.
     pub unaware: Duration,
     /// For a job that has been told and sits in a foreign await while it
-    /// cleans up; also the budget of [`cleanup`](crate::cleanup).
+    /// cleans up, and for a scope that it opens meanwhile (a timeout or a branch
+    /// of `any`, `race` and their like has `unaware`); also the budget of [`cleanup`](crate::cleanup).
     /// `Duration::MAX`: never.
     pub cleanup: Duration,
 }

@@ -532,6 +532,11 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if node.state.load().has(state::CANCELLED) {
         let to = JobState::Cancelling;
         tree.emit(node.id, EventKind::State { to });
+        // What a told body opens is part of its clean-up. Timeouts and branches are asked
+        // for an end of their own.
+        if node.kind() == JobKind::Scope && parent.state.load().has(state::TOLD) {
+            node.state.tell(tree.millis_now());
+        }
     }
     // SAFETY: linked.
     if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {

@@ -71,10 +71,19 @@ impl Pace {
         self.next_after(tick, next);
     }
 
-    /// The thread has slept, or comes from elsewhere: that was no turn.
+    /// The thread has slept: that was no turn.
     pub(crate) fn slept(&self, tick: u32, now: Instant) {
         self.looked.set(now);
         self.next_after(tick, self.turns.get().min(FIRST));
+    }
+
+    /// The thread comes from elsewhere: that was no turn. A look that was due sooner than
+    /// after a sleep stays so: otherwise a thread that comes for a turn or two at a time
+    /// would never look.
+    pub(crate) fn came_in(&self, tick: u32, now: Instant) {
+        self.looked.set(now);
+        let due = self.at.get().wrapping_sub(tick);
+        self.next_after(tick, self.turns.get().min(FIRST).min(due).max(1));
     }
 
     /// Turns are long, and this is the `n`th look of it: where short turns are
@@ -142,6 +151,19 @@ mod tests {
         assert_eq!(looks(&pace, &mut tick, &mut now, &[short; 9]), [3, 6]);
         pace.slept(tick, now);
         assert_eq!(looks(&pace, &mut tick, &mut now, &[long; 6]), [3, 1, 1, 1]);
+    }
+
+    #[test]
+    fn coming_in_for_a_turn_at_a_time_does_not_put_the_look_off() {
+        let (mut tick, mut now) = (u32::MAX - 20, Instant::now());
+        let pace = Pace::new(now);
+        pace.slept(tick, now);
+        let mut seen = 0;
+        for _ in 0..90 {
+            pace.came_in(tick, now);
+            seen += looks(&pace, &mut tick, &mut now, &[Duration::from_nanos(100)]).len();
+        }
+        assert!(seen >= 30, "{seen} looks");
     }
 
     #[test]
