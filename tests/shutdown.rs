@@ -677,7 +677,7 @@ fn shutdown_1_the_report_says_what_to_do() {
     let report = sim.shutdown(SECOND);
     let file = file!();
     let words = format!(
-        "shutdown: took 1s, 2 tasks were in the way
+        "shutdown: took 2s, 2 tasks were in the way
 late: task \"flush\" ended, but after the grace
   --> spawned at {file}:{late}:24
    = in shield \"shield@shutdown.rs:{shield}\", opened at {file}:{shield}:9
@@ -687,8 +687,8 @@ late: task \"flush\" ended, but after the grace
 dropped: task \"fetch\" was dropped before it was done
   --> spawned at {file}:{dropped}:24
    = in scope \"close\", opened at {file}:{close}:9
-   = waits on a foreign await for 1s
-   = was cancelled 1s before, and told 1s before
+   = waits on a foreign await for 2s
+   = was cancelled 2s before, and told 2s before
    = help: return soon after `Cancelled`, or bound the cleanup with `timeout`",
         shield = late + 1,
         close = dropped + 2,
