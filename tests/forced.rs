@@ -2,6 +2,7 @@
 //! outlives it.
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -58,11 +59,12 @@ fn shutdown_1_what_a_hook_starts_while_it_is_forced_is_refused() {
 }
 
 /// A task that starts another of its kind when it is told.
-fn begets() -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async {
+fn begets(started: Arc<AtomicUsize>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        started.fetch_add(1, SeqCst);
         let _ = park().await;
         let _ = cleanup(async {
-            launch(begets());
+            launch(begets(started));
             sleep(HOUR).await
         })
         .await;
@@ -102,8 +104,12 @@ fn shutdown_1_bodies_that_start_others_while_they_are_forced_leave_nothing() {
                 .build()
                 .unwrap();
             watched.watch(rt.tree());
+            let started = Arc::new(AtomicUsize::new(0));
             for _ in 0..200 {
-                rt.scope().launch(begets());
+                rt.scope().launch(begets(started.clone()));
+            }
+            while started.load(SeqCst) < 200 {
+                thread::yield_now();
             }
             let tree = rt.tree().clone();
             wait_for(tree.shutdown(Duration::from_millis(50), FORCE / 10)).unwrap();
