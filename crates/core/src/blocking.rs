@@ -327,7 +327,7 @@ where
         let shared = match &this.begun {
             Some((shared, _)) => shared.clone(),
             None => {
-                std::task::ready!(point::poll_point(cx, &mut this.yielded, this.site))?;
+                std::task::ready!(point::poll_point(cx, &mut this.yielded))?;
                 this.begin()?
             }
         };

@@ -91,7 +91,7 @@ pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
 /// Asked at every poll of a point that would go on; see
 /// [`TreeOptions::point_hook`].
-pub type PointHook = Box<dyn Fn(JobId, &'static Location<'static>) -> PointHeld + Send + Sync>;
+pub type PointHook = Box<dyn Fn(JobId) -> PointHeld + Send + Sync>;
 
 /// Whether a point is held back for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,12 +241,8 @@ impl Shared {
     }
 
     /// What the hook says of a point that `job` polls; none without a hook.
-    pub(crate) fn watched_point(
-        &self,
-        job: JobId,
-        site: &'static Location<'static>,
-    ) -> Option<PointHeld> {
-        self.point_hook.as_ref().map(|hook| (**hook)(job, site))
+    pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
+        self.point_hook.as_ref().map(|hook| (**hook)(job))
     }
 
     pub(crate) fn root(&self) -> &Header {
@@ -394,9 +390,8 @@ pub struct TreeOptions {
     /// How many children one job may have at a time.
     pub most_children: u32,
     /// Asked at every poll of a point that would go on, with the job that
-    /// polls it and the place in the code where the point was made, on its
-    /// thread: for tools that test programs. It takes the place of the turn's
-    /// budget.
+    /// polls it, on its thread: for tools that test programs. It takes the
+    /// place of the turn's budget.
     pub point_hook: Option<PointHook>,
 }
 

@@ -10,7 +10,7 @@ use super::point::{self, Yielded};
 use super::{request, walk};
 use crate::context;
 use crate::error::Cancelled;
-use crate::job::header::{Header, JobRef, Site};
+use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Marked};
 
 /// Holds cancellation of one job back until it is dropped.
@@ -65,8 +65,7 @@ impl Future for IgnoreCancellation {
     type Output = Result<IgnoreGuard, Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let at = Site::of(self.site);
-        std::task::ready!(point::poll_point(cx, &mut self.yielded, at))?;
+        std::task::ready!(point::poll_point(cx, &mut self.yielded))?;
         let Some(job) = context::current() else {
             return Poll::Ready(Ok(IgnoreGuard(None)));
         };
@@ -75,8 +74,7 @@ impl Future for IgnoreCancellation {
             Poll::Ready(Ok(IgnoreGuard(Some(Held { job, site }))))
         } else {
             // A cancel came between the two looks: the point says so now.
-            point::poll_point(cx, &mut self.yielded, at)
-                .map(|told| told.map(|()| IgnoreGuard(None)))
+            point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
         }
     }
 }

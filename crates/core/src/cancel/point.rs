@@ -32,29 +32,23 @@ pub(crate) const SWALLOWS: u16 = 1000;
 pub(crate) fn poll_point(
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
-    site: Site,
 ) -> Poll<Result<(), Cancelled>> {
     context::with(|here| {
         let Some(h) = here.current() else {
             return Poll::Ready(Ok(()));
         };
         if h.state.peek().must_look() {
-            return look(here, h, cx, yielded, site);
+            return look(here, h, cx, yielded);
         }
-        spend(here, h, cx, site)
+        spend(here, h, cx)
     })
 }
 
 /// Goes on, or yields if the turn's budget is out.
 #[inline]
-fn spend(
-    here: &context::Context,
-    h: &Header,
-    cx: &mut Context<'_>,
-    site: Site,
-) -> Poll<Result<(), Cancelled>> {
+fn spend(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
     match here.budget.get() {
-        0 => spent(here, h, cx, site),
+        0 => spent(here, h, cx),
         left => {
             here.budget.set(left - 1);
             Poll::Ready(Ok(()))
@@ -69,7 +63,6 @@ fn look(
     h: &Header,
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
-    site: Site,
 ) -> Poll<Result<(), Cancelled>> {
     let st = look_at_clock(h);
     if st.effective() {
@@ -77,7 +70,7 @@ fn look(
     }
     // An interrupt spends the budget: a body that asks for one again and again
     // starves nobody.
-    std::task::ready!(spend(here, h, cx, site))?;
+    std::task::ready!(spend(here, h, cx))?;
     if !st.has(state::INTERRUPTED) {
         return Poll::Ready(Ok(()));
     }
@@ -99,14 +92,9 @@ fn look_at_clock(h: &Header) -> Snapshot {
 /// watched has none: there the hook says whether to go on. Outside every turn
 /// another executor polls, and it is for that one to see to the others.
 #[cold]
-fn spent(
-    here: &context::Context,
-    h: &Header,
-    cx: &mut Context<'_>,
-    site: Site,
-) -> Poll<Result<(), Cancelled>> {
+fn spent(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
     // SAFETY: being polled, so not ended.
-    match unsafe { h.tree() }.watched_point(h.id, site.location()) {
+    match unsafe { h.tree() }.watched_point(h.id) {
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
@@ -228,12 +216,10 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
 /// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
 /// budget: every so often it yields, so that a loop of checkpoints starves
 /// nobody.
-#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn checkpoint() -> Checkpoint {
     Checkpoint {
         yielded: Yielded::default(),
-        site: Site::of(Location::caller()),
     }
 }
 
@@ -242,7 +228,6 @@ pub fn checkpoint() -> Checkpoint {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Checkpoint {
     yielded: Yielded,
-    site: Site,
 }
 
 impl Future for Checkpoint {
@@ -250,8 +235,7 @@ impl Future for Checkpoint {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let site = self.site;
-        poll_point(cx, &mut self.yielded, site)
+        poll_point(cx, &mut self.yielded)
     }
 }
 
@@ -259,12 +243,10 @@ impl Future for Checkpoint {
 ///
 /// # Cancellation
 /// A *point*: at entry, and again when it resumes.
-#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn yield_now() -> YieldNow {
     YieldNow {
         yielded: Yielded::default(),
-        site: Site::of(Location::caller()),
         done: false,
     }
 }
@@ -274,7 +256,6 @@ pub fn yield_now() -> YieldNow {
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow {
     yielded: Yielded,
-    site: Site,
     done: bool,
 }
 
@@ -283,8 +264,7 @@ impl Future for YieldNow {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let site = self.site;
-        std::task::ready!(poll_point(cx, &mut self.yielded, site))?;
+        std::task::ready!(poll_point(cx, &mut self.yielded))?;
         if self.done {
             return Poll::Ready(Ok(()));
         }
@@ -321,7 +301,7 @@ impl Future for Park {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded, this.site) {
+        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded) {
             this.wait.over();
             return Poll::Ready(Err(told));
         }
@@ -377,7 +357,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        match poll_point(cx, this.yielded, *this.site) {
+        match poll_point(cx, this.yielded) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();

@@ -98,7 +98,7 @@ impl<S: Stream> Stream for OrCancelItems<S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
-        if let Err(told) = ready!(point::poll_point(cx, this.yielded, *this.site)) {
+        if let Err(told) = ready!(point::poll_point(cx, this.yielded)) {
             this.wait.over();
             *this.yielded = Yielded::default();
             return Poll::Ready(Some(Err(told)));

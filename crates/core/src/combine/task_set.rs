@@ -239,12 +239,8 @@ impl<T> TaskSet<T> {
     }
 
     /// A point at the start of a poll.
-    fn poll_told(
-        &mut self,
-        cx: &mut Context<'_>,
-        site: &'static Location<'static>,
-    ) -> Poll<Result<(), Cancelled>> {
-        let asked = point::poll_point(cx, &mut self.yielded, Site::of(site));
+    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+        let asked = point::poll_point(cx, &mut self.yielded);
         if let Poll::Ready(Err(_)) = asked {
             self.leave();
         }
@@ -262,7 +258,7 @@ impl<T> TaskSet<T> {
         cx: &mut Context<'_>,
         site: &'static Location<'static>,
     ) -> Poll<Result<Option<Result<T>>, Cancelled>> {
-        ready!(self.poll_told(cx, site))?;
+        ready!(self.poll_told(cx))?;
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
@@ -351,7 +347,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        ready!(this.set.poll_told(cx, this.site))?;
+        ready!(this.set.poll_told(cx))?;
         if this.set.running >= this.set.most {
             this.set.look();
         }

@@ -300,7 +300,7 @@ impl Future for Join {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded, this.site)) {
+        if let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded)) {
             this.unlist();
             return Poll::Ready(Err(told));
         }
@@ -312,8 +312,7 @@ impl Future for Join {
         // question above came before both, perhaps: the family's own body is told,
         // and gets no outcome to go on with.
         if point::is_marked()
-            && let Err(told) =
-                std::task::ready!(point::poll_point(cx, &mut this.yielded, this.site))
+            && let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded))
         {
             return Poll::Ready(Err(told));
         }

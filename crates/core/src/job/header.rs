@@ -37,7 +37,6 @@
 //! | H5 | `cancel_vs_park`, `wake_while_running`, `two_cancels_one_entry` |
 //! | H6 | `handle_drop_vs_end`, `too_many_references_end_the_process` |
 
-use std::fmt;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -733,12 +732,6 @@ impl Site {
         // SAFETY: `of` made the distance from a `&'static Location` whose
         // provenance it exposed, and the anchor does not move.
         unsafe { &*ptr::with_exposed_provenance::<Location<'static>>(there) }
-    }
-}
-
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.location(), f)
     }
 }
 

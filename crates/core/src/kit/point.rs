@@ -93,7 +93,7 @@ impl Point {
     /// it is polled again. `Err`: the wait is over; undo what it has begun, and
     /// return the error.
     pub fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        let asked = point::poll_point(cx, &mut self.yielded, self.site);
+        let asked = point::poll_point(cx, &mut self.yielded);
         if let Poll::Ready(Err(told)) = &asked {
             self.done();
             if told.reason().kind() == ReasonKind::Interrupted {

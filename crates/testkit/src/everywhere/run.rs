@@ -68,14 +68,14 @@ impl<T: Send + 'static> Run<T> {
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
-        let probe = Arc::new(Probe::default());
+        let probe = Arc::new(Probe::new(place.is_some()));
         if let Moment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
         }
         let (points, forced) = (probe.clone(), probe.clone());
         let unheard = Unheard::default();
         let mut builder = Sim::builder(seed)
-            .on_point(move |job, site| points.point(job, site))
+            .on_point(move |job| points.point(job))
             .on_failure(unheard.hook())
             .on_forced(move |job| forced.forced(job))
             .sink(Arc::new(Lifted(probe.clone())));
@@ -336,8 +336,8 @@ fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
 
 /// Where the scenario is: the point, or what its jobs wait for.
 fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
-    if !before_turn && let Some(site) = probe.site() {
-        return format!("at {}:{}", site.file(), site.line());
+    if !before_turn && let Some(place) = probe.place() {
+        return format!("at {place}");
     }
     let snapshot = sim.snapshot();
     let waits = snapshot.nodes().iter().filter_map(|job| {
