@@ -235,6 +235,7 @@ impl Own {
         self.pace.came_in(self.ticks.get(), Instant::now());
     }
 
+    #[inline(always)]
     fn take_row(&self) -> Option<Turn> {
         // Not by ticks: every other turn may be one of the slot.
         let main_first = !self.main_first.get();

@@ -756,6 +756,8 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
 ///
 /// # Safety
 /// The caller owns this turn (H5), and does not touch the job after it.
+#[cold]
+#[inline(never)]
 unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
     if st.ended() {
         // SAFETY: passed on.
