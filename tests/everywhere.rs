@@ -430,9 +430,10 @@ fn test_3_the_place_of_the_point_is_named() {
     });
     // The place comes from the debug information, if there is any.
     let place = format!("at point 1, at tests/everywhere.rs:{line} ");
-    let none = "at point 1, while ";
+    let none = std::backtrace::Backtrace::force_capture().to_string();
+    let none = !none.contains("everywhere.rs:");
     assert!(
-        found.contains(&place) || found.contains(none) && !cfg!(debug_assertions),
+        found.contains(&place) || none && found.contains("at point 1, while "),
         "line {line}: {found}"
     );
 }

@@ -270,15 +270,28 @@ where
                 .build()
                 .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
             watched.watch(rt.tree());
-            let task = rt.scope().task("main").spawn(test());
-            match rt.wait_for(task.outcome()).and_then(|ended| Ok(ended?)) {
-                Ok(Outcome::Completed(_)) => {}
-                Ok(Outcome::Failed(error)) | Err(error) => {
+            let body = test();
+            // From the end of the test on time stands still: what is left then would end
+            // before it is looked at.
+            let task = rt.scope().task("test").spawn(async move {
+                let around = kinfolk_core::Scope::named("test")
+                    .supervisor()
+                    .run(async move |s| {
+                        let ended = s.task("main").spawn(body).outcome().await?;
+                        Ok((ended, kinfolk_core::kit::hold_clock()))
+                    });
+                around.await
+            });
+            let held = match rt.wait_for(task).and_then(|ended| ended) {
+                Ok((Outcome::Completed(_), held)) => held,
+                Ok((Outcome::Failed(error), _)) | Err(error) => {
                     let error = error.resume();
                     panic!("{name} failed: {error}\n{error:?}");
                 }
-                Ok(Outcome::Cancelled { reason, .. }) => panic!("{name} was cancelled: {reason}"),
-            }
+                Ok((Outcome::Cancelled { reason, .. }, _)) => {
+                    panic!("{name} was cancelled: {reason}")
+                }
+            };
             // The end is visible a moment before it is counted.
             while rt.counters().living() > 1 && rt.snapshot().len() <= 1 {
                 std::thread::yield_now();
@@ -291,6 +304,7 @@ where
                 living - 1,
                 rt.snapshot()
             );
+            drop(held);
             drop(rt);
             options.check(name, &unheard);
         }
