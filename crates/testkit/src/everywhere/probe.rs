@@ -160,9 +160,8 @@ fn place_in(trace: &str) -> Option<String> {
         }
         let (_, function) = line.split_once(": ")?;
         let path = function.trim_start_matches(['<', '&']);
-        users = !NOT_THE_USERS
-            .iter()
-            .any(|library| path.starts_with(library));
+        // A name without a path is not Rust's.
+        users = path.contains("::") && !NOT_THE_USERS.iter().any(|own| path.starts_with(own));
     }
     None
 }
@@ -184,8 +183,10 @@ mod tests {
                      \x20  4: shop::main::{{closure}}\n\
                      \x20            at ./src/shop.rs:40:5\n";
         assert_eq!(place_in(trace).as_deref(), Some("src/shop.rs:17"));
-        // Without debug information there are no places.
-        let bare = "   0: kinfolk_core::x\n   1: shop::pay::{{closure}}\n";
+        // Without debug information there are no places but those of C.
+        let bare = "   0: kinfolk_core::x\n   1: shop::pay::{{closure}}\n\
+                    \x20  2: start_thread\n\
+                    \x20            at ./nptl/pthread_create.c:442:8\n";
         assert_eq!(place_in(bare), None);
     }
 }
