@@ -1,6 +1,5 @@
 //! What the points of one run are told, and where the scenario was stopped.
 
-use std::backtrace::Backtrace;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,8 +19,6 @@ pub(super) struct Probe {
     /// Every point waits until it is stopped.
     pub(super) holds: AtomicBool,
     seen: Mutex<Seen>,
-    /// The place of the point is to be found out.
-    names_places: bool,
 }
 
 #[derive(Default)]
@@ -30,20 +27,13 @@ struct Seen {
     spared: Option<JobId>,
     /// The job that is stopped.
     target: Option<Job>,
-    /// Where in the code the point is at which the scenario was stopped.
-    place: Option<String>,
+    /// The job that polled the point at which the scenario was stopped.
+    polled_by: Option<JobId>,
     /// Clean-up that did not come to its end, in words.
     cut: Vec<String>,
 }
 
 impl Probe {
-    pub(super) fn new(names_places: bool) -> Probe {
-        Probe {
-            names_places,
-            ..Probe::default()
-        }
-    }
-
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,8 +50,8 @@ impl Probe {
         self.seen().spared = Some(job);
     }
 
-    pub(super) fn place(&self) -> Option<String> {
-        self.seen().place.clone()
+    pub(super) fn polled_by(&self) -> Option<JobId> {
+        self.seen().polled_by
     }
 
     pub(super) fn points(&self) -> u64 {
@@ -77,9 +67,7 @@ impl Probe {
         }
         let passed = self.passed.fetch_add(1, SeqCst) + 1;
         if passed == self.at.load(SeqCst) {
-            if self.names_places {
-                self.seen().place = place_of_await();
-            }
+            self.seen().polled_by = Some(job);
             self.due.store(true, SeqCst);
             self.holds.store(true, SeqCst);
             return PointHeld::Yes;
@@ -122,71 +110,5 @@ impl Sink for Lifted {
                 site.line()
             ));
         }
-    }
-}
-
-/// The file and line of the await in which this is called: the innermost frame of the
-/// stack that is not ours and not a library's. None without debug information.
-fn place_of_await() -> Option<String> {
-    place_in(&Backtrace::force_capture().to_string())
-}
-
-/// The same, of a backtrace as text: a line with the function, and one with its place.
-fn place_in(trace: &str) -> Option<String> {
-    const NOT_THE_USERS: [&str; 12] = [
-        "kinfolk_core::",
-        "kinfolk_runtime::",
-        "kinfolk_testkit::",
-        "kinfolk_tokio::",
-        "kinfolk::",
-        "core::",
-        "std::",
-        "alloc::",
-        "tokio::",
-        "futures_",
-        "hyper::",
-        "__rust",
-    ];
-    let mut users = false;
-    for line in trace.lines() {
-        let line = line.trim_start();
-        if let Some(place) = line.strip_prefix("at ") {
-            if users {
-                // Without the column.
-                let (place, _) = place.rsplit_once(':')?;
-                return Some(place.strip_prefix("./").unwrap_or(place).to_string());
-            }
-            continue;
-        }
-        let (_, function) = line.split_once(": ")?;
-        let path = function.trim_start_matches(['<', '&']);
-        // A name without a path is not Rust's.
-        users = path.contains("::") && !NOT_THE_USERS.iter().any(|own| path.starts_with(own));
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_innermost_frame_that_is_not_ours_is_the_place() {
-        let trace = "   0: std::backtrace::Backtrace::force_capture\n\
-                     \x20            at /rustc/std/src/backtrace.rs:312:13\n\
-                     \x20  1: kinfolk_testkit::everywhere::probe::place_of_await\n\
-                     \x20            at ./crates/testkit/src/everywhere/probe.rs:1:1\n\
-                     \x20  2: <kinfolk_core::cancel::point::Checkpoint as core::future::future::Future>::poll\n\
-                     \x20            at ./crates/core/src/cancel/point.rs:238:9\n\
-                     \x20  3: shop::pay::{{closure}}\n\
-                     \x20            at ./src/shop.rs:17:22\n\
-                     \x20  4: shop::main::{{closure}}\n\
-                     \x20            at ./src/shop.rs:40:5\n";
-        assert_eq!(place_in(trace).as_deref(), Some("src/shop.rs:17"));
-        // Without debug information there are no places but those of C.
-        let bare = "   0: kinfolk_core::x\n   1: shop::pay::{{closure}}\n\
-                    \x20  2: start_thread\n\
-                    \x20            at ./nptl/pthread_create.c:442:8\n";
-        assert_eq!(place_in(bare), None);
     }
 }

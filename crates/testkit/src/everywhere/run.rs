@@ -68,7 +68,7 @@ impl<T: Send + 'static> Run<T> {
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
-        let probe = Arc::new(Probe::new(place.is_some()));
+        let probe = Arc::new(Probe::default());
         if let Moment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
         }
@@ -334,12 +334,18 @@ fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
     }
 }
 
-/// Where the scenario is: the point, or what its jobs wait for.
+/// Where the scenario is: the job that polls the point, or what its jobs wait for.
 fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
-    if !before_turn && let Some(place) = probe.place() {
-        return format!("at {place}");
-    }
     let snapshot = sim.snapshot();
+    let polled_by = probe.polled_by().filter(|_| !before_turn);
+    if let Some(job) = polled_by.and_then(|id| snapshot.nodes().iter().find(|job| job.id == id)) {
+        return format!(
+            "in {:?} of {}:{}",
+            job.name,
+            job.site.file(),
+            job.site.line()
+        );
+    }
     let waits = snapshot.nodes().iter().filter_map(|job| {
         let (kind, site, _) = job.waits_on?;
         let site = site?;
