@@ -1,0 +1,122 @@
+//! What the system says of a thread: whether it runs, or waits for another thread.
+//!
+//! Linux tells it under `/proc`. Where that is missing every thread counts as running.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a thread does, as the system sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It runs, or is ready to run; or the system does not tell.
+    Runs,
+    /// It sleeps until another thread wakes it: in a lock, a channel, a condition, a
+    /// join, without a time limit. The number says how often it has run so far: if that
+    /// is the same later, it has slept all the while.
+    Waits(u64),
+    /// It sleeps for another cause: for a time, for a file or a socket.
+    Sleeps,
+}
+
+/// Where the system tells about a thread.
+#[derive(Debug)]
+pub(crate) struct Place(Option<PathBuf>);
+
+impl Place {
+    /// That of this thread.
+    pub(crate) fn here() -> Place {
+        let link = fs::read_link("/proc/thread-self");
+        Place(link.ok().map(|link| Path::new("/proc").join(link)))
+    }
+
+    /// True if the thread sleeps until another one wakes it.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.look(), Seen::Waits(_))
+    }
+
+    pub(crate) fn look(&self) -> Seen {
+        let Some(place) = &self.0 else {
+            return Seen::Runs;
+        };
+        let read = |name| fs::read_to_string(place.join(name)).unwrap_or_default();
+        // The function of the kernel in which it sleeps. A thread that was woken runs
+        // from the moment on in which the call that woke it has returned.
+        let sleeps_in = read("wchan");
+        if matches!(sleeps_in.as_str(), "" | "0") {
+            return Seen::Runs;
+        }
+        // The number of the system call and its arguments: the fourth one of a futex is
+        // its time limit.
+        let call = read("syscall");
+        let limit = call.split_whitespace().nth(4);
+        if !sleeps_in.contains("futex") || limit != Some("0x0") {
+            return Seen::Sleeps;
+        }
+        let ran = read("schedstat");
+        let ran = ran.split_whitespace().nth(2).and_then(|n| n.parse().ok());
+        Seen::Waits(ran.unwrap_or(0))
+    }
+}
+
+/// How often this thread has gone to sleep so far; none if the system does not tell.
+pub(crate) fn times_asleep() -> Option<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// A thread that is `f`, looked at until the system says what is expected of it. It
+    /// never does if the look is wrong: the test hangs then.
+    fn looked_at(expected: fn(Seen) -> bool, f: impl FnOnce() + Send) {
+        std::thread::scope(|s| {
+            let (tell, told) = channel();
+            s.spawn(move || {
+                tell.send(Place::here()).unwrap();
+                f();
+            });
+            let place = told.recv().unwrap();
+            while !expected(place.look()) {
+                std::thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn a_thread_is_seen_to_wait_to_sleep_and_to_run() {
+        let (send, receive) = channel::<()>();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                looked_at(
+                    |seen| matches!(seen, Seen::Waits(_)),
+                    move || {
+                        assert!(receive.recv().is_err());
+                    },
+                );
+            });
+            // Let go of once the thread has been seen, which the scope above waits for.
+            let (other, wait) = channel::<()>();
+            looked_at(
+                |seen| seen == Seen::Sleeps,
+                move || {
+                    assert!(wait.recv_timeout(Duration::from_millis(50)).is_err());
+                },
+            );
+            drop((send, other));
+        });
+    }
+
+    #[test]
+    fn a_sleep_is_counted() {
+        let before = times_asleep().expect("Linux tells");
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(times_asleep().expect("Linux tells") > before);
+    }
+}
