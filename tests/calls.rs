@@ -616,7 +616,17 @@ fn test_2_a_call_that_the_seed_does_not_decide_about_is_named() {
             move || {
                 let first = runs.fetch_add(1, SeqCst) == 0;
                 async move {
-                    blocking(|_| std::thread::sleep(200 * MS)).await?;
+                    let flag = Arc::new(AtomicBool::new(false));
+                    let seen = flag.clone();
+                    let sleeps = spawn(blocking(move |_| {
+                        // No task goes on until the simulation does not wait any more.
+                        while !seen.load(SeqCst) {
+                            std::thread::sleep(10 * MS);
+                        }
+                    }));
+                    sleep(MS).await?;
+                    flag.store(true, SeqCst);
+                    sleeps.await?;
                     match first {
                         true => Err(Error::msg("the first time")),
                         false => Ok(()),
