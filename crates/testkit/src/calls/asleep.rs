@@ -70,47 +70,41 @@ pub(crate) fn times_asleep() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::RecvTimeoutError::Timeout;
+    use std::sync::mpsc::{Receiver, TryRecvError, channel};
     use std::time::Duration;
 
-    /// A thread that is `f`, looked at until the system says what is expected of it. It
-    /// never does if the look is wrong: the test hangs then.
-    fn looked_at(expected: fn(Seen) -> bool, f: impl FnOnce() + Send) {
+    /// Runs `f` on a thread until the system says of it what is expected. If the look is
+    /// wrong it never does, and the test hangs. What `f` is given ends then.
+    fn looked_at(expected: fn(Seen) -> bool, f: fn(&Receiver<()>)) {
         std::thread::scope(|s| {
-            let (tell, told) = channel();
+            let ((tell, told), (go_on, end)) = (channel(), channel());
             s.spawn(move || {
                 tell.send(Place::here()).unwrap();
-                f();
+                f(&end);
             });
             let place = told.recv().unwrap();
             while !expected(place.look()) {
                 std::thread::yield_now();
             }
+            drop(go_on);
         });
     }
 
     #[test]
     fn a_thread_is_seen_to_wait_to_sleep_and_to_run() {
-        let (send, receive) = channel::<()>();
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                looked_at(
-                    |seen| matches!(seen, Seen::Waits(_)),
-                    move || {
-                        assert!(receive.recv().is_err());
-                    },
-                );
-            });
-            // Let go of once the thread has been seen, which the scope above waits for.
-            let (other, wait) = channel::<()>();
-            looked_at(
-                |seen| seen == Seen::Sleeps,
-                move || {
-                    assert!(wait.recv_timeout(Duration::from_millis(50)).is_err());
-                },
-            );
-            drop((send, other));
-        });
+        looked_at(
+            |seen| matches!(seen, Seen::Waits(_)),
+            |end| assert!(end.recv().is_err()),
+        );
+        looked_at(
+            |seen| seen == Seen::Sleeps,
+            |end| while end.recv_timeout(Duration::from_millis(50)) == Err(Timeout) {},
+        );
+        looked_at(
+            |seen| seen == Seen::Runs,
+            |end| while end.try_recv() == Err(TryRecvError::Empty) {},
+        );
     }
 
     #[test]
