@@ -103,7 +103,8 @@ pub trait Host: Send + Sync + 'static {
     fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
 
     /// Runs a blocking call, on a thread that may block. With virtual time the
-    /// clock stands still until it has returned.
+    /// clock stands still until the call has returned, unless the host knows that the call
+    /// waits for a task itself; see [`BlockingCall::run_asking`].
     fn run_blocking(&self, call: BlockingCall);
 
     /// On a lending host with virtual time: this many tasks were woken and

@@ -163,6 +163,8 @@ struct Failure {
     words: String,
     /// What the test itself panicked with.
     payload: Option<Box<dyn Any + Send>>,
+    /// Where the blocking calls were asked for that the seed does not decide about.
+    unseen: Option<String>,
 }
 
 impl Failure {
@@ -173,10 +175,16 @@ impl Failure {
             Err(again) => format!("failed in another way: {}", again.words),
             Ok(()) => "did not fail".to_string(),
         };
+        let calls = self.unseen.as_ref().map_or(String::new(), |sites| {
+            format!(
+                ", or a blocking call that sleeps, computes for long or waits for the system \
+                 ({sites})"
+            )
+        });
         Some(format!(
             "it does not replay: run again with the same seed it {what}\n\
              something decides that the seed does not know: the order of a HashMap, the time \
-             of the system, a static that is left from the first run, another thread"
+             of the system, a static that is left from the first run, another thread{calls}"
         ))
     }
 
@@ -227,6 +235,7 @@ impl TestOptions {
     {
         // Whether it is the test that panics.
         let own = Cell::new(false);
+        let unseen = Cell::new(None);
         let run = || {
             let unheard = Unheard::default();
             collect_contained(true);
@@ -237,6 +246,7 @@ impl TestOptions {
             }
             let mut sim = builder.build();
             watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
+            unseen.set(Some(sim.unseen_calls()));
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
                 Outcome::Failed(error) => {
@@ -265,7 +275,12 @@ impl TestOptions {
                     .unwrap_or_default(),
             };
             let payload = own.get().then_some(payload);
-            Failure { words, payload }
+            let unseen = unseen.take().and_then(|unseen| unseen.sites());
+            Failure {
+                words,
+                payload,
+                unseen,
+            }
         })
     }
 }
