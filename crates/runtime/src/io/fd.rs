@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
-use super::arrivals::Arrivals;
-use super::hub::Hub;
+use super::handle::Hub;
+use super::series::queue::Arrivals;
 
 struct Inner {
     raw: RawFd,

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker, ready};
 use kinfolk_core::kit::{Point, cancelled_in};
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::flight::{Flight, Operation, Start, answer};
-use super::hub::Hub;
+use super::handle::Hub;
+use super::in_flight::{Flight, Operation, Start, answer};
 use super::limit::{self, Permit, Turn};
 
 enum At<T: Operation> {

@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::pool::Shelf;
+use super::buffer_pool::Shelf;
 
 pub use crate::linux::StatBuf;
 

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use kinfolk_core::kit::{self, Point, Reap, Work};
 use kinfolk_core::{Scope, WaitKind};
 
-use super::flight::{Flight, Landing, Operation, Ticket, answer};
-use super::hub::Hub;
+use super::handle::Hub;
+use super::in_flight::{Flight, Landing, Operation, Ticket, answer};
 use super::op::cancelled;
 
 /// What holds the job open that an operation belongs to.

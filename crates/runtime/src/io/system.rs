@@ -11,7 +11,7 @@ use std::path::Path;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::fd::Fd;
-use super::hub::{SocketOption, System};
+use super::handle::{SocketOption, System};
 
 /// The system of this machine.
 pub(crate) struct Real;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kinfolk_core::Task;
 
 use super::io_error;
-use super::kept::Kept;
+use super::record::Kept;
 use crate::io::{PipeReader, PipeWriter};
 
 /// The pipes to a process.

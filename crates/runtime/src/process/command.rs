@@ -13,8 +13,8 @@ use kinfolk_core::{Error, Scope, all, scope};
 
 use super::child::{Child, Pipes};
 use super::io_error;
-use super::kept::Kept;
-use super::minder::mind;
+use super::reaper::mind;
+use super::record::Kept;
 use crate::io::{Hub, PipeReader};
 use crate::linux;
 

@@ -37,8 +37,8 @@
 
 mod child;
 mod command;
-mod kept;
-mod minder;
+mod reaper;
+mod record;
 mod waiter;
 
 pub use child::Child;

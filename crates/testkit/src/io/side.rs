@@ -9,10 +9,10 @@ use kinfolk_core::IoGauges;
 use kinfolk_runtime::io::driver::{Driver, Wait};
 use kinfolk_runtime::io::{Entered, Hub, Station};
 
+use super::audit::Witness;
 use super::driver::SimDriver;
 use super::kernel::SimKernel;
 use super::options::SimIo;
-use super::witness::Witness;
 use crate::clock::VirtualClock;
 use crate::sim::{Sim, SimBuilder};
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::io::arrivals::WaitsAt;
+use crate::io::series::queue::WaitsAt;
 use crate::io::{Arrival, Fd, Hub, Operation, Request, Start, failure};
 
 /// Waits for a connection. Accepted for nobody, it is closed again.

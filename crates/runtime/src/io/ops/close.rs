@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::io::flight::GONE;
+use crate::io::in_flight::GONE;
 use crate::io::{Hub, Operation, Request};
 
 /// Closes a file. If it is never begun the file is closed all the same, and

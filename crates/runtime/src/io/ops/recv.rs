@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::length;
-use crate::io::arrivals::WaitsAt;
-use crate::io::flight::answer;
+use crate::io::in_flight::answer;
+use crate::io::series::queue::WaitsAt;
 use crate::io::{Fd, Hub, IoBufMut, Operation, Request, Start};
 
 /// Bytes from a socket into a buffer.

@@ -16,8 +16,8 @@
 //! - **W4** A direction that is reported again and again, and nobody can go on,
 //!   rests for a moment: it is not armed, and tried when the moment is over.
 
-mod aside;
 mod calls;
+mod offload;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod watch;
@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 use polling::{Event, Events, Poller};
 
-pub(crate) use aside::IoCall;
-use aside::{Back, Call};
+pub(crate) use offload::IoCall;
+use offload::{Back, Call};
 use watch::{Interest, Side, Watch};
 
 use super::driver::{Alarm, Driver, Landed, OpId, Wait};

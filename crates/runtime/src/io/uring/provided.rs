@@ -9,7 +9,7 @@ use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
 use crate::io::buf::{Aligned, IoBufMut};
-use crate::io::pool::Shelf;
+use crate::io::buffer_pool::Shelf;
 
 const PAGE: usize = 4096;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::io::buffer_pool::{Chunk, Pool};
 use crate::io::driver::Wait;
-use crate::io::hub::Hub;
-use crate::io::pool::{Chunk, Pool};
+use crate::io::handle::Hub;
 use crate::io::system::Real;
 
 fn plain() -> Uring {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::driver::Alarm;
-use super::flight::Landing;
+use super::in_flight::Landing;
 use super::request::Request;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
@@ -124,7 +124,7 @@ impl Desk {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::io::flight::Ticket;
+    use crate::io::in_flight::Ticket;
     use loom::sync::Condvar;
     use loom::thread;
 

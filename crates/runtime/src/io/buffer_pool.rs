@@ -23,7 +23,7 @@ use std::task::{Poll, Waker};
 use kinfolk_core::host::{discard, wake};
 
 use super::buf::{Aligned, IoBuf, IoBufMut};
-use super::hub::Hub;
+use super::handle::Hub;
 
 /// More the system does not take.
 const MOST: usize = 1 << 15;

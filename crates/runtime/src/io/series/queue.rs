@@ -1,6 +1,6 @@
 //! What has arrived at a socket and was not taken yet.
 //!
-//! A [`Series`] brings it. Whoever takes is a stream ([`Next`](super::next::Next)),
+//! A [`Series`] brings it. Whoever takes is a stream ([`Next`](super::stream::Next)),
 //! or a single operation that looks here before it asks the system.
 //!
 //! - **A1** At most one series of a socket is under way. It is begun only when
@@ -21,9 +21,9 @@ use std::task::{Poll, Waker};
 
 use kinfolk_core::host::{Contained, discard, wake};
 
-use super::fd::Fd;
-use super::pool::{Chunk, Pool, Returned};
-use super::series::Series;
+use super::Series;
+use crate::io::buffer_pool::{Chunk, Pool, Returned};
+use crate::io::fd::Fd;
 
 /// What has arrived.
 pub(crate) enum Arrival {

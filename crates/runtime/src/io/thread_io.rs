@@ -13,10 +13,10 @@ use kinfolk_core::host::contained;
 use kinfolk_core::host::say::{Topic, abort, say};
 
 use super::counts::Counts;
-use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed, OpId, Wait};
-use super::flight::{GONE, Landing};
-use super::hub::Hub;
+use super::handle::Hub;
+use super::in_flight::{GONE, Landing};
+use super::mailbox::{Desk, Message};
 use super::request::Request;
 
 /// How many may be answered at once before something is handed over.
@@ -649,7 +649,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::io::driver::Alarm;
-    use crate::io::flight::Ticket;
+    use crate::io::in_flight::Ticket;
     use crate::io::series::{Brings, Series};
     use crate::io::{Fd, MakeDrivers, Real};
 

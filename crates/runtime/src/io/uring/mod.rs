@@ -15,17 +15,17 @@ use std::sync::Arc;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
-mod known;
-#[cfg(all(test, not(loom)))]
-mod older;
 mod provided;
+mod registered;
+#[cfg(all(test, not(loom)))]
+mod series_tests;
 
-use self::known::Known;
 use self::provided::Provided;
-use super::driver::{Alarm, Driver, Landed, OpId, Wait};
-use super::pool::Shelf;
-use super::region;
-use super::request::{Place, Request};
+use self::registered::Known;
+use crate::io::buffer_pool::Shelf;
+use crate::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use crate::io::region;
+use crate::io::request::{Place, Request};
 
 /// How many entries the submission queue has.
 const ENTRIES: u32 = 256;

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use kinfolk_core::{IoGauges, host};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
-use super::desk::{Desk, Message};
 use super::driver::{Driver, Landed};
-use super::flight::{GONE, Landing};
+use super::in_flight::{GONE, Landing};
+use super::mailbox::{Desk, Message};
 use super::request::Request;
-use super::station::{self, Station};
+use super::thread_io::{self, Station};
 
 /// How many operations a station has with the system at once, unless the host
 /// says otherwise. What waits for another side does not count.
@@ -358,7 +358,7 @@ impl Hub {
 
     /// The station of this thread, or any.
     pub(crate) fn choose(self: &Arc<Hub>) -> usize {
-        station::here(self, Station::n).unwrap_or_else(|| self.any())
+        thread_io::here(self, Station::n).unwrap_or_else(|| self.any())
     }
 
     /// The station for an operation from outside.
@@ -376,7 +376,7 @@ impl Hub {
             return None;
         }
         // SAFETY: as the caller says.
-        let answer = station::here(self, |station| unsafe { station.at_once(request) })??;
+        let answer = thread_io::here(self, |station| unsafe { station.at_once(request) })??;
         if let Some(count) = self.count.get() {
             count(Step::Stirred);
         }
@@ -389,7 +389,7 @@ impl Hub {
         self.count_begun(&*landing, request);
         // Looked up once: this is the way of nearly all.
         let here = |station: &Station, landing| station.submit(landing, request);
-        if let Err(landing) = station::here_with(self, landing, here) {
+        if let Err(landing) = thread_io::here_with(self, landing, here) {
             self.leave_begun(self.any(), landing, request);
         }
     }
@@ -409,7 +409,7 @@ impl Hub {
             }
             false => Some(landing),
         };
-        let elsewhere = match station::here_with(self, landing, here) {
+        let elsewhere = match thread_io::here_with(self, landing, here) {
             Ok(elsewhere) => elsewhere,
             Err(landing) => Some(landing),
         };
@@ -440,7 +440,7 @@ impl Hub {
     /// Asks for an operation to be ended early.
     pub(crate) fn cancel(self: &Arc<Hub>, landing: Arc<dyn Landing>) {
         let n = landing.ticket().station();
-        let here = station::here(self, |station| {
+        let here = thread_io::here(self, |station| {
             let own = station.n() == n;
             if own {
                 station.cancel(&*landing);

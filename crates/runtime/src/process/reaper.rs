@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kinfolk_core::{shield, timeout};
 
-use super::kept::Kept;
+use super::record::Kept;
 
 /// What the minder has in its hands. Dropped by force, the process goes with it.
 struct Hold(Arc<Kept>);

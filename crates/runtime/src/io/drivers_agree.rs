@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::choice::IoDriver;
 use super::driver::{Driver, Landed, OpId, Wait};
-use super::hub::System;
+use super::handle::System;
 use super::request::{Place, Request, StatBuf};
 use super::system::Real;
 use crate::blocking::Blocking;

@@ -6,19 +6,22 @@
 //!                                2: the last: an answer, an error, or `ECANCELED`
 //! ```
 //!
-//! What it brings goes to the [`Arrivals`](super::arrivals::Arrivals) of its
+//! What it brings goes to the [`Arrivals`](self::queue::Arrivals) of its
 //! socket, whoever waits there or does not. A driver may end it after any
 //! answer, and one that knows no such thing after the first; whoever wants more
 //! begins another.
 
+pub(super) mod queue;
+pub(super) mod stream;
+
 use std::sync::Arc;
 
-use super::arrivals::Arrival;
-use super::driver::Landed;
-use super::fd::Fd;
-use super::flight::{GONE, Landing, Ticket};
-use super::pool::{Chunk, Returned, Shelf};
-use super::request::Request;
+use self::queue::Arrival;
+use crate::io::buffer_pool::{Chunk, Returned, Shelf};
+use crate::io::driver::Landed;
+use crate::io::fd::Fd;
+use crate::io::in_flight::{GONE, Landing, Ticket};
+use crate::io::request::Request;
 
 /// After so many connections that nobody has taken no more are asked for.
 const CONNECTIONS: usize = 64;

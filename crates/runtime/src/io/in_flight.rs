@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use kinfolk_core::host::{contained, discard, wake};
 
 use super::driver::{Landed, OpId};
-use super::hub::Hub;
+use super::handle::Hub;
 use super::limit::Permit;
 use super::request::Request;
 use crate::sync::{AtomicU32, UnsafeCell};

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker, ready};
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::arrivals::{Arrival, Arrivals, Place};
-use super::fd::Fd;
-use super::op::cancelled;
-use super::pool::{Lent, Pool, Returned, Waiter};
-use super::series::{Brings, Series};
+use super::queue::{Arrival, Arrivals, Place};
+use super::{Brings, Series};
+use crate::io::buffer_pool::{Lent, Pool, Returned, Waiter};
+use crate::io::fd::Fd;
+use crate::io::op::cancelled;
 
 /// What is waited for.
 pub(crate) enum What {
