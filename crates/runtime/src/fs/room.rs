@@ -38,7 +38,7 @@ impl File {
     #[track_caller]
     pub fn set_len(&self, len: u64) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let fd = self.fd.clone();
-        let call = blocking(move |_| fd.hub().system().set_len(fd.raw(), len));
+        let call = blocking(move |_| fd.handle().system().set_len(fd.raw(), len));
         let call = on_threads(For::Files, call);
         async move { call.await.map_err(io::Error::other)? }
     }

@@ -25,21 +25,21 @@ impl fmt::Debug for OpId {
 
 /// An operation is over, or, if it is a series, has answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Landed {
+pub struct Answer {
     /// Which.
     pub id: OpId,
     /// As kernels answer: what was done, or the negative error number.
     pub result: i32,
     /// It is a series and goes on: another answer will come.
     pub more: bool,
-    /// The buffer of the request's shelf that was filled, if it has one.
+    /// The buffer of the request's group that was filled, if it has one.
     pub buffer: Option<u16>,
 }
 
-impl Landed {
+impl Answer {
     /// It is over.
-    pub fn over(id: OpId, result: i32) -> Landed {
-        Landed {
+    pub fn last(id: OpId, result: i32) -> Answer {
+        Answer {
             id,
             result,
             more: false,
@@ -50,7 +50,7 @@ impl Landed {
 
 /// How long a driver may wait for the first operation to be over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
+pub enum WaitMode {
     /// It only collects what is over already. What was submitted may stay here,
     /// and the system need not be asked.
     Peek,
@@ -58,26 +58,26 @@ pub enum Wait {
     No,
     /// So long at most.
     AtMost(Duration),
-    /// Until one is, or the alarm rings.
-    ForGood,
+    /// Until one is, or the notifier rings.
+    Forever,
 }
 
 /// Ends the wait of a driver, from any thread.
-pub trait Alarm: Send + Sync {
+pub trait Notifier: Send + Sync {
     /// The driver's wait returns, this one or the next.
-    fn ring(&self);
+    fn notify(&self);
 }
 
 /// What carries out operations for one thread.
 ///
 /// It owns nothing but the traffic with the system: who waits, and the memory
-/// that requests lead to, is kept by the station it works for.
+/// that requests lead to, is kept by the thread it works for.
 ///
 /// # Safety
 /// The end of every submission is collected once, and from then on the driver does not touch
 /// what the request leads to. Of bytes it says no more than were asked for, and
 /// those it says were read it has written; a file it says was opened is open.
-/// A buffer of a shelf that it names it has taken from there, and from then on it
+/// A buffer of a group that it names it has taken from there, and from then on it
 /// is whose answer that is.
 pub unsafe trait Driver: Send {
     /// Begins `request`. Its end will be collected with this `id`, once,
@@ -106,15 +106,15 @@ pub unsafe trait Driver: Send {
     fn cancel(&mut self, id: OpId);
 
     /// Hands over what was submitted, waits if told to, and collects what is
-    /// over. [Peeking](Wait::Peek) it may leave out the first.
+    /// over. [Peeking](WaitMode::Peek) it may leave out the first.
     ///
     /// # Errors
     /// Only if the driver cannot go on: its process is aborted then. What is wrong
     /// with one operation is the answer of that one.
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()>;
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()>;
 
     /// What ends its wait.
-    fn alarm(&self) -> Arc<dyn Alarm>;
+    fn notifier(&self) -> Arc<dyn Notifier>;
 
     /// True if sockets and pipes must not block.
     fn wants_nonblocking(&self) -> bool;

@@ -1,20 +1,20 @@
-//! The flight of one operation, from submission to its end: the one place that
+//! The in_flight of one operation, from submission to its end: the one place that
 //! owns what the system works on.
 //!
 //! ```text
-//! flying ──1──▶ LANDED ──2──▶ taken          1: `land`, by the driver's thread
-//!    └────3───▶ NOBODY ──4──▶ taken          2: `take`, by whoever waits
+//! flying ──1──▶ COMPLETE ──2──▶ taken          1: `complete`, by the driver's thread
+//!    └────3───▶ GIVEN_UP ──4──▶ taken          2: `take`, by whoever waits
 //!                                            3: `give_up`, by whoever waited
-//!                                            4: `land`: the result is adopted
+//!                                            4: `complete`: the result is adopted
 //! ```
 //!
-//! **F1** Between submission and landing nobody but the system touches the load.
+//! **F1** Between submission and in_flight nobody but the system touches the operation.
 //! **F2** Exactly one takes it out afterwards: 2 or 4. Both sides mark the one
 //! word, and whoever finds the other's mark there takes it.
-//! **F3** The waker is the lander's if it finds `WAKER` and no `NOBODY` when it
-//! sets `LANDED`; otherwise it is that of who waits, who takes `WAKER` back or
-//! sets `NOBODY` before it touches it. So it is woken once, or the one who waits
-//! sees `LANDED` by itself.
+//! **F3** The waker is the driver's if it finds `WAKER` and no `GIVEN_UP` when it
+//! sets `COMPLETE`; otherwise it is that of who waits, who takes `WAKER` back or
+//! sets `GIVEN_UP` before it touches it. So it is woken once, or the one who waits
+//! sees `COMPLETE` by itself.
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use std::task::{Context, Poll, Waker};
 
 use kinfolk_core::host::{contained, discard, wake};
 
-use super::driver::{Landed, OpId};
-use super::handle::Hub;
+use super::driver::{Answer, OpId};
+use super::handle::IoHandle;
 use super::limit::Permit;
 use super::request::Request;
 use crate::sync::{AtomicU32, UnsafeCell};
@@ -42,9 +42,9 @@ pub(crate) trait Operation: Send + 'static {
     /// What the one who waits gets.
     type Output;
 
-    /// The hub of the file it works on, if it has one: that carries it out, and
-    /// lives as long as the load.
-    fn hub(&self) -> Option<&Arc<Hub>> {
+    /// The handle of the file it works on, if it has one: that carries it out, and
+    /// lives as long as the operation.
+    fn handle(&self) -> Option<&Arc<IoHandle>> {
         None
     }
 
@@ -54,9 +54,9 @@ pub(crate) trait Operation: Send + 'static {
         Poll::Ready(Start::Ask)
     }
 
-    /// What the system is asked, through this hub. Called when the load lies
+    /// What the system is asked, through this handle. Called when the operation lies
     /// where it will stay.
-    fn request(&mut self, hub: &Arc<Hub>) -> Request;
+    fn request(&mut self, handle: &Arc<IoHandle>) -> Request;
 
     /// The system has answered, and nothing is made of it yet. False if it must
     /// not be begun again although it was ended early.
@@ -70,33 +70,33 @@ pub(crate) trait Operation: Send + 'static {
     fn finish(self, result: io::Result<u32>) -> Self::Output;
 }
 
-/// What a station knows of an operation.
-pub(crate) trait Landing: Send + Sync {
+/// What a thread knows of an operation.
+pub(crate) trait InFlight: Send + Sync {
     /// It is over.
-    fn land(self: Arc<Self>, result: i32);
+    fn complete(self: Arc<Self>, result: i32);
 
     /// The driver has answered. Only a series goes on after that.
-    fn answered(self: Arc<Self>, landed: Landed) {
-        // Whoever lands frees what the system has.
-        assert!(!landed.more, "{landed:?}: it is no series");
-        self.land(landed.result);
+    fn answered(self: Arc<Self>, answer: Answer) {
+        // Whoever completes frees what the system has.
+        assert!(!answer.more, "{answer:?}: it is no series");
+        self.complete(answer.result);
     }
 
-    /// Under which number it flies.
-    fn ticket(&self) -> &Ticket;
+    /// Its number with the driver.
+    fn id_cell(&self) -> &OpIdCell;
 }
 
 /// Where an operation flies, and under which number: none while it is on its
-/// way there. Written by the station, before anybody asks it to cancel.
+/// way there. Written by the thread, before anybody asks it to cancel.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
+pub(crate) struct OpIdCell {
     /// The clock waits for it.
     counted: AtomicBool,
-    station: AtomicUsize,
+    thread: AtomicUsize,
     id: AtomicU64,
 }
 
-impl Ticket {
+impl OpIdCell {
     pub(crate) fn count(&self) {
         self.counted.store(true, Ordering::Relaxed);
     }
@@ -106,12 +106,12 @@ impl Ticket {
         self.counted.load(Ordering::Relaxed) && self.counted.swap(false, Ordering::Relaxed)
     }
 
-    pub(crate) fn set_station(&self, n: usize) {
-        self.station.store(n, Ordering::Relaxed);
+    pub(crate) fn set_thread(&self, n: usize) {
+        self.thread.store(n, Ordering::Relaxed);
     }
 
-    pub(crate) fn station(&self) -> usize {
-        self.station.load(Ordering::Relaxed)
+    pub(crate) fn thread(&self) -> usize {
+        self.thread.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_id(&self, id: OpId) {
@@ -130,35 +130,35 @@ impl Ticket {
 }
 
 /// It is over: the answer stands.
-const LANDED: u32 = 1;
+const COMPLETE: u32 = 1;
 /// Nobody waits any more.
-const NOBODY: u32 = 2;
-/// There is a waker: whoever lands takes it.
+const GIVEN_UP: u32 = 2;
+/// There is a waker: whoever completes takes it.
 const WAKER: u32 = 4;
 
-/// The flight of one operation.
-pub(crate) struct Flight<T> {
+/// The in_flight of one operation.
+pub(crate) struct Single<T> {
     state: AtomicU32,
-    ticket: Ticket,
-    /// Written before `LANDED` is set, read after it was seen.
+    id_cell: OpIdCell,
+    /// Written before `COMPLETE` is set, read after it was seen.
     answer: UnsafeCell<i32>,
     /// F3.
     waker: UnsafeCell<Option<Waker>>,
-    /// The lander's.
+    /// The driver's.
     permit: UnsafeCell<Option<Permit>>,
     /// None once it was taken out.
-    load: UnsafeCell<Option<T>>,
+    operation: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: what is in the cells is sent to whoever takes it, one at a time (F1,
 // F2, F3).
-unsafe impl<T: Send> Sync for Flight<T> {}
+unsafe impl<T: Send> Sync for Single<T> {}
 
-/// The answer of a station that is closed.
+/// The answer of a thread that is closed.
 pub(crate) const GONE: i32 = i32::MIN;
 
 /// The answer of a kernel as a result.
-pub(crate) fn answer(result: i32) -> io::Result<u32> {
+pub(crate) fn to_result(result: i32) -> io::Result<u32> {
     u32::try_from(result).map_err(|_| failure(result))
 }
 
@@ -170,16 +170,16 @@ pub(crate) fn failure(result: i32) -> io::Error {
     }
 }
 
-impl<T: Operation> Flight<T> {
-    /// A flight that is not begun. From here on the load lies where it will stay.
-    pub(crate) fn new(load: T) -> Arc<Flight<T>> {
-        Arc::new(Flight {
+impl<T: Operation> Single<T> {
+    /// A in_flight that is not begun. From here on the operation lies where it will stay.
+    pub(crate) fn new(operation: T) -> Arc<Single<T>> {
+        Arc::new(Single {
             state: AtomicU32::new(0),
-            ticket: Ticket::default(),
+            id_cell: OpIdCell::default(),
             answer: UnsafeCell::new(0),
             waker: UnsafeCell::new(None),
             permit: UnsafeCell::new(None),
-            load: UnsafeCell::new(Some(load)),
+            operation: UnsafeCell::new(Some(operation)),
         })
     }
 
@@ -189,30 +189,32 @@ impl<T: Operation> Flight<T> {
     /// It was not submitted yet, and the caller is the only one who has it.
     pub(crate) unsafe fn poll_start(&self, cx: &mut Context<'_>) -> Poll<Start> {
         // SAFETY: nobody else has it.
-        let load = unsafe { (*self.load.get()).as_mut() };
-        load.map_or(Poll::Ready(Start::Ask), |load| load.poll_start(cx))
+        let operation = unsafe { (*self.operation.get()).as_mut() };
+        operation.map_or(Poll::Ready(Start::Ask), |operation| {
+            operation.poll_start(cx)
+        })
     }
 
-    /// The hub of the file it works on, if it has one.
+    /// The handle of the file it works on, if it has one.
     ///
     /// # Safety
     /// It was not submitted yet, and the caller is the only one who has it.
-    pub(crate) unsafe fn hub(&self) -> Option<&Arc<Hub>> {
+    pub(crate) unsafe fn handle(&self) -> Option<&Arc<IoHandle>> {
         // SAFETY: nobody else has it.
-        unsafe { (*self.load.get()).as_ref() }?.hub()
+        unsafe { (*self.operation.get()).as_ref() }?.handle()
     }
 
     /// What is to be asked of the system for it.
     ///
     /// # Safety
     /// It was not submitted yet, and the caller is the only one who has it.
-    pub(crate) unsafe fn request(&self, hub: &Arc<Hub>) -> Request {
+    pub(crate) unsafe fn request(&self, handle: &Arc<IoHandle>) -> Request {
         // SAFETY: nobody else has it.
-        let load = unsafe { (*self.load.get()).as_mut() };
-        load.map_or(Request::Nop, |load| load.request(hub))
+        let operation = unsafe { (*self.operation.get()).as_mut() };
+        operation.map_or(Request::Nop, |operation| operation.request(handle))
     }
 
-    /// It is about to be submitted: when it lands, `permit` is given back and
+    /// It is about to be submitted: when it completes, `permit` is given back and
     /// `waker` is woken.
     ///
     /// # Safety
@@ -228,11 +230,11 @@ impl<T: Operation> Flight<T> {
     }
 
     /// # Safety
-    /// It has landed, and the caller is the one who takes (F2).
-    unsafe fn load(&self) -> T {
+    /// It is complete, and the caller is the one who takes (F2).
+    unsafe fn take_operation(&self) -> T {
         // SAFETY: nobody else touches it any more.
-        let load = unsafe { (*self.load.get()).take() };
-        load.expect("a load is taken once")
+        let operation = unsafe { (*self.operation.get()).take() };
+        operation.expect("a operation is taken once")
     }
 
     /// # Safety
@@ -242,87 +244,87 @@ impl<T: Operation> Flight<T> {
         unsafe { (*self.waker.get()).take() }
     }
 
-    /// The load and the answer, if it has landed; otherwise `waker` is woken
+    /// The operation and the answer, if it is complete; otherwise `waker` is woken
     /// when it does.
     pub(crate) fn take(&self, waker: &Waker) -> Poll<(T, i32)> {
-        if !self.has_landed() && !self.wake_later(waker) {
+        if !self.is_complete() && !self.wake_later(waker) {
             return Poll::Pending;
         }
-        // SAFETY: 2; and the answer was written before it landed.
-        Poll::Ready(unsafe { (self.load(), *self.answer.get()) })
+        // SAFETY: 2; and the answer was written before `COMPLETE` was set.
+        Poll::Ready(unsafe { (self.take_operation(), *self.answer.get()) })
     }
 
-    /// From now on `waker` is woken when it lands. True if it has.
+    /// From now on `waker` is woken when it completes. True if it has.
     fn wake_later(&self, waker: &Waker) -> bool {
-        if self.state.fetch_and(!WAKER, Ordering::AcqRel) & LANDED != 0 {
+        if self.state.fetch_and(!WAKER, Ordering::AcqRel) & COMPLETE != 0 {
             return true;
         }
-        // SAFETY: F3: it has not landed, and whoever lands now finds no `WAKER`.
+        // SAFETY: F3: it is not complete, and whoever completes now finds no `WAKER`.
         let place = unsafe { &mut *self.waker.get() };
         let other = match place {
             Some(old) if old.will_wake(waker) => None,
             _ => place.replace(waker.clone()),
         };
-        let landed = self.state.fetch_or(WAKER, Ordering::AcqRel) & LANDED != 0;
+        let complete = self.state.fetch_or(WAKER, Ordering::AcqRel) & COMPLETE != 0;
         if let Some(other) = other {
             discard(other);
         }
-        if landed {
-            // SAFETY: F3: whoever landed has found no `WAKER`.
+        if complete {
+            // SAFETY: F3: the driver has found no `WAKER`.
             discard(unsafe { self.take_waker() });
         }
-        landed
+        complete
     }
 
-    /// True once it has landed.
-    pub(crate) fn has_landed(&self) -> bool {
-        self.state.load(Ordering::Acquire) & LANDED != 0
+    /// True once it is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state.load(Ordering::Acquire) & COMPLETE != 0
     }
 
-    /// The load of a flight that was never submitted.
+    /// The operation of a in_flight that was never submitted.
     pub(crate) fn never_begun(&self) -> T {
         // SAFETY: the system does not know of it, and nobody else takes it.
-        unsafe { self.load() }
+        unsafe { self.take_operation() }
     }
 
-    /// Nobody waits any more, who did before. False if it has landed already:
+    /// Nobody waits any more, who did before. False if it is complete already:
     /// then its result is adopted here.
     pub(crate) fn give_up(&self) -> bool {
-        if self.state.fetch_or(NOBODY, Ordering::AcqRel) & LANDED == 0 {
-            // SAFETY: F3: whoever lands now finds `NOBODY`.
+        if self.state.fetch_or(GIVEN_UP, Ordering::AcqRel) & COMPLETE == 0 {
+            // SAFETY: F3: whoever completes now finds `GIVEN_UP`.
             let waker = unsafe { self.take_waker() };
             discard(waker);
             return true;
         }
-        // SAFETY: 2: it has landed without our mark and nobody else will take it;
+        // SAFETY: 2: it is complete without our mark and nobody else will take it;
         // and the answer was written before.
-        let (load, answer) = unsafe { (self.load(), *self.answer.get()) };
-        adopt(load, answer);
+        let (operation, answer) = unsafe { (self.take_operation(), *self.answer.get()) };
+        adopt(operation, answer);
         false
     }
 }
 
 /// A result that nobody waits for. What belongs to others ends here if it
 /// panics.
-fn adopt<T: Operation>(mut load: T, result: i32) {
+fn adopt<T: Operation>(mut operation: T, result: i32) {
     contained(move || {
-        load.answered(result);
-        drop(load.finish(answer(result)));
+        operation.answered(result);
+        drop(operation.finish(to_result(result)));
     });
 }
 
-impl<T: Operation> Landing for Flight<T> {
-    fn land(self: Arc<Self>, result: i32) {
-        // SAFETY: only here, once, and nobody reads it before `LANDED` is set.
+impl<T: Operation> InFlight for Single<T> {
+    fn complete(self: Arc<Self>, result: i32) {
+        // SAFETY: only here, once, and nobody reads it before `COMPLETE` is set.
         unsafe { *self.answer.get() = result };
         // SAFETY: it is ours.
         let permit = unsafe { (*self.permit.get()).take() };
-        let before = self.state.fetch_or(LANDED, Ordering::AcqRel);
-        assert_eq!(before & LANDED, 0, "an operation lands once");
+        let before = self.state.fetch_or(COMPLETE, Ordering::AcqRel);
+        assert_eq!(before & COMPLETE, 0, "an operation completes once");
         drop(permit);
-        if before & NOBODY != 0 {
+        if before & GIVEN_UP != 0 {
             // SAFETY: 4.
-            adopt(unsafe { self.load() }, result);
+            adopt(unsafe { self.take_operation() }, result);
         } else if before & WAKER != 0 {
             // SAFETY: F3.
             if let Some(waker) = unsafe { self.take_waker() } {
@@ -331,8 +333,8 @@ impl<T: Operation> Landing for Flight<T> {
         }
     }
 
-    fn ticket(&self) -> &Ticket {
-        &self.ticket
+    fn id_cell(&self) -> &OpIdCell {
+        &self.id_cell
     }
 }
 
@@ -344,12 +346,12 @@ mod models {
     use std::task::Wake;
 
     /// Counts who makes something of the answer.
-    struct Load(Arc<Count>);
+    struct Probe(Arc<Count>);
 
-    impl Operation for Load {
+    impl Operation for Probe {
         type Output = i32;
 
-        fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+        fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
             Request::Nop
         }
 
@@ -372,60 +374,60 @@ mod models {
         (bell.clone(), Waker::from(bell))
     }
 
-    fn under_way(waker: &Waker) -> (Arc<Flight<Load>>, Arc<Count>) {
+    fn under_way(waker: &Waker) -> (Arc<Single<Probe>>, Arc<Count>) {
         let made = Arc::new(Count::new(0));
-        let flight = Flight::new(Load(made.clone()));
-        assert!(!flight.wake_later(waker));
-        (flight, made)
+        let in_flight = Single::new(Probe(made.clone()));
+        assert!(!in_flight.wake_later(waker));
+        (in_flight, made)
     }
 
-    /// Polled with another waker while it lands: that one is woken, or the poll
+    /// Polled with another waker while it completes: that one is woken, or the poll
     /// has seen it.
     #[test]
-    fn flight_land_vs_another_waker() {
+    fn in_flight_complete_vs_another_waker() {
         loom::model(|| {
             let ((_, old), (bell, new)) = (bell(), bell());
-            let (flight, made) = under_way(&old);
-            let lander = {
-                let flight = flight.clone();
-                thread::spawn(move || flight.land(7))
+            let (in_flight, made) = under_way(&old);
+            let driver = {
+                let in_flight = in_flight.clone();
+                thread::spawn(move || in_flight.complete(7))
             };
-            let polled = flight.take(&new);
-            lander.join().expect("the lander");
+            let polled = in_flight.take(&new);
+            driver.join().expect("the driver");
             let woken = bell.0.load(Ordering::Relaxed);
-            let (load, answer) = match polled {
+            let (operation, answer) = match polled {
                 Poll::Ready(taken) => taken,
                 Poll::Pending => {
                     assert_eq!(woken, 1, "a wake-up was lost");
-                    match flight.take(&new) {
+                    match in_flight.take(&new) {
                         Poll::Ready(taken) => taken,
-                        Poll::Pending => panic!("it has landed"),
+                        Poll::Pending => panic!("it is complete"),
                     }
                 }
             };
             assert_eq!(answer, 7);
-            assert_eq!(load.finish(Ok(7)), 7);
+            assert_eq!(operation.finish(Ok(7)), 7);
             assert_eq!(made.load(Ordering::Relaxed), 1);
         });
     }
 
-    /// Given up while it lands: one of the two adopts the result.
+    /// Given up while it completes: one of the two adopts the result.
     #[test]
-    fn flight_land_vs_give_up() {
+    fn in_flight_complete_vs_give_up() {
         loom::model(|| {
             let (bell, waker) = bell();
-            let (flight, made) = under_way(&waker);
+            let (in_flight, made) = under_way(&waker);
             drop(waker);
-            let lander = {
-                let flight = flight.clone();
-                thread::spawn(move || flight.land(7))
+            let driver = {
+                let in_flight = in_flight.clone();
+                thread::spawn(move || in_flight.complete(7))
             };
-            let left = flight.give_up();
-            lander.join().expect("the lander");
+            let left = in_flight.give_up();
+            driver.join().expect("the driver");
             assert_eq!(
                 made.load(Ordering::Relaxed),
                 1,
-                "left to the lander: {left}"
+                "left to the driver: {left}"
             );
             assert_eq!(Arc::strong_count(&bell), 1, "the waker is gone");
         });

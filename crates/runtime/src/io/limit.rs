@@ -135,22 +135,22 @@ impl Drop for Permit {
 }
 
 /// Waits for a permit.
-pub(crate) struct Turn {
+pub(crate) struct PermitWait {
     limit: Arc<Limit>,
     /// None while it does not stand in the queue.
     number: Option<u64>,
     /// Once it has come: that of the limit around it.
-    got: Option<(Permit, Box<Turn>)>,
+    got: Option<(Permit, Box<PermitWait>)>,
 }
 
 /// The turn that an operation begun here has to wait for; none without a limit.
-pub(crate) fn turn() -> Option<Turn> {
-    LIMIT.get().map(Turn::of)
+pub(crate) fn wait_for_permit() -> Option<PermitWait> {
+    LIMIT.get().map(PermitWait::of)
 }
 
-impl Turn {
-    pub(crate) fn of(limit: Arc<Limit>) -> Turn {
-        Turn {
+impl PermitWait {
+    pub(crate) fn of(limit: Arc<Limit>) -> PermitWait {
+        PermitWait {
             limit,
             number: None,
             got: None,
@@ -165,7 +165,7 @@ impl Turn {
             let Some(beyond) = self.limit.beyond.clone() else {
                 return Poll::Ready(permit);
             };
-            self.got = Some((permit, Box::new(Turn::of(beyond))));
+            self.got = Some((permit, Box::new(PermitWait::of(beyond))));
         }
         if let Some((_, beyond)) = &mut self.got {
             let outer = ready!(beyond.poll(cx));
@@ -206,7 +206,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PermitWait {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let mut state = self.limit.state();

@@ -31,11 +31,11 @@ mod uring;
 mod watched;
 
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
-pub use buffer_pool::{Chunk, Pool, Shelf};
+pub use buffer_pool::{BufferGroup, BufferPool, Chunk};
 pub use choice::IoDriver;
 pub(crate) use fd::Fd;
-pub(crate) use handle::Step;
-pub use handle::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
+pub(crate) use handle::ClockEvent;
+pub use handle::{IN_FLIGHT, IoHandle, MakeDrivers, SocketOption, System};
 pub(crate) use in_flight::{Operation, Start, failure};
 pub use limit::at_most;
 pub use op::told;
@@ -43,13 +43,13 @@ pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub(crate) use readiness::IoCall;
 pub use registered::{RegisteredBuf, RegisteredBufs, Take, registered};
-pub use request::{Place, Request, StatBuf};
-pub(crate) use series::queue::Arrival;
-pub(crate) use series::stream::{Next, What};
+pub use request::{Offset, Request, StatBuf};
+pub(crate) use series::queue::SeriesItem;
+pub(crate) use series::stream::{SeriesKind, SeriesStream};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};
 pub(crate) use system::{Real, give_away, lend};
-pub use thread_io::{Entered, Station};
+pub use thread_io::{ThreadIo, ThreadIoGuard};
 pub use watched::{Interest, Readiness, Watched};
 
 /// A trip to the driver and back.

@@ -1,22 +1,22 @@
 //! What a driver is asked to do: plain data, as a kernel wants it.
 //!
-//! Pointers in it lead into the flight of the operation, which lies still and
+//! Pointers in it lead into the in_flight of the operation, which lies still and
 //! is kept until the operation is over.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::buffer_pool::Shelf;
+use super::buffer_pool::BufferGroup;
 
 pub use crate::linux::StatBuf;
 
-/// Where a read or write takes place.
+/// Where a read or write takes offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Offset {
     /// At an offset.
     At(u64),
     /// Where the file or stream stands.
-    Here,
+    Current,
 }
 
 /// What a driver is asked to do.
@@ -34,7 +34,7 @@ pub enum Request {
         /// How many there is room for.
         len: u32,
         /// Where they are.
-        place: Place,
+        offset: Offset,
     },
     /// Bytes from `buf` to `fd`.
     Write {
@@ -45,7 +45,7 @@ pub enum Request {
         /// How many.
         len: u32,
         /// Where they go.
-        place: Place,
+        offset: Offset,
     },
     /// What was written reaches the disk.
     Sync {
@@ -72,7 +72,7 @@ pub enum Request {
         /// How many parts.
         count: u32,
         /// Where they are.
-        place: Place,
+        offset: Offset,
     },
     /// As [`Write`](Request::Write), from several buffers.
     WriteVectored {
@@ -83,7 +83,7 @@ pub enum Request {
         /// How many parts.
         count: u32,
         /// Where they go.
-        place: Place,
+        offset: Offset,
     },
     /// Bytes to `fd`, and then to the disk: the second only if all of them were
     /// written. The answer is how many were; fewer than asked for means that
@@ -96,7 +96,7 @@ pub enum Request {
         /// How many.
         len: u32,
         /// Where they go.
-        place: Place,
+        offset: Offset,
     },
     /// A part of what was written begins its way to the disk.
     SyncRange {
@@ -187,13 +187,13 @@ pub enum Request {
         /// As for `recv`.
         flags: i32,
     },
-    /// A series: bytes from a socket, in buffers of a shelf; 0 bytes are the end.
+    /// A series: bytes from a socket, in buffers of a group; 0 bytes are the end.
     /// `ENOBUFS` if there is no buffer left.
     RecvMany {
         /// The socket.
         fd: RawFd,
         /// Where the buffers are.
-        shelf: *const Arc<Shelf>,
+        group: *const Arc<BufferGroup>,
     },
     /// Bytes to a socket.
     Send {
@@ -250,8 +250,8 @@ impl Request {
     /// have it soon. What waits for another side, as a rule, is not.
     pub(crate) fn may_be_over_at_once(&self) -> bool {
         match self {
-            Request::Read { place, .. } | Request::ReadVectored { place, .. } => {
-                matches!(place, Place::At(_))
+            Request::Read { offset, .. } | Request::ReadVectored { offset, .. } => {
+                matches!(offset, Offset::At(_))
             }
             Request::Accept { .. }
             | Request::AcceptMany { .. }
@@ -270,9 +270,9 @@ impl Request {
         matches!(self, Request::Send { .. })
     }
 
-    /// True if it takes one of the places of its station. What waits for another side
-    /// would keep a place that the other side may need. An open may, of a FIFO.
-    pub(crate) fn takes_place(&self) -> bool {
+    /// True if it takes one of the places of its thread. What waits for another side
+    /// would keep a offset that the other side may need. An open may, of a FIFO.
+    pub(crate) fn counts_toward_limit(&self) -> bool {
         self.ends_by_itself() && !matches!(self, Request::Open { .. })
     }
 
@@ -281,10 +281,10 @@ impl Request {
     /// stop the clock that the other side waits for.
     pub(crate) fn ends_by_itself(&self) -> bool {
         match self {
-            Request::Read { place, .. }
-            | Request::Write { place, .. }
-            | Request::ReadVectored { place, .. }
-            | Request::WriteVectored { place, .. } => matches!(place, Place::At(_)),
+            Request::Read { offset, .. }
+            | Request::Write { offset, .. }
+            | Request::ReadVectored { offset, .. }
+            | Request::WriteVectored { offset, .. } => matches!(offset, Offset::At(_)),
             Request::Accept { .. }
             | Request::AcceptMany { .. }
             | Request::Connect { .. }

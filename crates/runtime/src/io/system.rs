@@ -28,7 +28,7 @@ fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
 /// If it is a simulated one, whose number means another file of this process or
 /// none.
 pub(crate) fn lend(fd: &Fd) -> BorrowedFd<'_> {
-    if let Err(error) = fd.hub().must_be_real("descriptors to lend") {
+    if let Err(error) = fd.handle().must_be_real("descriptors to lend") {
         panic!("{error}");
     }
     // SAFETY: open as long as `fd` lives.
@@ -37,7 +37,7 @@ pub(crate) fn lend(fd: &Fd) -> BorrowedFd<'_> {
 
 /// Gives the file away, if no operation uses it.
 pub(crate) fn give_away(fd: Fd) -> Result<OwnedFd, Fd> {
-    if !fd.hub().system().is_real() {
+    if !fd.handle().system().is_real() {
         return Err(fd);
     }
     let (raw, _) = fd.into_raw()?;

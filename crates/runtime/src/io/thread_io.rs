@@ -1,5 +1,5 @@
-//! A station: the operations of one thread, and the driver that carries them
-//! out. Its own thread reaches it directly; others leave word at its desk.
+//! A thread: the operations of one thread, and the driver that carries them
+//! out. Its own thread reaches it directly; others leave word at its mailbox.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use kinfolk_core::host::contained;
 use kinfolk_core::host::say::{Topic, abort, say};
 
 use super::counts::Counts;
-use super::driver::{Driver, Landed, OpId, Wait};
-use super::handle::Hub;
-use super::in_flight::{GONE, Landing};
-use super::mailbox::{Desk, Message};
+use super::driver::{Answer, Driver, OpId, WaitMode};
+use super::handle::IoHandle;
+use super::in_flight::{GONE, InFlight};
+use super::mailbox::{Mailbox, Message};
 use super::request::Request;
 
 /// How many may be answered at once before something is handed over.
@@ -29,102 +29,108 @@ const VISITS: u32 = 4;
 /// And how long at most, if turns are long.
 const SOON: Duration = Duration::from_micros(100);
 
-/// How long a station that closes waits for the system to let go.
+/// How long a thread that closes waits for the system to let go.
 const CLOSING: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum RowState {
     /// In the queue of those for whom there is no room.
-    Waiting,
+    Queued,
     /// With the driver, which was asked to end it or not.
-    Flying { asked: bool },
+    InDriver { asked: bool },
 }
 
 /// A place for one operation. Copied around as little as possible: it is filled
 /// and emptied for each.
-struct Slot {
+struct TableRow {
     /// None if the place is free.
-    landing: Option<Arc<dyn Landing>>,
+    in_flight: Option<Arc<dyn InFlight>>,
     /// It takes one of the places that there are. What waits for another side
     /// does not: many that wait would keep all others from the system, and with
     /// them perhaps what they wait for.
     counted: bool,
     generation: u32,
-    at: Where,
+    at: RowState,
 }
 
 /// What is under way, by number.
 #[derive(Default)]
 struct Table {
-    slots: Vec<Slot>,
+    rows: Vec<TableRow>,
     free: Vec<u32>,
     len: usize,
 }
 
 impl Table {
-    fn insert(&mut self, n: usize, at: Where, counted: bool, landing: Arc<dyn Landing>) -> OpId {
+    fn insert(
+        &mut self,
+        n: usize,
+        at: RowState,
+        counted: bool,
+        in_flight: Arc<dyn InFlight>,
+    ) -> OpId {
         self.len += 1;
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                self.slots.push(Slot {
-                    landing: None,
+                self.rows.push(TableRow {
+                    in_flight: None,
                     counted,
                     generation: 0,
                     at,
                 });
-                u32::try_from(self.slots.len() - 1).expect("fewer than four billion operations")
+                u32::try_from(self.rows.len() - 1).expect("fewer than four billion operations")
             }
         };
-        let slot = &mut self.slots[index as usize];
+        let row = &mut self.rows[index as usize];
         let id = OpId {
             index,
-            generation: slot.generation,
+            generation: row.generation,
         };
-        let ticket = landing.ticket();
-        ticket.set_station(n);
-        ticket.set_id(id);
-        slot.at = at;
-        slot.counted = counted;
-        slot.landing = Some(landing);
+        let id_cell = in_flight.id_cell();
+        id_cell.set_thread(n);
+        id_cell.set_id(id);
+        row.at = at;
+        row.counted = counted;
+        row.in_flight = Some(in_flight);
         id
     }
 
     /// Where the operation is, if it is under way.
-    fn get_mut(&mut self, id: OpId) -> Option<&mut Where> {
-        self.slots
+    fn get_mut(&mut self, id: OpId) -> Option<&mut RowState> {
+        self.rows
             .get_mut(id.index as usize)
-            .filter(|slot| slot.generation == id.generation && slot.landing.is_some())
-            .map(|slot| &mut slot.at)
+            .filter(|row| row.generation == id.generation && row.in_flight.is_some())
+            .map(|row| &mut row.at)
     }
 
-    fn landing(&self, id: OpId) -> Option<&Arc<dyn Landing>> {
-        (self.slots.get(id.index as usize))
-            .filter(|slot| slot.generation == id.generation)
-            .and_then(|slot| slot.landing.as_ref())
+    fn in_flight(&self, id: OpId) -> Option<&Arc<dyn InFlight>> {
+        (self.rows.get(id.index as usize))
+            .filter(|row| row.generation == id.generation)
+            .and_then(|row| row.in_flight.as_ref())
     }
 
     /// And whether it has taken a place.
-    fn remove(&mut self, id: OpId) -> Option<(Arc<dyn Landing>, bool)> {
-        let slot = self
-            .slots
+    fn remove(&mut self, id: OpId) -> Option<(Arc<dyn InFlight>, bool)> {
+        let row = self
+            .rows
             .get_mut(id.index as usize)
-            .filter(|slot| slot.generation == id.generation)?;
-        let landing = slot.landing.take()?;
+            .filter(|row| row.generation == id.generation)?;
+        let in_flight = row.in_flight.take()?;
         // A bit less than it could hold: drivers need one.
-        slot.generation = slot.generation.wrapping_add(1) & (u32::MAX >> 1);
+        row.generation = row.generation.wrapping_add(1) & (u32::MAX >> 1);
         self.free.push(id.index);
         self.len -= 1;
-        Some((landing, slot.counted))
+        Some((in_flight, row.counted))
     }
 
     fn ids(&self) -> Vec<OpId> {
-        let living = self.slots.iter().enumerate();
+        let living = self.rows.iter().enumerate();
         living
-            .filter(|(_, slot)| slot.landing.is_some())
-            .map(|(index, slot)| OpId {
+            .filter(|(_, row)| row.in_flight.is_some())
+            .map(|(index, row)| OpId {
                 index: index as u32,
-                generation: slot.generation,
+                generation: row.generation,
             })
             .collect()
     }
@@ -168,62 +174,62 @@ struct Inner {
     alone: bool,
     /// How many were answered at once since something was handed over.
     in_a_row: u32,
-    landed: Vec<Landed>,
+    answers: Vec<Answer>,
     /// Over or answered, and not yet told.
-    over: Vec<(Arc<dyn Landing>, Landed)>,
+    over: Vec<(Arc<dyn InFlight>, Answer)>,
     messages: Vec<Message>,
     /// To be dropped outside: what they carry is the user's.
-    done_with: Vec<Arc<dyn Landing>>,
+    done_with: Vec<Arc<dyn InFlight>>,
 }
 
 /// The operations of one thread.
-pub struct Station {
-    hub: Arc<Hub>,
+pub struct ThreadIo {
+    handle: Arc<IoHandle>,
     n: usize,
     inner: RefCell<Inner>,
     closed: Cell<bool>,
 }
 
 thread_local! {
-    static STATION: Cell<*const Station> = const { Cell::new(ptr::null()) };
+    static CURRENT: Cell<*const ThreadIo> = const { Cell::new(ptr::null()) };
 }
 
 /// Puts back what was there before.
-pub struct Entered(*const Station);
+pub struct ThreadIoGuard(*const ThreadIo);
 
-impl Drop for Entered {
+impl Drop for ThreadIoGuard {
     fn drop(&mut self) {
-        STATION.set(self.0);
+        CURRENT.set(self.0);
     }
 }
 
-/// Calls `f` with the station of this thread, if it belongs to `hub`.
-pub(crate) fn here<R>(hub: &Arc<Hub>, f: impl FnOnce(&Station) -> R) -> Option<R> {
+/// Calls `f` with the thread of this thread, if it belongs to `handle`.
+pub(crate) fn here<R>(handle: &Arc<IoHandle>, f: impl FnOnce(&ThreadIo) -> R) -> Option<R> {
     // SAFETY: set by `enter` on this thread, whose guard lives further down our
-    // stack, as does the station.
-    let station = unsafe { STATION.get().as_ref() }?;
-    Arc::ptr_eq(&station.hub, hub).then(|| f(station))
+    // stack, as does the thread.
+    let thread = unsafe { CURRENT.get().as_ref() }?;
+    Arc::ptr_eq(&thread.handle, handle).then(|| f(thread))
 }
 
-/// As [`here`], with a value for `f`, which comes back if there is no such station.
+/// As [`here`], with a value for `f`, which comes back if there is no such thread.
 #[inline]
 pub(crate) fn here_with<V, R>(
-    hub: &Arc<Hub>,
+    handle: &Arc<IoHandle>,
     value: V,
-    f: impl FnOnce(&Station, V) -> R,
+    f: impl FnOnce(&ThreadIo, V) -> R,
 ) -> Result<R, V> {
     // SAFETY: as above.
-    match unsafe { STATION.get().as_ref() } {
-        Some(station) if Arc::ptr_eq(&station.hub, hub) => Ok(f(station, value)),
+    match unsafe { CURRENT.get().as_ref() } {
+        Some(thread) if Arc::ptr_eq(&thread.handle, handle) => Ok(f(thread, value)),
         _ => Err(value),
     }
 }
 
-impl Station {
-    /// The station number `n` of `hub`. It belongs to the thread that enters it.
-    pub fn new(hub: Arc<Hub>, n: usize) -> Station {
-        Station {
-            hub,
+impl ThreadIo {
+    /// The thread number `n` of `handle`. It belongs to the thread that enters it.
+    pub fn new(handle: Arc<IoHandle>, n: usize) -> ThreadIo {
+        ThreadIo {
+            handle,
             n,
             inner: RefCell::new(Inner {
                 driver: None,
@@ -236,7 +242,7 @@ impl Station {
                 handed_over: None,
                 alone: true,
                 in_a_row: 0,
-                landed: Vec::new(),
+                answers: Vec::new(),
                 over: Vec::new(),
                 messages: Vec::new(),
                 done_with: Vec::new(),
@@ -246,16 +252,16 @@ impl Station {
     }
 
     /// From here to the drop of the answer, operations that are begun on this
-    /// thread are this station's.
+    /// thread are this thread's.
     ///
     /// # Safety
-    /// The station outlives the answer, and is entered on one thread at a time.
-    pub unsafe fn enter(&self) -> Entered {
-        Entered(STATION.replace(ptr::from_ref(self)))
+    /// The thread outlives the answer, and is entered on one thread at a time.
+    pub unsafe fn enter(&self) -> ThreadIoGuard {
+        ThreadIoGuard(CURRENT.replace(ptr::from_ref(self)))
     }
 
-    pub(crate) fn desk(&self) -> &Desk {
-        self.hub.desk(self.n)
+    pub(crate) fn mailbox(&self) -> &Mailbox {
+        self.handle.mailbox(self.n)
     }
 
     pub(crate) fn n(&self) -> usize {
@@ -272,13 +278,13 @@ impl Station {
         self.len() == 0
     }
 
-    pub(crate) fn submit(&self, landing: Arc<dyn Landing>, request: &Request) {
+    pub(crate) fn submit(&self, in_flight: Arc<dyn InFlight>, request: &Request) {
         if self.closed.get() {
-            self.hub.land(landing, GONE);
+            self.handle.complete(in_flight, GONE);
             return;
         }
         let mut inner = self.inner.borrow_mut();
-        inner.accept(&self.hub, self.n, landing, request);
+        inner.accept(&self.handle, self.n, in_flight, request);
     }
 
     /// The answer to `request`, if the driver can give it here and now. It counts
@@ -306,20 +312,20 @@ impl Station {
         inner.in_a_row += 1;
         // SAFETY: as the caller says.
         let result = unsafe { inner.driver.as_mut()?.at_once(request) }?;
-        let counts = self.desk().counts();
+        let counts = self.mailbox().counts();
         counts.submitted();
         counts.completed(result);
         Some(result)
     }
 
-    pub(crate) fn cancel(&self, landing: &dyn Landing) {
+    pub(crate) fn cancel(&self, in_flight: &dyn InFlight) {
         let mut inner = self.inner.borrow_mut();
-        if landing.ticket().id().is_none() {
-            // It lies at our own desk.
-            inner.read_messages(&self.hub, self.n);
+        if in_flight.id_cell().id().is_none() {
+            // It lies at our own mailbox.
+            inner.read_messages(&self.handle, self.n);
         }
-        if let Some(id) = landing.ticket().id() {
-            inner.cancel(id, self.desk().counts());
+        if let Some(id) = in_flight.id_cell().id() {
+            inner.cancel(id, self.mailbox().counts());
         }
         let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
@@ -329,10 +335,10 @@ impl Station {
     /// Hands over what was submitted, waits if told to, and wakes those whose
     /// operations are over; how many.
     ///
-    /// While it waits others can only leave word at the desk.
-    pub fn turn(&self, wait: Wait) -> usize {
+    /// While it waits others can only leave word at the mailbox.
+    pub fn poll(&self, wait: WaitMode) -> usize {
         let mut turned = None;
-        let panicked = contained(|| turned = Some(self.try_turn(wait)));
+        let panicked = contained(|| turned = Some(self.try_poll(wait)));
         match turned {
             Some(Ok(count)) if !panicked => count,
             // What it has begun would never be over, and its jobs would wait for
@@ -344,48 +350,48 @@ impl Station {
 
     fn driver_is_lost(&self, why: fmt::Arguments<'_>) -> ! {
         abort(format_args!(
-            "kinfolk: the {} driver of station {} cannot go on: {why}; the process is aborted",
-            self.hub.driver_name().unwrap_or("i/o"),
+            "kinfolk: the {} driver of thread {} cannot go on: {why}; the process is aborted",
+            self.handle.driver_name().unwrap_or("i/o"),
             self.n
         ))
     }
 
-    fn try_turn(&self, wait: Wait) -> io::Result<usize> {
+    fn try_poll(&self, wait: WaitMode) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
-        inner.read_messages(&self.hub, self.n);
-        let wait = match inner.over.is_empty() || wait == Wait::Peek {
+        inner.read_messages(&self.handle, self.n);
+        let wait = match inner.over.is_empty() || wait == WaitMode::Peek {
             true => wait,
-            false => Wait::No,
+            false => WaitMode::No,
         };
-        let counts = self.desk().counts();
+        let counts = self.mailbox().counts();
         inner.drive(counts, wait)?;
         if inner.has_nothing_to_tell() {
             return Ok(0);
         }
-        let mut landed = std::mem::take(&mut inner.landed);
+        let mut answers = std::mem::take(&mut inner.answers);
         let over = std::mem::take(&mut inner.over);
         let done_with = std::mem::take(&mut inner.done_with);
         drop(inner);
         // Whoever is dropped may wake somebody too.
-        let count = over.len() + landed.len() + done_with.len();
+        let count = over.len() + answers.len() + done_with.len();
         drop(done_with);
-        for (landing, landed) in over {
-            self.hub.answered(landing, landed);
+        for (in_flight, answer) in over {
+            self.handle.answered(in_flight, answer);
         }
         // Each is told as soon as it is out of the table, and outside the borrow:
         // whoever is woken may be the user's.
-        for landed in landed.drain(..) {
-            let landing = self.inner.borrow_mut().arrived(&landed, counts);
-            if let Some(landing) = landing {
-                self.hub.answered(landing, landed);
+        for answer in answers.drain(..) {
+            let in_flight = self.inner.borrow_mut().arrived(&answer, counts);
+            if let Some(in_flight) = in_flight {
+                self.handle.answered(in_flight, answer);
             }
         }
         let mut inner = self.inner.borrow_mut();
-        inner.let_in(&self.hub);
-        counts.flying(inner.flying());
-        if inner.landed.is_empty() {
+        inner.let_in(&self.handle);
+        counts.in_driver(inner.in_driver());
+        if inner.answers.is_empty() {
             // The empty row is used again.
-            inner.landed = landed;
+            inner.answers = answers;
         }
         Ok(count)
     }
@@ -393,7 +399,7 @@ impl Station {
     /// A visit while there is other work: wakes those whose operations are over,
     /// and hands over what was submitted only now and then, so that many go
     /// together; how many.
-    pub fn glance(&self) -> usize {
+    pub fn poll_busy(&self) -> usize {
         let hand_over = {
             let mut inner = self.inner.borrow_mut();
             inner.visits = inner.visits.wrapping_add(1);
@@ -402,22 +408,22 @@ impl Station {
                 || inner.handed_over.is_some_and(|at| at.elapsed() > SOON)
         };
         match hand_over {
-            true => self.turn(Wait::No),
-            false => self.turn(Wait::Peek),
+            true => self.poll(WaitMode::No),
+            false => self.poll(WaitMode::Peek),
         }
     }
 
     /// A visit when there is nothing else to do: hands over what may be over at
     /// once, and wakes those whose operations are; how many. If none is, the
-    /// thread may [wait](Station::park), and that hands over the rest.
-    pub fn settle(&self) -> usize {
+    /// thread may [wait](ThreadIo::park), and that hands over the rest.
+    pub fn poll_idle(&self) -> usize {
         let unsent = self.inner.borrow().unsent;
         // With virtual time nothing may stay behind: the clock would jump over
         // what has arrived already.
-        let urgent = unsent >= Unsent::Urgent || self.hub.counts_for_clock();
+        let urgent = unsent >= Unsent::Urgent || self.handle.counts_for_clock();
         match urgent && unsent != Unsent::Nothing {
-            true => self.turn(Wait::No),
-            false => self.turn(Wait::Peek),
+            true => self.poll(WaitMode::No),
+            false => self.poll(WaitMode::Peek),
         }
     }
 
@@ -429,23 +435,23 @@ impl Station {
     /// True if the driver has something to do, or something is left to tell.
     pub fn is_busy(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.table.len > 0 || !inner.over.is_empty() || self.desk().has_word()
+        inner.table.len > 0 || !inner.over.is_empty() || self.mailbox().has_messages()
     }
 
-    /// Waits in the driver until something is over or the desk rings; at most
-    /// so long; how many were over. Only if [busy](Station::is_busy).
+    /// Waits in the driver until something is over or the mailbox rings; at most
+    /// so long; how many were over. Only if [busy](ThreadIo::is_busy).
     pub fn park(&self, most: Option<Duration>) -> usize {
         let wait = match most {
-            Some(most) => Wait::AtMost(most),
-            None => Wait::ForGood,
+            Some(most) => WaitMode::AtMost(most),
+            None => WaitMode::Forever,
         };
-        // Without a driver there is no alarm yet either.
-        if self.inner.borrow().driver.is_none() || !self.desk().sit_down() {
-            return self.turn(Wait::No);
+        // Without a driver there is no notifier yet either.
+        if self.inner.borrow().driver.is_none() || !self.mailbox().prepare_wait() {
+            return self.poll(WaitMode::No);
         }
-        let landed = self.turn(wait);
-        self.desk().get_up();
-        landed
+        let completed = self.poll(wait);
+        self.mailbox().end_wait();
+        completed
     }
 
     /// Ends what is under way, and takes nothing more. Waits until the system
@@ -453,19 +459,19 @@ impl Station {
     /// than freed under its hands.
     pub fn close(&self) {
         self.closed.set(true);
-        for message in self.desk().close() {
-            self.hub.refuse(message);
+        for message in self.mailbox().close() {
+            self.handle.refuse(message);
         }
         {
             let mut inner = self.inner.borrow_mut();
             for id in inner.table.ids() {
-                inner.cancel(id, self.desk().counts());
+                inner.cancel(id, self.mailbox().counts());
             }
         }
         let until = Instant::now() + CLOSING;
         while !self.is_empty() || !self.inner.borrow().over.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.try_turn(Wait::AtMost(left)).is_err() {
+            if left.is_zero() || self.try_poll(WaitMode::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
                 say(
                     Topic::Seldom,
@@ -483,7 +489,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for ThreadIo {
     fn drop(&mut self) {
         if !self.closed.get() {
             self.close();
@@ -492,9 +498,15 @@ impl Drop for Station {
 }
 
 impl Inner {
-    fn accept(&mut self, hub: &Hub, n: usize, landing: Arc<dyn Landing>, request: &Request) {
+    fn accept(
+        &mut self,
+        handle: &IoHandle,
+        n: usize,
+        in_flight: Arc<dyn InFlight>,
+        request: &Request,
+    ) {
         if self.driver.is_none() {
-            match hub.take_driver(n) {
+            match handle.take_driver(n) {
                 Ok(driver) => self.driver = Some(driver),
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(libc::ENOSYS);
@@ -502,26 +514,26 @@ impl Inner {
                         index: u32::MAX,
                         generation: 0,
                     };
-                    self.over.push((landing, Landed::over(nowhere, -errno)));
+                    self.over.push((in_flight, Answer::last(nowhere, -errno)));
                     return;
                 }
             }
         }
-        let counted = request.takes_place();
-        let room = !counted || (self.taken < hub.most_in_flight() && self.waiting.is_empty());
+        let counted = request.counts_toward_limit();
+        let room = !counted || (self.taken < handle.most_in_flight() && self.waiting.is_empty());
         let at = match room {
-            true => Where::Flying { asked: false },
-            false => Where::Waiting,
+            true => RowState::InDriver { asked: false },
+            false => RowState::Queued,
         };
-        let id = self.table.insert(n, at, counted, landing);
-        hub.desk(n).counts().submitted();
+        let id = self.table.insert(n, at, counted, in_flight);
+        handle.mailbox(n).counts().submitted();
         if !room {
             self.queued += 1;
             self.waiting.push_back((id, *request));
         } else if let Some(driver) = &mut self.driver {
             self.taken += usize::from(counted);
             self.unsent = self.unsent.max(Unsent::of(request));
-            // SAFETY: the flight that the request leads to is in the table, and
+            // SAFETY: the in_flight that the request leads to is in the table, and
             // stays there until the driver has said that it is over.
             unsafe { driver.submit(id, request) };
         }
@@ -532,12 +544,12 @@ impl Inner {
             return;
         };
         match at {
-            Where::Waiting => {
+            RowState::Queued => {
                 // Its number stays in the queue, and means nobody.
-                if let Some((landing, _)) = self.table.remove(id) {
-                    let landed = Landed::over(id, -libc::ECANCELED);
-                    counts.completed(landed.result);
-                    self.over.push((landing, landed));
+                if let Some((in_flight, _)) = self.table.remove(id) {
+                    let answer = Answer::last(id, -libc::ECANCELED);
+                    counts.completed(answer.result);
+                    self.over.push((in_flight, answer));
                     self.queued -= 1;
                 }
                 // Unless such numbers pile up: each one looked at now was one
@@ -547,7 +559,7 @@ impl Inner {
                         .retain(|(id, _)| self.table.get_mut(*id).is_some());
                 }
             }
-            Where::Flying { asked } => {
+            RowState::InDriver { asked } => {
                 if !std::mem::replace(asked, true)
                     && let Some(driver) = &mut self.driver
                 {
@@ -558,17 +570,17 @@ impl Inner {
         }
     }
 
-    fn read_messages(&mut self, hub: &Hub, n: usize) {
+    fn read_messages(&mut self, handle: &IoHandle, n: usize) {
         let mut messages = std::mem::take(&mut self.messages);
-        hub.desk(n).read(&mut messages);
+        handle.mailbox(n).read(&mut messages);
         for message in messages.drain(..) {
             match message {
-                Message::Submit(landing, request) => self.accept(hub, n, landing, &request),
-                Message::Cancel(landing) => {
-                    if let Some(id) = landing.ticket().id() {
-                        self.cancel(id, hub.desk(n).counts());
+                Message::Submit(in_flight, request) => self.accept(handle, n, in_flight, &request),
+                Message::Cancel(in_flight) => {
+                    if let Some(id) = in_flight.id_cell().id() {
+                        self.cancel(id, handle.mailbox(n).counts());
                     }
-                    self.done_with.push(landing);
+                    self.done_with.push(in_flight);
                 }
             }
         }
@@ -576,64 +588,64 @@ impl Inner {
     }
 
     /// How many the driver has.
-    fn flying(&self) -> usize {
+    fn in_driver(&self) -> usize {
         self.table.len - self.queued
     }
 
-    /// Turns the driver; what is over then lies in `landed`.
-    fn drive(&mut self, counts: &Counts, wait: Wait) -> io::Result<()> {
-        let flying = self.flying();
+    /// Turns the driver; what is over then lies in `answers`.
+    fn drive(&mut self, counts: &Counts, wait: WaitMode) -> io::Result<()> {
+        let in_driver = self.in_driver();
         let Some(driver) = &mut self.driver else {
             return Ok(());
         };
-        if wait != Wait::Peek {
+        if wait != WaitMode::Peek {
             self.unsent = Unsent::Nothing;
             self.in_a_row = 0;
             self.handed_over = Some(Instant::now());
         }
         // Before: it may sleep in there.
-        counts.flying(flying);
-        let turned = driver.turn(wait, &mut self.landed);
-        if !self.landed.is_empty() {
-            self.alone = self.landed.len() == 1;
+        counts.in_driver(in_driver);
+        let turned = driver.poll(wait, &mut self.answers);
+        if !self.answers.is_empty() {
+            self.alone = self.answers.len() == 1;
         }
         turned
     }
 
     /// True if a turn has brought nothing, and nobody waits for room.
     fn has_nothing_to_tell(&self) -> bool {
-        self.landed.is_empty()
+        self.answers.is_empty()
             && self.over.is_empty()
             && self.done_with.is_empty()
             && self.waiting.is_empty()
     }
 
     /// The driver has brought this: whose it is.
-    fn arrived(&mut self, landed: &Landed, counts: &Counts) -> Option<Arc<dyn Landing>> {
-        let id = landed.id;
-        if landed.more {
-            let landing = self.table.landing(id).cloned();
-            debug_assert!(landing.is_some(), "operation {id:?} was over before");
-            return landing;
+    fn arrived(&mut self, answer: &Answer, counts: &Counts) -> Option<Arc<dyn InFlight>> {
+        let id = answer.id;
+        if answer.more {
+            let in_flight = self.table.in_flight(id).cloned();
+            debug_assert!(in_flight.is_some(), "operation {id:?} was over before");
+            return in_flight;
         }
         let removed = self.table.remove(id);
         debug_assert!(removed.is_some(), "operation {id:?} was over before");
-        let (landing, counted) = removed?;
+        let (in_flight, counted) = removed?;
         self.taken -= usize::from(counted);
-        counts.completed(landed.result);
-        Some(landing)
+        counts.completed(answer.result);
+        Some(in_flight)
     }
 
     /// There may be room for those who wait.
-    fn let_in(&mut self, hub: &Hub) {
-        while self.taken < hub.most_in_flight()
+    fn let_in(&mut self, handle: &IoHandle) {
+        while self.taken < handle.most_in_flight()
             && let Some((id, request)) = self.waiting.pop_front()
         {
             // Cancelled meanwhile: its number means nobody.
             let Some(at) = self.table.get_mut(id) else {
                 continue;
             };
-            *at = Where::Flying { asked: false };
+            *at = RowState::InDriver { asked: false };
             self.queued -= 1;
             self.taken += 1;
             self.unsent = self.unsent.max(Unsent::of(&request));
@@ -648,17 +660,17 @@ impl Inner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::io::driver::Alarm;
-    use crate::io::in_flight::Ticket;
+    use crate::io::driver::Notifier;
+    use crate::io::in_flight::OpIdCell;
     use crate::io::series::{Brings, Series};
     use crate::io::{Fd, MakeDrivers, Real};
 
     /// Ends nothing but what is cancelled.
     #[derive(Default)]
-    struct Endless(Vec<Landed>);
+    struct Endless(Vec<Answer>);
 
-    impl Alarm for Endless {
-        fn ring(&self) {}
+    impl Notifier for Endless {
+        fn notify(&self) {}
     }
 
     // SAFETY: nothing that it is given ever ends.
@@ -667,15 +679,15 @@ mod tests {
 
         fn cancel(&mut self, id: OpId) {
             let result = -libc::ECANCELED;
-            self.0.push(Landed::over(id, result));
+            self.0.push(Answer::last(id, result));
         }
 
-        fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> std::io::Result<()> {
-            landed.append(&mut self.0);
+        fn poll(&mut self, _wait: WaitMode, answers: &mut Vec<Answer>) -> std::io::Result<()> {
+            answers.append(&mut self.0);
             Ok(())
         }
 
-        fn alarm(&self) -> Arc<dyn Alarm> {
+        fn notifier(&self) -> Arc<dyn Notifier> {
             Arc::new(Endless::default())
         }
 
@@ -689,12 +701,12 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Nobody(Ticket);
+    struct Nobody(OpIdCell);
 
-    impl Landing for Nobody {
-        fn land(self: Arc<Self>, _result: i32) {}
+    impl InFlight for Nobody {
+        fn complete(self: Arc<Self>, _result: i32) {}
 
-        fn ticket(&self) -> &Ticket {
+        fn id_cell(&self) -> &OpIdCell {
             &self.0
         }
     }
@@ -703,29 +715,29 @@ mod tests {
     #[test]
     fn those_who_left_the_queue_do_not_pile_up() {
         let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
-        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
-        let station = Station::new(hub, 0);
+        let handle = IoHandle::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let thread = ThreadIo::new(handle, 0);
         let submit = || {
-            let landing = Arc::new(Nobody::default());
-            station.submit(landing.clone(), &Request::Nop);
-            landing
+            let in_flight = Arc::new(Nobody::default());
+            thread.submit(in_flight.clone(), &Request::Nop);
+            in_flight
         };
         let _takes_the_room = submit();
         let waits = submit();
         for _ in 0..10_000 {
             let goes = submit();
-            station.cancel(&*goes);
-            station.turn(Wait::No);
-            let queued = station.inner.borrow().waiting.len();
+            thread.cancel(&*goes);
+            thread.poll(WaitMode::No);
+            let queued = thread.inner.borrow().waiting.len();
             assert!(queued < 32, "{queued}");
         }
-        assert_eq!(station.len(), 2);
-        let first = station.inner.borrow().waiting.front().map(|(id, _)| *id);
-        assert_eq!(first, waits.ticket().id());
+        assert_eq!(thread.len(), 2);
+        let first = thread.inner.borrow().waiting.front().map(|(id, _)| *id);
+        assert_eq!(first, waits.id_cell().id());
     }
 
     /// Writes down how it is turned; nothing ever ends.
-    struct Recorder(Arc<std::sync::Mutex<Vec<Wait>>>);
+    struct Recorder(Arc<std::sync::Mutex<Vec<WaitMode>>>);
 
     // SAFETY: as for `Endless`.
     unsafe impl Driver for Recorder {
@@ -733,12 +745,12 @@ mod tests {
 
         fn cancel(&mut self, _id: OpId) {}
 
-        fn turn(&mut self, wait: Wait, _landed: &mut Vec<Landed>) -> std::io::Result<()> {
+        fn poll(&mut self, wait: WaitMode, _landed: &mut Vec<Answer>) -> std::io::Result<()> {
             self.0.lock().expect("one thread").push(wait);
             Ok(())
         }
 
-        fn alarm(&self) -> Arc<dyn Alarm> {
+        fn notifier(&self) -> Arc<dyn Notifier> {
             Arc::new(Endless::default())
         }
 
@@ -751,15 +763,15 @@ mod tests {
         }
     }
 
-    /// A station, and how its driver was turned since one last asked.
-    fn recorded() -> (Station, impl Fn() -> Vec<Wait>) {
+    /// A thread, and how its driver was turned since one last asked.
+    fn recorded() -> (ThreadIo, impl Fn() -> Vec<WaitMode>) {
         let turns = Arc::new(std::sync::Mutex::new(Vec::new()));
         let drivers = turns.clone();
         let make: MakeDrivers =
             Box::new(move |_| Ok(vec![Box::new(Recorder(drivers.clone())) as Box<dyn Driver>]));
-        let hub = Hub::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
+        let handle = IoHandle::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
         let seen = move || std::mem::take(&mut *turns.lock().expect("one thread"));
-        (Station::new(hub, 0), seen)
+        (ThreadIo::new(handle, 0), seen)
     }
 
     const RECV: Request = Request::Recv {
@@ -772,95 +784,95 @@ mod tests {
     /// What waits for others goes to the system with the wait itself: one visit.
     #[test]
     fn what_waits_for_others_is_handed_over_by_the_wait() {
-        let (station, turns) = recorded();
-        station.submit(Arc::new(Nobody::default()), &RECV);
-        assert!(station.has_unsent());
-        station.settle();
-        station.park(None);
-        assert_eq!(turns(), [Wait::Peek, Wait::ForGood]);
-        assert!(!station.has_unsent());
-        station.submit(Arc::new(Nobody::default()), &RECV);
-        station.submit(Arc::new(Nobody::default()), &Request::Nop);
+        let (thread, turns) = recorded();
+        thread.submit(Arc::new(Nobody::default()), &RECV);
+        assert!(thread.has_unsent());
+        thread.poll_idle();
+        thread.park(None);
+        assert_eq!(turns(), [WaitMode::Peek, WaitMode::Forever]);
+        assert!(!thread.has_unsent());
+        thread.submit(Arc::new(Nobody::default()), &RECV);
+        thread.submit(Arc::new(Nobody::default()), &Request::Nop);
         // This one may be over at once.
-        station.settle();
-        station.settle();
-        station.park(None);
-        assert_eq!(turns(), [Wait::No, Wait::Peek, Wait::ForGood]);
-        std::mem::forget(station);
+        thread.poll_idle();
+        thread.poll_idle();
+        thread.park(None);
+        assert_eq!(turns(), [WaitMode::No, WaitMode::Peek, WaitMode::Forever]);
+        std::mem::forget(thread);
     }
 
     /// A cancel does not wait until there is nothing else to do.
     #[test]
     fn a_cancel_is_handed_over_before_the_wait() {
-        let (station, turns) = recorded();
-        let landing = Arc::new(Nobody::default());
-        station.submit(landing.clone(), &RECV);
-        station.park(None);
-        station.cancel(&*landing);
-        station.settle();
-        assert_eq!(turns(), [Wait::ForGood, Wait::No]);
-        std::mem::forget(station);
+        let (thread, turns) = recorded();
+        let in_flight = Arc::new(Nobody::default());
+        thread.submit(in_flight.clone(), &RECV);
+        thread.park(None);
+        thread.cancel(&*in_flight);
+        thread.poll_idle();
+        assert_eq!(turns(), [WaitMode::Forever, WaitMode::No]);
+        std::mem::forget(thread);
     }
 
     /// Nor until there were many turns, and nothing waits long behind long ones.
     #[test]
     fn a_busy_thread_hands_a_cancel_over_at_once_and_the_rest_soon() {
-        let (station, turns) = recorded();
-        let landing = Arc::new(Nobody::default());
-        station.submit(landing.clone(), &RECV);
-        station.inner.borrow_mut().handed_over = Some(Instant::now() - 2 * SOON);
-        station.glance();
-        station.inner.borrow_mut().handed_over = None;
-        station.glance();
-        station.cancel(&*landing);
-        station.glance();
-        assert_eq!(turns(), [Wait::No, Wait::Peek, Wait::No]);
-        std::mem::forget(station);
+        let (thread, turns) = recorded();
+        let in_flight = Arc::new(Nobody::default());
+        thread.submit(in_flight.clone(), &RECV);
+        thread.inner.borrow_mut().handed_over = Some(Instant::now() - 2 * SOON);
+        thread.poll_busy();
+        thread.inner.borrow_mut().handed_over = None;
+        thread.poll_busy();
+        thread.cancel(&*in_flight);
+        thread.poll_busy();
+        assert_eq!(turns(), [WaitMode::No, WaitMode::Peek, WaitMode::No]);
+        std::mem::forget(thread);
     }
 
     /// With virtual time the clock would jump over what has arrived already.
     #[test]
     fn with_virtual_time_nothing_stays_behind() {
-        let (station, turns) = recorded();
-        station.hub.count_with(Box::new(|_| {}));
-        station.submit(Arc::new(Nobody::default()), &RECV);
-        station.settle();
-        station.settle();
-        assert_eq!(turns(), [Wait::No, Wait::Peek]);
-        std::mem::forget(station);
+        let (thread, turns) = recorded();
+        thread.handle.count_with(Box::new(|_| {}));
+        thread.submit(Arc::new(Nobody::default()), &RECV);
+        thread.poll_idle();
+        thread.poll_idle();
+        assert_eq!(turns(), [WaitMode::No, WaitMode::Peek]);
+        std::mem::forget(thread);
     }
 
     /// While there is other work, what was submitted is handed over now and then.
     #[test]
     fn a_busy_thread_hands_over_at_every_fourth_visit() {
-        let (station, turns) = recorded();
-        station.submit(Arc::new(Nobody::default()), &Request::Nop);
+        let (thread, turns) = recorded();
+        thread.submit(Arc::new(Nobody::default()), &Request::Nop);
         for _ in 0..2 {
             // As if no time had passed.
-            station.inner.borrow_mut().handed_over = None;
+            thread.inner.borrow_mut().handed_over = None;
             for _ in 0..VISITS {
-                station.glance();
+                thread.poll_busy();
             }
         }
         let turns = turns();
-        let handed_over: Vec<_> = (0..).zip(&turns).filter(|t| *t.1 == Wait::No).collect();
-        assert_eq!(handed_over, [(3, &Wait::No), (7, &Wait::No)]);
+        let handed_over: Vec<_> = (0..).zip(&turns).filter(|t| *t.1 == WaitMode::No).collect();
+        assert_eq!(handed_over, [(3, &WaitMode::No), (7, &WaitMode::No)]);
         assert!(
             turns
                 .iter()
-                .all(|wait| matches!(wait, Wait::No | Wait::Peek))
+                .all(|wait| matches!(wait, WaitMode::No | WaitMode::Peek))
         );
-        std::mem::forget(station);
+        std::mem::forget(thread);
     }
 
     /// Answers at once what it is asked, and all that was submitted with its turn.
     #[derive(Default)]
-    struct Prompt(Vec<Landed>);
+    struct Prompt(Vec<Answer>);
 
     // SAFETY: it touches nothing.
     unsafe impl Driver for Prompt {
         unsafe fn submit(&mut self, id: OpId, _request: &Request) {
-            self.0.push(Landed::over(id, 0));
+            self.0.push(Answer::last(id, 0));
         }
 
         unsafe fn at_once(&mut self, _request: &Request) -> Option<i32> {
@@ -869,12 +881,12 @@ mod tests {
 
         fn cancel(&mut self, _id: OpId) {}
 
-        fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> std::io::Result<()> {
-            landed.append(&mut self.0);
+        fn poll(&mut self, _wait: WaitMode, answers: &mut Vec<Answer>) -> std::io::Result<()> {
+            answers.append(&mut self.0);
             Ok(())
         }
 
-        fn alarm(&self) -> Arc<dyn Alarm> {
+        fn notifier(&self) -> Arc<dyn Notifier> {
             Arc::new(Endless::default())
         }
 
@@ -892,9 +904,9 @@ mod tests {
     #[test]
     fn only_what_is_alone_is_answered_at_once() {
         let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Prompt>::default()]));
-        let hub = Hub::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
-        let station = Station::new(hub.clone(), 0);
-        let submit = |request| station.submit(Arc::new(Nobody::default()), &request);
+        let handle = IoHandle::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
+        let thread = ThreadIo::new(handle.clone(), 0);
+        let submit = |request| thread.submit(Arc::new(Nobody::default()), &request);
         let send = Request::Send {
             fd: -1,
             buf: ptr::null(),
@@ -902,59 +914,59 @@ mod tests {
             flags: 0,
         };
         // SAFETY: here and below, it leads nowhere.
-        let at_once = || unsafe { station.at_once(&send) };
+        let at_once = || unsafe { thread.at_once(&send) };
         assert_eq!(at_once(), None, "there is no driver yet");
         submit(RECV);
         assert_eq!(at_once(), Some(-libc::EPIPE), "the other one is patient");
-        assert_eq!(hub.gauges().submitted, 2);
-        assert_eq!(hub.gauges().completed, 1);
+        assert_eq!(handle.gauges().submitted, 2);
+        assert_eq!(handle.gauges().completed, 1);
         submit(Request::Nop);
         assert_eq!(at_once(), None, "it goes with the other");
-        assert_eq!(station.turn(Wait::No), 2);
+        assert_eq!(thread.poll(WaitMode::No), 2);
         assert_eq!(at_once(), None, "there may be another to go with");
         submit(RECV);
-        assert_eq!(station.turn(Wait::Peek), 1);
-        assert_eq!(station.turn(Wait::Peek), 0);
+        assert_eq!(thread.poll(WaitMode::Peek), 1);
+        assert_eq!(thread.poll(WaitMode::Peek), 0);
         assert!(at_once().is_some());
-        assert_eq!(hub.gauges().submitted, 5);
-        assert_eq!(hub.gauges().completed, 5);
+        assert_eq!(handle.gauges().submitted, 5);
+        assert_eq!(handle.gauges().completed, 5);
         // One that goes on and on lets the others have their turn.
         let row = (0..100).take_while(|_| at_once().is_some()).count();
         assert_eq!(row, IN_A_ROW as usize - 1);
-        assert_eq!(station.turn(Wait::Peek), 0);
+        assert_eq!(thread.poll(WaitMode::Peek), 0);
         assert_eq!(at_once(), None, "a look hands nothing over");
-        assert_eq!(station.turn(Wait::No), 0);
+        assert_eq!(thread.poll(WaitMode::No), 0);
         assert!(at_once().is_some());
-        station.close();
+        thread.close();
         assert_eq!(at_once(), None, "it is closed");
     }
 
     /// Remembers how it ended.
     #[derive(Default)]
-    struct Ended(Ticket, std::sync::OnceLock<i32>);
+    struct Ended(OpIdCell, std::sync::OnceLock<i32>);
 
-    impl Landing for Ended {
-        fn land(self: Arc<Self>, result: i32) {
+    impl InFlight for Ended {
+        fn complete(self: Arc<Self>, result: i32) {
             self.1.set(result).expect("it ends once");
         }
 
-        fn ticket(&self) -> &Ticket {
+        fn id_cell(&self) -> &OpIdCell {
             &self.0
         }
     }
 
-    /// A station that closes asks the driver to end what is under way, and what
+    /// A thread that closes asks the driver to end what is under way, and what
     /// waits for room ends too; it takes nothing more.
     /// Also: shutdown-1.
     #[test]
     fn io_3_a_station_that_closes_ends_what_is_under_way() {
         let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
-        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
-        let station = Station::new(hub.clone(), 0);
+        let handle = IoHandle::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let thread = ThreadIo::new(handle.clone(), 0);
         let submit = |request| {
-            let landing = Arc::new(Ended::default());
-            station.submit(landing.clone(), request);
-            landing
+            let in_flight = Arc::new(Ended::default());
+            thread.submit(in_flight.clone(), request);
+            in_flight
         };
         let ops = [
             submit(&Request::Nop),
@@ -962,14 +974,14 @@ mod tests {
             submit(&Request::Nop),
             submit(&RECV),
         ];
-        station.turn(Wait::No);
+        thread.poll(WaitMode::No);
         assert!(ops.iter().all(|op| op.1.get().is_none()));
-        station.close();
+        thread.close();
         let ends = ops.map(|op| op.1.get().copied());
         assert_eq!(ends, [Some(-libc::ECANCELED); 4]);
-        assert!(station.is_empty());
+        assert!(thread.is_empty());
         assert_eq!(submit(&RECV).1.get(), Some(&GONE));
-        let gauges = hub.gauges();
+        let gauges = handle.gauges();
         assert_eq!((gauges.submitted, gauges.completed), (4, 4));
     }
 
@@ -977,33 +989,33 @@ mod tests {
     #[test]
     fn io_5_a_series_that_is_unwanted_before_it_is_submitted_ends() {
         let make: MakeDrivers = Box::new(|_| Ok(vec![Box::<Endless>::default()]));
-        let hub = Hub::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
-        let station = Station::new(hub.clone(), 0);
-        // SAFETY: the station outlives it, and there is one thread.
-        let _entered = unsafe { station.enter() };
+        let handle = IoHandle::new(1, make, Box::new(Real), 1, Box::new(|_| {}));
+        let thread = ThreadIo::new(handle.clone(), 0);
+        // SAFETY: the thread outlives it, and there is one thread.
+        let _entered = unsafe { thread.enter() };
         // No file: none is closed.
-        let fd = Fd::new(-1, hub.clone());
+        let fd = Fd::new(-1, handle.clone());
         let mut begun = 0;
         let mut begin = |unwanted: bool| {
             let make = || Series::new(fd.clone(), Brings::Connections);
-            fd.arrivals().begin(make, |series| {
+            fd.series_queue().begin(make, |series| {
                 begun += 1;
                 if unwanted {
-                    assert_eq!(fd.arrivals().end(), Some(begun));
+                    assert_eq!(fd.series_queue().end(), Some(begun));
                 }
-                hub.submit_to(0, series.clone(), &series.request());
+                handle.submit_to(0, series.clone(), &series.request());
             });
         };
         begin(true);
-        assert_eq!(station.len(), 1);
-        station.turn(Wait::No);
-        assert_eq!(station.len(), 0, "it was cancelled");
+        assert_eq!(thread.len(), 1);
+        thread.poll(WaitMode::No);
+        assert_eq!(thread.len(), 0, "it was cancelled");
         // The next is none of its business.
         begin(false);
-        station.turn(Wait::No);
-        assert_eq!(station.len(), 1);
-        assert_eq!(fd.arrivals().end(), Some(2));
-        station.turn(Wait::No);
-        assert_eq!(station.len(), 0);
+        thread.poll(WaitMode::No);
+        assert_eq!(thread.len(), 1);
+        assert_eq!(fd.series_queue().end(), Some(2));
+        thread.poll(WaitMode::No);
+        assert_eq!(thread.len(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use kinfolk_runtime::io::StatBuf;
 
-use super::memory::About;
+use super::memory::FileFacts;
 
 /// Room is made without changing the length.
 #[cfg(target_os = "linux")]
@@ -22,7 +22,7 @@ pub(crate) const PUNCH_HOLE: i32 = 2;
 
 /// What the system says of a file.
 #[cfg(target_os = "linux")]
-pub(crate) fn stat(about: &About) -> StatBuf {
+pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     // SAFETY: plain numbers: all zero is one.
     let mut stat: StatBuf = unsafe { std::mem::zeroed() };
     stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
@@ -45,7 +45,7 @@ pub(crate) fn stat(about: &About) -> StatBuf {
 
 /// As above.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn stat(about: &About) -> StatBuf {
+pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     // SAFETY: plain numbers: all zero is one.
     let mut stat: StatBuf = unsafe { std::mem::zeroed() };
     stat.st_mode = about.mode as libc::mode_t;

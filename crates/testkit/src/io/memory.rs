@@ -1,13 +1,13 @@
-//! The only place that follows the pointers of a request.
+//! The only offset that follows the pointers of a request.
 //!
-//! **P1** They lead into the flight of an operation, which lies still and is
+//! **P1** They lead into the in-flight record of an operation, which lies still and is
 //! nobody else's from submission until its end was collected. The kernel calls
 //! in here between the two, and at no other time.
 
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use kinfolk_runtime::io::{Request, Shelf, StatBuf};
+use kinfolk_runtime::io::{BufferGroup, Request, StatBuf};
 use socket2::SockAddr;
 
 use super::addr::Addr;
@@ -59,9 +59,9 @@ impl Pieces {
         })
     }
 
-    /// The memory of a buffer of a shelf, which the caller has taken.
-    pub(crate) fn of_buffer(shelf: &Shelf, number: u16) -> Pieces {
-        Pieces(vec![(shelf.place(number), shelf.size() as usize)])
+    /// The memory of a buffer of a group, which the caller has taken.
+    pub(crate) fn of_buffer(group: &BufferGroup, number: u16) -> Pieces {
+        Pieces(vec![(group.buffer_ptr(number), group.size() as usize)])
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -103,10 +103,10 @@ impl Pieces {
     }
 }
 
-/// The shelf of a request.
-pub(crate) fn shelf(shelf: *const Arc<Shelf>) -> Arc<Shelf> {
+/// The group of a request.
+pub(crate) fn group(group: *const Arc<BufferGroup>) -> Arc<BufferGroup> {
     // SAFETY: P1.
-    unsafe { &*shelf }.clone()
+    unsafe { &*group }.clone()
 }
 
 /// A path of a request.
@@ -116,7 +116,7 @@ pub(crate) fn path(path: *const libc::c_char) -> Vec<u8> {
 }
 
 /// What was asked about a file.
-pub(crate) struct About {
+pub(crate) struct FileFacts {
     pub(crate) mode: u32,
     pub(crate) links: u32,
     pub(crate) number: u64,
@@ -125,7 +125,7 @@ pub(crate) struct About {
 }
 
 /// Answers what was asked about a file.
-pub(crate) fn answer_stat(out: *mut StatBuf, about: &About) {
+pub(crate) fn answer_stat(out: *mut StatBuf, about: &FileFacts) {
     // SAFETY: P1.
     unsafe { out.write(linux::stat(about)) };
 }

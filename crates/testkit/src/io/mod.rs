@@ -22,8 +22,8 @@
 //! | `linux` | what only Linux has |
 //! | `driver` | the kernel as a driver and as a system |
 //! | `side` | the simulation's end of it |
-//! | `audit` | [`Witness`]: counts and checks the traffic of any driver |
-//! | `fault_plan` | [`Weather`]: the same faults on any driver |
+//! | `audit` | [`Audit`]: counts and checks the traffic of any driver |
+//! | `fault_plan` | [`FaultPlan`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
 //! | `pages` | [`HeldPages`]: the memory of pools, watched after it was freed |
 //! | `open_files` | [`OpenFiles`]: what this process has open |
@@ -50,8 +50,8 @@ pub(crate) mod side;
 mod sockets;
 mod wires;
 
-pub use audit::Witness;
-pub use fault_plan::Weather;
+pub use audit::Audit;
+pub use fault_plan::FaultPlan;
 pub use faults::{Fault, OpKind};
 pub use kernel::SimKernel;
 pub use network::machine_at;

@@ -6,22 +6,22 @@ use std::task::{Context, Poll, ready};
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::io::series::queue::WaitsAt;
-use crate::io::{Arrival, Fd, Hub, Operation, Request, Start, failure};
+use crate::io::series::queue::SocketWaiter;
+use crate::io::{Fd, IoHandle, Operation, Request, SeriesItem, Start, failure};
 
 /// Waits for a connection. Accepted for nobody, it is closed again.
 pub(crate) struct Accept {
-    socket: WaitsAt,
+    socket: SocketWaiter,
     addr: SockAddrStorage,
     len: libc::socklen_t,
     /// What a series has brought before.
-    taken: Option<Arrival>,
+    taken: Option<SeriesItem>,
 }
 
 impl Accept {
     pub(crate) fn new(fd: Fd) -> Accept {
         Accept {
-            socket: WaitsAt::new(fd),
+            socket: SocketWaiter::new(fd),
             addr: SockAddrStorage::zeroed(),
             len: 0,
             taken: None,
@@ -38,8 +38,8 @@ impl Operation for Accept {
     type Output = io::Result<(Fd, SockAddr)>;
 
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
-        if let Some((arrivals, place)) = self.socket.arrivals() {
-            self.taken = ready!(arrivals.poll_take(place, cx.waker()));
+        if let Some((queue, key)) = self.socket.queue() {
+            self.taken = ready!(queue.poll_take(key, cx.waker()));
         }
         Poll::Ready(match self.taken {
             Some(_) => Start::Answered,
@@ -47,7 +47,7 @@ impl Operation for Accept {
         })
     }
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         self.len = self.addr.size_of();
         Request::Accept {
             fd: self.socket.fd.raw(),
@@ -58,16 +58,16 @@ impl Operation for Accept {
 
     fn finish(self, result: io::Result<u32>) -> Self::Output {
         match self.taken {
-            Some(Arrival::Connection(fd)) => {
-                let addr = fd.hub().system().peer_addr(fd.raw());
+            Some(SeriesItem::Connection(fd)) => {
+                let addr = fd.handle().system().peer_addr(fd.raw());
                 return Ok((fd, addr.unwrap_or_else(|_| nobody())));
             }
-            Some(Arrival::Failed { result, .. }) => return Err(failure(result)),
+            Some(SeriesItem::Failed { result, .. }) => return Err(failure(result)),
             // Nothing else arrives where somebody listens.
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
-        let accepted = Fd::new(result? as RawFd, self.socket.fd.hub().clone());
+        let accepted = Fd::new(result? as RawFd, self.socket.fd.handle().clone());
         let len = self.len.min(self.addr.size_of());
         // SAFETY: all of it was zeroed, and the system has written an address of
         // this length.

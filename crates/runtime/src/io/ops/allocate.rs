@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 
 /// Room for a part of a file.
 pub(crate) struct Allocate {
@@ -19,7 +19,7 @@ impl Allocate {
 impl Operation for Allocate {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Allocate {
             fd: self.fd.raw(),
             mode: 0,

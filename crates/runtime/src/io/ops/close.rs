@@ -3,22 +3,22 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::io::in_flight::GONE;
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Closes a file. If it is never begun the file is closed all the same, and
 /// only the answer is missing.
 pub(crate) struct Close {
     raw: RawFd,
-    hub: Arc<Hub>,
+    handle: Arc<IoHandle>,
     begun: bool,
 }
 
 impl Close {
     /// Owns `raw` from now on.
-    pub(crate) fn new(raw: RawFd, hub: Arc<Hub>) -> Close {
+    pub(crate) fn new(raw: RawFd, handle: Arc<IoHandle>) -> Close {
         Close {
             raw,
-            hub,
+            handle,
             begun: false,
         }
     }
@@ -27,7 +27,7 @@ impl Close {
 impl Operation for Close {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         self.begun = true;
         Request::Close { fd: self.raw }
     }
@@ -49,7 +49,7 @@ impl Operation for Close {
 impl Drop for Close {
     fn drop(&mut self) {
         if !self.begun {
-            self.hub.system().close(self.raw);
+            self.handle.system().close(self.raw);
         }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 
 /// Which socket is connected.
 enum Which {
@@ -36,23 +36,23 @@ impl Connect {
     }
 }
 
-fn make(hub: &Arc<Hub>, domain: Domain, kind: Type) -> io::Result<Fd> {
-    let raw = hub
+fn make(handle: &Arc<IoHandle>, domain: Domain, kind: Type) -> io::Result<Fd> {
+    let raw = handle
         .system()
-        .socket(domain, kind, None, hub.nonblocking()?)?;
-    Ok(Fd::new(raw, hub.clone()))
+        .socket(domain, kind, None, handle.nonblocking()?)?;
+    Ok(Fd::new(raw, handle.clone()))
 }
 
 impl Operation for Connect {
     type Output = io::Result<Fd>;
 
-    fn request(&mut self, hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, handle: &Arc<IoHandle>) -> Request {
         let fd = match &mut self.which {
             Which::This(fd) => fd.raw(),
             Which::New { kind, made } => {
                 // A fresh one also if it is asked for a second time: where a
                 // connection was begun, another cannot be.
-                match made.insert(make(hub, self.addr.domain(), *kind)) {
+                match made.insert(make(handle, self.addr.domain(), *kind)) {
                     Ok(fd) => fd.raw(),
                     // `finish` says so.
                     Err(_) => return Request::Nop,

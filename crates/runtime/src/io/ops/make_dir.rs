@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::c_path;
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Makes a directory.
 pub(crate) struct MakeDir {
@@ -24,7 +24,7 @@ impl MakeDir {
 impl Operation for MakeDir {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::MakeDir {
             path: self.path.as_ptr(),
             mode: 0o777,

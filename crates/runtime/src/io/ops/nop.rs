@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Nothing: a trip to the driver and back.
 pub(crate) struct Nop;
@@ -9,7 +9,7 @@ pub(crate) struct Nop;
 impl Operation for Nop {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Nop
     }
 

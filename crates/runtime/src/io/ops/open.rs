@@ -5,34 +5,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 
 /// Opens a file. Opened for nobody, it is closed again.
-pub(crate) struct Open {
+pub(crate) struct OpenAt {
     path: CString,
     flags: i32,
     mode: u32,
-    hub: Option<Arc<Hub>>,
+    handle: Option<Arc<IoHandle>>,
 }
 
-impl Open {
+impl OpenAt {
     /// # Errors
     /// If there is a zero in the path.
-    pub(crate) fn new(path: &Path, flags: i32, mode: u32) -> io::Result<Open> {
-        Ok(Open {
+    pub(crate) fn new(path: &Path, flags: i32, mode: u32) -> io::Result<OpenAt> {
+        Ok(OpenAt {
             path: CString::new(path.as_os_str().as_bytes())?,
             flags: flags | libc::O_CLOEXEC,
             mode,
-            hub: None,
+            handle: None,
         })
     }
 }
 
-impl Operation for Open {
+impl Operation for OpenAt {
     type Output = io::Result<Fd>;
 
-    fn request(&mut self, hub: &Arc<Hub>) -> Request {
-        self.hub = Some(hub.clone());
+    fn request(&mut self, handle: &Arc<IoHandle>) -> Request {
+        self.handle = Some(handle.clone());
         Request::Open {
             path: self.path.as_ptr(),
             flags: self.flags,
@@ -42,7 +42,7 @@ impl Operation for Open {
 
     fn finish(self, result: io::Result<u32>) -> io::Result<Fd> {
         let raw = result?;
-        let hub = self.hub.expect("what was opened was asked for");
-        Ok(Fd::new(raw as RawFd, hub))
+        let handle = self.handle.expect("what was opened was asked for");
+        Ok(Fd::new(raw as RawFd, handle))
     }
 }

@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Waits until a file can be read or written. It is kept open meanwhile.
 pub(crate) struct Poll<T> {
@@ -20,7 +20,7 @@ impl<T: AsFd> Poll<T> {
 impl<T: AsFd + Send + std::marker::Sync + 'static> Operation for Poll<T> {
     type Output = io::Result<u32>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Poll {
             fd: self.file.as_fd().as_raw_fd(),
             events: self.events,

@@ -2,34 +2,34 @@ use std::io;
 use std::sync::Arc;
 
 use super::length;
-use crate::io::{Fd, Hub, IoBufMut, Operation, Place, Request};
+use crate::io::{Fd, IoBufMut, IoHandle, Offset, Operation, Request};
 
 /// Bytes from a file into a buffer.
 pub(crate) struct Read<B> {
     fd: Fd,
     buf: B,
-    place: Place,
+    offset: Offset,
 }
 
 impl<B: IoBufMut> Read<B> {
-    pub(crate) fn new(fd: Fd, buf: B, place: Place) -> Read<B> {
-        Read { fd, buf, place }
+    pub(crate) fn new(fd: Fd, buf: B, offset: Offset) -> Read<B> {
+        Read { fd, buf, offset }
     }
 }
 
 impl<B: IoBufMut> Operation for Read<B> {
     type Output = (io::Result<usize>, B);
 
-    fn hub(&self) -> Option<&Arc<Hub>> {
-        Some(self.fd.hub())
+    fn handle(&self) -> Option<&Arc<IoHandle>> {
+        Some(self.fd.handle())
     }
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Read {
             fd: self.fd.raw(),
             len: length(self.buf.room()),
             buf: self.buf.ptr_mut(),
-            place: self.place,
+            offset: self.offset,
         }
     }
 

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::length;
-use crate::io::in_flight::answer;
-use crate::io::series::queue::WaitsAt;
-use crate::io::{Fd, Hub, IoBufMut, Operation, Request, Start};
+use crate::io::in_flight::to_result;
+use crate::io::series::queue::SocketWaiter;
+use crate::io::{Fd, IoBufMut, IoHandle, Operation, Request, Start};
 
 /// Bytes from a socket into a buffer.
 pub(crate) struct Recv<B> {
-    socket: WaitsAt,
+    socket: SocketWaiter,
     buf: B,
     /// What a series has brought before, as kernels answer.
     taken: Option<i32>,
@@ -18,7 +18,7 @@ pub(crate) struct Recv<B> {
 impl<B: IoBufMut> Recv<B> {
     pub(crate) fn new(fd: Fd, buf: B) -> Recv<B> {
         Recv {
-            socket: WaitsAt::new(fd),
+            socket: SocketWaiter::new(fd),
             buf,
             taken: None,
         }
@@ -28,12 +28,12 @@ impl<B: IoBufMut> Recv<B> {
 impl<B: IoBufMut> Operation for Recv<B> {
     type Output = (io::Result<usize>, B);
 
-    fn hub(&self) -> Option<&Arc<Hub>> {
-        Some(self.socket.fd.hub())
+    fn handle(&self) -> Option<&Arc<IoHandle>> {
+        Some(self.socket.fd.handle())
     }
 
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
-        if let Some((arrivals, place)) = self.socket.arrivals() {
+        if let Some((queue, key)) = self.socket.queue() {
             let (room, to) = (length(self.buf.room()) as usize, self.buf.ptr_mut());
             let copy = |bytes: &[u8]| {
                 let taken = bytes.len().min(room);
@@ -41,7 +41,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, taken) };
                 taken
             };
-            self.taken = ready!(arrivals.poll_bytes(place, cx.waker(), copy));
+            self.taken = ready!(queue.poll_bytes(key, cx.waker(), copy));
         }
         Poll::Ready(match self.taken {
             Some(_) => Start::Answered,
@@ -49,7 +49,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
         })
     }
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Recv {
             fd: self.socket.fd.raw(),
             len: length(self.buf.room()),
@@ -59,7 +59,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
     }
 
     fn finish(mut self, result: io::Result<u32>) -> Self::Output {
-        let result = self.taken.map_or(result, answer).map(|bytes| {
+        let result = self.taken.map_or(result, to_result).map(|bytes| {
             let bytes = bytes as usize;
             // SAFETY: the system says that it has written them, or they were
             // copied.

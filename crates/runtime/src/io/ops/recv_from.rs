@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::message::Header;
-use crate::io::{Fd, Hub, IoBufMut, Operation, Request};
+use super::message::MsgHeader;
+use crate::io::{Fd, IoBufMut, IoHandle, Operation, Request};
 
 /// A message from a socket, and whom it is from.
 pub(crate) struct RecvFrom<B> {
     fd: Fd,
     buf: B,
     addr: SockAddrStorage,
-    header: Header,
+    header: MsgHeader,
 }
 
 impl<B: IoBufMut> RecvFrom<B> {
@@ -20,7 +20,7 @@ impl<B: IoBufMut> RecvFrom<B> {
             fd,
             buf,
             addr: SockAddrStorage::zeroed(),
-            header: Header::new(),
+            header: MsgHeader::new(),
         }
     }
 }
@@ -28,7 +28,7 @@ impl<B: IoBufMut> RecvFrom<B> {
 impl<B: IoBufMut> Operation for RecvFrom<B> {
     type Output = (io::Result<(usize, SockAddr)>, B);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let room = self.buf.room();
         let part = (self.buf.ptr_mut(), room);
         self.header.set_parts([part].into_iter());

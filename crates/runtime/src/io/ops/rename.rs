@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::c_path;
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Gives a file another name.
 pub(crate) struct Rename {
@@ -26,7 +26,7 @@ impl Rename {
 impl Operation for Rename {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Rename {
             from: self.from.as_ptr(),
             to: self.to.as_ptr(),

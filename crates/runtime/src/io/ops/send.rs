@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::length;
-use crate::io::{Fd, Hub, IoBuf, Operation, Request};
+use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 
 /// Bytes from a buffer to a socket.
 pub(crate) struct Send<B> {
@@ -26,11 +26,11 @@ impl<B: IoBuf> Send<B> {
 impl<B: IoBuf> Operation for Send<B> {
     type Output = (io::Result<usize>, B);
 
-    fn hub(&self) -> Option<&Arc<Hub>> {
-        Some(self.fd.hub())
+    fn handle(&self) -> Option<&Arc<IoHandle>> {
+        Some(self.fd.handle())
     }
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Send {
             fd: self.fd.raw(),
             buf: self.buf.ptr(),

@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use socket2::SockAddr;
 
-use super::message::Header;
-use crate::io::{Fd, Hub, IoBuf, Operation, Request};
+use super::message::MsgHeader;
+use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 
 /// A message to somebody.
 pub(crate) struct SendTo<B> {
     fd: Fd,
     buf: B,
     addr: SockAddr,
-    header: Header,
+    header: MsgHeader,
 }
 
 impl<B: IoBuf> SendTo<B> {
@@ -20,7 +20,7 @@ impl<B: IoBuf> SendTo<B> {
             fd,
             buf,
             addr,
-            header: Header::new(),
+            header: MsgHeader::new(),
         }
     }
 }
@@ -28,7 +28,7 @@ impl<B: IoBuf> SendTo<B> {
 impl<B: IoBuf> Operation for SendTo<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let part = (self.buf.ptr().cast_mut(), self.buf.filled());
         self.header.set_parts([part].into_iter());
         self.header.set_addr(&self.addr);

@@ -1,8 +1,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::message::Header;
-use crate::io::{Fd, Hub, IoBuf, Operation, Request};
+use super::message::MsgHeader;
+use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 
 /// The most buffers that one operation takes: more than that the kernel refuses.
 const MOST_PARTS: usize = 1024;
@@ -11,7 +11,7 @@ const MOST_PARTS: usize = 1024;
 pub(crate) struct SendVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
-    header: Header,
+    header: MsgHeader,
 }
 
 impl<B: IoBuf> SendVectored<B> {
@@ -19,7 +19,7 @@ impl<B: IoBuf> SendVectored<B> {
         SendVectored {
             fd,
             bufs,
-            header: Header::new(),
+            header: MsgHeader::new(),
         }
     }
 }
@@ -27,7 +27,7 @@ impl<B: IoBuf> SendVectored<B> {
 impl<B: IoBuf> Operation for SendVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let parts = self.bufs.iter().take(MOST_PARTS);
         self.header
             .set_parts(parts.map(|buf| (buf.ptr().cast_mut(), buf.filled())));

@@ -2,24 +2,24 @@ use std::io;
 use std::net::Shutdown as How;
 use std::sync::Arc;
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 
 /// Ends one direction of a socket, or both.
-pub(crate) struct Shutdown {
+pub(crate) struct ShutdownSocket {
     fd: Fd,
     how: How,
 }
 
-impl Shutdown {
-    pub(crate) fn new(fd: Fd, how: How) -> Shutdown {
-        Shutdown { fd, how }
+impl ShutdownSocket {
+    pub(crate) fn new(fd: Fd, how: How) -> ShutdownSocket {
+        ShutdownSocket { fd, how }
     }
 }
 
-impl Operation for Shutdown {
+impl Operation for ShutdownSocket {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let how = match self.how {
             How::Read => libc::SHUT_RD,
             How::Write => libc::SHUT_WR,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::c_path;
-use crate::io::{Fd, Hub, Operation, Request, StatBuf};
+use crate::io::{Fd, IoHandle, Operation, Request, StatBuf};
 use crate::linux::{EMPTY_PATH, Facts};
 
 /// Whom it is about.
@@ -46,7 +46,7 @@ impl Stat {
 impl Operation for Stat {
     type Output = io::Result<Facts>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let (fd, flags) = match &self.whom {
             Whom::File(fd) => (fd.raw(), EMPTY_PATH),
             Whom::Path { follow: true } => (libc::AT_FDCWD, 0),

@@ -1,24 +1,24 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 
 /// What was written reaches the disk.
-pub(crate) struct Sync {
+pub(crate) struct Fsync {
     fd: Fd,
     data_only: bool,
 }
 
-impl Sync {
-    pub(crate) fn new(fd: Fd, data_only: bool) -> Sync {
-        Sync { fd, data_only }
+impl Fsync {
+    pub(crate) fn new(fd: Fd, data_only: bool) -> Fsync {
+        Fsync { fd, data_only }
     }
 }
 
-impl Operation for Sync {
+impl Operation for Fsync {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Sync {
             fd: self.fd.raw(),
             data_only: self.data_only,

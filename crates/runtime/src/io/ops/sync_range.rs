@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::io::{Fd, Hub, Operation, Request};
+use crate::io::{Fd, IoHandle, Operation, Request};
 use crate::linux::SYNC_RANGE;
 
 /// A part of what was written is written out.
@@ -20,7 +20,7 @@ impl SyncRange {
 impl Operation for SyncRange {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::SyncRange {
             fd: self.fd.raw(),
             at: self.at,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::c_path;
-use crate::io::{Hub, Operation, Request};
+use crate::io::{IoHandle, Operation, Request};
 
 /// Takes a name away from a file, or removes an empty directory.
 pub(crate) struct Unlink {
@@ -26,7 +26,7 @@ impl Unlink {
 impl Operation for Unlink {
     type Output = io::Result<()>;
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Unlink {
             path: self.path.as_ptr(),
             dir: self.dir,

@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::MOST;
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Operation, Place, Request};
+use crate::io::{Fd, IoBuf, IoBufMut, IoHandle, Offset, Operation, Request};
 
 /// How many parts the kernel takes at once.
 const MOST_PARTS: usize = 1024;
@@ -35,16 +35,16 @@ pub(crate) struct ReadVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
     parts: Parts,
-    place: Place,
+    offset: Offset,
 }
 
 impl<B: IoBufMut> ReadVectored<B> {
-    pub(crate) fn new(fd: Fd, bufs: Vec<B>, place: Place) -> ReadVectored<B> {
+    pub(crate) fn new(fd: Fd, bufs: Vec<B>, offset: Offset) -> ReadVectored<B> {
         ReadVectored {
             fd,
             bufs,
             parts: Parts::default(),
-            place,
+            offset,
         }
     }
 }
@@ -52,14 +52,14 @@ impl<B: IoBufMut> ReadVectored<B> {
 impl<B: IoBufMut> Operation for ReadVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let bufs = self.bufs.iter_mut();
         self.parts.set(bufs.map(|buf| (buf.ptr_mut(), buf.room())));
         Request::ReadVectored {
             fd: self.fd.raw(),
             parts: self.parts.0.as_ptr(),
             count: self.parts.0.len() as u32,
-            place: self.place,
+            offset: self.offset,
         }
     }
 
@@ -84,16 +84,16 @@ pub(crate) struct WriteVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
     parts: Parts,
-    place: Place,
+    offset: Offset,
 }
 
 impl<B: IoBuf> WriteVectored<B> {
-    pub(crate) fn new(fd: Fd, bufs: Vec<B>, place: Place) -> WriteVectored<B> {
+    pub(crate) fn new(fd: Fd, bufs: Vec<B>, offset: Offset) -> WriteVectored<B> {
         WriteVectored {
             fd,
             bufs,
             parts: Parts::default(),
-            place,
+            offset,
         }
     }
 }
@@ -101,7 +101,7 @@ impl<B: IoBuf> WriteVectored<B> {
 impl<B: IoBuf> Operation for WriteVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let bufs = self.bufs.iter();
         self.parts
             .set(bufs.map(|buf| (buf.ptr().cast_mut(), buf.filled())));
@@ -109,7 +109,7 @@ impl<B: IoBuf> Operation for WriteVectored<B> {
             fd: self.fd.raw(),
             parts: self.parts.0.as_ptr(),
             count: self.parts.0.len() as u32,
-            place: self.place,
+            offset: self.offset,
         }
     }
 

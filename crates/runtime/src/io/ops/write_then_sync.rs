@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::length;
-use crate::io::{Fd, Hub, IoBuf, Operation, Place, Request};
+use crate::io::{Fd, IoBuf, IoHandle, Offset, Operation, Request};
 
 /// Bytes from a buffer to a file, and if those were all, to the disk.
 pub(crate) struct WriteThenSync<B> {
@@ -20,12 +20,12 @@ impl<B: IoBuf> WriteThenSync<B> {
 impl<B: IoBuf> Operation for WriteThenSync<B> {
     type Output = (io::Result<usize>, B);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::WriteThenSync {
             fd: self.fd.raw(),
             buf: self.buf.ptr(),
             len: length(self.buf.filled()),
-            place: Place::At(self.at),
+            offset: Offset::At(self.at),
         }
     }
 

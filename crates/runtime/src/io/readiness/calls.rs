@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
-use crate::io::request::{Place, Request};
+use crate::io::request::{Offset, Request};
 use crate::linux;
 
 fn error() -> i32 {
@@ -86,7 +86,7 @@ pub(super) unsafe fn connected(fd: RawFd, request: &Request) -> Option<i32> {
     }
     let mut went: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: a place for a number, and its size.
+    // SAFETY: a offset for a number, and its size.
     let result = answer(unsafe {
         libc::getsockopt(
             fd,
@@ -120,17 +120,17 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
                 fd,
                 buf,
                 len,
-                place,
-            } => again(|| match place {
-                Place::At(at) => libc::pread(fd, buf.cast(), len as usize, at as libc::off_t),
-                Place::Here => libc::read(fd, buf.cast(), len as usize),
+                offset,
+            } => again(|| match offset {
+                Offset::At(at) => libc::pread(fd, buf.cast(), len as usize, at as libc::off_t),
+                Offset::Current => libc::read(fd, buf.cast(), len as usize),
             }),
             Request::Write {
                 fd,
                 buf,
                 len,
-                place,
-            } => write(fd, buf, len, place),
+                offset,
+            } => write(fd, buf, len, offset),
             Request::Sync {
                 fd,
                 data_only: true,
@@ -143,26 +143,26 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
                 fd,
                 parts,
                 count,
-                place,
-            } => again(|| match place {
-                Place::At(at) => libc::preadv(fd, parts, count as i32, at as libc::off_t),
-                Place::Here => libc::readv(fd, parts, count as i32),
+                offset,
+            } => again(|| match offset {
+                Offset::At(at) => libc::preadv(fd, parts, count as i32, at as libc::off_t),
+                Offset::Current => libc::readv(fd, parts, count as i32),
             }),
             Request::WriteVectored {
                 fd,
                 parts,
                 count,
-                place,
-            } => again(|| match place {
-                Place::At(at) => libc::pwritev(fd, parts, count as i32, at as libc::off_t),
-                Place::Here => libc::writev(fd, parts, count as i32),
+                offset,
+            } => again(|| match offset {
+                Offset::At(at) => libc::pwritev(fd, parts, count as i32, at as libc::off_t),
+                Offset::Current => libc::writev(fd, parts, count as i32),
             }),
             Request::WriteThenSync {
                 fd,
                 buf,
                 len,
-                place,
-            } => match write(fd, buf, len, place) {
+                offset,
+            } => match write(fd, buf, len, offset) {
                 all if all >= 0 && all as u32 == len => {
                     match again(|| linux::sync_data(fd) as isize) {
                         failed if failed < 0 => failed,
@@ -206,7 +206,7 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
                 len,
                 flags,
             } => again(|| libc::recv(fd, buf.cast(), len as usize, flags | libc::MSG_DONTWAIT)),
-            // Nothing that could be called aside: it is no file that blocks.
+            // Nothing that could be called offload: it is no file that blocks.
             Request::RecvMany { .. } => -libc::EINVAL,
             Request::Send {
                 fd,
@@ -240,12 +240,12 @@ pub(super) unsafe fn call(request: &Request) -> i32 {
 
 /// # Safety
 /// As for [`call`].
-unsafe fn write(fd: RawFd, buf: *const u8, len: u32, place: Place) -> i32 {
+unsafe fn write(fd: RawFd, buf: *const u8, len: u32, offset: Offset) -> i32 {
     // SAFETY: as the caller says.
     again(|| unsafe {
-        match place {
-            Place::At(at) => libc::pwrite(fd, buf.cast(), len as usize, at as libc::off_t),
-            Place::Here => libc::write(fd, buf.cast(), len as usize),
+        match offset {
+            Offset::At(at) => libc::pwrite(fd, buf.cast(), len as usize, at as libc::off_t),
+            Offset::Current => libc::write(fd, buf.cast(), len as usize),
         }
     })
 }

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// A driver, and the numbers for it.
 struct Rig {
-    driver: Readiness,
+    driver: ReadinessDriver,
     next: u32,
     over: Vec<(u32, i32)>,
 }
@@ -31,14 +31,14 @@ impl Rig {
 
     fn with(blocking: Arc<Blocking>) -> Rig {
         Rig {
-            driver: Readiness::new(blocking).expect("a poller"),
+            driver: ReadinessDriver::new(blocking).expect("a poller"),
             next: 0,
             over: Vec::new(),
         }
     }
 
     fn id(index: u32) -> OpId {
-        // As a station has it: the same place, another generation.
+        // As a thread has it: the same offset, another generation.
         OpId {
             index: index % 64,
             generation: index / 64,
@@ -58,7 +58,7 @@ impl Rig {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: buf.len() as u32,
-            place: Place::Here,
+            offset: Offset::Current,
         })
     }
 
@@ -67,7 +67,7 @@ impl Rig {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_ptr(),
             len: buf.len() as u32,
-            place: Place::Here,
+            offset: Offset::Current,
         })
     }
 
@@ -82,10 +82,10 @@ impl Rig {
         self.driver.cancel(Rig::id(n));
     }
 
-    fn turn(&mut self, wait: Wait) {
-        let mut landed = Vec::new();
-        self.driver.turn(wait, &mut landed).expect("a turn");
-        for one in landed {
+    fn turn(&mut self, wait: WaitMode) {
+        let mut answers = Vec::new();
+        self.driver.poll(wait, &mut answers).expect("a turn");
+        for one in answers {
             self.over
                 .push((one.id.generation * 64 + one.id.index, one.result));
         }
@@ -95,7 +95,7 @@ impl Rig {
     fn over(&mut self, count: usize) -> Vec<(u32, i32)> {
         let until = Instant::now() + LONG;
         while self.over.len() < count {
-            self.turn(Wait::AtMost(LONG));
+            self.turn(WaitMode::AtMost(LONG));
             assert!(
                 Instant::now() < until,
                 "{:?} of {count} are over",
@@ -109,9 +109,9 @@ impl Rig {
     /// Nothing is over, however often one looks.
     fn nothing(&mut self) {
         for _ in 0..5 {
-            self.turn(Wait::No);
+            self.turn(WaitMode::No);
         }
-        self.turn(Wait::AtMost(Duration::from_millis(1)));
+        self.turn(WaitMode::AtMost(Duration::from_millis(1)));
         assert_eq!(self.over, []);
     }
 }
@@ -120,7 +120,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.driver.armed, 0, "W1");
-            assert!(self.driver.watches.values().all(Watch::is_empty));
+            assert!(self.driver.watches.values().all(FileWatch::is_empty));
             assert!(self.driver.ops.0.iter().all(Option::is_none), "W3");
         }
     }
@@ -186,7 +186,7 @@ fn both_directions_of_one_file_wait_at_once() {
     for _ in 0..4 {
         writes.push(rig.write(&one, &big));
     }
-    rig.turn(Wait::No);
+    rig.turn(WaitMode::No);
     let begun = rig.over.iter().map(|over| over.1 as usize).sum::<usize>();
     let count = rig.over.len();
     rig.over.clear();
@@ -311,7 +311,7 @@ fn a_report_is_a_hint() {
 
 #[test]
 fn a_file_that_cannot_be_armed_is_called_aside() {
-    let path = std::env::temp_dir().join(format!("kinfolk-aside-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("kinfolk-offload-{}", std::process::id()));
     std::fs::write(&path, b"hello").expect("a file");
     let quick = libc::O_NONBLOCK;
     let mut options = File::options();
@@ -321,15 +321,15 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
     let mut rig = Rig::new();
     let mut buf = [0; 8];
     // It never says that it would have to wait; so as if it did.
-    let waits = Waits {
+    let waits = WaitingOp {
         fd: file.as_raw_fd(),
         side: Side::Read,
-        interest: Interest::READ,
+        interest: EventMask::READ,
         request: Request::Read {
             fd: file.as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: 8,
-            place: Place::Here,
+            offset: Offset::Current,
         },
         begun: false,
     };
@@ -337,7 +337,7 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
     assert_eq!(rig.over(1), [(0, 5)]);
     assert_eq!(&buf[..5], b"hello");
     // What is wrong with a file is said.
-    let gone = Waits { fd: 9_999, ..waits };
+    let gone = WaitingOp { fd: 9_999, ..waits };
     rig.driver.wait_for(Rig::id(1), gone);
     assert_eq!(rig.over(1), [(1, -libc::EBADF)]);
 }
@@ -433,8 +433,8 @@ fn address(addr: &SockAddr) -> (Box<libc::sockaddr_storage>, libc::socklen_t) {
     unsafe {
         let mut storage: Box<libc::sockaddr_storage> = Box::new(zeroed());
         let bytes = addr.as_ptr().cast::<u8>();
-        let place = (&raw mut *storage).cast::<u8>();
-        std::ptr::copy_nonoverlapping(bytes, place, addr.len() as usize);
+        let offset = (&raw mut *storage).cast::<u8>();
+        std::ptr::copy_nonoverlapping(bytes, offset, addr.len() as usize);
         (storage, addr.len())
     }
 }
@@ -515,7 +515,7 @@ fn a_unix_connection_waits_for_room() {
     let path = std::env::temp_dir().join(format!("kinfolk-room-{}", std::process::id()));
     let addr = SockAddr::unix(&path).expect("an address");
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
-    listener.bind(&addr).expect("a place");
+    listener.bind(&addr).expect("a offset");
     listener.listen(0).expect("to listen");
     let (at, len) = address(&addr);
     let mut rig = Rig::new();
@@ -535,8 +535,8 @@ fn a_unix_connection_waits_for_room() {
     assert_eq!(rig.over(1), [(1, -libc::ECANCELED)]);
     // It does not sleep over it, although nothing will be reported.
     let begun = Instant::now();
-    rig.turn(Wait::ForGood);
-    rig.turn(Wait::AtMost(LONG));
+    rig.turn(WaitMode::Forever);
+    rig.turn(WaitMode::AtMost(LONG));
     assert!(begun.elapsed() < LONG, "it slept");
     assert_eq!(rig.over, []);
     let listener = UnixListener::from(OwnedFd::from(listener));
@@ -550,7 +550,7 @@ fn a_unix_connection_waits_for_room() {
 fn rests(rig: &mut Rig) {
     let begun = Instant::now();
     for _ in 0..50 {
-        rig.turn(Wait::AtMost(LONG));
+        rig.turn(WaitMode::AtMost(LONG));
         assert_eq!(rig.over, []);
     }
     // A rest is two turns: it is over, and the next report is in vain.
@@ -559,11 +559,11 @@ fn rests(rig: &mut Rig) {
 
 #[test]
 fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
-    let place = |name| {
+    let offset = |name| {
         let name = format!("kinfolk-full-{name}-{}", std::process::id());
         std::env::temp_dir().join(name)
     };
-    let (full, own) = (place("receiver"), place("sender"));
+    let (full, own) = (offset("receiver"), offset("sender"));
     let receiver = UnixDatagram::bind(&full).expect("a receiver");
     let sender = UnixDatagram::bind(&own).expect("a sender");
     receiver.set_nonblocking(true).expect("a receiver");
@@ -596,7 +596,7 @@ fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
         len: 1,
         flags,
     });
-    assert!(rig.driver.watches[&fd].armed.covers(Interest::READ));
+    assert!(rig.driver.watches[&fd].armed.covers(EventMask::READ));
     receiver.send_to(b"z", &own).expect("room");
     assert_eq!(rig.over(1), [(got, 1)]);
     // Cancelled while it rests, nothing is left of it.
@@ -630,7 +630,7 @@ fn an_urgent_byte_that_nobody_wants_does_not_spin() {
     assert!(over[0].1 & i32::from(libc::POLLIN) != 0, "{over:?}");
 }
 
-/// Two stations wait for the same files, in both directions: every byte arrives
+/// Two threads wait for the same files, in both directions: every byte arrives
 /// once, and nobody is forgotten.
 #[test]
 fn two_stations_share_their_files() {

@@ -1,4 +1,4 @@
-//! The ring driver: io_uring, one ring for each station.
+//! The ring driver: io_uring, one ring for each thread.
 //!
 //! What is submitted goes into the ring's queue and reaches the kernel with the
 //! next turn, all at once. If the queue is full the kernel takes it at once; what
@@ -21,11 +21,11 @@ mod registered;
 mod series_tests;
 
 use self::provided::Provided;
-use self::registered::Known;
-use crate::io::buffer_pool::Shelf;
-use crate::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use self::registered::RegisteredRegions;
+use crate::io::buffer_pool::BufferGroup;
+use crate::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use crate::io::region;
-use crate::io::request::{Place, Request};
+use crate::io::request::{Offset, Request};
 
 /// How many entries the submission queue has.
 const ENTRIES: u32 = 256;
@@ -36,8 +36,8 @@ const COMPLETIONS: u32 = 4096;
 /// Completions of cancels: nobody waits for them.
 const CANCEL: u64 = u64::MAX >> 1;
 
-/// The alarm has rung.
-const ALARM: u64 = (u64::MAX >> 1) - 1;
+/// The notifier has notified.
+const NOTIFY: u64 = (u64::MAX >> 1) - 1;
 
 /// Completions of cancels of a series, with its number.
 const CANCEL_SERIES: u64 = 1 << 31;
@@ -85,10 +85,10 @@ impl Linked {
 /// How often a socket may be reported in vain.
 const VAIN: u32 = 8;
 
-/// One that receives into the buffers of a shelf.
+/// One that receives into the buffers of a group.
 struct Receives {
     fd: RawFd,
-    shelf: Arc<Shelf>,
+    group: Arc<BufferGroup>,
     /// How often it was said that there is something to receive, and nothing was.
     vain: u32,
     /// It was asked to end.
@@ -106,18 +106,18 @@ fn op_id(user_data: u64) -> OpId {
     }
 }
 
-/// Counts the rings of the alarm; the driver reads it with its ring.
-struct Bell(File);
+/// Counts the rings of the notifier; the driver reads it with its ring.
+struct EventFd(File);
 
-impl Alarm for Bell {
-    fn ring(&self) {
-        // It fails only if it has been rung 2^64 times without an answer.
+impl Notifier for EventFd {
+    fn notify(&self) {
+        // It fails only if it has been notified 2^64 times without an answer.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 }
 
 /// The ring driver.
-pub(crate) struct Uring {
+pub(crate) struct UringDriver {
     ring: IoUring,
     /// The ring belongs to the thread that turns it first.
     enabled: bool,
@@ -131,33 +131,33 @@ pub(crate) struct Uring {
     /// there is no buffer.
     series: HashMap<OpId, Option<Receives>>,
     /// After the ring, which may have registered them.
-    known: Known,
+    registered: RegisteredRegions,
     /// What the kernel may fill by itself.
     provided: Vec<Provided>,
     /// Where it cannot, or has no buffer: those that wait for something to receive.
     polled: HashMap<OpId, Receives>,
-    bell: Arc<Bell>,
-    /// Where the count of the alarm goes; boxed, because the kernel writes it.
-    rung: Box<[u8; 8]>,
+    event_fd: Arc<EventFd>,
+    /// Where the count of the notifier goes; boxed, because the kernel writes it.
+    notified: Box<[u8; 8]>,
     listening: bool,
 }
 
-impl Uring {
-    /// Rings for so many stations, or why there are none.
-    pub(crate) fn make(stations: usize) -> io::Result<Vec<Box<dyn Driver>>> {
-        Uring::new()?.try_out()?;
-        (0..stations)
-            .map(|_| Ok(Box::new(Uring::new()?) as Box<dyn Driver>))
+impl UringDriver {
+    /// Rings for so many threads, or why there are none.
+    pub(crate) fn make(threads: usize) -> io::Result<Vec<Box<dyn Driver>>> {
+        UringDriver::new()?.try_out()?;
+        (0..threads)
+            .map(|_| Ok(Box::new(UringDriver::new()?) as Box<dyn Driver>))
             .collect()
     }
 
-    fn new() -> io::Result<Uring> {
-        Uring::of(Kernel::New)
-            .or_else(|_| Uring::of(Kernel::Fair))
-            .or_else(|_| Uring::of(Kernel::Old))
+    fn new() -> io::Result<UringDriver> {
+        UringDriver::of(Kernel::New)
+            .or_else(|_| UringDriver::of(Kernel::Fair))
+            .or_else(|_| UringDriver::of(Kernel::Old))
     }
 
-    fn of(kernel: Kernel) -> io::Result<Uring> {
+    fn of(kernel: Kernel) -> io::Result<UringDriver> {
         let ring = ring(kernel)?;
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -172,8 +172,8 @@ impl Uring {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a fresh descriptor of our own.
-        let bell = Arc::new(Bell(unsafe { File::from_raw_fd(fd) }));
-        Ok(Uring {
+        let event_fd = Arc::new(EventFd(unsafe { File::from_raw_fd(fd) }));
+        Ok(UringDriver {
             ring,
             enabled: false,
             deferred: kernel != Kernel::Old,
@@ -181,11 +181,11 @@ impl Uring {
             refused: false,
             linked: HashMap::new(),
             series: HashMap::new(),
-            known: Known::default(),
+            registered: RegisteredRegions::default(),
             provided: Vec::new(),
             polled: HashMap::new(),
-            bell,
-            rung: Box::new([0; 8]),
+            event_fd,
+            notified: Box::new([0; 8]),
             listening: false,
         })
     }
@@ -196,12 +196,12 @@ impl Uring {
             index: 0,
             generation: 0,
         };
-        let mut landed = Vec::new();
+        let mut answers = Vec::new();
         // SAFETY: it leads nowhere.
         unsafe { self.submit(id, &Request::Nop) };
-        self.turn(Wait::No, &mut landed)?;
-        match landed.first() {
-            Some(Landed { result: 0, .. }) => Ok(()),
+        self.poll(WaitMode::No, &mut answers)?;
+        match answers.first() {
+            Some(Answer { result: 0, .. }) => Ok(()),
             _ => Err(io::Error::other("this kernel's io_uring does nothing")),
         }
     }
@@ -231,8 +231,8 @@ impl Uring {
     }
 
     fn try_push(&mut self, entries: &[squeue::Entry]) -> bool {
-        // SAFETY: what an entry leads to is kept by the station until its end
-        // was collected; the alarm's by us.
+        // SAFETY: what an entry leads to is kept by the thread until its end
+        // was collected; the notifier's by us.
         unsafe { self.ring.submission().push_multiple(entries).is_ok() }
     }
 
@@ -271,13 +271,13 @@ impl Uring {
     }
 
     /// In which slot of the ring these bytes lie, if they are registered.
-    fn slot(&mut self, ptr: *const u8, len: u32, place: Place) -> Option<u16> {
+    fn slot(&mut self, ptr: *const u8, len: u32, offset: Offset) -> Option<u16> {
         // Elsewhere it saves nothing.
-        if !matches!(place, Place::At(_)) || region::version() == 0 {
+        if !matches!(offset, Offset::At(_)) || region::version() == 0 {
             return None;
         }
         self.enable().ok()?;
-        self.known.slot(&self.ring.submitter(), ptr, len)
+        self.registered.slot(&self.ring.submitter(), ptr, len)
     }
 
     /// As [`entry`], but it says so where the buffer is registered.
@@ -287,10 +287,10 @@ impl Uring {
                 fd,
                 buf,
                 len,
-                place,
-            } => match self.slot(buf, len, place) {
+                offset,
+            } => match self.slot(buf, len, offset) {
                 Some(slot) => opcode::ReadFixed::new(Fd(fd), buf, len, slot)
-                    .offset(offset(place))
+                    .offset(sqe_offset(offset))
                     .build(),
                 None => entry(request),
             },
@@ -298,10 +298,10 @@ impl Uring {
                 fd,
                 buf,
                 len,
-                place,
-            } => match self.slot(buf, len, place) {
+                offset,
+            } => match self.slot(buf, len, offset) {
                 Some(slot) => opcode::WriteFixed::new(Fd(fd), buf, len, slot)
-                    .offset(offset(place))
+                    .offset(sqe_offset(offset))
                     .build(),
                 None => entry(request),
             },
@@ -312,22 +312,22 @@ impl Uring {
     fn listen(&mut self) {
         if !self.listening {
             self.listening = true;
-            let fd = Fd(self.bell.0.as_raw_fd());
-            let entry = opcode::Read::new(fd, self.rung.as_mut_ptr(), 8).build();
-            self.push(entry.user_data(ALARM));
+            let fd = Fd(self.event_fd.0.as_raw_fd());
+            let entry = opcode::Read::new(fd, self.notified.as_mut_ptr(), 8).build();
+            self.push(entry.user_data(NOTIFY));
         }
     }
 
     /// Into the kernel and out again.
-    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+    fn enter(&mut self, wait: WaitMode) -> io::Result<()> {
         let (unsent, work) = {
             let queue = self.ring.submission();
             (queue.len() as u32, queue.taskrun() || queue.cq_overflow())
         };
         let entered = match wait {
-            Wait::Peek if !work => return Ok(()),
-            Wait::No if unsent == 0 && !work && self.deferred => return Ok(()),
-            Wait::Peek | Wait::No => {
+            WaitMode::Peek if !work => return Ok(()),
+            WaitMode::No if unsent == 0 && !work && self.deferred => return Ok(()),
+            WaitMode::Peek | WaitMode::No => {
                 // SAFETY: no argument.
                 unsafe {
                     let flags = EnterFlags::GETEVENTS.bits();
@@ -336,8 +336,8 @@ impl Uring {
                         .enter::<libc::sigset_t>(unsent, 0, flags, None)
                 }
             }
-            Wait::ForGood => self.ring.submitter().submit_and_wait(1),
-            Wait::AtMost(most) => {
+            WaitMode::Forever => self.ring.submitter().submit_and_wait(1),
+            WaitMode::AtMost(most) => {
                 // More than the kernel can count it takes for nothing at all.
                 let time = Timespec::from(most.min(LONG));
                 let args = SubmitArgs::new().timespec(&time);
@@ -366,20 +366,20 @@ impl Uring {
         !said && self.ring.completion().is_empty()
     }
 
-    /// The number of the buffers of a shelf, which the kernel is told of.
-    fn provide(&mut self, shelf: &Arc<Shelf>) -> io::Result<u16> {
-        let known = self.provided.iter_mut().find(|known| known.is_of(shelf));
+    /// The number of the buffers of a group, which the kernel is told of.
+    fn provide(&mut self, group: &Arc<BufferGroup>) -> io::Result<u16> {
+        let known = self.provided.iter_mut().find(|known| known.is_of(group));
         if let Some(known) = known {
             known.stock();
-            return Ok(known.group);
+            return Ok(known.bgid);
         }
         self.enable()?;
         let submitter = self.ring.submitter();
-        let group = provided::free_group(&self.provided);
-        let mut new = Provided::register(&submitter, shelf.clone(), group)?;
+        let bgid = provided::free_bgid(&self.provided);
+        let mut new = Provided::register(&submitter, group.clone(), bgid)?;
         new.stock();
         self.provided.push(new);
-        Ok(group)
+        Ok(bgid)
     }
 
     /// Hands what is free over to the kernel, and takes back what belongs to no
@@ -398,23 +398,23 @@ impl Uring {
         }
     }
 
-    /// Begins to receive into the buffers of a shelf.
-    fn recv_many(&mut self, id: OpId, fd: RawFd, shelf: &Arc<Shelf>) {
+    /// Begins to receive into the buffers of a group.
+    fn recv_many(&mut self, id: OpId, fd: RawFd, group: &Arc<BufferGroup>) {
         let receives = Receives {
             fd,
-            shelf: shelf.clone(),
+            group: group.clone(),
             vain: 0,
             asked: false,
         };
-        match self.has_series().then(|| self.provide(shelf)) {
-            Some(Ok(group)) => self.fill(id, receives, group),
+        match self.has_series().then(|| self.provide(group)) {
+            Some(Ok(bgid)) => self.fill(id, receives, bgid),
             _ => self.poll_input(id, receives),
         }
     }
 
     /// The kernel receives, and takes the buffers.
-    fn fill(&mut self, id: OpId, receives: Receives, group: u16) {
-        let entry = opcode::RecvMulti::new(Fd(receives.fd), group).build();
+    fn fill(&mut self, id: OpId, receives: Receives, bgid: u16) {
+        let entry = opcode::RecvMulti::new(Fd(receives.fd), bgid).build();
         self.series.insert(id, Some(receives));
         self.push(entry.user_data(user_data(id)));
     }
@@ -427,28 +427,28 @@ impl Uring {
     }
 
     /// There is something to receive, or so it was said.
-    fn receive(&mut self, id: OpId, result: i32) -> Option<Landed> {
+    fn receive(&mut self, id: OpId, result: i32) -> Option<Answer> {
         let receives = self.polled.remove(&id)?;
         if result < 0 {
-            return Some(Landed::over(id, result));
+            return Some(Answer::last(id, result));
         }
         // The kernel may have the buffers: those that it refused then it may have
         // taken since.
         let mut known = self.provided.iter();
-        match known.find(|known| known.is_of(&receives.shelf)) {
+        match known.find(|known| known.is_of(&receives.group)) {
             Some(known) if !receives.asked => {
-                let group = known.group;
-                self.fill(id, receives, group);
+                let bgid = known.bgid;
+                self.fill(id, receives, bgid);
                 None
             }
             _ => self.receive_now(id, receives),
         }
     }
 
-    /// Receives what is there, if there is a buffer on the shelf. If nothing is
+    /// Receives what is there, if there is a buffer on the group. If nothing is
     /// there it needs none, and waits.
-    fn receive_now(&mut self, id: OpId, mut receives: Receives) -> Option<Landed> {
-        let (mut result, buffer) = receives.shelf.recv(receives.fd);
+    fn receive_now(&mut self, id: OpId, mut receives: Receives) -> Option<Answer> {
+        let (mut result, buffer) = receives.group.recv(receives.fd);
         if matches!(-result, libc::EAGAIN | libc::ENOBUFS) && receives.asked {
             result = -libc::ECANCELED;
         }
@@ -462,9 +462,9 @@ impl Uring {
             // a buffer, or the two of us would go round for ever.
             result = -libc::ENOBUFS;
         }
-        Some(Landed {
+        Some(Answer {
             buffer,
-            ..Landed::over(id, result)
+            ..Answer::last(id, result)
         })
     }
 
@@ -476,7 +476,7 @@ impl Uring {
         self.push(entry.user_data(user_data(id) | CANCEL_SERIES));
     }
 
-    fn collect(&mut self, landed: &mut Vec<Landed>) {
+    fn collect(&mut self, answers: &mut Vec<Answer>) {
         if self.ring.completion().is_empty() {
             return;
         }
@@ -484,7 +484,7 @@ impl Uring {
         for entry in self.ring.completion() {
             match entry.user_data() {
                 CANCEL => {}
-                ALARM => self.listening = false,
+                NOTIFY => self.listening = false,
                 first if first & FIRST != 0 => {
                     if let Some(linked) = self.linked.get_mut(&op_id(first & !FIRST)) {
                         linked.first = Some(entry.result());
@@ -520,7 +520,7 @@ impl Uring {
                         Some(linked) => linked.answer(entry.result()),
                         None => entry.result(),
                     };
-                    landed.push(Landed {
+                    answers.push(Answer {
                         id,
                         result,
                         more,
@@ -530,10 +530,10 @@ impl Uring {
             }
         }
         for (id, receives) in empty {
-            landed.extend(self.receive_now(id, receives));
+            answers.extend(self.receive_now(id, receives));
         }
         for (id, result) in polled {
-            landed.extend(self.receive(id, result));
+            answers.extend(self.receive(id, result));
         }
         for id in missed {
             if self.series.contains_key(&id) {
@@ -611,12 +611,12 @@ fn probe(ring: &IoUring) -> io::Result<()> {
 }
 
 /// Offsets as the ring wants them: all ones is where the file stands.
-fn offset(place: Place) -> u64 {
-    match place {
+fn sqe_offset(offset: Offset) -> u64 {
+    match offset {
         // All ones again: out of range, as the kernel says of its neighbour.
-        Place::At(u64::MAX) => u64::MAX - 1,
-        Place::At(at) => at,
-        Place::Here => u64::MAX,
+        Offset::At(u64::MAX) => u64::MAX - 1,
+        Offset::At(at) => at,
+        Offset::Current => u64::MAX,
     }
 }
 
@@ -628,17 +628,17 @@ fn entry(request: &Request) -> squeue::Entry {
             fd,
             buf,
             len,
-            place,
+            offset,
         } => opcode::Read::new(Fd(fd), buf, len)
-            .offset(offset(place))
+            .offset(sqe_offset(offset))
             .build(),
         Request::Write {
             fd,
             buf,
             len,
-            place,
+            offset,
         } => opcode::Write::new(Fd(fd), buf, len)
-            .offset(offset(place))
+            .offset(sqe_offset(offset))
             .build(),
         Request::Sync { fd, data_only } => {
             let flags = match data_only {
@@ -656,17 +656,17 @@ fn entry(request: &Request) -> squeue::Entry {
             fd,
             parts,
             count,
-            place,
+            offset,
         } => opcode::Readv::new(Fd(fd), parts, count)
-            .offset(offset(place))
+            .offset(sqe_offset(offset))
             .build(),
         Request::WriteVectored {
             fd,
             parts,
             count,
-            place,
+            offset,
         } => opcode::Writev::new(Fd(fd), parts, count)
-            .offset(offset(place))
+            .offset(sqe_offset(offset))
             .build(),
         Request::WriteThenSync { fd, .. } => opcode::Fsync::new(Fd(fd))
             .flags(FsyncFlags::DATASYNC)
@@ -735,20 +735,20 @@ fn entry(request: &Request) -> squeue::Entry {
 
 // SAFETY: the end of each submission is collected once, after the last touch of
 // its memory, with no more than was asked for.
-unsafe impl Driver for Uring {
+unsafe impl Driver for UringDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         if let Request::WriteThenSync {
             fd,
             buf,
             len,
-            place,
+            offset,
         } = *request
         {
             let write = self.entry(&Request::Write {
                 fd,
                 buf,
                 len,
-                place,
+                offset,
             });
             let write = write.flags(squeue::Flags::IO_LINK);
             self.linked.insert(
@@ -765,9 +765,9 @@ unsafe impl Driver for Uring {
             return;
         }
         let entry = match *request {
-            Request::RecvMany { fd, shelf } => {
+            Request::RecvMany { fd, group } => {
                 // SAFETY: as the caller says.
-                return self.recv_many(id, fd, unsafe { &*shelf });
+                return self.recv_many(id, fd, unsafe { &*group });
             }
             Request::AcceptMany { fd } if !self.has_series() => {
                 opcode::Accept::new(Fd(fd), null_mut(), null_mut())
@@ -834,33 +834,33 @@ unsafe impl Driver for Uring {
         }
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
-        if wait == Wait::Peek && self.has_nothing() {
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
+        if wait == WaitMode::Peek && self.has_nothing() {
             return Ok(());
         }
         self.enable()?;
-        self.known.refresh(&self.ring.submitter());
+        self.registered.refresh(&self.ring.submitter());
         self.pour();
         self.stock();
         let listened = self.listening;
-        self.collect(landed);
-        // The alarm may have rung for this very wait.
-        let rung = listened && !self.listening;
-        if !matches!(wait, Wait::Peek | Wait::No) {
+        self.collect(answers);
+        // The notifier may have notified for this very wait.
+        let notified = listened && !self.listening;
+        if !matches!(wait, WaitMode::Peek | WaitMode::No) {
             self.listen();
         }
-        let wait = match landed.is_empty() && self.spill.is_empty() && !rung {
+        let wait = match answers.is_empty() && self.spill.is_empty() && !notified {
             true => wait,
-            false if wait == Wait::Peek => wait,
-            false => Wait::No,
+            false if wait == WaitMode::Peek => wait,
+            false => WaitMode::No,
         };
         self.enter(wait)?;
-        self.collect(landed);
+        self.collect(answers);
         Ok(())
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        self.bell.clone()
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.event_fd.clone()
     }
 
     fn wants_nonblocking(&self) -> bool {
@@ -873,20 +873,20 @@ unsafe impl Driver for Uring {
     }
 }
 
-impl Drop for Uring {
+impl Drop for UringDriver {
     fn drop(&mut self) {
-        // The kernel may write the count of the alarm until it has let go.
+        // The kernel may write the count of the notifier until it has let go.
         if self.listening {
-            self.bell.ring();
-            let mut landed = Vec::new();
+            self.event_fd.notify();
+            let mut answers = Vec::new();
             for _ in 0..100 {
-                if !self.listening || self.enter(Wait::AtMost(MOMENT)).is_err() {
+                if !self.listening || self.enter(WaitMode::AtMost(MOMENT)).is_err() {
                     break;
                 }
-                self.collect(&mut landed);
+                self.collect(&mut answers);
             }
             if self.listening {
-                std::mem::forget(std::mem::take(&mut self.rung));
+                std::mem::forget(std::mem::take(&mut self.notified));
             }
         }
     }
@@ -915,36 +915,36 @@ mod tests {
     fn a_peek_collects_and_hands_nothing_over() {
         for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
             // This kernel may be older than that.
-            if let Ok(ring) = Uring::of(kernel) {
+            if let Ok(ring) = UringDriver::of(kernel) {
                 peek(ring);
             }
         }
     }
 
-    fn peek(mut ring: Uring) {
+    fn peek(mut ring: UringDriver) {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let mut buf = [0; 8];
         let read = Request::Read {
             fd: reader.as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: 8,
-            place: Place::Here,
+            offset: Offset::Current,
         };
-        let mut landed = Vec::new();
+        let mut answers = Vec::new();
         // SAFETY: the buffer outlives it: it is over at the end.
         unsafe { ring.submit(number(1), &read) };
-        ring.turn(Wait::No, &mut landed).expect("a turn");
+        ring.poll(WaitMode::No, &mut answers).expect("a turn");
         writer.write_all(b"over").expect("room");
-        ring.turn(Wait::Peek, &mut landed).expect("a turn");
-        assert_eq!(landed.len(), 1, "the kernel has said so");
-        assert_eq!((landed[0].id, landed[0].result), (number(1), 4));
-        landed.clear();
+        ring.poll(WaitMode::Peek, &mut answers).expect("a turn");
+        assert_eq!(answers.len(), 1, "the kernel has said so");
+        assert_eq!((answers[0].id, answers[0].result), (number(1), 4));
+        answers.clear();
         // SAFETY: it leads nowhere.
         unsafe { ring.submit(number(2), &Request::Nop) };
-        ring.turn(Wait::Peek, &mut landed).expect("a turn");
-        assert!(landed.is_empty(), "it was handed over");
-        ring.turn(Wait::No, &mut landed).expect("a turn");
-        assert_eq!(landed.last().map(|over| over.id), Some(number(2)));
+        ring.poll(WaitMode::Peek, &mut answers).expect("a turn");
+        assert!(answers.is_empty(), "it was handed over");
+        ring.poll(WaitMode::No, &mut answers).expect("a turn");
+        assert_eq!(answers.last().map(|over| over.id), Some(number(2)));
     }
 
     /// More is over than there is room for in the completion queue: the kernel
@@ -952,7 +952,7 @@ mod tests {
     #[test]
     fn io_3_what_the_completion_queue_has_no_room_for_comes_later() {
         // One whose kernel does not wait for us before it completes.
-        let Ok(mut ring) = Uring::of(Kernel::Old) else {
+        let Ok(mut ring) = UringDriver::of(Kernel::Old) else {
             return;
         };
         let room = ring.ring.params().cq_entries();
@@ -961,40 +961,41 @@ mod tests {
             fd: reader.as_raw_fd(),
             events: libc::POLLIN as u32,
         };
-        let mut landed = Vec::new();
+        let mut answers = Vec::new();
         for index in 0..4 * room {
             // SAFETY: it leads to no memory.
             unsafe { ring.submit(number(index), &poll) };
         }
-        ring.turn(Wait::No, &mut landed).expect("a turn");
-        assert!(landed.is_empty(), "nobody has written");
+        ring.poll(WaitMode::No, &mut answers).expect("a turn");
+        assert!(answers.is_empty(), "nobody has written");
         // All of them at once.
         drop(writer);
         assert!(ring.ring.submission().cq_overflow(), "there was room");
         let mut turns = 0;
-        while landed.len() < 4 * room as usize {
+        while answers.len() < 4 * room as usize {
             let most = std::time::Duration::from_secs(5);
-            ring.turn(Wait::AtMost(most), &mut landed).expect("a turn");
+            ring.poll(WaitMode::AtMost(most), &mut answers)
+                .expect("a turn");
             turns += 1;
-            assert!(turns < 1000, "{} of {} came", landed.len(), 4 * room);
+            assert!(turns < 1000, "{} of {} came", answers.len(), 4 * room);
         }
-        let mut ids: Vec<u32> = landed.iter().map(|over| over.id.index).collect();
+        let mut ids: Vec<u32> = answers.iter().map(|over| over.id.index).collect();
         ids.sort_unstable();
         assert!(ids.into_iter().eq(0..4 * room), "each of them once");
     }
 
     /// One that waits for others, and nops until the submission queue is full: none
     /// of these has reached the kernel. How many nops they are.
-    fn fill_queue(ring: &mut Uring, fd: RawFd) -> usize {
+    fn fill_queue(ring: &mut UringDriver, fd: RawFd) -> usize {
         let poll = Request::Poll {
             fd,
             events: libc::POLLIN as u32,
         };
         // SAFETY: here and below, it leads to no memory.
         unsafe { ring.submit(number(0), &poll) };
-        let mut landed = Vec::new();
-        ring.turn(Wait::No, &mut landed).expect("a turn");
-        assert!(landed.is_empty(), "nobody has written");
+        let mut answers = Vec::new();
+        ring.poll(WaitMode::No, &mut answers).expect("a turn");
+        assert!(answers.is_empty(), "nobody has written");
         let room = ring.room();
         for index in 1..=room {
             // SAFETY: as above.
@@ -1005,19 +1006,20 @@ mod tests {
     }
 
     /// All of them are over, each once, and the one that waited was cancelled.
-    fn cancelled(mut ring: Uring, nops: usize) {
-        let mut landed = Vec::new();
+    fn cancelled(mut ring: UringDriver, nops: usize) {
+        let mut answers = Vec::new();
         let mut turns = 0;
-        while landed.len() < nops + 1 {
+        while answers.len() < nops + 1 {
             let most = std::time::Duration::from_secs(1);
-            ring.turn(Wait::AtMost(most), &mut landed).expect("a turn");
+            ring.poll(WaitMode::AtMost(most), &mut answers)
+                .expect("a turn");
             turns += 1;
-            assert!(turns < 20, "{} of {} came", landed.len(), nops + 1);
+            assert!(turns < 20, "{} of {} came", answers.len(), nops + 1);
         }
-        landed.sort_unstable_by_key(|over| over.id.index);
-        let ids = landed.iter().map(|over| over.id.index as usize);
+        answers.sort_unstable_by_key(|over| over.id.index);
+        let ids = answers.iter().map(|over| over.id.index as usize);
         assert!(ids.eq(0..=nops), "each of them once");
-        assert_eq!(landed[0].result, -libc::ECANCELED);
+        assert_eq!(answers[0].result, -libc::ECANCELED);
     }
 
     /// The submission queue has no room for a cancel: it reaches the kernel all
@@ -1025,7 +1027,7 @@ mod tests {
     #[test]
     fn io_3_a_cancel_finds_the_submission_queue_full() {
         for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
-            let Ok(mut ring) = Uring::of(kernel) else {
+            let Ok(mut ring) = UringDriver::of(kernel) else {
                 continue;
             };
             let (reader, _writer) = std::io::pipe().expect("a pipe");
@@ -1040,7 +1042,7 @@ mod tests {
     #[test]
     fn io_3_a_cancel_waits_until_the_kernel_takes_it() {
         // The kernel takes nothing from a thread that the ring does not belong to.
-        let Ok(mut ring) = Uring::of(Kernel::New) else {
+        let Ok(mut ring) = UringDriver::of(Kernel::New) else {
             return;
         };
         let (reader, _writer) = std::io::pipe().expect("a pipe");
@@ -1059,21 +1061,23 @@ mod tests {
     #[test]
     fn parts_are_registered_and_tried_again() {
         let page = region::PAGE;
-        let Ok(mut ring) = Uring::new() else { return };
-        let listed = region::Listed::in_parts(70 * page, page, page);
+        let Ok(mut ring) = UringDriver::new() else {
+            return;
+        };
+        let listed = region::ListedRegion::in_parts(70 * page, page, page);
         let start = listed.region().start().as_ptr().cast_const();
-        let at = |ring: &mut Uring, n: usize| {
-            ring.slot(start.wrapping_add(n * page), page as u32, Place::At(0))
+        let at = |ring: &mut UringDriver, n: usize| {
+            ring.slot(start.wrapping_add(n * page), page as u32, Offset::At(0))
         };
         assert_ne!(at(&mut ring, 0), None);
         assert_ne!(at(&mut ring, 1), at(&mut ring, 0), "one of its own");
         assert_eq!(listed.region().rings(), 1);
-        let across = ring.slot(start.wrapping_add(10), page as u32, Place::At(0));
+        let across = ring.slot(start.wrapping_add(10), page as u32, Offset::At(0));
         assert_eq!(across, None, "it lies in two");
         // Another one takes a slot of the 64.
-        let other = region::Listed::zeroed(page, page);
-        let place = other.region().start().as_ptr();
-        assert_ne!(ring.slot(place, 1, Place::At(0)), None);
+        let other = region::ListedRegion::zeroed(page, page);
+        let offset = other.region().start().as_ptr();
+        assert_ne!(ring.slot(offset, 1, Offset::At(0)), None);
         let registered = (0..70).filter(|n| at(&mut ring, *n).is_some());
         assert_eq!(registered.count(), 63);
         assert_eq!(at(&mut ring, 69), None, "there is no slot");
@@ -1090,13 +1094,13 @@ mod tests {
     #[test]
     fn a_ring_keeps_what_it_has_registered() {
         for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
-            if let Ok(ring) = Uring::of(kernel) {
+            if let Ok(ring) = UringDriver::of(kernel) {
                 register(ring);
             }
         }
     }
 
-    fn register(mut ring: Uring) {
+    fn register(mut ring: UringDriver) {
         let pool = crate::io::registered(2, region::PAGE);
         let buf = pool.try_take().expect("one of two");
         let (_, listed) = region::listed();
@@ -1104,22 +1108,22 @@ mod tests {
         let memory = Arc::downgrade(mine.expect("it is on the list"));
         drop(listed);
         let page = region::PAGE as u32;
-        let at = |ring: &mut Uring, ptr, len| ring.slot(ptr, len, Place::At(0));
+        let at = |ring: &mut UringDriver, ptr, len| ring.slot(ptr, len, Offset::At(0));
         let Some(slot) = at(&mut ring, buf.as_ptr(), page) else {
             panic!("this kernel registers nothing");
         };
         assert_eq!(pool.rings(), 1);
         let within = buf.as_ptr().wrapping_add(100);
         assert_eq!(at(&mut ring, within, 10), Some(slot));
-        assert_eq!(ring.slot(within, 10, Place::Here), None);
+        assert_eq!(ring.slot(within, 10, Offset::Current), None);
         let other = [0_u8; 10];
         assert_eq!(at(&mut ring, other.as_ptr(), 10), None);
         drop(pool);
-        ring.turn(Wait::No, &mut Vec::new()).expect("a turn");
+        ring.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
         assert!(at(&mut ring, within, 10).is_some(), "a buffer is out");
         drop(buf);
         assert!(memory.upgrade().is_some(), "the ring still knows it");
-        ring.turn(Wait::No, &mut Vec::new()).expect("a turn");
+        ring.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
         assert!(memory.upgrade().is_none(), "nobody knows it");
         // The slot is free again.
         let pool = crate::io::registered(2, region::PAGE);
