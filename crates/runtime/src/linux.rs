@@ -3,6 +3,56 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+/// What an operation needs to describe its submission queue entry; see [`on_ring`].
+#[cfg(target_os = "linux")]
+pub(crate) mod ring {
+    pub(crate) use io_uring::opcode;
+    pub(crate) use io_uring::squeue::Entry;
+    pub(crate) use io_uring::types::{Fd as RingFd, FsyncFlags};
+
+    use crate::io::Offset;
+
+    /// A request as a submission queue entry.
+    pub(crate) trait Sqe {
+        /// The operation of io_uring, which the kernel must support.
+        const CODE: u8;
+
+        /// The entry.
+        fn sqe(&self) -> Entry;
+    }
+
+    /// Offsets as io_uring wants them: all ones is the current position.
+    pub(crate) fn sqe_offset(offset: Offset) -> u64 {
+        match offset {
+            // All ones as a number: out of range, as the kernel says of its neighbour.
+            Offset::At(u64::MAX) => u64::MAX - 1,
+            Offset::At(at) => at,
+            Offset::Current => u64::MAX,
+        }
+    }
+}
+
+/// Items for the ring driver, with [`ring`] in scope. Elsewhere than on Linux they do not
+/// exist, so that the files of the operations need no `cfg` and import nothing of Linux.
+#[cfg(target_os = "linux")]
+macro_rules! on_ring {
+    ($($item:item)*) => {
+        const _: () = {
+            #[allow(unused_imports)] // Each operation needs a few of them.
+            use crate::linux::ring::*;
+            $($item)*
+        };
+    };
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+macro_rules! on_ring {
+    ($($item:item)*) => {};
+}
+
+pub(crate) use on_ring;
+
 /// How late the threads of this program are woken, as we have found it.
 #[cfg(target_os = "linux")]
 static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();

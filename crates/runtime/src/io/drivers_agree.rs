@@ -18,6 +18,12 @@ use super::handle::System;
 use super::request::{Offset, Request, StatBuf};
 use super::system::Real;
 use crate::blocking::Blocking;
+use crate::io::request::{
+    AcceptArgs, AllocateArgs, CloseArgs, ConnectArgs, MakeDirArgs, NopArgs, OpenArgs, PollArgs,
+    ReadArgs, ReadVectoredArgs, RecvArgs, RecvMsgArgs, RenameArgs, SendArgs, SendMsgArgs,
+    ShutdownArgs, StatArgs, SyncArgs, SyncRangeArgs, UnlinkArgs, WriteArgs, WriteThenSyncArgs,
+    WriteVectoredArgs,
+};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(5);
@@ -115,12 +121,12 @@ impl DriverUnderTest {
     fn read(&mut self, what: &'static str, fd: RawFd, offset: Offset, want: &[u8]) -> i32 {
         let mut buf = [0_u8; 64];
         let (room, len) = (buf.as_mut_ptr(), buf.len() as u32);
-        let request = Request::Read {
+        let request = Request::Read(ReadArgs {
             fd,
             buf: room,
             len,
             offset,
-        };
+        });
         let done = self.ask(what, request);
         assert_eq!(&buf[..want.len()], want, "{what}");
         done
@@ -128,42 +134,42 @@ impl DriverUnderTest {
 
     fn write(&mut self, what: &'static str, fd: RawFd, offset: Offset, buf: &[u8]) -> i32 {
         let (buf, len) = bytes(buf);
-        let request = Request::Write {
+        let request = Request::Write(WriteArgs {
             fd,
             buf,
             len,
             offset,
-        };
+        });
         self.ask(what, request)
     }
 
     fn write_then_sync(&mut self, what: &'static str, fd: RawFd, offset: Offset) -> i32 {
         let (buf, len) = bytes(b"kept");
-        let request = Request::WriteThenSync {
+        let request = Request::WriteThenSync(WriteThenSyncArgs {
             fd,
             buf,
             len,
             offset,
-        };
+        });
         self.ask(what, request)
     }
 
     fn stat(&mut self, what: &'static str, fd: RawFd, path: &CString, flags: i32) -> StatBuf {
         // SAFETY: all zeros is one.
         let mut out: Box<StatBuf> = Box::new(unsafe { zeroed() });
-        let request = Request::Stat {
+        let request = Request::Stat(StatArgs {
             fd,
             path: path.as_ptr(),
             flags,
             out: &raw mut *out,
-        };
+        });
         self.ask(what, request);
         *out
     }
 
     fn poll(&mut self, what: &'static str, fd: RawFd, events: libc::c_short) -> i32 {
         let events = events as u32;
-        self.ask(what, Request::Poll { fd, events })
+        self.ask(what, Request::Poll(PollArgs { fd, events }))
     }
 }
 
@@ -173,10 +179,12 @@ const NONE: RawFd = 9_999;
 fn files(asker: &mut DriverUnderTest) {
     let (path, other) = (asker.path("a"), asker.path("b"));
     let (dir, missing) = (asker.path("dir"), asker.path("missing/a"));
-    let open = |path: &CString, flags| Request::Open {
-        path: path.as_ptr(),
-        flags: flags | libc::O_CLOEXEC,
-        mode: 0o600,
+    let open = |path: &CString, flags| {
+        Request::Open(OpenArgs {
+            path: path.as_ptr(),
+            flags: flags | libc::O_CLOEXEC,
+            mode: 0o600,
+        })
     };
     asker.ask("open what is not there", open(&path, libc::O_RDWR));
     asker.ask("open below nothing", open(&missing, libc::O_CREAT));
@@ -188,11 +196,13 @@ fn files(asker: &mut DriverUnderTest) {
     asker.write("write here", fd, Offset::Current, b"ab");
     asker.read("read here", fd, Offset::Current, b"hello");
     let two = parts(&[b"12", b"345"]);
-    let vectored = |fd, offset| Request::WriteVectored {
-        fd,
-        parts: two.as_ptr(),
-        count: 2,
-        offset,
+    let vectored = |fd, offset| {
+        Request::WriteVectored(WriteVectoredArgs {
+            fd,
+            parts: two.as_ptr(),
+            count: 2,
+            offset,
+        })
     };
     asker.ask("write parts at", vectored(fd, Offset::At(1)));
     asker.ask("write parts here", vectored(fd, Offset::Current));
@@ -207,34 +217,40 @@ fn files(asker: &mut DriverUnderTest) {
             iov_len: 16,
         },
     ];
-    let read_parts = |offset| Request::ReadVectored {
-        fd,
-        parts: into.as_ptr(),
-        count: 2,
-        offset,
+    let read_parts = |offset| {
+        Request::ReadVectored(ReadVectoredArgs {
+            fd,
+            parts: into.as_ptr(),
+            count: 2,
+            offset,
+        })
     };
     asker.ask("read parts at", read_parts(Offset::At(0)));
     assert_eq!((&one, &rest[..9]), (b"a12", &b"345o12345"[..]));
     asker.ask("read parts here", read_parts(Offset::Current));
     for data_only in [true, false] {
-        asker.ask("sync", Request::Sync { fd, data_only });
+        asker.ask("sync", Request::Sync(SyncArgs { fd, data_only }));
     }
     asker.write_then_sync("write then sync", fd, Offset::At(0));
     asker.read("what was kept", fd, Offset::At(0), b"kept");
     asker.write_then_sync("write then sync nothing", NONE, Offset::At(0));
-    let range = |fd| Request::SyncRange {
-        fd,
-        at: 0,
-        len: 4,
-        flags: libc::SYNC_FILE_RANGE_WRITE,
+    let range = |fd| {
+        Request::SyncRange(SyncRangeArgs {
+            fd,
+            at: 0,
+            len: 4,
+            flags: libc::SYNC_FILE_RANGE_WRITE,
+        })
     };
     asker.ask("sync a part", range(fd));
     asker.ask("sync a part of nothing", range(NONE));
-    let allocate = |fd| Request::Allocate {
-        fd,
-        mode: 0,
-        at: 0,
-        len: 5_000,
+    let allocate = |fd| {
+        Request::Allocate(AllocateArgs {
+            fd,
+            mode: 0,
+            at: 0,
+            len: 5_000,
+        })
     };
     asker.ask("allocate", allocate(fd));
     asker.ask("allocate nothing", allocate(NONE));
@@ -243,19 +259,25 @@ fn files(asker: &mut DriverUnderTest) {
     let by_path = asker.stat("stat a path", libc::AT_FDCWD, &path, 0);
     assert_eq!((by_fd.stx_size, by_path.stx_size), (5_000, 5_000));
     asker.stat("stat what is not there", libc::AT_FDCWD, &other, 0);
-    let rename = |from: &CString, to: &CString| Request::Rename {
-        from: from.as_ptr(),
-        to: to.as_ptr(),
+    let rename = |from: &CString, to: &CString| {
+        Request::Rename(RenameArgs {
+            from: from.as_ptr(),
+            to: to.as_ptr(),
+        })
     };
     asker.ask("rename", rename(&path, &other));
     asker.ask("rename what is not there", rename(&path, &other));
-    let make_dir = |path: &CString| Request::MakeDir {
-        path: path.as_ptr(),
-        mode: 0o700,
+    let make_dir = |path: &CString| {
+        Request::MakeDir(MakeDirArgs {
+            path: path.as_ptr(),
+            mode: 0o700,
+        })
     };
-    let unlink = |path: &CString, dir| Request::Unlink {
-        path: path.as_ptr(),
-        dir,
+    let unlink = |path: &CString, dir| {
+        Request::Unlink(UnlinkArgs {
+            path: path.as_ptr(),
+            dir,
+        })
     };
     asker.ask("make a directory", make_dir(&dir));
     asker.ask("make it again", make_dir(&dir));
@@ -267,32 +289,32 @@ fn files(asker: &mut DriverUnderTest) {
     asker.poll("poll a file", fd, libc::POLLIN | libc::POLLOUT);
     asker.ask("receive from a file", recv(fd, &mut rest, 0));
     let fd = file.into_raw_fd();
-    asker.ask("close", Request::Close { fd });
-    asker.ask("close nothing", Request::Close { fd: NONE });
+    asker.ask("close", Request::Close(CloseArgs { fd }));
+    asker.ask("close nothing", Request::Close(CloseArgs { fd: NONE }));
     asker.read("read nothing", NONE, Offset::At(0), b"");
     asker.read("read nothing here", NONE, Offset::Current, b"");
     asker.write("write nothing", NONE, Offset::Current, b"a");
     asker.poll("poll nothing", NONE, libc::POLLIN);
-    asker.ask("nothing", Request::Nop);
+    asker.ask("nothing", Request::Nop(NopArgs));
 }
 
 fn recv(fd: RawFd, buf: &mut [u8], flags: i32) -> Request {
-    Request::Recv {
+    Request::Recv(RecvArgs {
         fd,
         buf: buf.as_mut_ptr(),
         len: buf.len() as u32,
         flags,
-    }
+    })
 }
 
 fn send(fd: RawFd, buf: &[u8]) -> Request {
     let (buf, len) = bytes(buf);
-    Request::Send {
+    Request::Send(SendArgs {
         fd,
         buf,
         len,
         flags: 0,
-    }
+    })
 }
 
 fn pipes(asker: &mut DriverUnderTest) {
@@ -308,21 +330,21 @@ fn pipes(asker: &mut DriverUnderTest) {
     asker.read("what was kept of it", reader, Offset::Current, b"kept");
     asker.ask(
         "sync a pipe",
-        Request::Sync {
+        Request::Sync(SyncArgs {
             fd: writer,
             data_only: false,
-        },
+        }),
     );
     asker.write("write to the wrong end", reader, Offset::Current, b"a");
     asker.read("read from the wrong end", writer, Offset::Current, b"");
     // One that waits, and is cancelled.
     let mut buf = [0; 8];
-    let waits = asker.submit(Request::Read {
+    let waits = asker.submit(Request::Read(ReadArgs {
         fd: reader,
         buf: buf.as_mut_ptr(),
         len: 8,
         offset: Offset::Current,
-    });
+    }));
     let mut answers = Vec::new();
     asker
         .driver
@@ -332,10 +354,10 @@ fn pipes(asker: &mut DriverUnderTest) {
     asker.driver.cancel(waits);
     let result = asker.complete(waits);
     asker.answers.push(("a cancel", result));
-    let polls = asker.submit(Request::Poll {
+    let polls = asker.submit(Request::Poll(PollArgs {
         fd: reader,
         events: libc::POLLIN as u32,
-    });
+    }));
     drop(writer_fd);
     let result = asker.complete(polls);
     asker
@@ -361,23 +383,28 @@ fn sockets(asker: &mut DriverUnderTest) {
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     // SAFETY: all zeros is one.
     let mut from: Box<libc::sockaddr_storage> = Box::new(unsafe { zeroed() });
-    let accept = Request::Accept {
+    let accept = Request::Accept(AcceptArgs {
         fd: listener.as_raw_fd(),
         addr: &raw mut *from,
         len: &raw mut len,
-    };
+    });
     asker.ask("accept before it listens", accept);
     listener.bind(&SockAddr::from(any)).expect("a port");
     listener.listen(8).expect("to listen");
     let at = listener.local_addr().expect("an address");
-    let connect = |fd: &Socket, addr: &SockAddr| Request::Connect {
-        fd: fd.as_raw_fd(),
-        addr: addr.as_ptr().cast(),
-        len: addr.len(),
+    let connect = |fd: &Socket, addr: &SockAddr| {
+        Request::Connect(ConnectArgs {
+            fd: fd.as_raw_fd(),
+            addr: addr.as_ptr().cast(),
+            len: addr.len(),
+        })
     };
     let lone = socket(Type::STREAM);
     let fd = lone.as_raw_fd();
-    asker.ask("shut down nothing", Request::Shutdown { fd, how: 1 });
+    asker.ask(
+        "shut down nothing",
+        Request::Shutdown(ShutdownArgs { fd, how: 1 }),
+    );
     let one = socket(Type::STREAM);
     let fd = one.as_raw_fd();
     asker.ask("send to nobody", send(fd, b"a"));
@@ -404,7 +431,7 @@ fn sockets(asker: &mut DriverUnderTest) {
     asker.ask("peek", recv(taken, &mut buf, libc::MSG_PEEK));
     asker.ask("receive", recv(taken, &mut buf, 0));
     assert_eq!(&buf[..5], b"hello");
-    asker.ask("shut down", Request::Shutdown { fd, how: 1 });
+    asker.ask("shut down", Request::Shutdown(ShutdownArgs { fd, how: 1 }));
     asker.ask("receive the end", recv(taken, &mut buf, 0));
     asker.ask("send after that", send(fd, b"a"));
     drop((one, two));
@@ -422,11 +449,11 @@ fn sockets(asker: &mut DriverUnderTest) {
     msg.msg_namelen = to.len();
     msg.msg_iov = letter.as_mut_ptr();
     msg.msg_iovlen = 2;
-    let send_msg = Request::SendMsg {
+    let send_msg = Request::SendMsg(SendMsgArgs {
         fd: one.as_raw_fd(),
         msg: &raw const msg,
         flags: 0,
-    };
+    });
     let mut room = [0_u8; 32];
     let mut part = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -438,26 +465,26 @@ fn sockets(asker: &mut DriverUnderTest) {
     into.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     into.msg_iov = &raw mut part;
     into.msg_iovlen = 1;
-    let recv_msg = Request::RecvMsg {
+    let recv_msg = Request::RecvMsg(RecvMsgArgs {
         fd: two.as_raw_fd(),
         msg: &raw mut into,
         flags: 0,
-    };
+    });
     asker.ask("send a message", send_msg);
     asker.ask("receive a message", recv_msg);
     assert_eq!(&room[..8], b"a letter");
     asker.answers.push(("its sender", into.msg_namelen as i32));
-    let nowhere = Request::Accept {
+    let nowhere = Request::Accept(AcceptArgs {
         fd: NONE,
         addr: null_mut(),
         len: null_mut(),
-    };
+    });
     asker.ask("accept nothing", nowhere);
-    let nobody = Request::Connect {
+    let nobody = Request::Connect(ConnectArgs {
         fd: NONE,
         addr: null(),
         len: 0,
-    };
+    });
     asker.ask("connect nothing", nobody);
 }
 

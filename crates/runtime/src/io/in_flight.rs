@@ -27,6 +27,7 @@ use super::driver::{Answer, OpId};
 use super::handle::IoHandle;
 use super::limit::Permit;
 use super::request::Request;
+use crate::io::request::NopArgs;
 use crate::sync::{AtomicU32, UnsafeCell};
 
 /// How an operation starts.
@@ -211,7 +212,7 @@ impl<T: Operation> Single<T> {
     pub(crate) unsafe fn request(&self, handle: &Arc<IoHandle>) -> Request {
         // SAFETY: nobody else has it.
         let operation = unsafe { (*self.operation.get()).as_mut() };
-        operation.map_or(Request::Nop, |operation| operation.request(handle))
+        operation.map_or(Request::Nop(NopArgs), |operation| operation.request(handle))
     }
 
     /// It is about to be submitted: when it completes, `permit` is given back and
@@ -352,7 +353,7 @@ mod models {
         type Output = i32;
 
         fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
-            Request::Nop
+            Request::Nop(NopArgs)
         }
 
         fn finish(self, result: io::Result<u32>) -> i32 {

@@ -22,11 +22,15 @@ mod pipe_ends;
 mod readiness;
 mod region;
 mod registered;
-mod request;
+pub mod request;
 mod series;
 mod status;
 mod system;
 mod thread_io;
+#[cfg(target_os = "linux")]
+mod uring;
+#[cfg(not(target_os = "linux"))]
+#[path = "uring/absent.rs"]
 mod uring;
 mod watched;
 

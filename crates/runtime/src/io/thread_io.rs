@@ -662,6 +662,7 @@ mod tests {
     use super::*;
     use crate::io::driver::Notifier;
     use crate::io::in_flight::OpIdCell;
+    use crate::io::request::{NopArgs, RecvArgs, SendArgs};
     use crate::io::series::{Brings, Series};
     use crate::io::{Fd, MakeDrivers, Real};
 
@@ -719,7 +720,7 @@ mod tests {
         let thread = ThreadIo::new(handle, 0);
         let submit = || {
             let in_flight = Arc::new(Nobody::default());
-            thread.submit(in_flight.clone(), &Request::Nop);
+            thread.submit(in_flight.clone(), &Request::Nop(NopArgs));
             in_flight
         };
         let _takes_the_room = submit();
@@ -774,12 +775,12 @@ mod tests {
         (ThreadIo::new(handle, 0), seen)
     }
 
-    const RECV: Request = Request::Recv {
+    const RECV: Request = Request::Recv(RecvArgs {
         fd: -1,
         buf: ptr::null_mut(),
         len: 0,
         flags: 0,
-    };
+    });
 
     /// What waits for others goes to the system with the wait itself: one visit.
     #[test]
@@ -792,7 +793,7 @@ mod tests {
         assert_eq!(turns(), [WaitMode::Peek, WaitMode::Forever]);
         assert!(!thread.has_unsent());
         thread.submit(Arc::new(Nobody::default()), &RECV);
-        thread.submit(Arc::new(Nobody::default()), &Request::Nop);
+        thread.submit(Arc::new(Nobody::default()), &Request::Nop(NopArgs));
         // This one may be over at once.
         thread.poll_idle();
         thread.poll_idle();
@@ -846,7 +847,7 @@ mod tests {
     #[test]
     fn a_busy_thread_hands_over_at_every_fourth_visit() {
         let (thread, turns) = recorded();
-        thread.submit(Arc::new(Nobody::default()), &Request::Nop);
+        thread.submit(Arc::new(Nobody::default()), &Request::Nop(NopArgs));
         for _ in 0..2 {
             // As if no time had passed.
             thread.inner.borrow_mut().handed_over = None;
@@ -907,12 +908,12 @@ mod tests {
         let handle = IoHandle::new(1, make, Box::new(Real), 8, Box::new(|_| {}));
         let thread = ThreadIo::new(handle.clone(), 0);
         let submit = |request| thread.submit(Arc::new(Nobody::default()), &request);
-        let send = Request::Send {
+        let send = Request::Send(SendArgs {
             fd: -1,
             buf: ptr::null(),
             len: 0,
             flags: 0,
-        };
+        });
         // SAFETY: here and below, it leads nowhere.
         let at_once = || unsafe { thread.at_once(&send) };
         assert_eq!(at_once(), None, "there is no driver yet");
@@ -920,7 +921,7 @@ mod tests {
         assert_eq!(at_once(), Some(-libc::EPIPE), "the other one is patient");
         assert_eq!(handle.gauges().submitted, 2);
         assert_eq!(handle.gauges().completed, 1);
-        submit(Request::Nop);
+        submit(Request::Nop(NopArgs));
         assert_eq!(at_once(), None, "it goes with the other");
         assert_eq!(thread.poll(WaitMode::No), 2);
         assert_eq!(at_once(), None, "there may be another to go with");
@@ -969,9 +970,9 @@ mod tests {
             in_flight
         };
         let ops = [
-            submit(&Request::Nop),
+            submit(&Request::Nop(NopArgs)),
             submit(&RECV),
-            submit(&Request::Nop),
+            submit(&Request::Nop(NopArgs)),
             submit(&RECV),
         ];
         thread.poll(WaitMode::No);

@@ -157,6 +157,7 @@ unsafe impl Driver for AuditedDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinfolk_runtime::io::request::NopArgs;
 
     /// Says whatever it was told to say.
     struct Says(Vec<Answer>);
@@ -202,7 +203,7 @@ mod tests {
         let said = over.iter().map(|index| Answer::last(id(*index), 0));
         let mut driver = audit.watch(Box::new(Says(said.collect())));
         // SAFETY: it leads to nothing.
-        unsafe { driver.submit(id(1), &Request::Nop) };
+        unsafe { driver.submit(id(1), &Request::Nop(NopArgs)) };
         driver.cancel(id(1));
         driver.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
         audit

@@ -3,6 +3,12 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use kinfolk_runtime::io::request::{
+    AcceptArgs, AcceptManyArgs, AllocateArgs, CloseArgs, ConnectArgs, MakeDirArgs, NopArgs,
+    OpenArgs, PollArgs, ReadArgs, ReadVectoredArgs, RecvArgs, RecvManyArgs, RecvMsgArgs,
+    RenameArgs, SendArgs, SendMsgArgs, ShutdownArgs, StatArgs, SyncArgs, SyncRangeArgs, UnlinkArgs,
+    WriteArgs, WriteThenSyncArgs, WriteVectoredArgs,
+};
 use kinfolk_runtime::io::{BufferGroup, Offset, Request};
 use socket2::Domain;
 
@@ -21,7 +27,7 @@ pub(crate) enum Progress {
     /// As kernels answer.
     Done(i32),
     /// It has to wait for one of these to change.
-    WaitMode(Vec<WaitKey>),
+    Wait(Vec<WaitKey>),
     /// It is tried again after so long.
     Later(Duration),
 }
@@ -41,33 +47,6 @@ fn done(answer: usize) -> StepResult {
 
 fn wait(key: WaitKey) -> StepResult {
     Ok(Err(Blocked::For(vec![key])))
-}
-
-/// The file that a request works on.
-pub(crate) fn file_of(request: &Request) -> Option<RawFd> {
-    match *request {
-        Request::Read { fd, .. }
-        | Request::Write { fd, .. }
-        | Request::Sync { fd, .. }
-        | Request::ReadVectored { fd, .. }
-        | Request::WriteVectored { fd, .. }
-        | Request::WriteThenSync { fd, .. }
-        | Request::SyncRange { fd, .. }
-        | Request::Allocate { fd, .. }
-        | Request::Accept { fd, .. }
-        | Request::AcceptMany { fd }
-        | Request::Connect { fd, .. }
-        | Request::Recv { fd, .. }
-        | Request::RecvMany { fd, .. }
-        | Request::Send { fd, .. }
-        | Request::RecvMsg { fd, .. }
-        | Request::SendMsg { fd, .. }
-        | Request::Shutdown { fd, .. }
-        | Request::Poll { fd, .. }
-        | Request::Close { fd } => Some(fd),
-        Request::Stat { fd, .. } if fd >= 0 => Some(fd),
-        _ => None,
-    }
 }
 
 /// What kind of thing is open.
@@ -92,7 +71,7 @@ impl State {
     pub(crate) fn carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Progress {
         match self.try_carry(request, fate, began) {
             Ok(Ok(answer)) => Progress::Done(i32::try_from(answer).unwrap_or(i32::MAX)),
-            Ok(Err(Blocked::For(keys))) => Progress::WaitMode(keys),
+            Ok(Err(Blocked::For(keys))) => Progress::Wait(keys),
             Ok(Err(Blocked::Until(at))) => Progress::Later(at.saturating_sub(self.clock.elapsed())),
             Err(errno) => Progress::Done(-errno),
         }
@@ -115,23 +94,29 @@ impl State {
     fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> StepResult {
         let short = fate.short;
         match *request {
-            Request::Nop => done(0),
-            Request::Read { fd, offset, .. } | Request::ReadVectored { fd, offset, .. } => {
+            Request::Nop(NopArgs) => done(0),
+            Request::Read(ReadArgs { fd, offset, .. })
+            | Request::ReadVectored(ReadVectoredArgs { fd, offset, .. }) => {
                 self.read(fd, offset, request, short, 0)
             }
-            Request::Recv { fd, flags, .. } | Request::RecvMsg { fd, flags, .. } => {
+            Request::Recv(RecvArgs { fd, flags, .. })
+            | Request::RecvMsg(RecvMsgArgs { fd, flags, .. }) => {
                 self.socket(fd)?;
                 self.read(fd, Offset::Current, request, short, flags)
             }
-            Request::RecvMany { fd, group } => self.recv_many(fd, &memory::group(group), short),
-            Request::Write { fd, offset, .. }
-            | Request::WriteVectored { fd, offset, .. }
-            | Request::WriteThenSync { fd, offset, .. } => self.write(fd, offset, request, fate),
-            Request::Send { fd, .. } | Request::SendMsg { fd, .. } => {
+            Request::RecvMany(RecvManyArgs { fd, group }) => {
+                self.recv_many(fd, &memory::group(group), short)
+            }
+            Request::Write(WriteArgs { fd, offset, .. })
+            | Request::WriteVectored(WriteVectoredArgs { fd, offset, .. })
+            | Request::WriteThenSync(WriteThenSyncArgs { fd, offset, .. }) => {
+                self.write(fd, offset, request, fate)
+            }
+            Request::Send(SendArgs { fd, .. }) | Request::SendMsg(SendMsgArgs { fd, .. }) => {
                 self.socket(fd)?;
                 self.write(fd, Offset::Current, request, fate)
             }
-            Request::Sync { fd, .. } => match self.open_file(fd)? {
+            Request::Sync(SyncArgs { fd, .. }) => match self.open_file(fd)? {
                 OpenFile::File { number, .. } => {
                     self.disk.sync(number);
                     done(0)
@@ -139,11 +124,11 @@ impl State {
                 _ => Err(libc::EINVAL),
             },
             // It says nothing about what a power cut leaves.
-            Request::SyncRange { fd, .. } => match self.open_file(fd)? {
+            Request::SyncRange(SyncRangeArgs { fd, .. }) => match self.open_file(fd)? {
                 OpenFile::File { .. } => done(0),
                 _ => Err(libc::EINVAL),
             },
-            Request::Allocate { fd, mode, at, len } => match self.open_file(fd)? {
+            Request::Allocate(AllocateArgs { fd, mode, at, len }) => match self.open_file(fd)? {
                 OpenFile::File { flags, .. } if flags & libc::O_ACCMODE == libc::O_RDONLY => {
                     Err(libc::EBADF)
                 }
@@ -155,7 +140,7 @@ impl State {
                 }
                 _ => Err(libc::ESPIPE),
             },
-            Request::Open { path, flags, mode } => {
+            Request::Open(OpenArgs { path, flags, mode }) => {
                 let path = memory::path(path);
                 let number = self.disk.open(&path, flags, mode)?;
                 let path = String::from_utf8_lossy(&path).into_owned();
@@ -168,26 +153,28 @@ impl State {
                 });
                 done(fd as usize)
             }
-            Request::Stat { fd, path, out, .. } => self.stat(fd, &memory::path(path), out),
-            Request::Rename { from, to } => {
+            Request::Stat(StatArgs { fd, path, out, .. }) => {
+                self.stat(fd, &memory::path(path), out)
+            }
+            Request::Rename(RenameArgs { from, to }) => {
                 self.disk.rename(&memory::path(from), &memory::path(to))?;
                 done(0)
             }
-            Request::Unlink { path, dir } => {
+            Request::Unlink(UnlinkArgs { path, dir }) => {
                 self.disk.unlink(&memory::path(path), dir)?;
                 done(0)
             }
-            Request::MakeDir { path, mode } => {
+            Request::MakeDir(MakeDirArgs { path, mode }) => {
                 self.disk.make_dir(&memory::path(path), mode)?;
                 done(0)
             }
-            Request::Accept { fd, .. } | Request::AcceptMany { fd } => {
+            Request::Accept(AcceptArgs { fd, .. }) | Request::AcceptMany(AcceptManyArgs { fd }) => {
                 self.accept(fd, request, fate)
             }
-            Request::Connect { fd, .. } => self.connect(fd, request, began),
-            Request::Shutdown { fd, how } => self.shut_down(fd, how),
-            Request::Poll { fd, events } => self.poll(fd, events),
-            Request::Close { fd } => {
+            Request::Connect(ConnectArgs { fd, .. }) => self.connect(fd, request, began),
+            Request::Shutdown(ShutdownArgs { fd, how }) => self.shut_down(fd, how),
+            Request::Poll(PollArgs { fd, events }) => self.poll(fd, events),
+            Request::Close(CloseArgs { fd }) => {
                 self.close(fd);
                 done(0)
             }
@@ -347,7 +334,7 @@ impl State {
                 let now = self.clock.elapsed();
                 self.disk.write(number, to, &bytes, now)?;
                 let all = bytes.len() == pieces.len();
-                if all && matches!(request, Request::WriteThenSync { .. }) {
+                if all && matches!(request, Request::WriteThenSync(..)) {
                     self.disk.sync(number);
                 }
                 self.move_on(fd, offset, bytes.len());

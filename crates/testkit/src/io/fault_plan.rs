@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
+use kinfolk_runtime::io::request::{
+    ReadArgs, ReadVectoredArgs, RecvArgs, RecvManyArgs, SendArgs, WriteArgs, WriteThenSyncArgs,
+    WriteVectoredArgs,
+};
 use kinfolk_runtime::io::{Offset, Request};
 use socket2::{SockRef, Type};
 
@@ -90,7 +94,9 @@ impl std::fmt::Debug for FaultPlan {
 /// What a request works on, as far as it shows.
 fn on(request: &Request) -> On {
     match request {
-        Request::Recv { fd, .. } | Request::RecvMany { fd, .. } | Request::Send { fd, .. } => {
+        Request::Recv(RecvArgs { fd, .. })
+        | Request::RecvMany(RecvManyArgs { fd, .. })
+        | Request::Send(SendArgs { fd, .. }) => {
             // SAFETY: it is open as long as an operation uses it.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             match SockRef::from(&fd).r#type() {
@@ -98,21 +104,19 @@ fn on(request: &Request) -> On {
                 _ => On::Connection,
             }
         }
-        Request::RecvMsg { .. } | Request::SendMsg { .. } => On::Datagrams,
-        Request::Read { offset, .. }
-        | Request::Write { offset, .. }
-        | Request::ReadVectored { offset, .. }
-        | Request::WriteVectored { offset, .. } => match offset {
+        Request::RecvMsg(..) | Request::SendMsg(..) => On::Datagrams,
+        Request::Read(ReadArgs { offset, .. })
+        | Request::Write(WriteArgs { offset, .. })
+        | Request::ReadVectored(ReadVectoredArgs { offset, .. })
+        | Request::WriteVectored(WriteVectoredArgs { offset, .. }) => match offset {
             Offset::At(_) => On::Disk,
             Offset::Current => On::Pipe,
         },
-        Request::WriteThenSync { .. } | Request::Sync { .. } | Request::SyncRange { .. } => {
-            On::Disk
-        }
-        Request::Accept { .. }
-        | Request::AcceptMany { .. }
-        | Request::Connect { .. }
-        | Request::Shutdown { .. } => On::Connection,
+        Request::WriteThenSync(..) | Request::Sync(..) | Request::SyncRange(..) => On::Disk,
+        Request::Accept(..)
+        | Request::AcceptMany(..)
+        | Request::Connect(..)
+        | Request::Shutdown(..) => On::Connection,
         _ => on_path(request),
     }
 }
@@ -120,11 +124,11 @@ fn on(request: &Request) -> On {
 /// The same request for fewer bytes, one at least.
 fn shortened(request: &Request, chance: u64) -> Request {
     let mut request = *request;
-    if let Request::Read { len, .. }
-    | Request::Write { len, .. }
-    | Request::WriteThenSync { len, .. }
-    | Request::Recv { len, .. }
-    | Request::Send { len, .. } = &mut request
+    if let Request::Read(ReadArgs { len, .. })
+    | Request::Write(WriteArgs { len, .. })
+    | Request::WriteThenSync(WriteThenSyncArgs { len, .. })
+    | Request::Recv(RecvArgs { len, .. })
+    | Request::Send(SendArgs { len, .. }) = &mut request
         && *len > 1
     {
         *len = 1 + (chance % u64::from(*len - 1)) as u32;
@@ -283,17 +287,21 @@ unsafe impl Driver for FaultyDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinfolk_runtime::io::request::{AcceptManyArgs, NopArgs, OpenArgs};
 
     #[test]
     fn what_a_request_works_on_shows() {
         let null = std::ptr::null();
-        let open = Request::Open {
+        let open = Request::Open(OpenArgs {
             path: null,
             flags: 0,
             mode: 0,
-        };
+        });
         assert_eq!(on(&open), On::Disk);
-        assert_eq!(on(&Request::AcceptMany { fd: -1 }), On::Connection);
-        assert_eq!(on(&Request::Nop), On::Nothing);
+        assert_eq!(
+            on(&Request::AcceptMany(AcceptManyArgs { fd: -1 })),
+            On::Connection
+        );
+        assert_eq!(on(&Request::Nop(NopArgs)), On::Nothing);
     }
 }

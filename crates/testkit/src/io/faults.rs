@@ -135,25 +135,23 @@ pub enum OpKind {
 impl OpKind {
     pub(crate) fn of(request: &Request) -> OpKind {
         match request {
-            Request::Read { .. }
-            | Request::ReadVectored { .. }
-            | Request::Recv { .. }
-            | Request::RecvMany { .. }
-            | Request::RecvMsg { .. } => OpKind::Read,
-            Request::Write { .. }
-            | Request::WriteVectored { .. }
-            | Request::WriteThenSync { .. }
-            | Request::Send { .. }
-            | Request::SendMsg { .. } => OpKind::Write,
-            Request::Open { .. } => OpKind::Open,
-            Request::Close { .. } => OpKind::Close,
-            Request::Sync { .. } | Request::SyncRange { .. } => OpKind::Sync,
-            Request::Accept { .. } | Request::AcceptMany { .. } => OpKind::Accept,
-            Request::Connect { .. } => OpKind::Connect,
-            Request::Rename { .. } | Request::Unlink { .. } | Request::MakeDir { .. } => {
-                OpKind::Name
-            }
-            Request::Allocate { .. } => OpKind::Resize,
+            Request::Read(..)
+            | Request::ReadVectored(..)
+            | Request::Recv(..)
+            | Request::RecvMany(..)
+            | Request::RecvMsg(..) => OpKind::Read,
+            Request::Write(..)
+            | Request::WriteVectored(..)
+            | Request::WriteThenSync(..)
+            | Request::Send(..)
+            | Request::SendMsg(..) => OpKind::Write,
+            Request::Open(..) => OpKind::Open,
+            Request::Close(..) => OpKind::Close,
+            Request::Sync(..) | Request::SyncRange(..) => OpKind::Sync,
+            Request::Accept(..) | Request::AcceptMany(..) => OpKind::Accept,
+            Request::Connect(..) => OpKind::Connect,
+            Request::Rename(..) | Request::Unlink(..) | Request::MakeDir(..) => OpKind::Name,
+            Request::Allocate(..) => OpKind::Resize,
             _ => OpKind::Other,
         }
     }
@@ -196,11 +194,11 @@ impl On {
 /// What a request works on that names no open file.
 pub(crate) fn on_path(request: &Request) -> On {
     match request {
-        Request::Open { .. }
-        | Request::Stat { .. }
-        | Request::Rename { .. }
-        | Request::Unlink { .. }
-        | Request::MakeDir { .. } => On::Disk,
+        Request::Open(..)
+        | Request::Stat(..)
+        | Request::Rename(..)
+        | Request::Unlink(..)
+        | Request::MakeDir(..) => On::Disk,
         _ => On::Nothing,
     }
 }

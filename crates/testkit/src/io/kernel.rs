@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Answer, OpId};
+use kinfolk_runtime::io::request::{CloseArgs, SyncArgs, WriteArgs, WriteThenSyncArgs};
 
 use super::carry::{self, Progress};
 use super::disk::Disk;
@@ -91,9 +92,9 @@ struct SimOp {
 /// Whether a request may answer again after this answer.
 fn may_go_on(request: &Request, result: i32) -> bool {
     match request {
-        Request::AcceptMany { .. } => result >= 0,
+        Request::AcceptMany(..) => result >= 0,
         // No bytes are the end.
-        Request::RecvMany { .. } => result > 0,
+        Request::RecvMany(..) => result > 0,
         _ => false,
     }
 }
@@ -200,7 +201,7 @@ impl State {
         let kind = OpKind::of(&request);
         let mut answer = None;
         let mut on = on_path(&request);
-        if let Some(fd) = carry::file_of(&request) {
+        if let Some(fd) = request.fd() {
             on = match self.owners.get(fd, &format!("{kind:?}")) {
                 Some(open) => carry::kind_of(open, &mut self.sockets),
                 None => {
@@ -358,7 +359,7 @@ impl State {
                 self.fail(&request, answer);
                 Progress::Done(answer)
             }
-            None if fate.stuck => Progress::WaitMode(Vec::new()),
+            None if fate.stuck => Progress::Wait(Vec::new()),
             None => self.carry(&request, fate, began),
         };
         let buffer = self.filled.take();
@@ -374,7 +375,7 @@ impl State {
             }
             Progress::Done(result) => {
                 self.give_back(&request);
-                if let Some(fd) = carry::file_of(&request)
+                if let Some(fd) = request.fd()
                     && OpKind::of(&request) != OpKind::Close
                 {
                     self.owners.end_use(fd);
@@ -398,7 +399,7 @@ impl State {
                 }
                 None
             }
-            Progress::WaitMode(keys) => {
+            Progress::Wait(keys) => {
                 let op = self.ops.get_mut(&count)?;
                 op.at = OpPhase::Waiting;
                 if op.end_at_wait {
@@ -425,36 +426,36 @@ impl State {
     fn fail(&mut self, request: &Request, answer: i32) {
         match (request, -answer) {
             // As on Linux: whatever it says, it is closed.
-            (Request::Close { fd }, errno) if errno != libc::ECANCELED => {
+            (Request::Close(CloseArgs { fd }), errno) if errno != libc::ECANCELED => {
                 if errno == libc::EIO {
                     self.lose_unsynced(*fd);
                 }
                 self.close(*fd);
             }
             (_, libc::ECONNRESET) => {
-                if let Some(fd) = carry::file_of(request)
+                if let Some(fd) = request.fd()
                     && let Some(OpenFile::Socket(id)) = self.owners.get(fd, "a reset").cloned()
                 {
                     self.break_off(id);
                 }
             }
-            (Request::Sync { fd, .. }, libc::EIO) => self.lose_unsynced(*fd),
+            (Request::Sync(SyncArgs { fd, .. }), libc::EIO) => self.lose_unsynced(*fd),
             // The write may have been done, and then the sync has failed.
             (
-                &Request::WriteThenSync {
+                &Request::WriteThenSync(WriteThenSyncArgs {
                     fd,
                     buf,
                     len,
                     offset,
-                },
+                }),
                 libc::EIO,
             ) if self.rng.below(2) == 0 => {
-                let write = Request::Write {
+                let write = Request::Write(WriteArgs {
                     fd,
                     buf,
                     len,
                     offset,
-                };
+                });
                 self.carry(&write, Fate::default(), Duration::ZERO);
                 self.lose_unsynced(fd);
             }

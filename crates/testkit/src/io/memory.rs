@@ -7,6 +7,10 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use kinfolk_runtime::io::request::{
+    AcceptArgs, ConnectArgs, ReadArgs, ReadVectoredArgs, RecvArgs, RecvMsgArgs, SendArgs,
+    SendMsgArgs, WriteArgs, WriteThenSyncArgs, WriteVectoredArgs,
+};
 use kinfolk_runtime::io::{BufferGroup, Request, StatBuf};
 use socket2::SockAddr;
 
@@ -33,24 +37,24 @@ impl Pieces {
                 .collect()
         };
         Pieces(match *request {
-            Request::Read { buf, len, .. } | Request::Recv { buf, len, .. } => {
+            Request::Read(ReadArgs { buf, len, .. }) | Request::Recv(RecvArgs { buf, len, .. }) => {
                 vec![(buf, len as usize)]
             }
-            Request::Write { buf, len, .. }
-            | Request::WriteThenSync { buf, len, .. }
-            | Request::Send { buf, len, .. } => vec![(buf.cast_mut(), len as usize)],
-            Request::ReadVectored {
+            Request::Write(WriteArgs { buf, len, .. })
+            | Request::WriteThenSync(WriteThenSyncArgs { buf, len, .. })
+            | Request::Send(SendArgs { buf, len, .. }) => vec![(buf.cast_mut(), len as usize)],
+            Request::ReadVectored(ReadVectoredArgs {
                 parts: p, count, ..
-            }
-            | Request::WriteVectored {
+            })
+            | Request::WriteVectored(WriteVectoredArgs {
                 parts: p, count, ..
-            } => parts(p, count as usize),
-            Request::RecvMsg { msg, .. } => {
+            }) => parts(p, count as usize),
+            Request::RecvMsg(RecvMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
                 parts(msg.msg_iov, msg.msg_iovlen)
             }
-            Request::SendMsg { msg, .. } => {
+            Request::SendMsg(SendMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
                 parts(msg.msg_iov, msg.msg_iovlen)
@@ -147,8 +151,8 @@ fn addr(at: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Addr>
 /// Whom a connect is for, or a message.
 pub(crate) fn target(request: &Request) -> Option<Addr> {
     match *request {
-        Request::Connect { addr: at, len, .. } => addr(at, len),
-        Request::SendMsg { msg, .. } => {
+        Request::Connect(ConnectArgs { addr: at, len, .. }) => addr(at, len),
+        Request::SendMsg(SendMsgArgs { msg, .. }) => {
             // SAFETY: P1.
             let msg = unsafe { &*msg };
             match msg.msg_name.is_null() || msg.msg_namelen == 0 {
@@ -170,11 +174,11 @@ pub(crate) fn answer_source(request: &Request, from: &Addr) {
         from.len()
     };
     match *request {
-        Request::Accept { addr, len, .. } if !addr.is_null() && !len.is_null() => {
+        Request::Accept(AcceptArgs { addr, len, .. }) if !addr.is_null() && !len.is_null() => {
             // SAFETY: P1.
             unsafe { *len = put(addr.cast(), *len as usize) };
         }
-        Request::RecvMsg { msg, .. } => {
+        Request::RecvMsg(RecvMsgArgs { msg, .. }) => {
             // SAFETY: P1.
             let msg = unsafe { &mut *msg };
             if !msg.msg_name.is_null() {
@@ -187,7 +191,7 @@ pub(crate) fn answer_source(request: &Request, from: &Addr) {
 
 /// Answers what a message was like.
 pub(crate) fn answer_message(request: &Request, cut: bool) {
-    if let Request::RecvMsg { msg, .. } = *request {
+    if let Request::RecvMsg(RecvMsgArgs { msg, .. }) = *request {
         // SAFETY: P1.
         let msg = unsafe { &mut *msg };
         msg.msg_controllen = 0;

@@ -1,13 +1,18 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use socket2::{SockAddr, SockAddrStorage};
 
+use super::{Class, Fallback, RequestArgs};
+use crate::io::readiness::calls::again;
 use crate::io::series::queue::SocketWaiter;
 use crate::io::{Fd, IoHandle, Operation, Request, SeriesItem, Start, failure};
+use crate::linux;
+use crate::linux::on_ring;
 
 /// Waits for a connection. Accepted for nobody, it is closed again.
 pub(crate) struct Accept {
@@ -49,11 +54,11 @@ impl Operation for Accept {
 
     fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         self.len = self.addr.size_of();
-        Request::Accept {
+        Request::Accept(AcceptArgs {
             fd: self.socket.fd.raw(),
             addr: (&raw mut self.addr).cast(),
             len: &raw mut self.len,
-        }
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> Self::Output {
@@ -73,5 +78,89 @@ impl Operation for Accept {
         // this length.
         let addr = unsafe { SockAddr::new(self.addr, len) };
         Ok((accepted, addr))
+    }
+}
+
+/// Waits for a connection; the answer is its file.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptArgs {
+    /// The socket that listens.
+    pub fd: RawFd,
+    /// Where the address of the other side goes.
+    pub addr: *mut libc::sockaddr_storage,
+    /// How much room there is, and how long it is.
+    pub len: *mut libc::socklen_t,
+}
+
+impl RequestArgs for AcceptArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Readable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // SAFETY: as the caller says.
+        again(|| unsafe { linux::accept(self.fd, self.addr.cast(), self.len) } as isize)
+    }
+}
+
+on_ring! {
+    impl Sqe for AcceptArgs {
+        const CODE: u8 = opcode::Accept::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::Accept::new(RingFd(self.fd), self.addr.cast(), self.len)
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
+    }
+}
+
+/// A series: waits for connections, one after the other; each answer is the
+/// file of one.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptManyArgs {
+    /// The socket that listens.
+    pub fd: RawFd,
+}
+
+impl RequestArgs for AcceptManyArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Readable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // One of them: a series may end after each answer.
+        // SAFETY: it leads nowhere.
+        again(|| unsafe { linux::accept(self.fd, null_mut(), null_mut()) } as isize)
+    }
+}
+
+on_ring! {
+    impl Sqe for AcceptManyArgs {
+        const CODE: u8 = opcode::AcceptMulti::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::AcceptMulti::new(RingFd(self.fd))
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
     }
 }

@@ -5,7 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::{Class, Fallback, RequestArgs};
+use crate::io::readiness::calls::again;
 use crate::io::{Fd, IoHandle, Operation, Request};
+use crate::linux::on_ring;
 
 /// Opens a file. Opened for nobody, it is closed again.
 pub(crate) struct OpenAt {
@@ -33,16 +36,60 @@ impl Operation for OpenAt {
 
     fn request(&mut self, handle: &Arc<IoHandle>) -> Request {
         self.handle = Some(handle.clone());
-        Request::Open {
+        Request::Open(OpenArgs {
             path: self.path.as_ptr(),
             flags: self.flags,
             mode: self.mode,
-        }
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> io::Result<Fd> {
         let raw = result?;
         let handle = self.handle.expect("what was opened was asked for");
         Ok(Fd::new(raw as RawFd, handle))
+    }
+}
+
+/// Opens a file.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenArgs {
+    /// The path, with its closing zero.
+    pub path: *const libc::c_char,
+    /// As for `open`.
+    pub flags: i32,
+    /// As for `open`.
+    pub mode: u32,
+}
+
+impl RequestArgs for OpenArgs {
+    fn class(&self) -> Class {
+        Class::MayBlock
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Offload
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // SAFETY: as the caller says.
+        again(|| unsafe { libc::open(self.path, self.flags, self.mode as libc::c_uint) } as isize)
+    }
+}
+
+on_ring! {
+    impl Sqe for OpenArgs {
+        const CODE: u8 = opcode::OpenAt::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::OpenAt::new(RingFd(libc::AT_FDCWD), self.path)
+                .flags(self.flags)
+                .mode(self.mode)
+                .build()
+        }
     }
 }

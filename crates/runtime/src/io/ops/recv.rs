@@ -1,11 +1,16 @@
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::length;
+use super::{Class, Fallback, RequestArgs};
+use crate::io::BufferGroup;
 use crate::io::in_flight::to_result;
+use crate::io::readiness::calls::again;
 use crate::io::series::queue::SocketWaiter;
 use crate::io::{Fd, IoBufMut, IoHandle, Operation, Request, Start};
+use crate::linux::on_ring;
 
 /// Bytes from a socket into a buffer.
 pub(crate) struct Recv<B> {
@@ -50,12 +55,12 @@ impl<B: IoBufMut> Operation for Recv<B> {
     }
 
     fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
-        Request::Recv {
+        Request::Recv(RecvArgs {
             fd: self.socket.fd.raw(),
             len: length(self.buf.room()),
             buf: self.buf.ptr_mut(),
             flags: 0,
-        }
+        })
     }
 
     fn finish(mut self, result: io::Result<u32>) -> Self::Output {
@@ -67,5 +72,95 @@ impl<B: IoBufMut> Operation for Recv<B> {
             bytes
         });
         (result, self.buf)
+    }
+}
+
+/// Bytes from a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvArgs {
+    /// The socket.
+    pub fd: RawFd,
+    /// Where the bytes go.
+    pub buf: *mut u8,
+    /// How many there is room for.
+    pub len: u32,
+    /// As for `recv`.
+    pub flags: i32,
+}
+
+impl RequestArgs for RecvArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Readable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        let flags = self.flags | libc::MSG_DONTWAIT;
+        // SAFETY: as the caller says.
+        again(|| unsafe { libc::recv(self.fd, self.buf.cast(), self.len as usize, flags) })
+    }
+}
+
+on_ring! {
+    impl Sqe for RecvArgs {
+        const CODE: u8 = opcode::Recv::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::Recv::new(RingFd(self.fd), self.buf, self.len)
+                .flags(self.flags)
+                .build()
+        }
+    }
+}
+
+/// A series: bytes from a socket, in buffers of a group; 0 bytes are the end.
+/// `ENOBUFS` if there is no buffer left.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvManyArgs {
+    /// The socket.
+    pub fd: RawFd,
+    /// Where the buffers are.
+    pub group: *const Arc<BufferGroup>,
+}
+
+impl RequestArgs for RecvManyArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Readable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // Drivers receive into the group by themselves, and offload nothing of it: a
+        // socket is no file that blocks.
+        -libc::EINVAL
+    }
+}
+
+on_ring! {
+    impl Sqe for RecvManyArgs {
+        const CODE: u8 = opcode::RecvMulti::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            {
+            // The ring submits it by itself, with the number of the group.
+            opcode::Nop::new().build()
+        }
+        }
     }
 }

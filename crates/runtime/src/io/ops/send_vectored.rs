@@ -2,6 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::message::MsgHeader;
+use crate::io::request::SendMsgArgs;
 use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 
 /// The most buffers that one operation takes: more than that the kernel refuses.
@@ -31,11 +32,11 @@ impl<B: IoBuf> Operation for SendVectored<B> {
         let parts = self.bufs.iter().take(MOST_PARTS);
         self.header
             .set_parts(parts.map(|buf| (buf.ptr().cast_mut(), buf.filled())));
-        Request::SendMsg {
+        Request::SendMsg(SendMsgArgs {
             fd: self.fd.raw(),
             msg: self.header.as_mut_ptr(),
             flags: 0,
-        }
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> Self::Output {

@@ -16,12 +16,13 @@
 //! - **W4** A direction that is reported again and again, and nobody can go on,
 //!   rests for a moment: it is not armed, and tried when the moment is over.
 
-mod calls;
+pub(in crate::io) mod calls;
 mod offload;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod watch;
 
+use crate::io::request::{ConnectArgs, RecvManyArgs};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -35,7 +36,8 @@ use offload::{OffloadResults, OffloadedCall};
 use watch::{EventMask, FileWatch, Side};
 
 use super::driver::{Answer, Driver, Notifier, OpId, WaitMode};
-use super::request::{Offset, Request};
+use super::ops::Fallback;
+use super::request::Request;
 use crate::blocking::Blocking;
 
 /// How soon that is tried again of which the system reports nothing.
@@ -106,69 +108,19 @@ enum Attempt {
     Later,
 }
 
-/// How a request is carried out.
-enum Route {
-    /// It never waits.
-    Now,
-    /// When its file is ready.
-    Ready(RawFd, Side, EventMask),
-    /// By a thread that may block.
-    Offload,
-}
-
-fn route(request: &Request) -> Route {
-    use Request::*;
-    let read = |fd| Route::Ready(fd, Side::Read, EventMask::READ);
-    let write = |fd| Route::Ready(fd, Side::Write, EventMask::WRITE);
-    match *request {
-        Nop | Shutdown { .. } => Route::Now,
-        Accept { fd, .. }
-        | AcceptMany { fd }
-        | Recv { fd, .. }
-        | RecvMany { fd, .. }
-        | RecvMsg { fd, .. } => read(fd),
-        Connect { fd, .. } | Send { fd, .. } | SendMsg { fd, .. } => write(fd),
-        Poll { fd, events } => Route::Ready(fd, Side::Poll, EventMask::of_poll(events)),
-        Read { fd, offset, .. } | ReadVectored { fd, offset, .. }
-            if offset == Offset::Current && calls::never_blocks(fd) =>
-        {
-            read(fd)
-        }
-        Write { fd, offset, .. } | WriteVectored { fd, offset, .. }
-            if offset == Offset::Current && calls::never_blocks(fd) =>
-        {
-            write(fd)
-        }
-        Read { .. }
-        | ReadVectored { .. }
-        | Write { .. }
-        | WriteVectored { .. }
-        | WriteThenSync { .. }
-        | Sync { .. }
-        | SyncRange { .. }
-        | Open { .. }
-        | Allocate { .. }
-        | Stat { .. }
-        | Rename { .. }
-        | Unlink { .. }
-        | MakeDir { .. }
-        | Close { .. } => Route::Offload,
-    }
-}
-
 /// Tries a call.
 ///
 /// # Safety
 /// What the request leads to is there, and nobody else uses it.
 unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
-    if let Request::Connect { fd, .. } = *request
+    if let Request::Connect(ConnectArgs { fd, .. }) = *request
         && begun
     {
         // SAFETY: as the caller says.
         let went = unsafe { calls::connected(fd, request) };
         return went.map_or(Attempt::NotYet, Attempt::Over);
     }
-    if let Request::RecvMany { fd, group } = *request {
+    if let Request::RecvMany(RecvManyArgs { fd, group }) = *request {
         // SAFETY: as the caller says.
         return match unsafe { &*group }.recv(fd) {
             (bytes, Some(buffer)) => Attempt::Filled(bytes, buffer),
@@ -177,13 +129,11 @@ unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
         };
     }
     // SAFETY: as the caller says.
-    let result = unsafe { calls::call(request) };
+    let result = unsafe { request.call() };
     match (request, -result) {
-        (Request::Connect { .. }, libc::EINPROGRESS | libc::EINTR | libc::EALREADY) => {
-            Attempt::Begun
-        }
+        (Request::Connect(..), libc::EINPROGRESS | libc::EINTR | libc::EALREADY) => Attempt::Begun,
         // Whoever listens on a Unix socket has no room.
-        (Request::Connect { .. }, libc::EAGAIN) => Attempt::Later,
+        (Request::Connect(..), libc::EAGAIN) => Attempt::Later,
         (_, libc::EAGAIN) => Attempt::NotYet,
         _ => Attempt::Over(result),
     }
@@ -540,14 +490,16 @@ impl ReadinessDriver {
 // with no more than was asked for.
 unsafe impl Driver for ReadinessDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
-        let (fd, side, interest) = match route(request) {
-            Route::Now => {
+        let (fd, side, interest) = match request.fallback() {
+            Fallback::Now => {
                 // SAFETY: as the caller says.
-                let result = unsafe { calls::call(request) };
+                let result = unsafe { request.call() };
                 return self.over(id, result);
             }
-            Route::Offload => return self.offload(id, *request),
-            Route::Ready(fd, side, interest) => (fd, side, interest),
+            Fallback::Offload => return self.offload(id, *request),
+            Fallback::Readable(fd) => (fd, Side::Read, EventMask::READ),
+            Fallback::Writable(fd) => (fd, Side::Write, EventMask::WRITE),
+            Fallback::Polled(fd, events) => (fd, Side::Poll, EventMask::of_poll(events)),
         };
         let waits = |begun| WaitingOp {
             fd,

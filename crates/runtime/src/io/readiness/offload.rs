@@ -107,7 +107,7 @@ impl IoCall {
             // below.
             let long = unsafe { calls::may_last(&call.request) };
             // SAFETY: as above.
-            let make = || unsafe { calls::call(&call.request) };
+            let make = || unsafe { call.request.call() };
             let result = match long {
                 true => pool.aside(make),
                 false => make(),
@@ -124,7 +124,7 @@ impl Drop for IoCall {
             // There are no threads to be had. A file is closed all the same.
             let result = match &call.request {
                 // SAFETY: as in `run`.
-                close @ Request::Close { .. } => unsafe { calls::call(close) },
+                close @ Request::Close(..) => unsafe { close.call() },
                 _ => -libc::EAGAIN,
             };
             call.back.bring(call.id, result);

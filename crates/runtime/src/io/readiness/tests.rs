@@ -13,6 +13,10 @@ use std::time::Instant;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::*;
+use crate::io::request::{
+    AcceptArgs, CloseArgs, ConnectArgs, Offset, PollArgs, ReadArgs, RecvArgs, SendArgs,
+    SendMsgArgs, ShutdownArgs, SyncArgs, WriteArgs,
+};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -54,28 +58,28 @@ impl Rig {
     }
 
     fn read(&mut self, fd: &impl AsFd, buf: &mut [u8]) -> u32 {
-        self.submit(Request::Read {
+        self.submit(Request::Read(ReadArgs {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: buf.len() as u32,
             offset: Offset::Current,
-        })
+        }))
     }
 
     fn write(&mut self, fd: &impl AsFd, buf: &[u8]) -> u32 {
-        self.submit(Request::Write {
+        self.submit(Request::Write(WriteArgs {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_ptr(),
             len: buf.len() as u32,
             offset: Offset::Current,
-        })
+        }))
     }
 
     fn poll(&mut self, fd: &impl AsFd, events: libc::c_short) -> u32 {
-        self.submit(Request::Poll {
+        self.submit(Request::Poll(PollArgs {
             fd: fd.as_fd().as_raw_fd(),
             events: events as u32,
-        })
+        }))
     }
 
     fn cancel(&mut self, n: u32) {
@@ -325,12 +329,12 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
         fd: file.as_raw_fd(),
         side: Side::Read,
         interest: EventMask::READ,
-        request: Request::Read {
+        request: Request::Read(ReadArgs {
             fd: file.as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: 8,
             offset: Offset::Current,
-        },
+        }),
         begun: false,
     };
     rig.driver.wait_for(Rig::id(0), waits);
@@ -380,10 +384,10 @@ fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
         std::thread::yield_now();
     }
     // It would say that there is no such file.
-    let nothing = Request::Sync {
+    let nothing = Request::Sync(SyncArgs {
         fd: 9_999,
         data_only: false,
-    };
+    });
     let (second, third) = (rig.submit(nothing), rig.submit(nothing));
     rig.cancel(first);
     rig.cancel(second);
@@ -402,7 +406,7 @@ fn without_threads_a_call_fails_and_a_file_is_closed() {
     let mut buf = [0; 8];
     let read = rig.read(&reader, &mut buf);
     let fd = writer.into_raw_fd();
-    let close = rig.submit(Request::Close { fd });
+    let close = rig.submit(Request::Close(CloseArgs { fd }));
     assert_eq!(rig.over(2), [(read, -libc::EAGAIN), (close, 0)]);
     let mut reader = reader;
     assert_eq!(reader.read(&mut buf).expect("the end"), 0);
@@ -448,19 +452,19 @@ fn connections_are_made_and_taken() {
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     // SAFETY: all zeros is one.
     let mut from: libc::sockaddr_storage = unsafe { zeroed() };
-    let accept = rig.submit(Request::Accept {
+    let accept = rig.submit(Request::Accept(AcceptArgs {
         fd: listener.as_raw_fd(),
         addr: &raw mut from,
         len: &raw mut len,
-    });
+    }));
     rig.nothing();
     let (addr, size) = address(&SockAddr::from(at));
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).expect("a socket");
-    let connect = rig.submit(Request::Connect {
+    let connect = rig.submit(Request::Connect(ConnectArgs {
         fd: socket.as_raw_fd(),
         addr: &raw const *addr,
         len: size,
-    });
+    }));
     let over = rig.over(2);
     let taken = over.iter().find(|over| over.0 == accept).expect("taken").1;
     assert!(over.contains(&(connect, 0)), "{over:?}");
@@ -470,41 +474,41 @@ fn connections_are_made_and_taken() {
     assert!(len > 0);
     // Bytes, by the calls of sockets.
     let mut buf = [0; 8];
-    let recv = rig.submit(Request::Recv {
+    let recv = rig.submit(Request::Recv(RecvArgs {
         fd: taken.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: 8,
         flags: 0,
-    });
+    }));
     rig.nothing();
-    let send = rig.submit(Request::Send {
+    let send = rig.submit(Request::Send(SendArgs {
         fd: socket.as_raw_fd(),
         buf: b"hello".as_ptr(),
         len: 5,
         flags: 0,
-    });
+    }));
     let over: HashSet<_> = rig.over(2).into_iter().collect();
     assert_eq!(over, HashSet::from([(recv, 5), (send, 5)]));
-    let shutdown = rig.submit(Request::Shutdown {
+    let shutdown = rig.submit(Request::Shutdown(ShutdownArgs {
         fd: socket.as_raw_fd(),
         how: libc::SHUT_WR,
-    });
-    let end = rig.submit(Request::Recv {
+    }));
+    let end = rig.submit(Request::Recv(RecvArgs {
         fd: taken.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: 8,
         flags: 0,
-    });
+    }));
     let over: HashSet<_> = rig.over(2).into_iter().collect();
     assert_eq!(over, HashSet::from([(shutdown, 0), (end, 0)]));
     // Where nobody listens.
     drop(listener);
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).expect("a socket");
-    let connect = rig.submit(Request::Connect {
+    let connect = rig.submit(Request::Connect(ConnectArgs {
         fd: socket.as_raw_fd(),
         addr: &raw const *addr,
         len: size,
-    });
+    }));
     assert_eq!(rig.over(1), [(connect, -libc::ECONNREFUSED)]);
     drop(TcpStream::from(taken));
 }
@@ -523,11 +527,11 @@ fn a_unix_connection_waits_for_room() {
         .map(|_| Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).expect("a socket"))
         .collect();
     for socket in &sockets {
-        rig.submit(Request::Connect {
+        rig.submit(Request::Connect(ConnectArgs {
             fd: socket.as_raw_fd(),
             addr: &raw const *at,
             len,
-        });
+        }));
     }
     assert_eq!(rig.over(1), [(0, 0)]);
     rig.nothing();
@@ -585,22 +589,22 @@ fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
     let mut rig = Rig::new();
     let fd = sender.as_raw_fd();
     let msg = &raw mut msg;
-    let sent = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    let sent = rig.submit(Request::SendMsg(SendMsgArgs { fd, msg, flags: 0 }));
     rests(&mut rig);
     // The other direction is served as ever.
     let (mut one, flags) = ([0; 1], 0);
     let buf = one.as_mut_ptr();
-    let got = rig.submit(Request::Recv {
+    let got = rig.submit(Request::Recv(RecvArgs {
         fd,
         buf,
         len: 1,
         flags,
-    });
+    }));
     assert!(rig.driver.watches[&fd].armed.covers(EventMask::READ));
     receiver.send_to(b"z", &own).expect("room");
     assert_eq!(rig.over(1), [(got, 1)]);
     // Cancelled while it rests, nothing is left of it.
-    let second = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    let second = rig.submit(Request::SendMsg(SendMsgArgs { fd, msg, flags: 0 }));
     rig.cancel(second);
     assert_eq!(rig.over(1), [(second, -libc::ECANCELED)]);
     rests(&mut rig);

@@ -14,6 +14,7 @@
 pub(super) mod queue;
 pub(super) mod stream;
 
+use crate::io::request::{AcceptManyArgs, RecvManyArgs};
 use std::sync::Arc;
 
 use self::queue::SeriesItem;
@@ -59,11 +60,11 @@ impl Series {
     pub(crate) fn request(&self) -> Request {
         let fd = self.fd.raw();
         match &self.brings {
-            Brings::Connections => Request::AcceptMany { fd },
-            Brings::Bytes(group, _) => Request::RecvMany {
+            Brings::Connections => Request::AcceptMany(AcceptManyArgs { fd }),
+            Brings::Bytes(group, _) => Request::RecvMany(RecvManyArgs {
                 fd,
                 group: &raw const *group,
-            },
+            }),
         }
     }
 

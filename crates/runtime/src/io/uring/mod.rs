@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 mod provided;
@@ -25,7 +25,11 @@ use self::registered::RegisteredRegions;
 use crate::io::buffer_pool::BufferGroup;
 use crate::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use crate::io::region;
-use crate::io::request::{Offset, Request};
+use crate::io::request::{
+    AcceptManyArgs, NopArgs, Offset, ReadArgs, RecvManyArgs, Request, SendArgs, WriteArgs,
+    WriteThenSyncArgs,
+};
+use crate::linux::ring::{Sqe, sqe_offset};
 
 /// How many entries the submission queue has.
 const ENTRIES: u32 = 256;
@@ -198,7 +202,7 @@ impl UringDriver {
         };
         let mut answers = Vec::new();
         // SAFETY: it leads nowhere.
-        unsafe { self.submit(id, &Request::Nop) };
+        unsafe { self.submit(id, &Request::Nop(NopArgs)) };
         self.poll(WaitMode::No, &mut answers)?;
         match answers.first() {
             Some(Answer { result: 0, .. }) => Ok(()),
@@ -280,33 +284,45 @@ impl UringDriver {
         self.registered.slot(&self.ring.submitter(), ptr, len)
     }
 
-    /// As [`entry`], but it says so where the buffer is registered.
+    /// As [`Request::sqe`], but it says so where the buffer is registered.
     fn entry(&mut self, request: &Request) -> squeue::Entry {
-        match *request {
-            Request::Read {
-                fd,
-                buf,
-                len,
-                offset,
-            } => match self.slot(buf, len, offset) {
-                Some(slot) => opcode::ReadFixed::new(Fd(fd), buf, len, slot)
-                    .offset(sqe_offset(offset))
-                    .build(),
-                None => entry(request),
-            },
-            Request::Write {
-                fd,
-                buf,
-                len,
-                offset,
-            } => match self.slot(buf, len, offset) {
-                Some(slot) => opcode::WriteFixed::new(Fd(fd), buf, len, slot)
-                    .offset(sqe_offset(offset))
-                    .build(),
-                None => entry(request),
-            },
-            _ => entry(request),
+        match request {
+            Request::Read(args) => self.read(args),
+            Request::Write(args) => self.write(args),
+            _ => request.sqe(),
         }
+    }
+
+    fn read(&mut self, args: &ReadArgs) -> squeue::Entry {
+        match self.slot(args.buf, args.len, args.offset) {
+            Some(slot) => opcode::ReadFixed::new(Fd(args.fd), args.buf, args.len, slot)
+                .offset(sqe_offset(args.offset))
+                .build(),
+            None => args.sqe(),
+        }
+    }
+
+    fn write(&mut self, args: &WriteArgs) -> squeue::Entry {
+        match self.slot(args.buf, args.len, args.offset) {
+            Some(slot) => opcode::WriteFixed::new(Fd(args.fd), args.buf, args.len, slot)
+                .offset(sqe_offset(args.offset))
+                .build(),
+            None => args.sqe(),
+        }
+    }
+
+    /// Two entries that are linked.
+    fn write_then_sync(&mut self, id: OpId, args: &WriteThenSyncArgs) {
+        let write = self.write(&args.write()).flags(squeue::Flags::IO_LINK);
+        let linked = Linked {
+            asked: args.len,
+            first: None,
+        };
+        self.linked.insert(id, linked);
+        self.push_linked(
+            write.user_data(user_data(id) | FIRST),
+            args.sqe().user_data(user_data(id)),
+        );
     }
 
     fn listen(&mut self) {
@@ -576,32 +592,12 @@ fn ring(kernel: Kernel) -> io::Result<IoUring> {
 fn probe(ring: &IoUring) -> io::Result<()> {
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let used = [
-        opcode::Nop::CODE,
-        opcode::Read::CODE,
-        opcode::Write::CODE,
-        opcode::Fsync::CODE,
-        opcode::OpenAt::CODE,
-        opcode::Close::CODE,
-        opcode::AsyncCancel::CODE,
-        opcode::Readv::CODE,
-        opcode::Writev::CODE,
-        opcode::SyncFileRange::CODE,
-        opcode::Fallocate::CODE,
-        opcode::Statx::CODE,
-        opcode::RenameAt::CODE,
-        opcode::UnlinkAt::CODE,
-        opcode::MkDirAt::CODE,
-        opcode::Accept::CODE,
-        opcode::Connect::CODE,
-        opcode::Recv::CODE,
-        opcode::Send::CODE,
-        opcode::RecvMsg::CODE,
-        opcode::SendMsg::CODE,
-        opcode::Shutdown::CODE,
-        opcode::PollAdd::CODE,
-    ];
-    match used.iter().find(|code| !probe.is_supported(**code)) {
+    let cancel = opcode::AsyncCancel::CODE;
+    match Request::CODES
+        .iter()
+        .chain([&cancel])
+        .find(|code| !probe.is_supported(**code))
+    {
         None => Ok(()),
         Some(code) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -610,171 +606,24 @@ fn probe(ring: &IoUring) -> io::Result<()> {
     }
 }
 
-/// Offsets as the ring wants them: all ones is where the file stands.
-fn sqe_offset(offset: Offset) -> u64 {
-    match offset {
-        // All ones again: out of range, as the kernel says of its neighbour.
-        Offset::At(u64::MAX) => u64::MAX - 1,
-        Offset::At(at) => at,
-        Offset::Current => u64::MAX,
-    }
-}
-
-#[inline]
-fn entry(request: &Request) -> squeue::Entry {
-    match *request {
-        Request::Nop => opcode::Nop::new().build(),
-        Request::Read {
-            fd,
-            buf,
-            len,
-            offset,
-        } => opcode::Read::new(Fd(fd), buf, len)
-            .offset(sqe_offset(offset))
-            .build(),
-        Request::Write {
-            fd,
-            buf,
-            len,
-            offset,
-        } => opcode::Write::new(Fd(fd), buf, len)
-            .offset(sqe_offset(offset))
-            .build(),
-        Request::Sync { fd, data_only } => {
-            let flags = match data_only {
-                true => FsyncFlags::DATASYNC,
-                false => FsyncFlags::empty(),
-            };
-            opcode::Fsync::new(Fd(fd)).flags(flags).build()
-        }
-        Request::Open { path, flags, mode } => opcode::OpenAt::new(Fd(libc::AT_FDCWD), path)
-            .flags(flags)
-            .mode(mode)
-            .build(),
-        Request::Close { fd } => opcode::Close::new(Fd(fd)).build(),
-        Request::ReadVectored {
-            fd,
-            parts,
-            count,
-            offset,
-        } => opcode::Readv::new(Fd(fd), parts, count)
-            .offset(sqe_offset(offset))
-            .build(),
-        Request::WriteVectored {
-            fd,
-            parts,
-            count,
-            offset,
-        } => opcode::Writev::new(Fd(fd), parts, count)
-            .offset(sqe_offset(offset))
-            .build(),
-        Request::WriteThenSync { fd, .. } => opcode::Fsync::new(Fd(fd))
-            .flags(FsyncFlags::DATASYNC)
-            .build(),
-        Request::SyncRange { fd, at, len, flags } => opcode::SyncFileRange::new(Fd(fd), len)
-            .offset(at)
-            .flags(flags)
-            .build(),
-        Request::Allocate { fd, mode, at, len } => opcode::Fallocate::new(Fd(fd), len)
-            .offset(at)
-            .mode(mode)
-            .build(),
-        Request::Stat {
-            fd,
-            path,
-            flags,
-            out,
-        } => opcode::Statx::new(Fd(fd), path, out.cast())
-            .flags(flags)
-            .mask(libc::STATX_BASIC_STATS | libc::STATX_BTIME)
-            .build(),
-        Request::Rename { from, to } => {
-            opcode::RenameAt::new(Fd(libc::AT_FDCWD), from, Fd(libc::AT_FDCWD), to).build()
-        }
-        Request::Unlink { path, dir } => opcode::UnlinkAt::new(Fd(libc::AT_FDCWD), path)
-            .flags(if dir { libc::AT_REMOVEDIR } else { 0 })
-            .build(),
-        Request::MakeDir { path, mode } => opcode::MkDirAt::new(Fd(libc::AT_FDCWD), path)
-            .mode(mode)
-            .build(),
-        Request::Accept { fd, addr, len } => opcode::Accept::new(Fd(fd), addr.cast(), len)
-            .flags(libc::SOCK_CLOEXEC)
-            .build(),
-        Request::AcceptMany { fd } => opcode::AcceptMulti::new(Fd(fd))
-            .flags(libc::SOCK_CLOEXEC)
-            .build(),
-        Request::Connect { fd, addr, len } => {
-            opcode::Connect::new(Fd(fd), addr.cast(), len).build()
-        }
-        Request::Recv {
-            fd,
-            buf,
-            len,
-            flags,
-        } => opcode::Recv::new(Fd(fd), buf, len).flags(flags).build(),
-        // By itself: see `recv_many`.
-        Request::RecvMany { .. } => opcode::Nop::new().build(),
-        Request::Send {
-            fd,
-            buf,
-            len,
-            flags,
-        } => opcode::Send::new(Fd(fd), buf, len)
-            .flags(flags | libc::MSG_NOSIGNAL)
-            .build(),
-        Request::RecvMsg { fd, msg, flags } => opcode::RecvMsg::new(Fd(fd), msg)
-            .flags(flags as u32)
-            .build(),
-        Request::SendMsg { fd, msg, flags } => opcode::SendMsg::new(Fd(fd), msg)
-            .flags((flags | libc::MSG_NOSIGNAL) as u32)
-            .build(),
-        Request::Shutdown { fd, how } => opcode::Shutdown::new(Fd(fd), how).build(),
-        Request::Poll { fd, events } => opcode::PollAdd::new(Fd(fd), events).build(),
-    }
-}
-
 // SAFETY: the end of each submission is collected once, after the last touch of
 // its memory, with no more than was asked for.
 unsafe impl Driver for UringDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
-        if let Request::WriteThenSync {
-            fd,
-            buf,
-            len,
-            offset,
-        } = *request
-        {
-            let write = self.entry(&Request::Write {
-                fd,
-                buf,
-                len,
-                offset,
-            });
-            let write = write.flags(squeue::Flags::IO_LINK);
-            self.linked.insert(
-                id,
-                Linked {
-                    asked: len,
-                    first: None,
-                },
-            );
-            self.push_linked(
-                write.user_data(user_data(id) | FIRST),
-                entry(request).user_data(user_data(id)),
-            );
-            return;
+        if let Request::WriteThenSync(args) = request {
+            return self.write_then_sync(id, args);
         }
         let entry = match *request {
-            Request::RecvMany { fd, group } => {
+            Request::RecvMany(RecvManyArgs { fd, group }) => {
                 // SAFETY: as the caller says.
                 return self.recv_many(id, fd, unsafe { &*group });
             }
-            Request::AcceptMany { fd } if !self.has_series() => {
+            Request::AcceptMany(AcceptManyArgs { fd }) if !self.has_series() => {
                 opcode::Accept::new(Fd(fd), null_mut(), null_mut())
                     .flags(libc::SOCK_CLOEXEC)
                     .build()
             }
-            Request::AcceptMany { .. } => {
+            Request::AcceptMany(..) => {
                 self.series.insert(id, None);
                 self.entry(request)
             }
@@ -784,12 +633,12 @@ unsafe impl Driver for UringDriver {
     }
 
     unsafe fn at_once(&mut self, request: &Request) -> Option<i32> {
-        let Request::Send {
+        let Request::Send(SendArgs {
             fd,
             buf,
             len,
             flags,
-        } = *request
+        }) = *request
         else {
             return None;
         };
@@ -901,6 +750,7 @@ const MOMENT: std::time::Duration = std::time::Duration::from_millis(10);
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::io::request::PollArgs;
 
     fn number(index: u32) -> OpId {
         OpId {
@@ -924,12 +774,12 @@ mod tests {
     fn peek(mut ring: UringDriver) {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let mut buf = [0; 8];
-        let read = Request::Read {
+        let read = Request::Read(ReadArgs {
             fd: reader.as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: 8,
             offset: Offset::Current,
-        };
+        });
         let mut answers = Vec::new();
         // SAFETY: the buffer outlives it: it is over at the end.
         unsafe { ring.submit(number(1), &read) };
@@ -940,7 +790,7 @@ mod tests {
         assert_eq!((answers[0].id, answers[0].result), (number(1), 4));
         answers.clear();
         // SAFETY: it leads nowhere.
-        unsafe { ring.submit(number(2), &Request::Nop) };
+        unsafe { ring.submit(number(2), &Request::Nop(NopArgs)) };
         ring.poll(WaitMode::Peek, &mut answers).expect("a turn");
         assert!(answers.is_empty(), "it was handed over");
         ring.poll(WaitMode::No, &mut answers).expect("a turn");
@@ -957,10 +807,10 @@ mod tests {
         };
         let room = ring.ring.params().cq_entries();
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        let poll = Request::Poll {
+        let poll = Request::Poll(PollArgs {
             fd: reader.as_raw_fd(),
             events: libc::POLLIN as u32,
-        };
+        });
         let mut answers = Vec::new();
         for index in 0..4 * room {
             // SAFETY: it leads to no memory.
@@ -987,10 +837,10 @@ mod tests {
     /// One that waits for others, and nops until the submission queue is full: none
     /// of these has reached the kernel. How many nops they are.
     fn fill_queue(ring: &mut UringDriver, fd: RawFd) -> usize {
-        let poll = Request::Poll {
+        let poll = Request::Poll(PollArgs {
             fd,
             events: libc::POLLIN as u32,
-        };
+        });
         // SAFETY: here and below, it leads to no memory.
         unsafe { ring.submit(number(0), &poll) };
         let mut answers = Vec::new();
@@ -999,7 +849,7 @@ mod tests {
         let room = ring.room();
         for index in 1..=room {
             // SAFETY: as above.
-            unsafe { ring.submit(number(index as u32), &Request::Nop) };
+            unsafe { ring.submit(number(index as u32), &Request::Nop(NopArgs)) };
         }
         assert_eq!((ring.room(), ring.spill.len()), (0, 0));
         room

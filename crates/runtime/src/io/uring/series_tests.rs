@@ -12,6 +12,7 @@ use super::*;
 use crate::io::buffer_pool::{BufferPool, Chunk};
 use crate::io::driver::WaitMode;
 use crate::io::handle::IoHandle;
+use crate::io::request::{AcceptManyArgs, RecvManyArgs};
 use crate::io::system::Real;
 
 fn plain() -> UringDriver {
@@ -59,10 +60,10 @@ fn io_5_the_buffers_of_a_pool_that_is_gone_are_taken_back() {
     let (mut one, two) = UnixStream::pair().expect("two sockets");
     // Its pool is gone already.
     let group = group(2);
-    let request = Request::RecvMany {
+    let request = Request::RecvMany(RecvManyArgs {
         fd: two.as_raw_fd(),
         group: &raw const group,
-    };
+    });
     // SAFETY: the group and the socket live until it is over.
     unsafe { driver.submit(id(0), &request) };
     nothing(&mut driver);
@@ -98,7 +99,7 @@ fn io_5_a_cancel_that_missed_its_series_is_asked_again() {
     driver.series.insert(id(1), None);
     driver.cancel(id(1));
     // SAFETY: it leads nowhere.
-    unsafe { driver.submit(id(1), &Request::AcceptMany { fd }) };
+    unsafe { driver.submit(id(1), &Request::AcceptMany(AcceptManyArgs { fd })) };
     let mut answers = Vec::new();
     for _ in 0..100 {
         let most = WaitMode::AtMost(Duration::from_millis(10));
@@ -125,10 +126,10 @@ fn io_5_a_shelf_that_was_refused_once_serves_all() {
         asked: false,
     };
     driver.poll_input(id(0), receives);
-    let request = Request::RecvMany {
+    let request = Request::RecvMany(RecvManyArgs {
         fd: four.as_raw_fd(),
         group: &raw const group,
-    };
+    });
     // SAFETY: the group and the sockets live until it is over.
     unsafe { driver.submit(id(1), &request) };
     nothing(&mut driver);
@@ -155,10 +156,10 @@ fn io_5_without_a_buffer_a_ring_waits_for_bytes() {
         .map(|_| UnixStream::pair().expect("two sockets"))
         .collect();
     for (n, (_, two)) in pairs.iter().enumerate() {
-        let request = Request::RecvMany {
+        let request = Request::RecvMany(RecvManyArgs {
             fd: two.as_raw_fd(),
             group: &raw const group,
-        };
+        });
         // SAFETY: the group and the sockets live until it is over.
         unsafe { driver.submit(id(n as u32), &request) };
     }
@@ -211,10 +212,10 @@ fn io_5_a_socket_that_is_reported_in_vain_waits_for_a_buffer() {
     assert_eq!(set, 0);
     one.write_all(b"a").expect("written");
     for n in 0..2 {
-        let request = Request::RecvMany {
+        let request = Request::RecvMany(RecvManyArgs {
             fd: two.as_raw_fd(),
             group: &raw const group,
-        };
+        });
         // SAFETY: the group and the sockets live until it is over.
         unsafe { driver.submit(id(n), &request) };
         assert_eq!(next_answer(&mut driver).result, -libc::ENOBUFS, "{n}");
@@ -229,7 +230,7 @@ fn io_5_a_plain_ring_accepts_one_after_the_other() {
     let fd = listener.as_raw_fd();
     for n in 0..3 {
         // SAFETY: it leads nowhere.
-        unsafe { driver.submit(id(n), &Request::AcceptMany { fd }) };
+        unsafe { driver.submit(id(n), &Request::AcceptMany(AcceptManyArgs { fd })) };
         let _client = TcpStream::connect(listener.local_addr().expect("an address"));
         let answer = next_answer(&mut driver);
         assert!(answer.result >= 0 && !answer.more, "{answer:?}");
@@ -237,7 +238,7 @@ fn io_5_a_plain_ring_accepts_one_after_the_other() {
         drop(unsafe { OwnedFd::from_raw_fd(answer.result) });
     }
     // SAFETY: it leads nowhere.
-    unsafe { driver.submit(id(9), &Request::AcceptMany { fd }) };
+    unsafe { driver.submit(id(9), &Request::AcceptMany(AcceptManyArgs { fd })) };
     nothing(&mut driver);
     driver.cancel(id(9));
     assert_eq!(next_answer(&mut driver).result, -libc::ECANCELED);
@@ -248,10 +249,10 @@ fn io_5_a_plain_ring_receives_when_there_is_something() {
     let mut driver = plain();
     let (mut one, mut two) = UnixStream::pair().expect("two sockets");
     let group = group(1);
-    let request = Request::RecvMany {
+    let request = Request::RecvMany(RecvManyArgs {
         fd: two.as_raw_fd(),
         group: &raw const group,
-    };
+    });
     // SAFETY: the group and the socket live to the end, here and below.
     let submit = |driver: &mut UringDriver, n| unsafe { driver.submit(id(n), &request) };
     submit(&mut driver, 0);
