@@ -8,34 +8,30 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
 mod provided;
 mod registered;
+mod series;
 #[cfg(all(test, not(loom)))]
 mod series_tests;
+mod setup;
+mod submit;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use self::provided::Provided;
 use self::registered::RegisteredRegions;
-use crate::io::buffer_pool::BufferGroup;
+use self::series::Receives;
+use self::setup::{Kernel, probe, ring};
+use self::submit::{Linked, Spilt};
 use crate::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
-use crate::io::region;
-use crate::io::request::{
-    AcceptManyArgs, NopArgs, Offset, ReadArgs, RecvManyArgs, Request, SendArgs, WriteArgs,
-    WriteThenSyncArgs,
-};
-use crate::linux::ring::{Sqe, sqe_offset};
-
-/// How many entries the submission queue has.
-const ENTRIES: u32 = 256;
-
-/// How many the completion queue has. What does not fit is kept by the kernel.
-const COMPLETIONS: u32 = 4096;
+use crate::io::request::{AcceptManyArgs, NopArgs, RecvManyArgs, Request, SendArgs};
 
 /// Completions of cancels: nobody waits for them.
 const CANCEL: u64 = u64::MAX >> 1;
@@ -48,56 +44,6 @@ const CANCEL_SERIES: u64 = 1 << 31;
 
 /// The first of two that are linked.
 const FIRST: u64 = 1 << 63;
-
-/// What the queue had no room for.
-enum Spilt {
-    One(squeue::Entry),
-    Two(Box<[squeue::Entry; 2]>),
-}
-
-impl Spilt {
-    fn len(&self) -> usize {
-        match self {
-            Spilt::One(_) => 1,
-            Spilt::Two(_) => 2,
-        }
-    }
-}
-
-/// Two that are linked: the second ends after the first.
-struct Linked {
-    asked: u32,
-    first: Option<i32>,
-}
-
-impl Linked {
-    /// What both of them come to.
-    fn answer(self, second: i32) -> i32 {
-        let first = self.first.unwrap_or(-libc::ECANCELED);
-        let short = first >= 0 && (first as u32) < self.asked;
-        if first < 0 || second >= 0 {
-            return first;
-        }
-        // Short, and so the kernel has cut the link; or the second has failed.
-        match short && second == -libc::ECANCELED {
-            true => first,
-            false => second,
-        }
-    }
-}
-
-/// How often a socket may be reported in vain.
-const VAIN: u32 = 8;
-
-/// One that receives into the buffers of a group.
-struct Receives {
-    fd: RawFd,
-    group: Arc<BufferGroup>,
-    /// How often it was said that there is something to receive, and nothing was.
-    vain: u32,
-    /// It was asked to end.
-    asked: bool,
-}
 
 fn user_data(id: OpId) -> u64 {
     (u64::from(id.generation) << 32) | u64::from(id.index)
@@ -216,113 +162,12 @@ impl UringDriver {
         self.deferred
     }
 
-    #[inline]
-    fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: as in `try_push`.
-        let pushed =
-            self.spill.is_empty() && unsafe { self.ring.submission().push(&entry).is_ok() };
-        if !pushed {
-            self.spill.push_back(Spilt::One(entry));
-            self.pour();
-        }
-    }
-
-    /// Both in one go: an entry links to the one behind it in the queue, and only
-    /// to one that reaches the kernel together with it.
-    fn push_linked(&mut self, first: squeue::Entry, second: squeue::Entry) {
-        self.spill.push_back(Spilt::Two(Box::new([first, second])));
-        self.pour();
-    }
-
-    fn try_push(&mut self, entries: &[squeue::Entry]) -> bool {
-        // SAFETY: what an entry leads to is kept by the thread until its end
-        // was collected; the notifier's by us.
-        unsafe { self.ring.submission().push_multiple(entries).is_ok() }
-    }
-
-    fn room(&mut self) -> usize {
-        let queue = self.ring.submission();
-        queue.capacity() - queue.len()
-    }
-
-    /// Moves what is spilt into the queue, as far as the kernel takes it.
-    fn pour(&mut self) {
-        while let Some(entry) = self.spill.front() {
-            let together = entry.len();
-            if self.room() < together {
-                let taken = self.enable().and_then(|()| self.ring.submit());
-                // The kernel is short of memory, or of room for completions:
-                // with the next turn, after some were collected.
-                if taken.is_err() || self.room() < together {
-                    return;
-                }
-            }
-            let pushed = match self.spill.pop_front() {
-                Some(Spilt::One(entry)) => self.try_push(&[entry]),
-                Some(Spilt::Two(linked)) => self.try_push(&*linked),
-                None => true,
-            };
-            debug_assert!(pushed, "there was room");
-        }
-    }
-
     fn enable(&mut self) -> io::Result<()> {
         if !self.enabled {
             self.ring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
         Ok(())
-    }
-
-    /// In which slot of the ring these bytes lie, if they are registered.
-    fn slot(&mut self, ptr: *const u8, len: u32, offset: Offset) -> Option<u16> {
-        // Elsewhere it saves nothing.
-        if !matches!(offset, Offset::At(_)) || region::version() == 0 {
-            return None;
-        }
-        self.enable().ok()?;
-        self.registered.slot(&self.ring.submitter(), ptr, len)
-    }
-
-    /// As [`Request::sqe`], but it says so where the buffer is registered.
-    fn entry(&mut self, request: &Request) -> squeue::Entry {
-        match request {
-            Request::Read(args) => self.read(args),
-            Request::Write(args) => self.write(args),
-            _ => request.sqe(),
-        }
-    }
-
-    fn read(&mut self, args: &ReadArgs) -> squeue::Entry {
-        match self.slot(args.buf, args.len, args.offset) {
-            Some(slot) => opcode::ReadFixed::new(Fd(args.fd), args.buf, args.len, slot)
-                .offset(sqe_offset(args.offset))
-                .build(),
-            None => args.sqe(),
-        }
-    }
-
-    fn write(&mut self, args: &WriteArgs) -> squeue::Entry {
-        match self.slot(args.buf, args.len, args.offset) {
-            Some(slot) => opcode::WriteFixed::new(Fd(args.fd), args.buf, args.len, slot)
-                .offset(sqe_offset(args.offset))
-                .build(),
-            None => args.sqe(),
-        }
-    }
-
-    /// Two entries that are linked.
-    fn write_then_sync(&mut self, id: OpId, args: &WriteThenSyncArgs) {
-        let write = self.write(&args.write()).flags(squeue::Flags::IO_LINK);
-        let linked = Linked {
-            asked: args.len,
-            first: None,
-        };
-        self.linked.insert(id, linked);
-        self.push_linked(
-            write.user_data(user_data(id) | FIRST),
-            args.sqe().user_data(user_data(id)),
-        );
     }
 
     fn listen(&mut self) {
@@ -380,116 +225,6 @@ impl UringDriver {
         let said = queue.taskrun() || queue.cq_overflow();
         drop(queue);
         !said && self.ring.completion().is_empty()
-    }
-
-    /// The number of the buffers of a group, which the kernel is told of.
-    fn provide(&mut self, group: &Arc<BufferGroup>) -> io::Result<u16> {
-        let known = self.provided.iter_mut().find(|known| known.is_of(group));
-        if let Some(known) = known {
-            known.stock();
-            return Ok(known.bgid);
-        }
-        self.enable()?;
-        let submitter = self.ring.submitter();
-        let bgid = provided::free_bgid(&self.provided);
-        let mut new = Provided::register(&submitter, group.clone(), bgid)?;
-        new.stock();
-        self.provided.push(new);
-        Ok(bgid)
-    }
-
-    /// Hands what is free over to the kernel, and takes back what belongs to no
-    /// pool, chunk or operation any more.
-    fn stock(&mut self) {
-        let mut forgotten = false;
-        for provided in &mut self.provided {
-            provided.stock();
-            forgotten |= provided.is_forgotten();
-        }
-        if forgotten {
-            let submitter = self.ring.submitter();
-            for gone in self.provided.extract_if(.., |known| known.is_forgotten()) {
-                provided::unregister(&submitter, gone);
-            }
-        }
-    }
-
-    /// Begins to receive into the buffers of a group.
-    fn recv_many(&mut self, id: OpId, fd: RawFd, group: &Arc<BufferGroup>) {
-        let receives = Receives {
-            fd,
-            group: group.clone(),
-            vain: 0,
-            asked: false,
-        };
-        match self.has_series().then(|| self.provide(group)) {
-            Some(Ok(bgid)) => self.fill(id, receives, bgid),
-            _ => self.poll_input(id, receives),
-        }
-    }
-
-    /// The kernel receives, and takes the buffers.
-    fn fill(&mut self, id: OpId, receives: Receives, bgid: u16) {
-        let entry = opcode::RecvMulti::new(Fd(receives.fd), bgid).build();
-        self.series.insert(id, Some(receives));
-        self.push(entry.user_data(user_data(id)));
-    }
-
-    /// It waits for something to receive.
-    fn poll_input(&mut self, id: OpId, receives: Receives) {
-        let entry = opcode::PollAdd::new(Fd(receives.fd), libc::POLLIN as u32).build();
-        self.polled.insert(id, receives);
-        self.push(entry.user_data(user_data(id)));
-    }
-
-    /// There is something to receive, or so it was said.
-    fn receive(&mut self, id: OpId, result: i32) -> Option<Answer> {
-        let receives = self.polled.remove(&id)?;
-        if result < 0 {
-            return Some(Answer::last(id, result));
-        }
-        // The kernel may have the buffers: those that it refused then it may have
-        // taken since.
-        let mut known = self.provided.iter();
-        match known.find(|known| known.is_of(&receives.group)) {
-            Some(known) if !receives.asked => {
-                let bgid = known.bgid;
-                self.fill(id, receives, bgid);
-                None
-            }
-            _ => self.receive_now(id, receives),
-        }
-    }
-
-    /// Receives what is there, if there is a buffer on the group. If nothing is
-    /// there it needs none, and waits.
-    fn receive_now(&mut self, id: OpId, mut receives: Receives) -> Option<Answer> {
-        let (mut result, buffer) = receives.group.recv(receives.fd);
-        if matches!(-result, libc::EAGAIN | libc::ENOBUFS) && receives.asked {
-            result = -libc::ECANCELED;
-        }
-        if result == -libc::EAGAIN && receives.vain < VAIN {
-            receives.vain += 1;
-            self.poll_input(id, receives);
-            return None;
-        }
-        if result == -libc::EAGAIN {
-            // Something is there that cannot be seen: it waits as those do that lack
-            // a buffer, or the two of us would go round for ever.
-            result = -libc::ENOBUFS;
-        }
-        Some(Answer {
-            buffer,
-            ..Answer::last(id, result)
-        })
-    }
-
-    /// One that is just being carried on is not found by a cancel, and goes on:
-    /// it is asked again.
-    fn cancel_series(&mut self, id: OpId) {
-        let which = CancelBuilder::user_data(user_data(id));
-        let entry = opcode::AsyncCancel2::new(which).build();
-        self.push(entry.user_data(user_data(id) | CANCEL_SERIES));
     }
 
     fn collect(&mut self, answers: &mut Vec<Answer>) {
@@ -556,53 +291,6 @@ impl UringDriver {
                 self.cancel_series(id);
             }
         }
-    }
-}
-
-/// What a ring is made with depends on what the kernel knows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kernel {
-    /// Since 6.6: entries are taken in order, without a table that says which.
-    New,
-    /// Since 6.1: what is over is run when it is asked for, on the one thread.
-    Fair,
-    Old,
-}
-
-fn ring(kernel: Kernel) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    builder
-        .setup_cqsize(COMPLETIONS)
-        .setup_r_disabled()
-        .setup_submit_all()
-        .dontfork();
-    if kernel != Kernel::Old {
-        builder
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag();
-    }
-    if kernel == Kernel::New {
-        builder.setup_no_sqarray();
-    }
-    builder.build(ENTRIES)
-}
-
-/// Asks the kernel whether it knows what we use.
-fn probe(ring: &IoUring) -> io::Result<()> {
-    let mut probe = io_uring::Probe::new();
-    ring.submitter().register_probe(&mut probe)?;
-    let cancel = opcode::AsyncCancel::CODE;
-    match Request::CODES
-        .iter()
-        .chain([&cancel])
-        .find(|code| !probe.is_supported(**code))
-    {
-        None => Ok(()),
-        Some(code) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("this kernel's io_uring lacks operation {code}"),
-        )),
     }
 }
 
@@ -746,240 +434,3 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 /// How long a ring that closes waits at a time.
 const MOMENT: std::time::Duration = std::time::Duration::from_millis(10);
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::io::request::PollArgs;
-
-    fn number(index: u32) -> OpId {
-        OpId {
-            index,
-            generation: 0,
-        }
-    }
-
-    /// A peek does not go into the kernel for what was submitted, but for what
-    /// the kernel says is over.
-    #[test]
-    fn a_peek_collects_and_hands_nothing_over() {
-        for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
-            // This kernel may be older than that.
-            if let Ok(ring) = UringDriver::of(kernel) {
-                peek(ring);
-            }
-        }
-    }
-
-    fn peek(mut ring: UringDriver) {
-        let (reader, mut writer) = std::io::pipe().expect("a pipe");
-        let mut buf = [0; 8];
-        let read = Request::Read(ReadArgs {
-            fd: reader.as_raw_fd(),
-            buf: buf.as_mut_ptr(),
-            len: 8,
-            offset: Offset::Current,
-        });
-        let mut answers = Vec::new();
-        // SAFETY: the buffer outlives it: it is over at the end.
-        unsafe { ring.submit(number(1), &read) };
-        ring.poll(WaitMode::No, &mut answers).expect("a turn");
-        writer.write_all(b"over").expect("room");
-        ring.poll(WaitMode::Peek, &mut answers).expect("a turn");
-        assert_eq!(answers.len(), 1, "the kernel has said so");
-        assert_eq!((answers[0].id, answers[0].result), (number(1), 4));
-        answers.clear();
-        // SAFETY: it leads nowhere.
-        unsafe { ring.submit(number(2), &Request::Nop(NopArgs)) };
-        ring.poll(WaitMode::Peek, &mut answers).expect("a turn");
-        assert!(answers.is_empty(), "it was handed over");
-        ring.poll(WaitMode::No, &mut answers).expect("a turn");
-        assert_eq!(answers.last().map(|over| over.id), Some(number(2)));
-    }
-
-    /// More is over than there is room for in the completion queue: the kernel
-    /// keeps the rest, and all of it comes.
-    #[test]
-    fn io_3_what_the_completion_queue_has_no_room_for_comes_later() {
-        // One whose kernel does not wait for us before it completes.
-        let Ok(mut ring) = UringDriver::of(Kernel::Old) else {
-            return;
-        };
-        let room = ring.ring.params().cq_entries();
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        let poll = Request::Poll(PollArgs {
-            fd: reader.as_raw_fd(),
-            events: libc::POLLIN as u32,
-        });
-        let mut answers = Vec::new();
-        for index in 0..4 * room {
-            // SAFETY: it leads to no memory.
-            unsafe { ring.submit(number(index), &poll) };
-        }
-        ring.poll(WaitMode::No, &mut answers).expect("a turn");
-        assert!(answers.is_empty(), "nobody has written");
-        // All of them at once.
-        drop(writer);
-        assert!(ring.ring.submission().cq_overflow(), "there was room");
-        let mut turns = 0;
-        while answers.len() < 4 * room as usize {
-            let most = std::time::Duration::from_secs(5);
-            ring.poll(WaitMode::AtMost(most), &mut answers)
-                .expect("a turn");
-            turns += 1;
-            assert!(turns < 1000, "{} of {} came", answers.len(), 4 * room);
-        }
-        let mut ids: Vec<u32> = answers.iter().map(|over| over.id.index).collect();
-        ids.sort_unstable();
-        assert!(ids.into_iter().eq(0..4 * room), "each of them once");
-    }
-
-    /// One that waits for others, and nops until the submission queue is full: none
-    /// of these has reached the kernel. How many nops they are.
-    fn fill_queue(ring: &mut UringDriver, fd: RawFd) -> usize {
-        let poll = Request::Poll(PollArgs {
-            fd,
-            events: libc::POLLIN as u32,
-        });
-        // SAFETY: here and below, it leads to no memory.
-        unsafe { ring.submit(number(0), &poll) };
-        let mut answers = Vec::new();
-        ring.poll(WaitMode::No, &mut answers).expect("a turn");
-        assert!(answers.is_empty(), "nobody has written");
-        let room = ring.room();
-        for index in 1..=room {
-            // SAFETY: as above.
-            unsafe { ring.submit(number(index as u32), &Request::Nop(NopArgs)) };
-        }
-        assert_eq!((ring.room(), ring.spill.len()), (0, 0));
-        room
-    }
-
-    /// All of them are over, each once, and the one that waited was cancelled.
-    fn cancelled(mut ring: UringDriver, nops: usize) {
-        let mut answers = Vec::new();
-        let mut turns = 0;
-        while answers.len() < nops + 1 {
-            let most = std::time::Duration::from_secs(1);
-            ring.poll(WaitMode::AtMost(most), &mut answers)
-                .expect("a turn");
-            turns += 1;
-            assert!(turns < 20, "{} of {} came", answers.len(), nops + 1);
-        }
-        answers.sort_unstable_by_key(|over| over.id.index);
-        let ids = answers.iter().map(|over| over.id.index as usize);
-        assert!(ids.eq(0..=nops), "each of them once");
-        assert_eq!(answers[0].result, -libc::ECANCELED);
-    }
-
-    /// The submission queue has no room for a cancel: it reaches the kernel all
-    /// the same.
-    #[test]
-    fn io_3_a_cancel_finds_the_submission_queue_full() {
-        for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
-            let Ok(mut ring) = UringDriver::of(kernel) else {
-                continue;
-            };
-            let (reader, _writer) = std::io::pipe().expect("a pipe");
-            let nops = fill_queue(&mut ring, reader.as_raw_fd());
-            ring.cancel(number(0));
-            cancelled(ring, nops);
-        }
-    }
-
-    /// And the kernel takes nothing at that moment: the cancel is kept, and goes
-    /// with the next turn.
-    #[test]
-    fn io_3_a_cancel_waits_until_the_kernel_takes_it() {
-        // The kernel takes nothing from a thread that the ring does not belong to.
-        let Ok(mut ring) = UringDriver::of(Kernel::New) else {
-            return;
-        };
-        let (reader, _writer) = std::io::pipe().expect("a pipe");
-        let nops = fill_queue(&mut ring, reader.as_raw_fd());
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                ring.cancel(number(0));
-                assert_eq!(ring.spill.len(), 1, "the kernel has taken it");
-            });
-        });
-        cancelled(ring, nops);
-    }
-
-    /// A region is registered part by part, as they are used; and one that was
-    /// refused, because there was no room, when there is some.
-    #[test]
-    fn parts_are_registered_and_tried_again() {
-        let page = region::PAGE;
-        let Ok(mut ring) = UringDriver::new() else {
-            return;
-        };
-        let listed = region::ListedRegion::in_parts(70 * page, page, page);
-        let start = listed.region().start().as_ptr().cast_const();
-        let at = |ring: &mut UringDriver, n: usize| {
-            ring.slot(start.wrapping_add(n * page), page as u32, Offset::At(0))
-        };
-        assert_ne!(at(&mut ring, 0), None);
-        assert_ne!(at(&mut ring, 1), at(&mut ring, 0), "one of its own");
-        assert_eq!(listed.region().rings(), 1);
-        let across = ring.slot(start.wrapping_add(10), page as u32, Offset::At(0));
-        assert_eq!(across, None, "it lies in two");
-        // Another one takes a slot of the 64.
-        let other = region::ListedRegion::zeroed(page, page);
-        let offset = other.region().start().as_ptr();
-        assert_ne!(ring.slot(offset, 1, Offset::At(0)), None);
-        let registered = (0..70).filter(|n| at(&mut ring, *n).is_some());
-        assert_eq!(registered.count(), 63);
-        assert_eq!(at(&mut ring, 69), None, "there is no slot");
-        drop(other);
-        assert_ne!(at(&mut ring, 69), None, "there is one now");
-        let region = listed.region();
-        assert_eq!(region.rings(), 1);
-        drop(ring);
-        assert_eq!(region.rings(), 0);
-    }
-
-    /// The kernel works on the pages that it was shown. So what a ring has
-    /// registered stays where it is until the ring has taken it back.
-    #[test]
-    fn a_ring_keeps_what_it_has_registered() {
-        for kernel in [Kernel::New, Kernel::Fair, Kernel::Old] {
-            if let Ok(ring) = UringDriver::of(kernel) {
-                register(ring);
-            }
-        }
-    }
-
-    fn register(mut ring: UringDriver) {
-        let pool = crate::io::registered(2, region::PAGE);
-        let buf = pool.try_take().expect("one of two");
-        let (_, listed) = region::listed();
-        let mine = listed.iter().find(|other| other.holds(buf.as_ptr(), 1));
-        let memory = Arc::downgrade(mine.expect("it is on the list"));
-        drop(listed);
-        let page = region::PAGE as u32;
-        let at = |ring: &mut UringDriver, ptr, len| ring.slot(ptr, len, Offset::At(0));
-        let Some(slot) = at(&mut ring, buf.as_ptr(), page) else {
-            panic!("this kernel registers nothing");
-        };
-        assert_eq!(pool.rings(), 1);
-        let within = buf.as_ptr().wrapping_add(100);
-        assert_eq!(at(&mut ring, within, 10), Some(slot));
-        assert_eq!(ring.slot(within, 10, Offset::Current), None);
-        let other = [0_u8; 10];
-        assert_eq!(at(&mut ring, other.as_ptr(), 10), None);
-        drop(pool);
-        ring.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
-        assert!(at(&mut ring, within, 10).is_some(), "a buffer is out");
-        drop(buf);
-        assert!(memory.upgrade().is_some(), "the ring still knows it");
-        ring.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
-        assert!(memory.upgrade().is_none(), "nobody knows it");
-        // The slot is free again.
-        let pool = crate::io::registered(2, region::PAGE);
-        let buf = pool.try_take().expect("one of two");
-        assert_eq!(at(&mut ring, buf.as_ptr(), page), Some(slot));
-        drop(ring);
-        assert_eq!(pool.rings(), 0);
-    }
-}

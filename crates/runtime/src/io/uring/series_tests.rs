@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::io::buffer_pool::BufferGroup;
 use crate::io::buffer_pool::{BufferPool, Chunk};
 use crate::io::driver::WaitMode;
 use crate::io::handle::IoHandle;
