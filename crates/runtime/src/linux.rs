@@ -1,7 +1,11 @@
 //! What only Linux has, and what stands in for it elsewhere.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// What an operation needs to describe its submission queue entry; see [`on_ring`].
 #[cfg(target_os = "linux")]
@@ -219,6 +223,58 @@ pub(crate) unsafe fn accept(
         };
     }
 }
+
+/// A socket that child processes do not inherit.
+pub(crate) fn socket(
+    domain: Domain,
+    kind: Type,
+    protocol: Option<Protocol>,
+    nonblocking: bool,
+) -> io::Result<Socket> {
+    #[cfg(target_os = "linux")]
+    return Socket::new_raw(domain, kind_of_socket(kind, nonblocking), protocol);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let socket = Socket::new(domain, kind, protocol)?;
+        socket.set_nonblocking(nonblocking)?;
+        Ok(socket)
+    }
+}
+
+/// Two connected Unix sockets that child processes do not inherit.
+pub(crate) fn socket_pair(kind: Type, nonblocking: bool) -> io::Result<(Socket, Socket)> {
+    #[cfg(target_os = "linux")]
+    return Socket::pair_raw(Domain::UNIX, kind_of_socket(kind, nonblocking), None);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let (one, other) = Socket::pair(Domain::UNIX, kind, None)?;
+        one.set_nonblocking(nonblocking)?;
+        other.set_nonblocking(nonblocking)?;
+        Ok((one, other))
+    }
+}
+
+/// On Linux both come with the call that makes the socket.
+#[cfg(target_os = "linux")]
+fn kind_of_socket(kind: Type, nonblocking: bool) -> Type {
+    let kind = kind.cloexec();
+    match nonblocking {
+        true => kind.nonblocking(),
+        false => kind,
+    }
+}
+
+/// The bits of `st_mode` that say what a file is; their type differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) mod mode {
+    /// Which bits those are.
+    pub(crate) const KIND: u32 = libc::S_IFMT as u32;
+    pub(crate) const FILE: u32 = libc::S_IFREG as u32;
+    pub(crate) const DIR: u32 = libc::S_IFDIR as u32;
+    pub(crate) const LINK: u32 = libc::S_IFLNK as u32;
+    pub(crate) const SOCKET: u32 = libc::S_IFSOCK as u32;
+}
+
 /// A moment: seconds since 1970, and nanoseconds.
 pub(crate) type Moment = (i64, u32);
 

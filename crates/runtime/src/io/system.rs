@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::fd::Fd;
 use super::handle::{SocketOption, System};
+use crate::linux::{self, mode};
 
 /// The system of this machine.
 pub(crate) struct Real;
@@ -48,19 +49,10 @@ pub(crate) fn give_away(fd: Fd) -> Result<OwnedFd, Fd> {
 /// What sort of file, as `st_mode` says it.
 fn sort(kind: fs::FileType) -> u32 {
     match kind {
-        _ if kind.is_file() => libc::S_IFREG,
-        _ if kind.is_dir() => libc::S_IFDIR,
-        _ if kind.is_symlink() => libc::S_IFLNK,
-        _ => libc::S_IFSOCK,
-    }
-}
-
-/// A kind of socket that others of this process do not inherit.
-fn kind(kind: Type, nonblocking: bool) -> Type {
-    let kind = kind.cloexec();
-    match nonblocking {
-        true => kind.nonblocking(),
-        false => kind,
+        _ if kind.is_file() => mode::FILE,
+        _ if kind.is_dir() => mode::DIR,
+        _ if kind.is_symlink() => mode::LINK,
+        _ => mode::SOCKET,
     }
 }
 
@@ -87,11 +79,11 @@ impl System for Real {
         protocol: Option<Protocol>,
         nonblocking: bool,
     ) -> io::Result<RawFd> {
-        Ok(Socket::new_raw(domain, kind(of, nonblocking), protocol)?.into_raw_fd())
+        Ok(linux::socket(domain, of, protocol, nonblocking)?.into_raw_fd())
     }
 
     fn socket_pair(&self, of: Type, nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
-        let (one, two) = Socket::pair_raw(Domain::UNIX, kind(of, nonblocking), None)?;
+        let (one, two) = linux::socket_pair(of, nonblocking)?;
         Ok((one.into_raw_fd(), two.into_raw_fd()))
     }
 
