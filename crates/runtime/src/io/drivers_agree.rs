@@ -176,6 +176,7 @@ impl DriverUnderTest {
 /// A number that is no file's.
 const NONE: RawFd = 9_999;
 
+/// Long because it is one conversation: each request works on what those before it left.
 fn files(asker: &mut DriverUnderTest) {
     let (path, other) = (asker.path("a"), asker.path("b"));
     let (dir, missing) = (asker.path("dir"), asker.path("missing/a"));
@@ -371,6 +372,7 @@ fn pipes(asker: &mut DriverUnderTest) {
     Real.close(writer);
 }
 
+/// Long for the same reason as [`files`].
 fn sockets(asker: &mut DriverUnderTest) {
     let quick = asker.driver.wants_nonblocking();
     let socket = |of: Type| {

@@ -192,8 +192,8 @@ pub fn told(error: &io::Error) -> Option<&Cancelled> {
 }
 
 impl<T: Operation> Op<T> {
-    /// Polls it. With `other` it is looked after on somebody's behalf: then that
-    /// is woken when it is over, and it is no point, and takes nobody's interrupt.
+    /// Polls it. With `other` that waker is woken when the operation is complete, and the
+    /// poll is no cancellation point: it takes no interrupt of the job.
     pub(crate) fn poll_as(
         &mut self,
         cx: &mut Context<'_>,
@@ -202,99 +202,123 @@ impl<T: Operation> Op<T> {
         let asks = other.is_none();
         loop {
             if let OpState::InFlight(in_flight) = &self.at {
-                if let Poll::Ready((mut operation, result)) =
+                if let Poll::Ready((operation, result)) =
                     in_flight.take(other.unwrap_or(cx.waker()))
                 {
-                    self.at = OpState::Over;
-                    self.point.done();
-                    let again = operation.answered(result);
-                    if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
-                        // Ended early, and it was not known yet on whose word.
-                        match self.told.take() {
-                            Some(told) if self.point.still_told(&told) => {
-                                return Poll::Ready(operation.finish(Err(cancelled(told))));
-                            }
-                            // Nobody has asked for it here: once more, if nobody
-                            // does now.
-                            told => {
-                                if let Some(told) = told {
-                                    self.point.tell_again(&told);
-                                }
-                                self.at = OpState::Start(Single::new(operation));
-                            }
-                        }
-                        continue;
+                    match self.answered(operation, result) {
+                        Some(output) => return Poll::Ready(output),
+                        None => continue,
                     }
-                    if let Some(told) = self.told.take() {
-                        self.point.tell_again(&told);
-                    }
-                    return Poll::Ready(operation.finish(to_result(result)));
                 }
                 if self.told.is_none()
                     && let Err(told) = ready!(self.poll_enter(cx, asks))
                 {
-                    self.told = Some(told);
-                    // SAFETY: its operation was not taken out above, and only we take it.
-                    let handle = unsafe { self.handle() };
-                    if let OpState::InFlight(in_flight) = &self.at
-                        && let Some(handle) = handle
-                    {
-                        handle.cancel(in_flight.clone());
-                    }
-                    // It may have answers in here.
+                    self.end_early(told);
+                    // It may be complete by now.
                     continue;
                 }
                 self.pending(cx, asks);
                 return Poll::Pending;
             }
-            match std::mem::replace(&mut self.at, OpState::Over) {
-                OpState::Start(in_flight) => {
-                    match self.poll_enter(cx, asks) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(told)) => {
-                            self.permit_wait = None;
-                            let operation = in_flight.never_begun();
-                            return Poll::Ready(operation.finish(Err(cancelled(told))));
-                        }
-                        Poll::Pending => {
-                            self.at = OpState::Start(in_flight);
-                            return Poll::Pending;
-                        }
-                    }
-                    // SAFETY: nobody else has it: it was never submitted.
-                    match unsafe { in_flight.poll_start(cx) } {
-                        Poll::Ready(Start::Ask) => {}
-                        Poll::Ready(Start::Answered) => {
-                            self.permit_wait = None;
-                            self.point.done();
-                            return Poll::Ready(in_flight.never_begun().finish(Ok(0)));
-                        }
-                        Poll::Pending => {
-                            self.at = OpState::Start(in_flight);
-                            self.pending(cx, asks);
-                            return Poll::Pending;
-                        }
-                    }
-                    let Poll::Ready(permit) = self.poll_permit(cx) else {
-                        self.at = OpState::Start(in_flight);
-                        self.pending(cx, asks);
-                        return Poll::Pending;
-                    };
-                    if let Err(over) = self.begin(in_flight, permit, other.unwrap_or(cx.waker())) {
-                        return Poll::Ready(over);
-                    }
-                    if let OpState::InFlight(in_flight) = &self.at
-                        && !in_flight.is_complete()
-                    {
-                        // It has our waker, and we have asked a moment ago.
-                        self.pending(cx, asks);
-                        return Poll::Pending;
-                    }
-                }
-                OpState::InFlight(_) => unreachable!("it was looked at above"),
-                OpState::Over => panic!("an operation was polled after it was over"),
+            if let Some(output) = ready!(self.poll_begin(cx, other)) {
+                return Poll::Ready(output);
             }
         }
+    }
+
+    /// The system has answered: the result, or nothing if the operation is to be submitted
+    /// again because it was ended early and no cancel of this job stands behind that.
+    #[inline]
+    fn answered(&mut self, mut operation: T, result: i32) -> Option<T::Output> {
+        self.at = OpState::Over;
+        self.point.done();
+        let again = operation.answered(result);
+        let told = self.told.take();
+        if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
+            if let Some(told) = told {
+                if self.point.still_told(&told) {
+                    return Some(operation.finish(Err(cancelled(told))));
+                }
+                self.point.tell_again(&told);
+            }
+            self.at = OpState::Start(Single::new(operation));
+            return None;
+        }
+        if let Some(told) = told {
+            self.point.tell_again(&told);
+        }
+        Some(operation.finish(to_result(result)))
+    }
+
+    /// The job was told to stop while the operation is in flight: the system is asked to
+    /// end it.
+    fn end_early(&mut self, told: Cancelled) {
+        self.told = Some(told);
+        // SAFETY: its operation was not taken out, and only we take it.
+        let handle = unsafe { self.handle() };
+        if let OpState::InFlight(in_flight) = &self.at
+            && let Some(handle) = handle
+        {
+            handle.cancel(in_flight.clone());
+        }
+    }
+
+    /// Begins an operation that is not in flight, once it may. The output, if it is over
+    /// without the system or was answered at once; nothing, if it is in flight and complete.
+    #[inline]
+    fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        other: Option<&Waker>,
+    ) -> Poll<Option<T::Output>> {
+        let asks = other.is_none();
+        let in_flight = match std::mem::replace(&mut self.at, OpState::Over) {
+            OpState::Start(in_flight) => in_flight,
+            OpState::InFlight(_) => unreachable!("the caller has looked"),
+            OpState::Over => panic!("an operation was polled after it was over"),
+        };
+        match self.poll_enter(cx, asks) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(told)) => {
+                self.permit_wait = None;
+                let operation = in_flight.never_begun();
+                return Poll::Ready(Some(operation.finish(Err(cancelled(told)))));
+            }
+            Poll::Pending => {
+                self.at = OpState::Start(in_flight);
+                return Poll::Pending;
+            }
+        }
+        // SAFETY: no other code has it: it was never submitted.
+        match unsafe { in_flight.poll_start(cx) } {
+            Poll::Ready(Start::Ask) => {}
+            Poll::Ready(Start::Answered) => {
+                self.permit_wait = None;
+                self.point.done();
+                return Poll::Ready(Some(in_flight.never_begun().finish(Ok(0))));
+            }
+            Poll::Pending => {
+                self.at = OpState::Start(in_flight);
+                self.pending(cx, asks);
+                return Poll::Pending;
+            }
+        }
+        let Poll::Ready(permit) = self.poll_permit(cx) else {
+            self.at = OpState::Start(in_flight);
+            self.pending(cx, asks);
+            return Poll::Pending;
+        };
+        if let Err(over) = self.begin(in_flight, permit, other.unwrap_or(cx.waker())) {
+            return Poll::Ready(Some(over));
+        }
+        if let OpState::InFlight(in_flight) = &self.at
+            && !in_flight.is_complete()
+        {
+            // It has our waker, and the point was asked a moment ago.
+            self.pending(cx, asks);
+            return Poll::Pending;
+        }
+        Poll::Ready(None)
     }
 
     fn poll_enter(&mut self, cx: &mut Context<'_>, asks: bool) -> Poll<Result<(), Cancelled>> {

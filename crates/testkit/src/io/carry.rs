@@ -91,6 +91,8 @@ impl State {
         }
     }
 
+    /// Long because it has an arm for each request; what takes more than a few lines is a
+    /// function of its own.
     fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> StepResult {
         let short = fate.short;
         match *request {
