@@ -357,6 +357,15 @@ pub(crate) const SYNC_RANGE: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
 #[cfg(not(target_os = "linux"))]
 pub(crate) const SYNC_RANGE: u32 = 0;
 
+/// For [`Request::Allocate`](crate::io::Request::Allocate): a hole in a file, whose length
+/// stays.
+#[cfg(target_os = "linux")]
+pub(crate) const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// As above; elsewhere there is no such call.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const PUNCH_HOLE: i32 = 3;
+
 /// Past the cache of the system.
 #[cfg(target_os = "linux")]
 pub(crate) const DIRECT: i32 = libc::O_DIRECT;

@@ -8,16 +8,24 @@ use crate::io::{Fd, IoHandle, Operation, Request};
 use crate::linux;
 use crate::linux::on_ring;
 
-/// Room for a part of a file.
+/// Room for a part of a file, or a hole in it.
 pub(crate) struct Allocate {
     fd: Fd,
+    mode: i32,
     at: u64,
     len: u64,
 }
 
 impl Allocate {
     pub(crate) fn new(fd: Fd, at: u64, len: u64) -> Allocate {
-        Allocate { fd, at, len }
+        let mode = 0;
+        Allocate { fd, mode, at, len }
+    }
+
+    /// The opposite: the part takes no room, and reads as zeros.
+    pub(crate) fn hole(fd: Fd, at: u64, len: u64) -> Allocate {
+        let mode = linux::PUNCH_HOLE;
+        Allocate { fd, mode, at, len }
     }
 }
 
@@ -27,7 +35,7 @@ impl Operation for Allocate {
     fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         Request::Allocate(AllocateArgs {
             fd: self.fd.raw(),
-            mode: 0,
+            mode: self.mode,
             at: self.at,
             len: self.len,
         })
@@ -38,7 +46,7 @@ impl Operation for Allocate {
     }
 }
 
-/// Room for a part of a file.
+/// Room for a part of a file, or a hole in it.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocateArgs {
     /// The file.
