@@ -16,6 +16,7 @@ use super::addr::Addr;
 use super::disk::Errno;
 use super::faults::{Fate, On};
 use super::kernel::{State, WaitKey};
+use super::linux::mode;
 use super::memory::{self, FileFacts, Pieces};
 use super::network::{self, AGAIN};
 use super::owners::OpenFile;
@@ -484,12 +485,12 @@ impl State {
             true => match self.open_file(fd)? {
                 OpenFile::File { number, .. } => number,
                 other => {
-                    let mode = match other {
-                        OpenFile::Socket(_) => libc::S_IFSOCK,
-                        _ => libc::S_IFIFO,
+                    let kind = match other {
+                        OpenFile::Socket(_) => mode::SOCKET,
+                        _ => mode::FIFO,
                     };
                     let about = FileFacts {
-                        mode: mode | 0o600,
+                        mode: kind | 0o600,
                         links: 1,
                         number: 0,
                         size: 0,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::journal::{Changed, Journal};
-use super::linux::{KEEP_SIZE, PUNCH_HOLE};
+use super::linux::{KEEP_SIZE, PUNCH_HOLE, mode};
 use super::power_cut::Unsynced;
 use crate::rng::Rng;
 
@@ -59,9 +59,9 @@ impl Node {
     /// What it is, and who may do what with it, as in `st_mode`.
     pub(crate) fn full_mode(&self) -> u32 {
         let kind = match self.what {
-            NodeKind::Dir(_) => libc::S_IFDIR,
-            NodeKind::File(_) => libc::S_IFREG,
-            NodeKind::Socket => libc::S_IFSOCK,
+            NodeKind::Dir(_) => mode::DIR,
+            NodeKind::File(_) => mode::FILE,
+            NodeKind::Socket => mode::SOCKET,
         };
         kind | self.mode
     }

@@ -55,3 +55,18 @@ pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     stat.st_mtime = about.changed.as_secs() as libc::time_t;
     stat
 }
+
+/// How many parts a message has; the type of the field differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) fn part_count(msg: &libc::msghdr) -> usize {
+    msg.msg_iovlen as usize
+}
+
+/// The bits of `st_mode` that say what a file is; their type differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) mod mode {
+    pub(crate) const FILE: u32 = libc::S_IFREG as u32;
+    pub(crate) const DIR: u32 = libc::S_IFDIR as u32;
+    pub(crate) const SOCKET: u32 = libc::S_IFSOCK as u32;
+    pub(crate) const FIFO: u32 = libc::S_IFIFO as u32;
+}

@@ -52,12 +52,12 @@ impl Pieces {
             Request::RecvMsg(RecvMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
-                parts(msg.msg_iov, msg.msg_iovlen)
+                parts(msg.msg_iov, linux::part_count(msg))
             }
             Request::SendMsg(SendMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
-                parts(msg.msg_iov, msg.msg_iovlen)
+                parts(msg.msg_iov, linux::part_count(msg))
             }
             _ => Vec::new(),
         })
