@@ -30,7 +30,7 @@ const MOST: usize = 1 << 15;
 
 const PAGE: usize = 4096;
 
-/// One who waits for a buffer.
+/// A stream that waits for a buffer.
 struct BufferWaiter {
     waker: Waker,
     /// It takes the buffer or lets go of it; otherwise it may never look again.
@@ -71,10 +71,10 @@ impl Returns {
                 drop(line);
                 wake(first.waker);
             }
-            // All who wait look there.
+            // All waiting streams look there.
             _ => {
                 group.put(number);
-                // Pairs with `BufferPool::returned`: who sees it finds the buffer.
+                // Pairs with `BufferPool::returned`: a stream that sees it finds the buffer.
                 self.count.fetch_add(1, Ordering::Release);
                 let woken = std::mem::take(&mut line.waiting);
                 drop(line);
@@ -86,7 +86,7 @@ impl Returns {
     }
 }
 
-/// The place in line of one who waits for a buffer.
+/// The place in line of a stream that waits for a buffer.
 pub(crate) struct LineNumber(u64);
 
 /// A buffer that is its owner's, and goes back when it is dropped.
@@ -333,7 +333,7 @@ impl BufferGroup {
 
     /// Takes all that are free.
     pub(crate) fn take_all(&self, to: &mut Vec<u16>) {
-        // Who puts one there says so afterwards, under the lock.
+        // A put sets this afterwards, under the lock.
         if self.some.load(Ordering::Relaxed) {
             let mut free = self.free();
             self.some.store(false, Ordering::Relaxed);
@@ -372,7 +372,7 @@ impl BufferGroup {
 /// What the system says.
 ///
 /// # Safety
-/// There is room for so many bytes, which nobody else touches.
+/// There is room for so many bytes, which no other code touches.
 unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
     loop {
         // SAFETY: as the caller says.
@@ -452,7 +452,7 @@ impl Deref for Chunk {
     }
 }
 
-// SAFETY: the bytes lie on the group or on the heap, and nobody writes them.
+// SAFETY: the bytes lie on the group or on the heap, and no code writes them.
 unsafe impl IoBuf for Chunk {
     fn ptr(&self) -> *const u8 {
         self.as_ptr()

@@ -32,25 +32,25 @@ pub(crate) enum ClockEvent {
     Stirred,
 }
 
-/// What can be set on a socket.
+/// An option of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SocketOption {
-    /// Small messages go out at once.
+    /// Small messages are sent at once (`TCP_NODELAY`).
     NoDelay(bool),
-    /// An address that was used a moment ago may be used again.
+    /// An address that was used a moment ago may be used again (`SO_REUSEADDR`).
     ReuseAddress(bool),
-    /// Several sockets may listen at one address.
+    /// Several sockets may listen at one address (`SO_REUSEPORT`).
     ReusePort(bool),
-    /// Messages may go to everybody.
+    /// Datagrams may be sent to a broadcast address (`SO_BROADCAST`).
     Broadcast(bool),
-    /// Of IPv6 addresses only those.
+    /// An IPv6 socket takes no IPv4 connections (`IPV6_V6ONLY`).
     OnlyV6(bool),
 }
 
 /// What is asked of the system without waiting.
 pub trait System: Send + Sync {
-    /// Closes a file that nobody uses any more.
+    /// Closes a file that no operation uses any more.
     fn close(&self, fd: RawFd);
 
     /// A pipe: the end to read from, and the one to write to.
@@ -166,7 +166,7 @@ struct DriverInfo {
     nonblocking: bool,
 }
 
-/// The threads of one host.
+/// The way to the i/o drivers of one host's threads.
 pub struct IoHandle {
     mailboxes: Box<[Mailbox]>,
     make: MakeDrivers,
@@ -338,7 +338,7 @@ impl IoHandle {
         };
         let counted = !answer.more && in_flight.id_cell().uncount();
         if !counted {
-            // Before whom it wakes can rest again.
+            // Before the task that it wakes can rest again.
             count(ClockEvent::Stirred);
         }
         in_flight.answered(answer);
@@ -369,7 +369,7 @@ impl IoHandle {
     /// The answer to `request`, if this thread's thread can give it here and now.
     ///
     /// # Safety
-    /// What the request leads to stays where it is, and nobody else uses it,
+    /// The memory that the request points to does not move, and no other code uses it,
     /// until this returns.
     pub(crate) unsafe fn at_once(self: &Arc<IoHandle>, request: &Request) -> Option<i32> {
         if !request.may_go_at_once() {

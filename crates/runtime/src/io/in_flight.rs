@@ -1,20 +1,20 @@
-//! The in_flight of one operation, from submission to its end: the one place that
-//! owns what the system works on.
+//! The record of one operation in flight, from submission to completion. The record owns the
+//! memory that the system works on.
 //!
 //! ```text
-//! flying ──1──▶ COMPLETE ──2──▶ taken          1: `complete`, by the driver's thread
-//!    └────3───▶ GIVEN_UP ──4──▶ taken          2: `take`, by whoever waits
-//!                                            3: `give_up`, by whoever waited
+//! in flight ──1──▶ COMPLETE ──2──▶ taken          1: `complete`, by the driver's thread
+//!    └────3───▶ GIVEN_UP ──4──▶ taken          2: `take`, by the waiting side
+//!                                            3: `give_up`, by the waiting side
 //!                                            4: `complete`: the result is adopted
 //! ```
 //!
-//! **F1** Between submission and in_flight nobody but the system touches the operation.
-//! **F2** Exactly one takes it out afterwards: 2 or 4. Both sides mark the one
-//! word, and whoever finds the other's mark there takes it.
-//! **F3** The waker is the driver's if it finds `WAKER` and no `GIVEN_UP` when it
-//! sets `COMPLETE`; otherwise it is that of who waits, who takes `WAKER` back or
-//! sets `GIVEN_UP` before it touches it. So it is woken once, or the one who waits
-//! sees `COMPLETE` by itself.
+//! **F1** Between submission and completion only the system touches the operation.
+//! **F2** Exactly one side takes it out afterwards: 2 or 4. Both sides mark the one
+//! word, and the side that finds the other's mark takes it.
+//! **F3** The waker belongs to the driver's thread if that finds `WAKER` and no `GIVEN_UP` when
+//! it sets `COMPLETE`; otherwise the waker belongs to the waiting side, which takes `WAKER`
+//! back or sets `GIVEN_UP` before it touches the waker. So the task is woken once, or it sees
+//! `COMPLETE` by itself.
 
 use std::io;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ pub(crate) enum Start {
     Answered,
 }
 
-/// What an operation brings along and what is made of its result.
+/// An operation: the file, buffer and arguments that it owns, and how its result is made.
 pub(crate) trait Operation: Send + 'static {
-    /// What the one who waits gets.
+    /// What the waiting task gets.
     type Output;
 
     /// The handle of the file it works on, if it has one: that carries it out, and
@@ -49,7 +49,7 @@ pub(crate) trait Operation: Send + 'static {
         None
     }
 
-    /// How it starts; pending if it may not yet, and whoever waits is woken.
+    /// How it starts; pending if it may not yet, and the waiting task is woken.
     fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Start> {
         let _ = cx;
         Poll::Ready(Start::Ask)
@@ -71,14 +71,14 @@ pub(crate) trait Operation: Send + 'static {
     fn finish(self, result: io::Result<u32>) -> Self::Output;
 }
 
-/// What a thread knows of an operation.
+/// An operation in flight, as the thread knows it whose driver carries it out.
 pub(crate) trait InFlight: Send + Sync {
-    /// It is over.
+    /// The operation is complete, with this answer of the system.
     fn complete(self: Arc<Self>, result: i32);
 
     /// The driver has answered. Only a series goes on after that.
     fn answered(self: Arc<Self>, answer: Answer) {
-        // Whoever completes frees what the system has.
+        // Completing frees the memory that the system works on.
         assert!(!answer.more, "{answer:?}: it is no series");
         self.complete(answer.result);
     }
@@ -87,8 +87,8 @@ pub(crate) trait InFlight: Send + Sync {
     fn id_cell(&self) -> &OpIdCell;
 }
 
-/// Where an operation flies, and under which number: none while it is on its
-/// way there. Written by the thread, before anybody asks it to cancel.
+/// Which thread's driver has an operation, and under which number; no number while the
+/// operation lies in a mailbox. Written by that thread, before it reads a cancel.
 #[derive(Debug, Default)]
 pub(crate) struct OpIdCell {
     /// The clock waits for it.
@@ -130,11 +130,11 @@ impl OpIdCell {
     }
 }
 
-/// It is over: the answer stands.
+/// The operation is complete: the answer is there.
 const COMPLETE: u32 = 1;
-/// Nobody waits any more.
+/// The future was dropped: the result is adopted.
 const GIVEN_UP: u32 = 2;
-/// There is a waker: whoever completes takes it.
+/// There is a waker: the completing side takes it.
 const WAKER: u32 = 4;
 
 /// The in_flight of one operation.
@@ -151,7 +151,7 @@ pub(crate) struct Single<T> {
     operation: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: what is in the cells is sent to whoever takes it, one at a time (F1,
+// SAFETY: what is in the cells is sent to the side that takes it, one at a time (F1,
 // F2, F3).
 unsafe impl<T: Send> Sync for Single<T> {}
 
@@ -184,12 +184,12 @@ impl<T: Operation> Single<T> {
         })
     }
 
-    /// Whether it may begin now; otherwise the one who waits is woken.
+    /// Whether it may begin now; otherwise the waiting task is woken.
     ///
     /// # Safety
-    /// It was not submitted yet, and the caller is the only one who has it.
+    /// It was not submitted yet, and only the caller has it.
     pub(crate) unsafe fn poll_start(&self, cx: &mut Context<'_>) -> Poll<Start> {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         let operation = unsafe { (*self.operation.get()).as_mut() };
         operation.map_or(Poll::Ready(Start::Ask), |operation| {
             operation.poll_start(cx)
@@ -199,18 +199,18 @@ impl<T: Operation> Single<T> {
     /// The handle of the file it works on, if it has one.
     ///
     /// # Safety
-    /// It was not submitted yet, and the caller is the only one who has it.
+    /// It was not submitted yet, and only the caller has it.
     pub(crate) unsafe fn handle(&self) -> Option<&Arc<IoHandle>> {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { (*self.operation.get()).as_ref() }?.handle()
     }
 
     /// What is to be asked of the system for it.
     ///
     /// # Safety
-    /// It was not submitted yet, and the caller is the only one who has it.
+    /// It was not submitted yet, and only the caller has it.
     pub(crate) unsafe fn request(&self, handle: &Arc<IoHandle>) -> Request {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         let operation = unsafe { (*self.operation.get()).as_mut() };
         operation.map_or(Request::Nop(NopArgs), |operation| operation.request(handle))
     }
@@ -219,10 +219,10 @@ impl<T: Operation> Single<T> {
     /// `waker` is woken.
     ///
     /// # Safety
-    /// It was not submitted yet, and the caller is the only one who has it.
+    /// It was not submitted yet, and only the caller has it.
     pub(crate) unsafe fn prepare(&self, permit: Option<Permit>, waker: &Waker) {
         let waker = Some(waker.clone());
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe {
             *self.waker.get() = waker;
             *self.permit.get() = permit;
@@ -233,7 +233,7 @@ impl<T: Operation> Single<T> {
     /// # Safety
     /// It is complete, and the caller is the one who takes (F2).
     unsafe fn take_operation(&self) -> T {
-        // SAFETY: nobody else touches it any more.
+        // SAFETY: no other code touches it any more.
         let operation = unsafe { (*self.operation.get()).take() };
         operation.expect("a operation is taken once")
     }
@@ -260,7 +260,7 @@ impl<T: Operation> Single<T> {
         if self.state.fetch_and(!WAKER, Ordering::AcqRel) & COMPLETE != 0 {
             return true;
         }
-        // SAFETY: F3: it is not complete, and whoever completes now finds no `WAKER`.
+        // SAFETY: F3: it is not complete, and the completing side now finds no `WAKER`.
         let place = unsafe { &mut *self.waker.get() };
         let other = match place {
             Some(old) if old.will_wake(waker) => None,
@@ -284,20 +284,20 @@ impl<T: Operation> Single<T> {
 
     /// The operation of a in_flight that was never submitted.
     pub(crate) fn never_begun(&self) -> T {
-        // SAFETY: the system does not know of it, and nobody else takes it.
+        // SAFETY: the system does not know of it, and no other code takes it.
         unsafe { self.take_operation() }
     }
 
-    /// Nobody waits any more, who did before. False if it is complete already:
-    /// then its result is adopted here.
+    /// The future is dropped. False if the operation is complete already: then its result is
+    /// adopted here.
     pub(crate) fn give_up(&self) -> bool {
         if self.state.fetch_or(GIVEN_UP, Ordering::AcqRel) & COMPLETE == 0 {
-            // SAFETY: F3: whoever completes now finds `GIVEN_UP`.
+            // SAFETY: F3: the completing side now finds `GIVEN_UP`.
             let waker = unsafe { self.take_waker() };
             discard(waker);
             return true;
         }
-        // SAFETY: 2: it is complete without our mark and nobody else will take it;
+        // SAFETY: 2: it is complete without our mark and no other code will take it;
         // and the answer was written before.
         let (operation, answer) = unsafe { (self.take_operation(), *self.answer.get()) };
         adopt(operation, answer);
@@ -305,8 +305,8 @@ impl<T: Operation> Single<T> {
     }
 }
 
-/// A result that nobody waits for. What belongs to others ends here if it
-/// panics.
+/// Makes a result that no task waits for, and drops it. A panic of the user's code ends
+/// here.
 fn adopt<T: Operation>(mut operation: T, result: i32) {
     contained(move || {
         operation.answered(result);
@@ -316,7 +316,7 @@ fn adopt<T: Operation>(mut operation: T, result: i32) {
 
 impl<T: Operation> InFlight for Single<T> {
     fn complete(self: Arc<Self>, result: i32) {
-        // SAFETY: only here, once, and nobody reads it before `COMPLETE` is set.
+        // SAFETY: only here, once, and no code reads it before `COMPLETE` is set.
         unsafe { *self.answer.get() = result };
         // SAFETY: it is ours.
         let permit = unsafe { (*self.permit.get()).take() };
@@ -346,7 +346,7 @@ mod models {
     use loom::thread;
     use std::task::Wake;
 
-    /// Counts who makes something of the answer.
+    /// Counts how often a result is made.
     struct Probe(Arc<Count>);
 
     impl Operation for Probe {

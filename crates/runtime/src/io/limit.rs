@@ -64,7 +64,7 @@ struct State {
     free: usize,
     /// In order of their numbers.
     waiting: BTreeMap<u64, Waker>,
-    /// Whose turn has come, and who have not taken it yet.
+    /// Permits that were granted and not taken yet.
     granted: BTreeSet<u64>,
     next: u64,
 }
@@ -87,7 +87,7 @@ impl Limit {
         })
     }
 
-    /// A permit, if one is free; it is not while somebody waits.
+    /// A permit, if one is free; it is not while an operation waits.
     pub(crate) fn try_take(self: &Arc<Limit>) -> Option<Permit> {
         let mut state = self.state();
         state.free = state.free.checked_sub(1)?;
@@ -212,7 +212,7 @@ impl Drop for PermitWait {
         let mut state = self.limit.state();
         if state.granted.remove(&number) {
             drop(state);
-            // Nobody takes it: to the next in the queue.
+            // It is not taken: to the next in the queue.
             self.limit.release();
         } else {
             let gone = state.waiting.remove(&number);

@@ -1,5 +1,5 @@
-//! The mailbox of a thread: where other threads leave word, and how its own
-//! thread is woken when it waits in the driver.
+//! The mailbox of a thread: other threads leave submissions and cancels there, and wake the
+//! thread when it waits in its driver.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ pub(crate) enum Message {
     Cancel(Arc<dyn InFlight>),
 }
 
-/// Nobody sits in the driver.
+/// The thread does not wait in its driver.
 const AWAKE: u32 = 0;
 /// The thread waits in the driver: the notifier wakes it.
 const WAITING: u32 = 1;
-/// Somebody has notified since it last sat down.
+/// The thread was notified since it last prepared to wait.
 const NOTIFIED: u32 = 2;
 
 #[derive(Default)]
@@ -55,8 +55,8 @@ impl Mailbox {
         *lock(&self.notifier) = Some(notifier);
     }
 
-    /// Leaves word; the thread is to be told by the caller. If the thread is
-    /// closed the message comes back.
+    /// Leaves a message; the caller wakes the thread. If the mailbox is closed, the message
+    /// comes back.
     pub(crate) fn leave(&self, message: Message) -> Result<(), Message> {
         let mut inbox = self.inbox();
         if inbox.closed {
@@ -68,12 +68,12 @@ impl Mailbox {
         Ok(())
     }
 
-    /// True if somebody has unread word.
+    /// True if there are messages.
     pub(crate) fn has_messages(&self) -> bool {
         self.unread.load(Ordering::SeqCst) != 0
     }
 
-    /// Swaps what was unread for the empty `messages`.
+    /// Swaps the messages for the empty `messages`.
     pub(crate) fn read(&self, messages: &mut Vec<Message>) {
         if self.has_messages() {
             let mut inbox = self.inbox();
@@ -82,7 +82,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes nothing more; what was unread.
+    /// Takes no more messages; the unread ones.
     pub(crate) fn close(&self) -> Vec<Message> {
         let mut inbox = self.inbox();
         inbox.closed = true;
@@ -91,8 +91,8 @@ impl Mailbox {
         std::mem::take(&mut inbox.messages)
     }
 
-    /// Before the thread waits in the driver. False if it was notified for: then it
-    /// looks round first.
+    /// Before the thread waits in its driver. False if it was notified: then it looks for
+    /// messages first.
     pub(crate) fn prepare_wait(&self) -> bool {
         let sat = self
             .state
@@ -104,8 +104,8 @@ impl Mailbox {
         sat
     }
 
-    /// After it. A ring that is overwritten here is not lost: a swap sees what
-    /// was unread before it.
+    /// After it. A notification that is overwritten here is not lost: the swap sees the
+    /// messages that were left before it.
     pub(crate) fn end_wait(&self) {
         self.state.swap(AWAKE, Ordering::SeqCst);
     }

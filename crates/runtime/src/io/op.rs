@@ -13,7 +13,7 @@ use super::in_flight::{Operation, Single, Start, to_result};
 use super::limit::{self, Permit, PermitWait};
 
 enum OpState<T: Operation> {
-    /// Not begun: nobody else has it.
+    /// Not begun: no other code has it.
     Start(Arc<Single<T>>),
     InFlight(Arc<Single<T>>),
     Over,
@@ -111,7 +111,7 @@ impl<T: Operation> Op<T> {
         waker: &Waker,
     ) -> Result<(), T::Output> {
         if let Via::Unknown = self.via {
-            // SAFETY: nobody else has it: it was never submitted.
+            // SAFETY: no other code has it: it was never submitted.
             self.via = match unsafe { in_flight.handle() } {
                 Some(handle) => Via::OfFile(BorrowedHandle(handle)),
                 None => match IoHandle::current() {
@@ -123,14 +123,14 @@ impl<T: Operation> Op<T> {
         let handle = match &self.via {
             Via::Own(handle) => handle,
             // SAFETY: the operation is in the in_flight, here or in an earlier one, and
-            // nobody but us takes it out.
+            // no other code takes it out.
             Via::OfFile(handle) => unsafe { &*handle.0 },
             Via::Unknown => unreachable!("it was looked up above"),
         };
         if let Err(error) = handle.ready() {
             return Err(in_flight.never_begun().finish(Err(error)));
         }
-        // SAFETY: nobody else has it: it was never submitted.
+        // SAFETY: no other code has it: it was never submitted.
         let request = unsafe { in_flight.request(handle) };
         // SAFETY: it leads into the in_flight, which lies still.
         if let Some(result) = unsafe { handle.at_once(&request) } {
@@ -346,7 +346,7 @@ impl<T: Operation> Future for Op<T> {
 impl<T: Operation> Drop for Op<T> {
     fn drop(&mut self) {
         if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
+            // No wait acts on it any more: the next point tells it.
             self.point.tell_again(&told);
         }
         if let OpState::InFlight(in_flight) = std::mem::replace(&mut self.at, OpState::Over) {

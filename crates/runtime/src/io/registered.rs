@@ -86,7 +86,7 @@ pub fn registered(count: u32, size: usize) -> RegisteredBufs {
 }
 
 impl RegisteredBufs {
-    /// A buffer, if one is free and nobody waits for it. What its last user left
+    /// A buffer, if one is free and no task waits for one. What its last user left
     /// in it is still there.
     pub fn try_take(&self) -> Option<RegisteredBuf> {
         self.0.limit.try_take().map(|permit| self.hand_out(permit))

@@ -1,7 +1,7 @@
 //! What a driver is asked to do: plain data, as a kernel wants it.
 //!
-//! Pointers in it lead into the in_flight of the operation, which lies still and
-//! is kept until the operation is over.
+//! Its pointers lead into the in-flight record of the operation, which does not move and is
+//! kept until the operation is complete.
 
 use super::ops::Class;
 pub use super::ops::{
@@ -17,7 +17,7 @@ pub use crate::linux::StatBuf;
 pub enum Offset {
     /// At an offset.
     At(u64),
-    /// Where the file or stream stands.
+    /// At the current position of the file or stream.
     Current,
 }
 
@@ -47,7 +47,7 @@ impl Request {
     }
 }
 
-// SAFETY: plain data. Who follows the pointers is bound by the rule above.
+// SAFETY: plain data. Code that follows the pointers is bound by the rule above.
 unsafe impl Send for Request {}
 // SAFETY: as above.
 unsafe impl Sync for Request {}

@@ -19,7 +19,7 @@ use super::op::cancelled;
 /// What holds the job open that an operation belongs to.
 enum JobHold {
     UnderWay(Option<Work>),
-    /// Until somebody takes the result.
+    /// Until the result is taken.
     Complete {
         _unreaped: Option<Work>,
     },
@@ -35,7 +35,7 @@ struct Started<T> {
     owner: AtomicU32,
     /// One more than the last owner whose body is over.
     stopped: AtomicU32,
-    /// Somebody has asked for its end.
+    /// Its end was asked for.
     asked: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl<T: Operation> Started<T> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its result was taken: it is nobody's work any more.
+    /// Its result was taken: it is no work of a job any more.
     fn taken(&self) {
         let held = std::mem::replace(&mut *self.held(), JobHold::Over);
         drop(held);
@@ -209,7 +209,7 @@ pub(crate) fn start<T: Operation>(handle: &Arc<IoHandle>, operation: T) -> IoOp<
         return refused(operation, error);
     }
     let in_flight = Single::new(operation);
-    // SAFETY: nobody else has it yet.
+    // SAFETY: no other code has it yet.
     let request = unsafe { in_flight.request(handle) };
     let started = Arc::new(Started {
         in_flight,

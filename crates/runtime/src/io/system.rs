@@ -19,7 +19,7 @@ pub(crate) struct Real;
 
 /// Borrows a socket for the time of a call.
 fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
-    // SAFETY: whoever calls keeps it open meanwhile, and it is not dropped here.
+    // SAFETY: the caller keeps it open meanwhile, and it is not dropped here.
     ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) })
 }
 
@@ -58,7 +58,7 @@ fn sort(kind: fs::FileType) -> u32 {
 
 impl System for Real {
     fn close(&self, fd: RawFd) {
-        // SAFETY: whoever calls owns it and gives it up.
+        // SAFETY: the caller owns it and gives it up.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 

@@ -14,7 +14,7 @@ use crate::io::{Fd, IoHandle, Operation, Request, SeriesItem, Start, failure};
 use crate::linux;
 use crate::linux::on_ring;
 
-/// Waits for a connection. Accepted for nobody, it is closed again.
+/// Waits for a connection. If its future was dropped, the connection is closed again.
 pub(crate) struct Accept {
     socket: SocketWaiter,
     addr: SockAddrStorage,

@@ -57,7 +57,7 @@ impl Drop for Close {
     }
 }
 
-/// Closes a file; whoever asks has given it up.
+/// Closes a file; the caller has given it up.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseArgs {
     /// The file.

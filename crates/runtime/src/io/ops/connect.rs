@@ -14,7 +14,7 @@ use crate::linux::on_ring;
 enum Which {
     /// One that was there before.
     This(Fd),
-    /// One that is made for it. Connected for nobody, it is closed again.
+    /// One that is made for it. If the future was dropped, it is closed again.
     New {
         kind: Type,
         made: Option<io::Result<Fd>>,

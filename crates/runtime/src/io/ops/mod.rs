@@ -278,6 +278,6 @@ requests! {
     Shutdown(shutdown::ShutdownArgs),
     /// Waits until a file can be read or written; the answer says which.
     Poll(poll::PollArgs),
-    /// Closes a file; whoever asks has given it up.
+    /// Closes a file; the caller has given it up.
     Close(close::CloseArgs),
 }

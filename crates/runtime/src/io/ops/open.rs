@@ -10,7 +10,7 @@ use crate::io::readiness::calls::again;
 use crate::io::{Fd, IoHandle, Operation, Request};
 use crate::linux::on_ring;
 
-/// Opens a file. Opened for nobody, it is closed again.
+/// Opens a file. If its future was dropped, the file is closed again.
 pub(crate) struct OpenAt {
     path: CString,
     flags: i32,

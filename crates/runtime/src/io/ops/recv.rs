@@ -42,7 +42,7 @@ impl<B: IoBufMut> Operation for Recv<B> {
             let (room, to) = (length(self.buf.room()) as usize, self.buf.ptr_mut());
             let copy = |bytes: &[u8]| {
                 let taken = bytes.len().min(room);
-                // SAFETY: there is room for so many, and nobody else uses it.
+                // SAFETY: there is room for so many, and no other code uses it.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, taken) };
                 taken
             };

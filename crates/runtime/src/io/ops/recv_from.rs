@@ -10,7 +10,7 @@ use crate::io::readiness::calls::again;
 use crate::io::{Fd, IoBufMut, IoHandle, Operation, Request};
 use crate::linux::on_ring;
 
-/// A message from a socket, and whom it is from.
+/// A message from a socket, and the address it is from.
 pub(crate) struct RecvFrom<B> {
     fd: Fd,
     buf: B,

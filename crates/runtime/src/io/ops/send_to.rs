@@ -10,7 +10,7 @@ use crate::io::readiness::calls::again;
 use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 use crate::linux::on_ring;
 
-/// A message to somebody.
+/// A message to an address.
 pub(crate) struct SendTo<B> {
     fd: Fd,
     buf: B,

@@ -13,7 +13,7 @@ use crate::linux;
 use crate::linux::on_ring;
 use crate::linux::{EMPTY_PATH, Facts};
 
-/// Whom it is about.
+/// What it is about.
 enum Whom {
     File(Fd),
     Path { follow: bool },

@@ -38,7 +38,7 @@ pub(in crate::io) fn never_blocks(fd: RawFd) -> bool {
 }
 
 /// Whether a call may wait for another side, for ever: opening a FIFO or a device
-/// does. It is a guess, as names go: somebody may give it to another file now.
+/// does. It is a guess, as names go: the name may belong to another file by now.
 ///
 /// # Safety
 /// As for [`Request::call`].

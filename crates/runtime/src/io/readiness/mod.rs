@@ -6,15 +6,7 @@
 //! call is tried again. Files are always ready and block all the same: their
 //! calls are made on the runtime's threads for that.
 //!
-//! - **W1** A file that is armed has somebody who waits for it. It is disarmed
-//!   before the last of them completes, hence before its number can be closed and
-//!   used again.
-//! - **W2** A report is a hint: whoever waits for that number tries again. One
-//!   that is meant for another file does no harm.
-//! - **W3** Who waits is in one row of one watch, or in `later`, or is called
-//!   offload; and leaves it when its end goes into `done`.
-//! - **W4** A direction that is reported again and again, and nobody can go on,
-//!   rests for a moment: it is not armed, and tried when the moment is over.
+//! The rules W1 to W4 are in `README.md` of the i/o layer.
 
 pub(in crate::io) mod calls;
 mod offload;
@@ -40,7 +32,7 @@ use super::ops::Fallback;
 use super::request::Request;
 use crate::blocking::Blocking;
 
-/// How soon that is tried again of which the system reports nothing.
+/// Retry interval for requests that the poller cannot report on.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is under way.
@@ -111,7 +103,7 @@ enum Attempt {
 /// Tries a call.
 ///
 /// # Safety
-/// What the request leads to is there, and nobody else uses it.
+/// What the request leads to is there, and no other code uses it.
 unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
     if let Request::Connect(ConnectArgs { fd, .. }) = *request
         && begun
@@ -132,7 +124,7 @@ unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
     let result = unsafe { request.call() };
     match (request, -result) {
         (Request::Connect(..), libc::EINPROGRESS | libc::EINTR | libc::EALREADY) => Attempt::Begun,
-        // Whoever listens on a Unix socket has no room.
+        // The backlog of a Unix socket is full.
         (Request::Connect(..), libc::EAGAIN) => Attempt::Later,
         (_, libc::EAGAIN) => Attempt::NotYet,
         _ => Attempt::Over(result),
@@ -223,7 +215,7 @@ impl ReadinessDriver {
         self.arm(waits.fd);
     }
 
-    /// Takes out one who waits for its file.
+    /// Takes out an operation that waits for its file.
     fn leave(&mut self, id: OpId, waits: WaitingOp) {
         self.ops.remove(id);
         if let Some(watch) = self.watches.get_mut(&waits.fd) {
@@ -253,7 +245,7 @@ impl ReadinessDriver {
             return;
         }
         let event = wanted.event(fd as usize);
-        // SAFETY: somebody waits for it, and keeps it open.
+        // SAFETY: an operation waits for it, and keeps it open.
         let source = unsafe { BorrowedFd::borrow_raw(fd) };
         // SAFETY: it is disarmed before it can be closed (W1). Closed, the
         // system forgets it; where it does not, it reports nothing of what is
@@ -302,11 +294,11 @@ impl ReadinessDriver {
         self.forget(fd);
     }
 
-    /// Nobody waits for this file any more: it is disarmed (W1).
+    /// No operation waits for this file any more: it is disarmed (W1).
     fn forget(&mut self, fd: RawFd) {
         let armed = |watch: &FileWatch| watch.armed != EventMask::NONE;
         if self.watches.get(&fd).is_some_and(armed) {
-            // SAFETY: those who waited have not answers, and keep it open.
+            // SAFETY: the operations that waited are not complete, and keep it open.
             let source = unsafe { BorrowedFd::borrow_raw(fd) };
             // If it fails it is not armed.
             let _ = self.poller.delete(source);
@@ -322,7 +314,7 @@ impl ReadinessDriver {
         let read = readable && self.serve(fd, Side::Read);
         let write = writable && self.serve(fd, Side::Write);
         let polls = self.serve_polls(fd);
-        // Somebody else may have been quicker: that was not in vain.
+        // Another process may have been quicker: that was not in vain.
         let gone = |events: libc::c_short| calls::poll(fd, events as u32) == 0;
         if let Some(watch) = self.watches.get_mut(&fd) {
             let read = readable.then(|| {
@@ -390,7 +382,7 @@ impl ReadinessDriver {
         went_on
     }
 
-    /// Tries the call of one who waits for its file; true if it is over.
+    /// Tries the call of an operation that waits for its file; true if it is over.
     fn try_again(&mut self, id: OpId) -> bool {
         let Some(PendingOp::Waits(waits)) = self.ops.get(id) else {
             return false;
@@ -508,7 +500,7 @@ unsafe impl Driver for ReadinessDriver {
             request: *request,
             begun,
         };
-        // Behind those who wait already, unless order means nothing.
+        // Behind the operations that wait already, unless order means nothing.
         if side != Side::Poll
             && let Some(watch) = self.watches.get_mut(&fd)
             && !watch.row(side).is_empty()

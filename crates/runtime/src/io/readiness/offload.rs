@@ -65,7 +65,7 @@ pub(super) struct OffloadedCall {
 
 impl OffloadedCall {
     /// # Safety
-    /// What the request leads to is there, and nobody else uses it, until the
+    /// What the request leads to is there, and no other code uses it, until the
     /// call has come back or was cancelled.
     pub(super) unsafe fn new(
         id: OpId,
@@ -99,7 +99,7 @@ impl IoCall {
         IoCall(call)
     }
 
-    /// Makes the call on a thread of this pool, if nobody has cancelled it.
+    /// Makes the call on a thread of this pool, unless it was cancelled.
     pub(crate) fn run(self, pool: &Arc<Blocking>) {
         let call = &*self.0;
         if call.leaves(BEGUN) {

@@ -237,7 +237,7 @@ fn one_that_was_cancelled_gets_nothing() {
     let done = rig.read(&reader, &mut bufs[1]);
     rig.cancel(done);
     assert_eq!(rig.over(1), [(done, 1)]);
-    // A number of before means nobody.
+    // A number of before means no operation.
     let waits = rig.read(&reader, &mut bufs[1]);
     rig.cancel(0);
     rig.nothing();

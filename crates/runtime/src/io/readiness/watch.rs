@@ -2,9 +2,9 @@
 //!
 //! Files are known by their number, and a number may be another file's
 //! tomorrow. So a report of the system is taken for a hint and nothing more:
-//! whoever waits for that number tries again. What must not happen is that we
-//! take a file for armed which is not; hence a file nobody waits for is never
-//! left armed (W1 in [`super`]).
+//! the operations that wait for that number try again. What must not happen is that the
+//! driver takes a file for armed which is not; hence a file without a waiting operation is
+//! never left armed (W1 in [`super`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -72,8 +72,8 @@ impl EventMask {
     }
 }
 
-/// Those who wait in one direction, in the order they came. One that was taken
-/// out leaves its number behind, which means nobody.
+/// The operations that wait in one direction, in the order they came. One that was taken
+/// out leaves its number behind, which means no operation.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     ids: VecDeque<OpId>,
@@ -101,7 +101,7 @@ impl WaitQueue {
         }
     }
 
-    /// The first who waits.
+    /// The first operation that waits.
     pub(super) fn first(&mut self, lives: impl Fn(OpId) -> bool) -> Option<OpId> {
         while let Some(id) = self.ids.front() {
             if lives(*id) {
@@ -112,13 +112,13 @@ impl WaitQueue {
         None
     }
 
-    /// All who wait.
+    /// All operations that wait.
     pub(super) fn all(&self, lives: impl Fn(OpId) -> bool) -> Vec<OpId> {
         self.ids.iter().copied().filter(|id| lives(*id)).collect()
     }
 }
 
-/// Who waits for one file.
+/// The operations that wait for one file.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     rows: [WaitQueue; 3],
@@ -164,7 +164,7 @@ impl FileWatch {
         }
     }
 
-    /// All who wait, in any direction.
+    /// All operations that wait, in any direction.
     pub(super) fn all(&self, lives: impl Fn(OpId) -> bool) -> Vec<OpId> {
         self.rows.iter().flat_map(|row| row.all(&lives)).collect()
     }
@@ -176,7 +176,7 @@ impl FileWatch {
         EventMask(all).without(self.rests)
     }
 
-    /// Something was reported of one direction, and somebody went on or nobody
+    /// Something was reported of one direction, and an operation went on or none
     /// did. How long that direction rests, if it was in vain too often.
     pub(super) fn reported(&mut self, side: Side, went_on: bool) -> Option<Duration> {
         let (vain, bits) = match side {

@@ -24,10 +24,10 @@ use crate::io::fd::Fd;
 use crate::io::in_flight::{GONE, InFlight, OpIdCell};
 use crate::io::request::Request;
 
-/// After so many connections that nobody has taken no more are asked for.
+/// After so many connections that were not taken, no more are asked for.
 const CONNECTIONS: usize = 64;
 
-/// After so many chunks that nobody has taken no more are asked for.
+/// After so many chunks that were not taken, no more are asked for.
 const CHUNKS: usize = 16;
 
 /// What a series brings.

@@ -1,7 +1,7 @@
 //! What has arrived at a socket and was not taken yet.
 //!
-//! A [`Series`] brings it. Whoever takes is a stream ([`SeriesStream`](super::stream::SeriesStream)),
-//! or a single operation that looks here before it asks the system.
+//! A [`Series`] brings it. A stream ([`SeriesStream`](super::stream::SeriesStream)) takes it, or
+//! a single operation, which looks here before it asks the system.
 //!
 //! - **A1** At most one series of a socket is under way. It is begun only when
 //!   nothing lies here, and asked to end when too much does, or when the last
@@ -81,7 +81,7 @@ struct State {
     series: Option<Arc<Series>>,
     /// It was submitted: it can be asked to end (A4).
     submitted: bool,
-    /// Somebody wants its end.
+    /// Its end was asked for.
     asked: bool,
     /// How many series were begun.
     begun: u64,
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Whoever was there does not wait any more. What is to be dropped outside.
+    /// The task with this key does not wait any more. What is to be dropped outside.
     #[must_use]
     fn leave(&mut self, key: &mut WakerKey) -> Option<Waker> {
         let key = key.0.take()?;
@@ -199,7 +199,7 @@ impl SeriesQueue {
         (empty.find(|at| at.is_of(pool, thread) && at.is_all())).cloned()
     }
 
-    /// Whoever was there does not wait any more.
+    /// The task with this key does not wait any more.
     pub(crate) fn leave(&self, key: &mut WakerKey) {
         if key.0.is_some() {
             let left = self.state().leave(key);

@@ -73,10 +73,10 @@ impl SeriesStream {
         SeriesWait(self)
     }
 
-    /// Nobody waits any more.
+    /// The wait is over.
     fn give_up(&mut self) {
         if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
+            // No wait acts on it any more: the next point tells it.
             self.point.tell_again(&told.cancelled);
         }
         self.leave();

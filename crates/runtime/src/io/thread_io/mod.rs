@@ -1,5 +1,5 @@
-//! A thread: the operations of one thread, and the driver that carries them
-//! out. Its own thread reaches it directly; others leave word at its mailbox.
+//! The operations of one thread, and the driver that carries them out. The thread itself
+//! reaches them directly; other threads leave messages in its mailbox.
 
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -45,7 +45,7 @@ enum Unsent {
     Patient,
     /// Some of it may be over as soon as the system has it.
     Urgent,
-    /// Something is to be ended: somebody waits for that.
+    /// A cancel, which a task waits for.
     Cancel,
 }
 
@@ -195,7 +195,7 @@ impl ThreadIo {
     /// costs less there than a call of its own.
     ///
     /// # Safety
-    /// What the request leads to stays where it is, and nobody else uses it,
+    /// The memory that the request points to does not move, and no other code uses it,
     /// until this returns.
     pub(crate) unsafe fn at_once(&self, request: &Request) -> Option<i32> {
         if self.closed.get() {
@@ -205,8 +205,8 @@ impl ThreadIo {
         if !inner.alone || inner.unsent >= Unsent::Urgent {
             return None;
         }
-        // Whoever is always answered never waits: the others, timers and a clock
-        // that jumps when all wait are to have their turn.
+        // A task that is always answered never waits: other tasks, timers and a clock
+        // that jumps when all wait must have their turn.
         if inner.in_a_row >= IN_A_ROW {
             return None;
         }
@@ -446,7 +446,7 @@ impl Inner {
         };
         match at {
             RowState::Queued => {
-                // Its number stays in the queue, and means nobody.
+                // Its number stays in the queue, and means no operation.
                 if let Some((in_flight, _)) = self.table.remove(id) {
                     let answer = Answer::last(id, -libc::ECANCELED);
                     counts.completed(answer.result);
@@ -542,7 +542,7 @@ impl Inner {
         while self.taken < handle.most_in_flight()
             && let Some((id, request)) = self.waiting.pop_front()
         {
-            // Cancelled meanwhile: its number means nobody.
+            // Cancelled meanwhile: its number means no operation.
             let Some(at) = self.table.get_mut(id) else {
                 continue;
             };

@@ -33,10 +33,10 @@ use self::submit::{Linked, Spilt};
 use crate::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use crate::io::request::{AcceptManyArgs, NopArgs, RecvManyArgs, Request, SendArgs};
 
-/// Completions of cancels: nobody waits for them.
+/// Completions of cancels: no operation waits for them.
 const CANCEL: u64 = u64::MAX >> 1;
 
-/// The notifier has notified.
+/// The thread was notified.
 const NOTIFY: u64 = (u64::MAX >> 1) - 1;
 
 /// Completions of cancels of a series, with its number.
@@ -56,12 +56,12 @@ fn op_id(user_data: u64) -> OpId {
     }
 }
 
-/// Counts the rings of the notifier; the driver reads it with its ring.
+/// An eventfd that other threads write to; the driver reads it through its ring.
 struct EventFd(File);
 
 impl Notifier for EventFd {
     fn notify(&self) {
-        // It fails only if it has been notified 2^64 times without an answer.
+        // It fails only if its count would overflow.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 }
@@ -87,7 +87,7 @@ pub(crate) struct UringDriver {
     /// Where it cannot, or has no buffer: those that wait for something to receive.
     polled: HashMap<OpId, Receives>,
     event_fd: Arc<EventFd>,
-    /// Where the count of the notifier goes; boxed, because the kernel writes it.
+    /// Where the kernel writes the count of the eventfd; boxed, so that it does not move.
     notified: Box<[u8; 8]>,
     listening: bool,
 }
@@ -381,7 +381,7 @@ unsafe impl Driver for UringDriver {
         self.stock();
         let listened = self.listening;
         self.collect(answers);
-        // The notifier may have notified for this very wait.
+        // The notification may have been for this very wait.
         let notified = listened && !self.listening;
         if !matches!(wait, WaitMode::Peek | WaitMode::No) {
             self.listen();

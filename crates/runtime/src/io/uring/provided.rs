@@ -60,7 +60,7 @@ impl Provided {
         Arc::ptr_eq(&self.group, group)
     }
 
-    /// Nobody else knows of the group: no operation, no chunk, no pool.
+    /// No operation, no chunk and no pool refers to the group.
     pub(super) fn is_forgotten(&self) -> bool {
         Arc::strong_count(&self.group) == 1
     }

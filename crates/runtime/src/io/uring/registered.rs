@@ -14,7 +14,7 @@ const SLOTS: u16 = 64;
 /// What became of a part.
 #[derive(Clone, Copy)]
 enum PartState {
-    /// Nobody has used it here yet.
+    /// Not used here yet.
     Untried,
     Slot(u16),
     /// The kernel does not want it, or there is no slot.
@@ -136,7 +136,7 @@ fn register(
         iov_base: start.as_ptr().cast(),
         iov_len: len,
     };
-    // SAFETY: whoever asks holds the region until it was taken back (G1).
+    // SAFETY: the caller holds the region until it was taken back (G1).
     let registered = unsafe { ring.register_buffers_update(slot.into(), &[all], None) };
     if registered.is_err() {
         free.push(slot);
