@@ -8,7 +8,7 @@ use kinfolk_core::{Error, IoGauges, Task, Tree, all, current_job, park, sleep, s
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{IoDriver, PipeReader, nop, pipe};
-use kinfolk_testkit::io::{Fault, OpKind, SimIo, Weather};
+use kinfolk_testkit::io::{Fault, FaultPlan, OpKind, SimIo};
 use kinfolk_testkit::{Sim, guarded};
 use kinfolk_tokio::Root;
 
@@ -177,8 +177,8 @@ fn see_3_operations_are_counted_by_driver() {
             (IoDriver::Readiness, "readiness"),
         ] {
             for workers in [0, 2] {
-                let weather = Weather::new(SimIo::new(), 1);
-                let wrapped = weather.clone();
+                let fault_plan = FaultPlan::new(SimIo::new(), 1);
+                let wrapped = fault_plan.clone();
                 let rt = Runtime::builder()
                     .workers(workers)
                     .io(driver)
@@ -190,7 +190,7 @@ fn see_3_operations_are_counted_by_driver() {
                 let tree = rt.tree().clone();
                 let path = format!("kinfolk-gauges-{}-{workers}", std::process::id());
                 let path = std::env::temp_dir().join(path);
-                let stick = |count| weather.faults(OpKind::Read, count, Fault::Stuck);
+                let stick = |count| fault_plan.faults(OpKind::Read, count, Fault::Stuck);
                 let counted = operations_are_counted(tree, name, path.clone(), stick);
                 let run = rt.block_on(counted);
                 run.unwrap_or_else(|error| panic!("{name}, {workers} workers: {error:?}"));

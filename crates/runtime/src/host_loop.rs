@@ -122,9 +122,9 @@ impl Runtime {
                 ran += 1;
                 continue;
             }
-            machine
-                .main
-                .park(machine, self.own.station(), || !self.has_more() && !rest());
+            machine.main.park(machine, self.own.thread_io(), || {
+                !self.has_more() && !rest()
+            });
             self.own.slept();
         }
         machine.awaits_timers.store(false, Ordering::SeqCst);

@@ -22,23 +22,23 @@ pub struct TestOptions {
     failures_allowed: bool,
     real_time: bool,
     time_slips: bool,
-    weather: Weather,
+    rough: RoughSeeds,
 }
 
 /// On which seeds i/o is as rough as every program must bear.
 #[derive(Clone, Copy, Debug)]
-enum Weather {
+enum RoughSeeds {
     OddSeeds,
     All,
     None,
 }
 
-impl Weather {
+impl RoughSeeds {
     fn io(self, seed: u64) -> side::Options {
         match self {
-            Weather::OddSeeds if seed % 2 == 1 => side::rough(),
-            Weather::All => side::rough(),
-            Weather::OddSeeds | Weather::None => side::Options::default(),
+            RoughSeeds::OddSeeds if seed % 2 == 1 => side::rough(),
+            RoughSeeds::All => side::rough(),
+            RoughSeeds::OddSeeds | RoughSeeds::None => side::Options::default(),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Default for TestOptions {
             seeds: 0..10,
             failures_allowed: false,
             real_time: false,
-            weather: Weather::OddSeeds,
+            rough: RoughSeeds::OddSeeds,
             time_slips: false,
         }
     }
@@ -81,13 +81,13 @@ impl TestOptions {
     /// I/o is rough on every seed: short reads and writes, operations that are late,
     /// cancels that come too late. None of it is an error.
     pub fn rough_io(mut self) -> TestOptions {
-        self.weather = Weather::All;
+        self.rough = RoughSeeds::All;
         self
     }
 
     /// I/o is rough on no seed: every operation takes all it can, and no time.
     pub fn fair_io(mut self) -> TestOptions {
-        self.weather = Weather::None;
+        self.rough = RoughSeeds::None;
         self
     }
 
@@ -240,7 +240,7 @@ impl TestOptions {
             let unheard = Unheard::default();
             collect_contained(true);
             let mut builder = Sim::builder(seed).explore().on_failure(unheard.hook());
-            builder.io = self.weather.io(seed);
+            builder.io = self.rough.io(seed);
             if self.time_slips {
                 builder = builder.time_slips();
             }

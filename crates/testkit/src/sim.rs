@@ -23,7 +23,7 @@ use kinfolk_core::{
 use crate::calls::{UnderWay, Unseen};
 use crate::clock::VirtualClock;
 use crate::guard;
-use crate::io::side::{self, IoHub, IoSide};
+use crate::io::side::{self, IoSide, SimIoHandle};
 use crate::rng::Rng;
 use crate::schedule::{Schedule, Yields};
 
@@ -118,7 +118,7 @@ struct World {
     /// A task is being polled.
     polling: AtomicBool,
     clock: VirtualClock,
-    io: IoHub,
+    io: SimIoHandle,
 }
 
 impl World {
@@ -331,13 +331,13 @@ impl SimBuilder {
                 self.options.point_hook = Some(Box::new(move |_, _| drawn.point()));
             }
         }
-        let (hub, io) = side::make(self.io, self.seed, &self.clock);
+        let (handle, io) = side::make(self.io, self.seed, &self.clock);
         let world = Arc::new(World {
             core: Mutex::default(),
             came: Condvar::new(),
             polling: AtomicBool::new(false),
             clock: self.clock,
-            io: hub,
+            io: handle,
         });
         let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
         Sim {

@@ -13,8 +13,8 @@ use super::pace::Pace;
 use super::ring::{Item, LOOT, Line, Ring};
 use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
-use crate::io::Station;
-use crate::io::driver::Wait;
+use crate::io::ThreadIo;
+use crate::io::driver::WaitMode;
 use crate::machine::Machine;
 use crate::runtime::Abort;
 use crate::sync::{self, SPINS, Thread};
@@ -142,15 +142,15 @@ pub(crate) struct Worker {
     whose: Cell<usize>,
     begun: RefCell<Vec<u32>>,
     /// None in models.
-    station: Option<Station>,
+    thread_io: Option<ThreadIo>,
 }
 
 impl Worker {
     pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Worker {
         let workers = machine.workers.len();
-        let station = machine.io().map(|hub| Station::new(hub.clone(), n));
+        let thread_io = machine.io().map(|handle| ThreadIo::new(handle.clone(), n));
         Worker {
-            station,
+            thread_io,
             machine,
             n,
             ticks: Cell::new(0),
@@ -171,7 +171,7 @@ impl Worker {
         // SAFETY: `self` and the machine live until the end of this function.
         let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
         // SAFETY: it lives as long as `self`, and this is its thread.
-        let _station = self.station.as_ref().map(|s| unsafe { s.enter() });
+        let _thread_io = self.thread_io.as_ref().map(|s| unsafe { s.enter() });
         self.settle_in();
         crate::linux::precise_timers();
         while !self.machine.is_stopping() {
@@ -197,7 +197,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
-                None if self.visit_io(Station::settle) => {}
+                None if self.visit_io(ThreadIo::poll_idle) => {}
                 None => {
                     self.sleep();
                     look_again();
@@ -264,7 +264,7 @@ impl Worker {
         look_again();
         self.pace.looked(ticks, Instant::now());
         self.machine.fire_due();
-        self.visit_io(Station::glance);
+        self.visit_io(ThreadIo::poll_busy);
         if self.pace.is_long(LONG_LOAD) {
             self.even_out();
         }
@@ -275,16 +275,16 @@ impl Worker {
     fn look_if_asked(&self) -> bool {
         let asked = self.machine.is_asked(self.n);
         if asked {
-            self.visit_io(|station| station.turn(Wait::No));
+            self.visit_io(|thread_io| thread_io.poll(WaitMode::No));
             self.machine.rested();
         }
         asked
     }
 
     /// Wakes whose operations are over; true if there were any.
-    fn visit_io(&self, visit: impl FnOnce(&Station) -> usize) -> bool {
-        match &self.station {
-            Some(station) if station.is_busy() => visit(station) > 0,
+    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+        match &self.thread_io {
+            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
             _ => false,
         }
     }
@@ -518,8 +518,8 @@ impl Worker {
     /// Nothing to do: looks round for a moment, then sleeps until there is.
     pub(crate) fn sleep(&self) {
         // What waits to be handed over to the system is handed over first.
-        let spins = match &self.station {
-            Some(station) if station.has_unsent() => 0,
+        let spins = match &self.thread_io {
+            Some(thread_io) if thread_io.has_unsent() => 0,
             _ => SPINS,
         };
         for _ in 0..spins {
@@ -539,7 +539,7 @@ impl Worker {
                 || self.machine.injector.len() > 0
                 || self.machine.is_stopping()
                 || self.machine.fire_due() > 0
-                || self.visit_io(Station::settle)
+                || self.visit_io(ThreadIo::poll_idle)
                 || (how == Sleep::Sentinel && self.steal());
             if found {
                 break;
@@ -554,8 +554,8 @@ impl Worker {
                 (Some(wait), Some(due)) => Some(wait.min(due)),
                 (wait, due) => wait.or(due),
             };
-            let landed = match (&self.station, most) {
-                (Some(station), _) if station.is_busy() => station.park(most) > 0,
+            let landed = match (&self.thread_io, most) {
+                (Some(thread_io), _) if thread_io.is_busy() => thread_io.park(most) > 0,
                 (_, None) => {
                     sync::park();
                     false

@@ -6,45 +6,53 @@
 //!                                2: the last: an answer, an error, or `ECANCELED`
 //! ```
 //!
-//! What it brings goes to the [`Arrivals`](super::arrivals::Arrivals) of its
+//! What it brings goes to the [`SeriesQueue`](self::queue::SeriesQueue) of its
 //! socket, whoever waits there or does not. A driver may end it after any
 //! answer, and one that knows no such thing after the first; whoever wants more
 //! begins another.
 
+pub(super) mod queue;
+pub(super) mod stream;
+
+use crate::io::request::{AcceptManyArgs, RecvManyArgs};
 use std::sync::Arc;
 
-use super::arrivals::Arrival;
-use super::driver::Landed;
-use super::fd::Fd;
-use super::flight::{GONE, Landing, Ticket};
-use super::pool::{Chunk, Returned, Shelf};
-use super::request::Request;
+use self::queue::SeriesItem;
+use crate::io::buffer_pool::{BufferGroup, Chunk, Returned};
+use crate::io::driver::Answer;
+use crate::io::fd::Fd;
+use crate::io::in_flight::{GONE, InFlight, OpIdCell};
+use crate::io::request::Request;
 
-/// After so many connections that nobody has taken no more are asked for.
+/// After so many connections that were not taken, no more are asked for.
 const CONNECTIONS: usize = 64;
 
-/// After so many chunks that nobody has taken no more are asked for.
+/// After so many chunks that were not taken, no more are asked for.
 const CHUNKS: usize = 16;
 
 /// What a series brings.
 pub(crate) enum Brings {
     Connections,
-    /// In buffers of this shelf, and what had come back to their pool before it
+    /// In buffers of this group, and what had come back to their pool before it
     /// was begun.
-    Bytes(Arc<Shelf>, Returned),
+    Bytes(Arc<BufferGroup>, Returned),
 }
 
-/// The flight of a series. It lies in its station's table until its last answer.
+/// The in_flight of a series. It lies in its thread's table until its last answer.
 pub(crate) struct Series {
-    ticket: Ticket,
+    id_cell: OpIdCell,
     fd: Fd,
     brings: Brings,
 }
 
 impl Series {
     pub(crate) fn new(fd: Fd, brings: Brings) -> Arc<Series> {
-        let ticket = Ticket::default();
-        Arc::new(Series { ticket, fd, brings })
+        let id_cell = OpIdCell::default();
+        Arc::new(Series {
+            id_cell,
+            fd,
+            brings,
+        })
     }
 
     /// What the system is asked. It leads to this series, which stays where it
@@ -52,11 +60,11 @@ impl Series {
     pub(crate) fn request(&self) -> Request {
         let fd = self.fd.raw();
         match &self.brings {
-            Brings::Connections => Request::AcceptMany { fd },
-            Brings::Bytes(shelf, _) => Request::RecvMany {
+            Brings::Connections => Request::AcceptMany(AcceptManyArgs { fd }),
+            Brings::Bytes(group, _) => Request::RecvMany(RecvManyArgs {
                 fd,
-                shelf: &raw const *shelf,
-            },
+                group: &raw const *group,
+            }),
         }
     }
 
@@ -74,63 +82,63 @@ impl Series {
 
     /// Asks for its end.
     pub(crate) fn end(self: Arc<Series>) {
-        let hub = self.fd.hub().clone();
-        hub.cancel(self);
+        let handle = self.fd.handle().clone();
+        handle.cancel(self);
     }
 
     /// What an answer means; nothing if it only says that the series is over.
-    fn arrival(&self, result: i32, buffer: Option<u16>) -> Option<Arrival> {
+    fn item(&self, result: i32, buffer: Option<u16>) -> Option<SeriesItem> {
         // Whatever the answer is, the buffer is ours now.
         let chunk = match (&self.brings, buffer) {
-            (Brings::Bytes(shelf, _), Some(number)) => {
+            (Brings::Bytes(group, _), Some(number)) => {
                 let len = u32::try_from(result).unwrap_or(0);
                 // SAFETY: the driver says that it was filled so far, and is done
                 // with it.
-                Some(unsafe { Chunk::lent(shelf.clone(), number, len) })
+                Some(unsafe { Chunk::from_pool(group.clone(), number, len) })
             }
             _ => None,
         };
         match (result, &self.brings) {
-            (GONE, _) => Some(Arrival::Failed {
+            (GONE, _) => Some(SeriesItem::Failed {
                 result: GONE,
                 once: false,
             }),
             (ended, _) if ended == -libc::ECANCELED || ended == -libc::EINTR => None,
             (none, Brings::Bytes(_, before)) if none == -libc::ENOBUFS => {
-                Some(Arrival::NoBuffer(before.clone()))
+                Some(SeriesItem::NoBuffer(before.clone()))
             }
             // The error of a connection is told once.
-            (result, brings) if result < 0 => Some(Arrival::Failed {
+            (result, brings) if result < 0 => Some(SeriesItem::Failed {
                 result,
                 once: matches!(brings, Brings::Bytes(..)),
             }),
             (answer, Brings::Connections) => {
-                let hub = self.fd.hub().clone();
-                Some(Arrival::Connection(Fd::new(answer, hub)))
+                let handle = self.fd.handle().clone();
+                Some(SeriesItem::Connection(Fd::new(answer, handle)))
             }
-            (0, Brings::Bytes(..)) => Some(Arrival::End),
-            (_, Brings::Bytes(..)) => chunk.map(Arrival::Bytes),
+            (0, Brings::Bytes(..)) => Some(SeriesItem::End),
+            (_, Brings::Bytes(..)) => chunk.map(SeriesItem::Bytes),
         }
     }
 
     fn came(self: Arc<Series>, result: i32, buffer: Option<u16>, more: bool) {
-        let arrival = self.arrival(result, buffer);
-        if self.fd.arrivals().arrived(arrival, self.most(), more) {
+        let item = self.item(result, buffer);
+        if self.fd.series_queue().arrived(item, self.most(), more) {
             self.end();
         }
     }
 }
 
-impl Landing for Series {
-    fn land(self: Arc<Self>, result: i32) {
+impl InFlight for Series {
+    fn complete(self: Arc<Self>, result: i32) {
         self.came(result, None, false);
     }
 
-    fn answered(self: Arc<Self>, landed: Landed) {
-        self.came(landed.result, landed.buffer, landed.more);
+    fn answered(self: Arc<Self>, answer: Answer) {
+        self.came(answer.result, answer.buffer, answer.more);
     }
 
-    fn ticket(&self) -> &Ticket {
-        &self.ticket
+    fn id_cell(&self) -> &OpIdCell {
+        &self.id_cell
     }
 }

@@ -1,4 +1,4 @@
-//! [`Next`]: waits for what arrives at a socket next, a point.
+//! [`SeriesStream`]: waits for what arrives at a socket next, a point.
 
 use std::io;
 use std::pin::Pin;
@@ -8,21 +8,21 @@ use std::task::{Context, Poll, Waker, ready};
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::arrivals::{Arrival, Arrivals, Place};
-use super::fd::Fd;
-use super::op::cancelled;
-use super::pool::{Lent, Pool, Returned, Waiter};
-use super::series::{Brings, Series};
+use super::queue::{SeriesItem, SeriesQueue, WakerKey};
+use super::{Brings, Series};
+use crate::io::buffer_pool::{BufferPool, LineNumber, PoolBuf, Returned};
+use crate::io::fd::Fd;
+use crate::io::op::cancelled;
 
 /// What is waited for.
-pub(crate) enum What {
+pub(crate) enum SeriesKind {
     Connections,
-    Bytes(Pool),
+    Bytes(BufferPool),
 }
 
 /// A cancellation that was told, and is passed on when the series it ends is
 /// over.
-struct Told {
+struct ToldSeries {
     cancelled: Cancelled,
     /// None if there was none.
     series: Option<u64>,
@@ -37,46 +37,46 @@ struct Told {
 /// series is ended and waited for; if it has brought something meanwhile that is
 /// returned, and the next point tells. What was not taken stays with the socket.
 /// Dropped, the series ends by itself.
-pub(crate) struct Next {
+pub(crate) struct SeriesStream {
     fd: Fd,
-    what: What,
+    what: SeriesKind,
     /// Its last poll has not brought anything.
     waits: bool,
-    told: Option<Told>,
+    told: Option<ToldSeries>,
     /// There was no buffer when this had come back, and it waits for one.
-    hungry: Option<(Returned, Option<Waiter>)>,
-    place: Place,
-    /// Whoever polls is a [`Wait`], which says when it is over.
+    buffer_wait: Option<(Returned, Option<LineNumber>)>,
+    key: WakerKey,
+    /// Whoever polls is a [`SeriesWait`], which says when it is over.
     waited: bool,
     point: Point,
 }
 
-impl Next {
+impl SeriesStream {
     #[track_caller]
-    pub(crate) fn new(fd: Fd, what: What) -> Next {
-        fd.arrivals().add_stream();
-        Next {
+    pub(crate) fn new(fd: Fd, what: SeriesKind) -> SeriesStream {
+        fd.series_queue().add_stream();
+        SeriesStream {
             fd,
             what,
             waits: false,
             told: None,
-            hungry: None,
-            place: Place::default(),
+            buffer_wait: None,
+            key: WakerKey::default(),
             waited: false,
             point: Point::new(),
         }
     }
 
     /// Waits once. Given up half-way, it is as if it had not waited.
-    pub(crate) fn wait(&mut self) -> Wait<'_> {
+    pub(crate) fn wait(&mut self) -> SeriesWait<'_> {
         self.waited = true;
-        Wait(self)
+        SeriesWait(self)
     }
 
-    /// Nobody waits any more.
+    /// The wait is over.
     fn give_up(&mut self) {
         if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
+            // No wait acts on it any more: the next point tells it.
             self.point.tell_again(&told.cancelled);
         }
         self.leave();
@@ -85,21 +85,23 @@ impl Next {
 
     /// It waits for nothing any more.
     fn leave(&mut self) {
-        self.eats();
-        self.fd.arrivals().leave(&mut self.place);
+        self.stop_waiting_for_buffer();
+        self.fd.series_queue().leave(&mut self.key);
         self.waits = false;
         self.point.done();
     }
 
     /// It waits for no buffer any more.
-    fn eats(&mut self) {
-        if let (Some((_, Some(who))), What::Bytes(pool)) = (self.hungry.take(), &self.what) {
+    fn stop_waiting_for_buffer(&mut self) {
+        if let (Some((_, Some(who))), SeriesKind::Bytes(pool)) =
+            (self.buffer_wait.take(), &self.what)
+        {
             pool.let_go(who);
         }
     }
 
-    fn arrivals(&self) -> &Arrivals {
-        self.fd.arrivals()
+    fn queue(&self) -> &SeriesQueue {
+        self.fd.series_queue()
     }
 
     fn over<T>(&mut self, with: T) -> Poll<T> {
@@ -107,12 +109,12 @@ impl Next {
         Poll::Ready(with)
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<SeriesItem>> {
         loop {
             if let Some(told) = &self.told {
-                let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
+                let (queue, key) = (self.fd.series_queue(), &mut self.key);
                 if let Some(series) = told.series
-                    && arrivals.is_under_way(series, place, cx.waker())
+                    && queue.is_under_way(series, key, cx.waker())
                 {
                     self.point.pending_as(cx, WaitKind::Io);
                     return Poll::Pending;
@@ -123,27 +125,27 @@ impl Next {
             }
             // What came while it waited is not taken back for a cancel.
             if self.waits
-                && let Some(arrival) = self.take()
+                && let Some(item) = self.take()
             {
-                return self.over(Ok(arrival));
+                return self.over(Ok(item));
             }
             if let Err(cancelled) = ready!(self.point.poll_enter(cx)) {
-                self.eats();
-                self.told = Some(Told {
+                self.stop_waiting_for_buffer();
+                self.told = Some(ToldSeries {
                     cancelled,
-                    series: self.arrivals().end(),
+                    series: self.queue().end(),
                     at_entry: !self.waits,
                 });
                 continue;
             }
-            let (arrivals, place) = (self.fd.arrivals(), &mut self.place);
-            arrivals.wake_later(place, cx.waker());
-            if let Some(arrival) = self.take() {
-                return self.over(Ok(arrival));
+            let (queue, key) = (self.fd.series_queue(), &mut self.key);
+            queue.wake_later(key, cx.waker());
+            if let Some(item) = self.take() {
+                return self.over(Ok(item));
             }
             if let Poll::Ready(lent) = self.poll_buffer(cx.waker()) {
-                if let Some(arrival) = lent.and_then(|lent| self.receive(lent)) {
-                    return self.over(Ok(arrival));
+                if let Some(item) = lent.and_then(|lent| self.receive(lent)) {
+                    return self.over(Ok(item));
                 }
                 if let Err(error) = self.begin() {
                     return self.over(Err(error));
@@ -156,42 +158,46 @@ impl Next {
     }
 
     /// The series that was ended on somebody's word is over.
-    fn ended(&mut self) -> Option<io::Result<Arrival>> {
+    fn ended(&mut self) -> Option<io::Result<SeriesItem>> {
         let told = self.told.take()?;
         if !told.at_entry
-            && let Some(arrival) = self.take()
+            && let Some(item) = self.take()
         {
             self.point.tell_again(&told.cancelled);
-            return Some(Ok(arrival));
+            return Some(Ok(item));
         }
         // Not if a shield holds it back by now: then it goes on.
         (self.point.still_told(&told.cancelled)).then(|| Err(cancelled(told.cancelled)))
     }
 
     /// What came first.
-    fn take(&mut self) -> Option<Arrival> {
-        self.fd.arrivals().take(&mut self.place)
+    fn take(&mut self) -> Option<SeriesItem> {
+        self.fd.series_queue().take(&mut self.key)
     }
 
-    /// Waits until there may be a buffer at the station of this thread, or until it
+    /// Waits until there may be a buffer at the thread of this thread, or until it
     /// is given one.
-    fn poll_buffer(&mut self, waker: &Waker) -> Poll<Option<Lent>> {
-        let What::Bytes(pool) = &self.what else {
+    fn poll_buffer(&mut self, waker: &Waker) -> Poll<Option<PoolBuf>> {
+        let SeriesKind::Bytes(pool) = &self.what else {
             return Poll::Ready(None);
         };
         loop {
             // Whoever stands in line stays there until it is its turn.
-            if let Some((before, who)) = &mut self.hungry {
+            if let Some((before, who)) = &mut self.buffer_wait {
                 let lent = ready!(pool.poll_returned(before, who, self.waited, waker));
-                if let Some((_, Some(who))) = self.hungry.take() {
+                if let Some((_, Some(who))) = self.buffer_wait.take() {
                     pool.let_go(who);
                 }
                 if lent.is_some() {
                     return Poll::Ready(lent);
                 }
             }
-            match self.fd.arrivals().lacks(pool, self.fd.hub().choose()) {
-                Some(before) => self.hungry = Some((before, None)),
+            match self
+                .fd
+                .series_queue()
+                .lacks(pool, self.fd.handle().choose())
+            {
+                Some(before) => self.buffer_wait = Some((before, None)),
                 None => return Poll::Ready(None),
             }
         }
@@ -199,15 +205,15 @@ impl Next {
 
     /// Receives what it has lacked the buffer for. Nothing if somebody else is
     /// about to, for whom the buffer then is, or there is nothing to receive.
-    fn receive(&self, mut lent: Lent) -> Option<Arrival> {
-        let system = self.fd.hub().system();
-        let received = (self.arrivals()).alone(|| system.recv_now(self.fd.raw(), lent.room()))?;
+    fn receive(&self, mut lent: PoolBuf) -> Option<SeriesItem> {
+        let system = self.fd.handle().system();
+        let received = (self.queue()).alone(|| system.recv_now(self.fd.raw(), lent.room()))?;
         match received {
-            Ok(0) => Some(Arrival::End),
+            Ok(0) => Some(SeriesItem::End),
             // No more than a buffer has room for.
-            Ok(bytes) => Some(Arrival::Bytes(lent.filled(bytes as u32))),
+            Ok(bytes) => Some(SeriesItem::Bytes(lent.filled(bytes as u32))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) => Some(Arrival::Failed {
+            Err(error) => Some(SeriesItem::Failed {
                 result: -error.raw_os_error().unwrap_or(libc::EIO),
                 once: true,
             }),
@@ -215,46 +221,46 @@ impl Next {
     }
 
     fn begin(&self) -> io::Result<()> {
-        let hub = self.fd.hub();
-        hub.ready()?;
-        let station = hub.choose();
+        let handle = self.fd.handle();
+        handle.ready()?;
+        let thread = handle.choose();
         let make = || {
             let brings = match &self.what {
-                What::Connections => Brings::Connections,
-                What::Bytes(pool) => {
+                SeriesKind::Connections => Brings::Connections,
+                SeriesKind::Bytes(pool) => {
                     // In this order: what comes back later is noticed.
-                    let before = pool.returned(station);
-                    Brings::Bytes(pool.shelf(hub, station), before)
+                    let before = pool.returned(thread);
+                    Brings::Bytes(pool.group(handle, thread), before)
                 }
             };
             Series::new(self.fd.clone(), brings)
         };
-        self.arrivals().begin(make, |series| {
-            hub.submit_to(station, Arc::clone(series) as _, &series.request());
+        self.queue().begin(make, |series| {
+            handle.submit_to(thread, Arc::clone(series) as _, &series.request());
         });
         Ok(())
     }
 }
 
-impl Drop for Next {
+impl Drop for SeriesStream {
     fn drop(&mut self) {
         self.give_up();
-        self.arrivals().remove_stream();
+        self.queue().remove_stream();
     }
 }
 
-/// One wait; made by [`Next::wait`].
-pub(crate) struct Wait<'a>(&'a mut Next);
+/// One wait; made by [`SeriesStream::wait`].
+pub(crate) struct SeriesWait<'a>(&'a mut SeriesStream);
 
-impl Future for Wait<'_> {
-    type Output = io::Result<Arrival>;
+impl Future for SeriesWait<'_> {
+    type Output = io::Result<SeriesItem>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<SeriesItem>> {
         self.0.poll(cx)
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for SeriesWait<'_> {
     fn drop(&mut self) {
         self.0.give_up();
     }

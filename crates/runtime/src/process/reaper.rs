@@ -1,4 +1,4 @@
-//! The minder of a process: waits for its end, stops it when told, reaps it.
+//! The reaper of a process: waits for its end, stops it when told, reaps it.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kinfolk_core::{shield, timeout};
 
-use super::kept::Kept;
+use super::record::ProcessRecord;
 
-/// What the minder has in its hands. Dropped by force, the process goes with it.
-struct Hold(Arc<Kept>);
+/// What the reaper has in its hands. Dropped by force, the process goes with it.
+struct Hold(Arc<ProcessRecord>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
@@ -17,8 +17,8 @@ impl Drop for Hold {
     }
 }
 
-/// The body of the minder, from its first point on. Never fails.
-pub(super) async fn mind(process: Arc<Kept>, grace: Duration) {
+/// The body of the reaper, from its first point on. Never fails.
+pub(super) async fn reap_when_ended(process: Arc<ProcessRecord>, grace: Duration) {
     let hold = Hold(process);
     let mut ended = hold.0.ended().await;
     if ended.is_err() {
@@ -32,7 +32,7 @@ pub(super) async fn mind(process: Arc<Kept>, grace: Duration) {
 }
 
 /// SIGTERM; after the grace SIGKILL. Ok once it has ended.
-async fn stop(process: &Kept, grace: Duration) -> io::Result<()> {
+async fn stop(process: &ProcessRecord, grace: Duration) -> io::Result<()> {
     let _ = process.signal(libc::SIGTERM);
     if timeout(grace, process.ended()).await.is_ok() {
         return Ok(());

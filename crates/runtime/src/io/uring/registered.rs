@@ -13,8 +13,8 @@ const SLOTS: u16 = 64;
 
 /// What became of a part.
 #[derive(Clone, Copy)]
-enum At {
-    /// Nobody has used it here yet.
+enum PartState {
+    /// Not used here yet.
     Untried,
     Slot(u16),
     /// The kernel does not want it, or there is no slot.
@@ -22,30 +22,30 @@ enum At {
 }
 
 /// A region, and its parts.
-struct Entry {
+struct RingRegion {
     region: Arc<Region>,
-    parts: Vec<At>,
+    parts: Vec<PartState>,
 }
 
-impl Entry {
+impl RingRegion {
     fn slots(&self) -> impl Iterator<Item = u16> {
         self.parts.iter().filter_map(|at| match at {
-            At::Slot(slot) => Some(*slot),
-            At::Untried | At::Refused => None,
+            PartState::Slot(slot) => Some(*slot),
+            PartState::Untried | PartState::Refused => None,
         })
     }
 }
 
 /// The regions that a ring knows.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct RegisteredRegions {
     version: usize,
-    regions: Vec<Entry>,
+    regions: Vec<RingRegion>,
     /// None before the first is registered.
     free: Option<Vec<u16>>,
 }
 
-impl Known {
+impl RegisteredRegions {
     /// In which slot of the ring these bytes lie; none if they are registered
     /// nowhere.
     pub(super) fn slot(&mut self, ring: &Submitter<'_>, ptr: *const u8, len: u32) -> Option<u16> {
@@ -53,19 +53,19 @@ impl Known {
         let len = len as usize;
         let entry = (self.regions.iter_mut()).find(|known| known.region.holds(ptr, len))?;
         let part = entry.region.part_of(ptr, len)?;
-        if let At::Untried = entry.parts[part] {
+        if let PartState::Untried = entry.parts[part] {
             let first = entry.slots().next().is_none();
             entry.parts[part] = match register(ring, &mut self.free, entry.region.part(part)) {
-                Some(slot) => At::Slot(slot),
-                None => At::Refused,
+                Some(slot) => PartState::Slot(slot),
+                None => PartState::Refused,
             };
             if first && entry.slots().next().is_some() {
                 entry.region.was_registered();
             }
         }
         match entry.parts[part] {
-            At::Slot(slot) => Some(slot),
-            At::Untried | At::Refused => None,
+            PartState::Slot(slot) => Some(slot),
+            PartState::Untried | PartState::Refused => None,
         }
     }
 
@@ -77,9 +77,9 @@ impl Known {
         let (version, listed) = region::listed();
         self.version = version;
         let is_listed =
-            |entry: &mut Entry| listed.iter().any(|other| Arc::ptr_eq(other, &entry.region));
+            |entry: &mut RingRegion| listed.iter().any(|other| Arc::ptr_eq(other, &entry.region));
         let gone = self.regions.extract_if(.., |entry| !is_listed(entry));
-        let gone: Vec<Entry> = gone.collect();
+        let gone: Vec<RingRegion> = gone.collect();
         for entry in &gone {
             let mut registered = false;
             for slot in entry.slots() {
@@ -100,10 +100,10 @@ impl Known {
             self.try_again();
         }
         for region in listed {
-            let known = |entry: &Entry| Arc::ptr_eq(&entry.region, &region);
+            let known = |entry: &RingRegion| Arc::ptr_eq(&entry.region, &region);
             if !self.regions.iter().any(known) {
-                let parts = vec![At::Untried; region.parts()];
-                self.regions.push(Entry { region, parts });
+                let parts = vec![PartState::Untried; region.parts()];
+                self.regions.push(RingRegion { region, parts });
             }
         }
     }
@@ -111,8 +111,8 @@ impl Known {
     /// What was refused is tried again when it is used.
     fn try_again(&mut self) {
         for at in self.regions.iter_mut().flat_map(|entry| &mut entry.parts) {
-            if let At::Refused = at {
-                *at = At::Untried;
+            if let PartState::Refused = at {
+                *at = PartState::Untried;
             }
         }
     }
@@ -136,7 +136,7 @@ fn register(
         iov_base: start.as_ptr().cast(),
         iov_len: len,
     };
-    // SAFETY: whoever asks holds the region until it was taken back (G1).
+    // SAFETY: the caller holds the region until it was taken back (G1).
     let registered = unsafe { ring.register_buffers_update(slot.into(), &[all], None) };
     if registered.is_err() {
         free.push(slot);
@@ -155,7 +155,7 @@ fn take_back(ring: &Submitter<'_>, slot: u16) -> bool {
     unsafe { ring.register_buffers_update(slot.into(), &[nothing], None) }.is_ok()
 }
 
-impl Drop for Known {
+impl Drop for RegisteredRegions {
     fn drop(&mut self) {
         for entry in &self.regions {
             if entry.slots().next().is_some() {

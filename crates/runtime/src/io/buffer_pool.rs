@@ -1,10 +1,10 @@
-//! [`Pool`]: buffers that are filled only when there is something to fill them
+//! [`BufferPool`]: buffers that are filled only when there is something to fill them
 //! with, and [`Chunk`]s, which are filled.
 //!
-//! Each station that receives has a [`Shelf`] of its own, whose buffers its driver
+//! Each thread that receives has a [`BufferGroup`] of its own, whose buffers its driver
 //! fills.
 //!
-//! - **B1** The number of a buffer is in one place: on the shelf, with the driver,
+//! - **B1** The number of a buffer is in one place: on the group, with the driver,
 //!   in a chunk, or with somebody who had waited for it. Whoever has it may touch
 //!   the bytes, nobody else.
 //! - **B5** A buffer that comes back is given to whoever has waited longest, who
@@ -23,15 +23,15 @@ use std::task::{Poll, Waker};
 use kinfolk_core::host::{discard, wake};
 
 use super::buf::{Aligned, IoBuf, IoBufMut};
-use super::hub::Hub;
+use super::handle::IoHandle;
 
 /// More the system does not take.
 const MOST: usize = 1 << 15;
 
 const PAGE: usize = 4096;
 
-/// One who waits for a buffer.
-struct Hungry {
+/// A stream that waits for a buffer.
+struct BufferWaiter {
     waker: Waker,
     /// It takes the buffer or lets go of it; otherwise it may never look again.
     fetches: bool,
@@ -39,81 +39,81 @@ struct Hungry {
 
 /// Who waits until a buffer comes back, in order, and what they were given.
 #[derive(Default)]
-struct Line {
+struct WaitLine {
     /// The number of the next one.
     next: u64,
-    waiting: BTreeMap<u64, Hungry>,
+    waiting: BTreeMap<u64, BufferWaiter>,
     /// Not fetched yet.
-    given: HashMap<u64, Lent>,
+    given: HashMap<u64, PoolBuf>,
 }
 
 /// What comes back to a pool.
 #[derive(Default)]
 struct Returns {
-    /// How often something came back to a shelf so far.
+    /// How often something came back to a group so far.
     count: AtomicU64,
-    line: Mutex<Line>,
+    line: Mutex<WaitLine>,
 }
 
 impl Returns {
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, WaitLine> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer goes to whoever waits longest (B5), or back to its shelf.
-    fn came_back(&self, shelf: &Arc<Shelf>, number: u16) {
+    /// A buffer goes to whoever waits longest (B5), or back to its group.
+    fn came_back(&self, group: &Arc<BufferGroup>, number: u16) {
         let mut line = self.line();
         match line.waiting.first_entry() {
             Some(first) if first.get().fetches => {
                 let (who, first) = first.remove_entry();
-                let shelf = shelf.clone();
-                line.given.insert(who, Lent { shelf, number });
+                let group = group.clone();
+                line.given.insert(who, PoolBuf { group, number });
                 drop(line);
                 wake(first.waker);
             }
-            // All who wait look there.
+            // All waiting streams look there.
             _ => {
-                shelf.put(number);
-                // Pairs with `Pool::returned`: who sees it finds the buffer.
+                group.put(number);
+                // Pairs with `BufferPool::returned`: a stream that sees it finds the buffer.
                 self.count.fetch_add(1, Ordering::Release);
                 let woken = std::mem::take(&mut line.waiting);
                 drop(line);
-                for hungry in woken.into_values() {
-                    wake(hungry.waker);
+                for waiter in woken.into_values() {
+                    wake(waiter.waker);
                 }
             }
         }
     }
 }
 
-/// The place in line of one who waits for a buffer.
-pub(crate) struct Waiter(u64);
+/// The place in line of a stream that waits for a buffer.
+pub(crate) struct LineNumber(u64);
 
 /// A buffer that is its owner's, and goes back when it is dropped.
-pub(crate) struct Lent {
-    shelf: Arc<Shelf>,
+pub(crate) struct PoolBuf {
+    group: Arc<BufferGroup>,
     number: u16,
 }
 
-impl Lent {
+impl PoolBuf {
     /// Its bytes.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        let (place, size) = (self.shelf.place(self.number), self.shelf.size as usize);
+        let (place, size) = (self.group.buffer_ptr(self.number), self.group.size as usize);
         // SAFETY: the buffer is its owner's (B1), and all of it was zeroed.
         unsafe { std::slice::from_raw_parts_mut(place, size) }
     }
 
     /// The first `len` bytes of it, which fit.
     pub(crate) fn filled(self, len: u32) -> Chunk {
-        assert!(len <= self.shelf.size, "{len} bytes in {:?}", self.shelf);
-        let bytes = Bytes::Lent(self, len);
+        assert!(len <= self.group.size, "{len} bytes in {:?}", self.group);
+        let bytes = Bytes::Pooled(self, len);
         Chunk { bytes, begin: 0 }
     }
 }
 
-impl Drop for Lent {
+impl Drop for PoolBuf {
     fn drop(&mut self) {
-        self.shelf.returns.came_back(&self.shelf, self.number);
+        self.group.returns.came_back(&self.group, self.number);
     }
 }
 
@@ -122,8 +122,8 @@ impl Drop for Lent {
 pub(crate) struct Returned {
     returns: Arc<Returns>,
     count: u64,
-    /// On the shelf of which station.
-    station: usize,
+    /// On the group of which thread.
+    thread: usize,
 }
 
 impl Returned {
@@ -132,25 +132,25 @@ impl Returned {
         self.returns.count.load(Ordering::Acquire) == self.count
     }
 
-    /// It is about this shelf.
-    pub(crate) fn is_of(&self, pool: &Pool, station: usize) -> bool {
-        Arc::ptr_eq(&self.returns, &pool.0.returns) && self.station == station
+    /// It is about this group.
+    pub(crate) fn is_of(&self, pool: &BufferPool, thread: usize) -> bool {
+        Arc::ptr_eq(&self.returns, &pool.0.returns) && self.thread == thread
     }
 
-    /// They are about the same shelf.
+    /// They are about the same group.
     pub(crate) fn is_like(&self, other: &Returned) -> bool {
-        Arc::ptr_eq(&self.returns, &other.returns) && self.station == other.station
+        Arc::ptr_eq(&self.returns, &other.returns) && self.thread == other.thread
     }
 }
 
-/// The shelf of a station of a hub.
-type Owned = (Weak<Hub>, usize, Arc<Shelf>);
+/// The group of a thread of a handle.
+type GroupOf = (Weak<IoHandle>, usize, Arc<BufferGroup>);
 
 struct Inner {
     count: u16,
     size: u32,
-    /// By hub and station.
-    shelves: Mutex<Vec<Owned>>,
+    /// By handle and thread.
+    groups: Mutex<Vec<GroupOf>>,
     returns: Arc<Returns>,
 }
 
@@ -169,16 +169,16 @@ struct Inner {
 ///
 /// Clones are the same pool.
 #[derive(Clone)]
-pub struct Pool(Arc<Inner>);
+pub struct BufferPool(Arc<Inner>);
 
-impl Pool {
+impl BufferPool {
     /// A pool of `count` buffers of `size` bytes for each worker.
     ///
     /// # Panics
     /// If one of them is 0, or `count` more than 32768, or they make more than
     /// this machine can address.
     #[track_caller]
-    pub fn new(count: usize, size: usize) -> Pool {
+    pub fn new(count: usize, size: usize) -> BufferPool {
         assert!(
             (1..=MOST).contains(&count),
             "a pool of {count} buffers: 1 to {MOST}"
@@ -187,50 +187,51 @@ impl Pool {
             size > 0 && u32::try_from(size).is_ok() && size.checked_mul(count).is_some(),
             "a pool of {count} buffers of {size} bytes"
         );
-        Pool(Arc::new(Inner {
+        BufferPool(Arc::new(Inner {
             count: count as u16,
             size: size as u32,
-            shelves: Mutex::default(),
+            groups: Mutex::default(),
             returns: Arc::default(),
         }))
     }
 
-    /// The shelf of a station.
-    pub(crate) fn shelf(&self, hub: &Arc<Hub>, station: usize) -> Arc<Shelf> {
-        let shelves = self.0.shelves.lock();
-        let mut shelves = shelves.unwrap_or_else(PoisonError::into_inner);
-        let own = |of: &Weak<Hub>, n: usize| Weak::as_ptr(of) == Arc::as_ptr(hub) && n == station;
-        if let Some((.., shelf)) = shelves.iter().find(|(of, n, _)| own(of, *n)) {
-            return shelf.clone();
+    /// The group of a thread.
+    pub(crate) fn group(&self, handle: &Arc<IoHandle>, thread: usize) -> Arc<BufferGroup> {
+        let groups = self.0.groups.lock();
+        let mut groups = groups.unwrap_or_else(PoisonError::into_inner);
+        let own =
+            |of: &Weak<IoHandle>, n: usize| Weak::as_ptr(of) == Arc::as_ptr(handle) && n == thread;
+        if let Some((.., group)) = groups.iter().find(|(of, n, _)| own(of, *n)) {
+            return group.clone();
         }
-        shelves.retain(|(of, ..)| of.strong_count() > 0);
-        let shelf = Arc::new(Shelf::new(&self.0));
-        shelves.push((Arc::downgrade(hub), station, shelf.clone()));
-        shelf
+        groups.retain(|(of, ..)| of.strong_count() > 0);
+        let group = Arc::new(BufferGroup::new(&self.0));
+        groups.push((Arc::downgrade(handle), thread, group.clone()));
+        group
     }
 
-    /// What has come back so far, before a buffer is looked for at a station.
-    pub(crate) fn returned(&self, station: usize) -> Returned {
+    /// What has come back so far, before a buffer is looked for at a thread.
+    pub(crate) fn returned(&self, thread: usize) -> Returned {
         let returns = self.0.returns.clone();
         let count = returns.count.load(Ordering::Acquire);
         Returned {
             returns,
             count,
-            station,
+            thread,
         }
     }
 
     /// Waits until more has come back than `before`, or a buffer is given to
     /// `who`: that is the same for each poll of one wait, and is [let
-    /// go](Pool::let_go) when that is over. `fetches` says that it will be, also if
+    /// go](BufferPool::let_go) when that is over. `fetches` says that it will be, also if
     /// it is given up: otherwise it is woken, but given nothing.
     pub(crate) fn poll_returned(
         &self,
         before: &Returned,
-        who: &mut Option<Waiter>,
+        who: &mut Option<LineNumber>,
         fetches: bool,
         waker: &Waker,
-    ) -> Poll<Option<Lent>> {
+    ) -> Poll<Option<PoolBuf>> {
         // Cloned and dropped outside the lock.
         let waker = waker.clone();
         let mut line = self.0.returns.line();
@@ -244,16 +245,16 @@ impl Pool {
         }
         let who = who.get_or_insert_with(|| {
             line.next += 1;
-            Waiter(line.next)
+            LineNumber(line.next)
         });
-        let old = line.waiting.insert(who.0, Hungry { waker, fetches });
+        let old = line.waiting.insert(who.0, BufferWaiter { waker, fetches });
         drop(line);
         discard(old);
         Poll::Pending
     }
 
     /// That one does not wait any more. What it was given goes to the next.
-    pub(crate) fn let_go(&self, who: Waiter) {
+    pub(crate) fn let_go(&self, who: LineNumber) {
         let mut line = self.0.returns.line();
         let old = (line.waiting.remove(&who.0), line.given.remove(&who.0));
         drop(line);
@@ -261,14 +262,14 @@ impl Pool {
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} of {} bytes)", self.0.count, self.0.size)
+        write!(f, "BufferPool({} of {} bytes)", self.0.count, self.0.size)
     }
 }
 
-/// The buffers of a [`Pool`] that one driver fills.
-pub struct Shelf {
+/// The buffers of a [`BufferPool`] that one driver fills.
+pub struct BufferGroup {
     /// Reached through `begin` only.
     _memory: Aligned<PAGE>,
     begin: *mut u8,
@@ -281,15 +282,15 @@ pub struct Shelf {
 }
 
 // SAFETY: what lies there is touched by one at a time (B1).
-unsafe impl Send for Shelf {}
+unsafe impl Send for BufferGroup {}
 // SAFETY: as above.
-unsafe impl Sync for Shelf {}
+unsafe impl Sync for BufferGroup {}
 
-impl Shelf {
-    fn new(pool: &Inner) -> Shelf {
+impl BufferGroup {
+    fn new(pool: &Inner) -> BufferGroup {
         let bytes = usize::from(pool.count) * pool.size as usize;
         let mut memory = Aligned::zeroed(bytes.next_multiple_of(PAGE));
-        Shelf {
+        BufferGroup {
             begin: memory.ptr_mut(),
             _memory: memory,
             size: pool.size,
@@ -319,20 +320,20 @@ impl Shelf {
     ///
     /// # Panics
     /// If there is no such buffer.
-    pub fn place(&self, number: u16) -> *mut u8 {
+    pub fn buffer_ptr(&self, number: u16) -> *mut u8 {
         assert!(number < self.count, "buffer {number} of {}", self.count);
         // SAFETY: it lies within the memory.
         unsafe { self.begin.add(usize::from(number) * self.size as usize) }
     }
 
-    /// Takes a buffer from the shelf, if there is one.
+    /// Takes a buffer from the group, if there is one.
     pub fn take(&self) -> Option<u16> {
         self.free().pop()
     }
 
     /// Takes all that are free.
     pub(crate) fn take_all(&self, to: &mut Vec<u16>) {
-        // Who puts one there says so afterwards, under the lock.
+        // A put sets this afterwards, under the lock.
         if self.some.load(Ordering::Relaxed) {
             let mut free = self.free();
             self.some.store(false, Ordering::Relaxed);
@@ -357,7 +358,7 @@ impl Shelf {
             let seen = unsafe { recv_now(fd, &raw mut byte, 1, libc::MSG_PEEK) };
             return (if seen > 0 { -libc::ENOBUFS } else { seen }, None);
         };
-        let (place, size) = (self.place(number), self.size as usize);
+        let (place, size) = (self.buffer_ptr(number), self.size as usize);
         // SAFETY: the buffer was just taken.
         let result = unsafe { recv_now(fd, place, size, 0) };
         if result <= 0 {
@@ -371,7 +372,7 @@ impl Shelf {
 /// What the system says.
 ///
 /// # Safety
-/// There is room for so many bytes, which nobody else touches.
+/// There is room for so many bytes, which no other code touches.
 unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
     loop {
         // SAFETY: as the caller says.
@@ -388,19 +389,19 @@ unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
     }
 }
 
-impl fmt::Debug for Shelf {
+impl fmt::Debug for BufferGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shelf({} of {} bytes)", self.count, self.size)
+        write!(f, "BufferGroup({} of {} bytes)", self.count, self.size)
     }
 }
 
 enum Bytes {
     /// So many of them.
-    Lent(Lent, u32),
+    Pooled(PoolBuf, u32),
     Own(Vec<u8>),
 }
 
-/// Bytes that were received, in a buffer of a [`Pool`], which gets it back when
+/// Bytes that were received, in a buffer of a [`BufferPool`], which gets it back when
 /// the chunk is dropped. Never empty.
 ///
 /// It can be written out as it is: it is an [`IoBuf`].
@@ -414,15 +415,15 @@ impl Chunk {
     /// # Safety
     /// The buffer is the caller's, who gives it up, and that much of it is
     /// filled.
-    pub(crate) unsafe fn lent(shelf: Arc<Shelf>, number: u16, len: u32) -> Chunk {
-        Lent { shelf, number }.filled(len)
+    pub(crate) unsafe fn from_pool(group: Arc<BufferGroup>, number: u16, len: u32) -> Chunk {
+        PoolBuf { group, number }.filled(len)
     }
 
     /// The same bytes in a buffer of their own; none if they have one.
     pub(crate) fn own(&self) -> Option<Chunk> {
         match &self.bytes {
             Bytes::Own(_) => None,
-            Bytes::Lent(..) => Some(Chunk {
+            Bytes::Pooled(..) => Some(Chunk {
                 bytes: Bytes::Own(self.to_vec()),
                 begin: 0,
             }),
@@ -440,8 +441,8 @@ impl Deref for Chunk {
 
     fn deref(&self) -> &[u8] {
         let all = match &self.bytes {
-            Bytes::Lent(lent, len) => {
-                let place = lent.shelf.place(lent.number);
+            Bytes::Pooled(lent, len) => {
+                let place = lent.group.buffer_ptr(lent.number);
                 // SAFETY: the buffer is this chunk's (B1), and so much is filled.
                 unsafe { std::slice::from_raw_parts(place, *len as usize) }
             }
@@ -451,7 +452,7 @@ impl Deref for Chunk {
     }
 }
 
-// SAFETY: the bytes lie on the shelf or on the heap, and nobody writes them.
+// SAFETY: the bytes lie on the group or on the heap, and no code writes them.
 unsafe impl IoBuf for Chunk {
     fn ptr(&self) -> *const u8 {
         self.as_ptr()
@@ -490,13 +491,13 @@ mod tests {
     }
 
     /// One who waits, and how often it was woken.
-    type Waiting = (Arc<Bell>, Option<Waiter>);
+    type Waiting = (Arc<Bell>, Option<LineNumber>);
 
     /// A pool whose one buffer is out, and so many who wait for it.
-    fn hungry<const N: usize>(fetch: [bool; N]) -> (Pool, Lent, [Waiting; N]) {
-        let pool = Pool::new(1, 16);
-        let (before, shelf) = (pool.returned(0), Arc::new(Shelf::new(&pool.0)));
-        let number = shelf.take().expect("one");
+    fn waiter<const N: usize>(fetch: [bool; N]) -> (BufferPool, PoolBuf, [Waiting; N]) {
+        let pool = BufferPool::new(1, 16);
+        let (before, group) = (pool.returned(0), Arc::new(BufferGroup::new(&pool.0)));
+        let number = group.take().expect("one");
         let all = fetch.map(|fetches| {
             let (bell, mut who) = (Arc::new(Bell::default()), None);
             let waker = Waker::from(bell.clone());
@@ -506,7 +507,7 @@ mod tests {
             }
             (bell, who)
         });
-        (pool, Lent { shelf, number }, all)
+        (pool, PoolBuf { group, number }, all)
     }
 
     fn woken<const N: usize>(all: &[Waiting; N]) -> [usize; N] {
@@ -515,11 +516,11 @@ mod tests {
 
     #[test]
     fn a_buffer_goes_to_the_one_who_has_waited_longest() {
-        let (pool, lent, mut all) = hungry([true; 3]);
+        let (pool, lent, mut all) = waiter([true; 3]);
         let before = Returned {
             returns: pool.0.returns.clone(),
             count: 0,
-            station: 0,
+            thread: 0,
         };
         let mut lent = Some(lent);
         for n in 0..3 {
@@ -533,13 +534,13 @@ mod tests {
         }
         drop(lent);
         let late = pool.poll_returned(&before, &mut all[0].1, true, Waker::noop());
-        assert!(matches!(late, Poll::Ready(None)), "it is on its shelf");
+        assert!(matches!(late, Poll::Ready(None)), "it is on its group");
     }
 
     /// One that gave up leaves nothing, and keeps nothing.
     #[test]
     fn what_nobody_fetches_goes_to_the_next() {
-        let (pool, lent, mut all) = hungry([true; 3]);
+        let (pool, lent, mut all) = waiter([true; 3]);
         pool.let_go(all[0].1.take().expect("it waits"));
         assert_eq!(Arc::strong_count(&all[0].0), 1, "its waker is gone");
         drop(lent);
@@ -555,15 +556,15 @@ mod tests {
     /// One that may never look again is given nothing: everybody looks.
     #[test]
     fn one_that_may_not_fetch_it_keeps_nobody_waiting() {
-        let (pool, lent, all) = hungry([true, false, true]);
+        let (pool, lent, all) = waiter([true, false, true]);
         drop(lent);
         assert_eq!(woken(&all), [1, 0, 0]);
         for one in all {
             pool.let_go(one.1.expect("it waits"));
         }
-        let (pool, lent, all) = hungry([false, true, true]);
+        let (pool, lent, all) = waiter([false, true, true]);
         drop(lent);
         assert_eq!(woken(&all), [1, 1, 1]);
-        assert_eq!(pool.returned(0).count, 1, "it is on its shelf");
+        assert_eq!(pool.returned(0).count, 1, "it is on its group");
     }
 }

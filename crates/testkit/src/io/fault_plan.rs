@@ -1,4 +1,4 @@
-//! [`Weather`]: what goes wrong, on any driver.
+//! [`FaultPlan`]: what goes wrong, on any driver.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -6,8 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
-use kinfolk_runtime::io::{Place, Request};
+use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
+use kinfolk_runtime::io::request::{
+    ReadArgs, ReadVectoredArgs, RecvArgs, RecvManyArgs, SendArgs, WriteArgs, WriteThenSyncArgs,
+    WriteVectoredArgs,
+};
+use kinfolk_runtime::io::{Offset, Request};
 use socket2::{SockRef, Type};
 
 use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
@@ -18,7 +22,7 @@ use crate::rng::Rng;
 /// may wait for ever.
 const A_WHILE: Duration = Duration::from_millis(1);
 
-struct Shared {
+struct FaultPlanState {
     faults: Faults,
     rng: Rng,
 }
@@ -28,10 +32,10 @@ struct Shared {
 ///
 /// ```
 /// use kinfolk_runtime::Runtime;
-/// use kinfolk_testkit::io::{SimIo, Weather};
+/// use kinfolk_testkit::io::{SimIo, FaultPlan};
 ///
-/// let weather = Weather::new(SimIo::rough(), 7);
-/// let rt = Runtime::builder().wrap_io(move |driver| weather.wrap(driver)).build()?;
+/// let fault_plan = FaultPlan::new(SimIo::rough(), 7);
+/// let rt = Runtime::builder().wrap_io(move |driver| fault_plan.wrap(driver)).build()?;
 /// # drop(rt);
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
@@ -40,12 +44,12 @@ struct Shared {
 /// Delays are real time here. What goes wrong comes from the seed, but when
 /// operations come does not. Clones share the script.
 #[derive(Clone)]
-pub struct Weather(Arc<Mutex<Shared>>);
+pub struct FaultPlan(Arc<Mutex<FaultPlanState>>);
 
-impl Weather {
-    /// Weather of this kind.
-    pub fn new(options: SimIo, seed: u64) -> Weather {
-        Weather(Arc::new(Mutex::new(Shared {
+impl FaultPlan {
+    /// Faults of this kind.
+    pub fn new(options: SimIo, seed: u64) -> FaultPlan {
+        FaultPlan(Arc::new(Mutex::new(FaultPlanState {
             faults: options.faults,
             rng: Rng::new(seed),
         })))
@@ -53,9 +57,9 @@ impl Weather {
 
     /// The driver, exposed to it.
     pub fn wrap(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
-        Box::new(Exposed {
+        Box::new(FaultyDriver {
             driver,
-            weather: self.clone(),
+            fault_plan: self.clone(),
             fates: HashMap::new(),
             answers: VecDeque::new(),
             cancels: Vec::new(),
@@ -75,22 +79,24 @@ impl Weather {
 
     fn next(&self, request: &Request) -> (Fate, u64) {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Shared { faults, rng } = &mut *shared;
+        let FaultPlanState { faults, rng } = &mut *shared;
         let fate = faults.next(OpKind::of(request), on(request), rng);
         (fate, rng.next_u64())
     }
 }
 
-impl std::fmt::Debug for Weather {
+impl std::fmt::Debug for FaultPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Weather")
+        f.write_str("FaultPlan")
     }
 }
 
 /// What a request works on, as far as it shows.
 fn on(request: &Request) -> On {
     match request {
-        Request::Recv { fd, .. } | Request::RecvMany { fd, .. } | Request::Send { fd, .. } => {
+        Request::Recv(RecvArgs { fd, .. })
+        | Request::RecvMany(RecvManyArgs { fd, .. })
+        | Request::Send(SendArgs { fd, .. }) => {
             // SAFETY: it is open as long as an operation uses it.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             match SockRef::from(&fd).r#type() {
@@ -98,21 +104,19 @@ fn on(request: &Request) -> On {
                 _ => On::Connection,
             }
         }
-        Request::RecvMsg { .. } | Request::SendMsg { .. } => On::Datagrams,
-        Request::Read { place, .. }
-        | Request::Write { place, .. }
-        | Request::ReadVectored { place, .. }
-        | Request::WriteVectored { place, .. } => match place {
-            Place::At(_) => On::Disk,
-            Place::Here => On::Pipe,
+        Request::RecvMsg(..) | Request::SendMsg(..) => On::Datagrams,
+        Request::Read(ReadArgs { offset, .. })
+        | Request::Write(WriteArgs { offset, .. })
+        | Request::ReadVectored(ReadVectoredArgs { offset, .. })
+        | Request::WriteVectored(WriteVectoredArgs { offset, .. }) => match offset {
+            Offset::At(_) => On::Disk,
+            Offset::Current => On::Pipe,
         },
-        Request::WriteThenSync { .. } | Request::Sync { .. } | Request::SyncRange { .. } => {
-            On::Disk
-        }
-        Request::Accept { .. }
-        | Request::AcceptMany { .. }
-        | Request::Connect { .. }
-        | Request::Shutdown { .. } => On::Connection,
+        Request::WriteThenSync(..) | Request::Sync(..) | Request::SyncRange(..) => On::Disk,
+        Request::Accept(..)
+        | Request::AcceptMany(..)
+        | Request::Connect(..)
+        | Request::Shutdown(..) => On::Connection,
         _ => on_path(request),
     }
 }
@@ -120,11 +124,11 @@ fn on(request: &Request) -> On {
 /// The same request for fewer bytes, one at least.
 fn shortened(request: &Request, chance: u64) -> Request {
     let mut request = *request;
-    if let Request::Read { len, .. }
-    | Request::Write { len, .. }
-    | Request::WriteThenSync { len, .. }
-    | Request::Recv { len, .. }
-    | Request::Send { len, .. } = &mut request
+    if let Request::Read(ReadArgs { len, .. })
+    | Request::Write(WriteArgs { len, .. })
+    | Request::WriteThenSync(WriteThenSyncArgs { len, .. })
+    | Request::Recv(RecvArgs { len, .. })
+    | Request::Send(SendArgs { len, .. }) = &mut request
         && *len > 1
     {
         *len = 1 + (chance % u64::from(*len - 1)) as u32;
@@ -132,19 +136,19 @@ fn shortened(request: &Request, chance: u64) -> Request {
     request
 }
 
-struct Exposed {
+struct FaultyDriver {
     driver: Box<dyn Driver>,
-    weather: Weather,
+    fault_plan: FaultPlan,
     /// Of those that the driver has.
     fates: HashMap<OpId, Fate>,
     /// Over, and not to be seen before.
-    answers: VecDeque<(Instant, Landed)>,
+    answers: VecDeque<(Instant, Answer)>,
     cancels: Vec<(Instant, OpId)>,
 }
 
-impl Exposed {
-    fn answer(&mut self, after: Duration, landed: Landed) {
-        self.answers.push_back((Instant::now() + after, landed));
+impl FaultyDriver {
+    fn answer(&mut self, after: Duration, answer: Answer) {
+        self.answers.push_back((Instant::now() + after, answer));
     }
 
     /// A cancel is heard. The driver does not know of one that is stuck.
@@ -152,7 +156,7 @@ impl Exposed {
         match self.fates.get(&id) {
             Some(fate) if fate.stuck => {
                 self.fates.remove(&id);
-                self.answer(Duration::ZERO, Landed::over(id, -libc::ECANCELED));
+                self.answer(Duration::ZERO, Answer::last(id, -libc::ECANCELED));
             }
             _ => self.driver.cancel(id),
         }
@@ -165,12 +169,12 @@ impl Exposed {
     }
 
     /// Passes on what has been held back long enough.
-    fn let_go(&mut self, landed: &mut Vec<Landed>) {
+    fn let_go(&mut self, answers: &mut Vec<Answer>) {
         let now = Instant::now();
         self.answers.retain(|(at, answer)| {
             let due = *at <= now;
             if due {
-                landed.push(*answer);
+                answers.push(*answer);
             }
             !due
         });
@@ -186,9 +190,9 @@ impl Exposed {
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
 // with no more than was asked for.
-unsafe impl Driver for Exposed {
+unsafe impl Driver for FaultyDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
-        let (mut fate, chance) = self.weather.next(request);
+        let (mut fate, chance) = self.fault_plan.next(request);
         // What takes more than an answer in a simulation is an answer here.
         let errno = match (fate.full, fate.aborted) {
             (true, _) => Some(libc::ENOSPC),
@@ -201,7 +205,7 @@ unsafe impl Driver for Exposed {
             && OpKind::of(request) != OpKind::Close
         {
             let result = -errno;
-            return self.answer(fate.late, Landed::over(id, result));
+            return self.answer(fate.late, Answer::last(id, result));
         }
         self.fates.insert(id, fate);
         if fate.stuck {
@@ -227,22 +231,22 @@ unsafe impl Driver for Exposed {
         self.cancels.push((Instant::now() + wait, id));
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
-        self.let_go(landed);
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
+        self.let_go(answers);
         let wait = match self.next_at() {
-            _ if !landed.is_empty() => Wait::No,
+            _ if !answers.is_empty() => WaitMode::No,
             None => wait,
             Some(at) => {
                 let left = at.saturating_duration_since(Instant::now());
                 match wait {
-                    Wait::Peek | Wait::No => wait,
-                    Wait::AtMost(most) => Wait::AtMost(most.min(left)),
-                    Wait::ForGood => Wait::AtMost(left),
+                    WaitMode::Peek | WaitMode::No => wait,
+                    WaitMode::AtMost(most) => WaitMode::AtMost(most.min(left)),
+                    WaitMode::Forever => WaitMode::AtMost(left),
                 }
             }
         };
         let mut over = Vec::new();
-        let turned = self.driver.turn(wait, &mut over);
+        let turned = self.driver.poll(wait, &mut over);
         for mut over in over {
             let (id, result) = (over.id, over.result);
             // What goes on keeps its fate.
@@ -259,16 +263,16 @@ unsafe impl Driver for Exposed {
                 _ => result,
             };
             match fate.late.is_zero() {
-                true => landed.push(over),
+                true => answers.push(over),
                 false => self.answer(fate.late, over),
             }
         }
-        self.let_go(landed);
+        self.let_go(answers);
         turned
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        self.driver.alarm()
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.driver.notifier()
     }
 
     fn wants_nonblocking(&self) -> bool {
@@ -283,17 +287,21 @@ unsafe impl Driver for Exposed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinfolk_runtime::io::request::{AcceptManyArgs, NopArgs, OpenArgs};
 
     #[test]
     fn what_a_request_works_on_shows() {
         let null = std::ptr::null();
-        let open = Request::Open {
+        let open = Request::Open(OpenArgs {
             path: null,
             flags: 0,
             mode: 0,
-        };
+        });
         assert_eq!(on(&open), On::Disk);
-        assert_eq!(on(&Request::AcceptMany { fd: -1 }), On::Connection);
-        assert_eq!(on(&Request::Nop), On::Nothing);
+        assert_eq!(
+            on(&Request::AcceptMany(AcceptManyArgs { fd: -1 })),
+            On::Connection
+        );
+        assert_eq!(on(&Request::Nop(NopArgs)), On::Nothing);
     }
 }

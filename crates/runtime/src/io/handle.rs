@@ -1,4 +1,4 @@
-//! The hub: the stations of one host, and the way to them.
+//! The handle: the threads of one host, and the way to them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,19 +11,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use kinfolk_core::{IoGauges, host};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
-use super::desk::{Desk, Message};
-use super::driver::{Driver, Landed};
-use super::flight::{GONE, Landing};
+use super::driver::{Answer, Driver};
+use super::in_flight::{GONE, InFlight};
+use super::mailbox::{Mailbox, Message};
 use super::request::Request;
-use super::station::{self, Station};
+use super::thread_io::{self, ThreadIo};
 
-/// How many operations a station has with the system at once, unless the host
+/// How many operations a thread has with the system at once, unless the host
 /// says otherwise. What waits for another side does not count.
 pub const IN_FLIGHT: usize = 16 * 1024;
 
 /// What the virtual clock hears of operations.
 #[derive(Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum ClockEvent {
     /// One begins that ends by itself: the clock waits for it.
     Begun,
     /// One of those is over.
@@ -32,25 +32,25 @@ pub(crate) enum Step {
     Stirred,
 }
 
-/// What can be set on a socket.
+/// An option of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SocketOption {
-    /// Small messages go out at once.
+    /// Small messages are sent at once (`TCP_NODELAY`).
     NoDelay(bool),
-    /// An address that was used a moment ago may be used again.
+    /// An address that was used a moment ago may be used again (`SO_REUSEADDR`).
     ReuseAddress(bool),
-    /// Several sockets may listen at one address.
+    /// Several sockets may listen at one address (`SO_REUSEPORT`).
     ReusePort(bool),
-    /// Messages may go to everybody.
+    /// Datagrams may be sent to a broadcast address (`SO_BROADCAST`).
     Broadcast(bool),
-    /// Of IPv6 addresses only those.
+    /// An IPv6 socket takes no IPv4 connections (`IPV6_V6ONLY`).
     OnlyV6(bool),
 }
 
 /// What is asked of the system without waiting.
 pub trait System: Send + Sync {
-    /// Closes a file that nobody uses any more.
+    /// Closes a file that no operation uses any more.
     fn close(&self, fd: RawFd);
 
     /// A pipe: the end to read from, and the one to write to.
@@ -152,48 +152,48 @@ pub trait System: Send + Sync {
     }
 }
 
-/// What makes the drivers, one for each station, when there is the first
+/// What makes the drivers, one for each thread, when there is the first
 /// operation.
 pub type MakeDrivers = Box<dyn Fn(usize) -> io::Result<Vec<Box<dyn Driver>>> + Send + Sync>;
 
-/// The drivers that stations have not taken yet, by station.
+/// The drivers that threads have not taken yet, by thread.
 type Untaken = Vec<Option<Box<dyn Driver>>>;
 
-/// What the drivers of a hub have in common.
+/// What the drivers of a handle have in common.
 #[derive(Clone, Copy)]
-struct About {
+struct DriverInfo {
     name: &'static str,
     nonblocking: bool,
 }
 
-/// The stations of one host.
-pub struct Hub {
-    desks: Box<[Desk]>,
+/// The way to the i/o drivers of one host's threads.
+pub struct IoHandle {
+    mailboxes: Box<[Mailbox]>,
     make: MakeDrivers,
-    /// None before the first operation; of each station until it takes its own.
+    /// None before the first operation; of each thread until it takes its own.
     drivers: Mutex<Option<Untaken>>,
-    about: OnceLock<About>,
-    /// Wakes the thread of a station, wherever it sleeps.
+    about: OnceLock<DriverInfo>,
+    /// Wakes the thread of a thread, wherever it sleeps.
     wake: Box<dyn Fn(usize) + Send + Sync>,
     system: Box<dyn System>,
-    count: OnceLock<Box<dyn Fn(Step) + Send + Sync>>,
+    count: OnceLock<Box<dyn Fn(ClockEvent) + Send + Sync>>,
     most_in_flight: usize,
     /// Where the next operation from outside goes.
     next: AtomicUsize,
 }
 
-impl Hub {
-    /// A hub with this many stations. `wake` wakes the thread of one, wherever
-    /// it sleeps: in its driver it is woken by [`ring`](Hub::ring).
+impl IoHandle {
+    /// A handle with this many threads. `wake` wakes the thread of one, wherever
+    /// it sleeps: in its driver it is woken by [`ring`](IoHandle::notify).
     pub fn new(
-        stations: usize,
+        threads: usize,
         make: MakeDrivers,
         system: Box<dyn System>,
         most_in_flight: usize,
         wake: Box<dyn Fn(usize) + Send + Sync>,
-    ) -> Arc<Hub> {
-        Arc::new(Hub {
-            desks: (0..stations).map(|_| Desk::default()).collect(),
+    ) -> Arc<IoHandle> {
+        Arc::new(IoHandle {
+            mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
             make,
             drivers: Mutex::new(None),
             about: OnceLock::new(),
@@ -205,17 +205,17 @@ impl Hub {
         })
     }
 
-    /// The hub of the job that is polled on this thread.
+    /// The handle of the job that is polled on this thread.
     ///
     /// # Errors
     /// Outside every job, and where the host has none.
-    pub(crate) fn current() -> io::Result<Arc<Hub>> {
+    pub(crate) fn current() -> io::Result<Arc<IoHandle>> {
         let found = host::current(|host| {
-            let hub = host.io()?.downcast_ref::<Arc<Hub>>()?;
-            Some(hub.clone())
+            let handle = host.io()?.downcast_ref::<Arc<IoHandle>>()?;
+            Some(handle.clone())
         });
         match found {
-            Some(Some(hub)) => Ok(hub),
+            Some(Some(handle)) => Ok(handle),
             Some(None) => Err(io::Error::other(
                 "this host carries out no i/o: use its own (on tokio, tokio's, with `or_cancel`)",
             )),
@@ -225,8 +225,8 @@ impl Hub {
         }
     }
 
-    pub(crate) fn desk(&self, n: usize) -> &Desk {
-        &self.desks[n]
+    pub(crate) fn mailbox(&self, n: usize) -> &Mailbox {
+        &self.mailboxes[n]
     }
 
     pub(crate) fn most_in_flight(&self) -> usize {
@@ -249,9 +249,9 @@ impl Hub {
         }
     }
 
-    /// Ends the wait of the thread of station `n` in its driver.
-    pub fn ring(&self, n: usize) {
-        self.desks[n].ring();
+    /// Ends the wait of the thread of thread `n` in its driver.
+    pub fn notify(&self, n: usize) {
+        self.mailboxes[n].notify();
     }
 
     /// The name of the driver; none before the first operation.
@@ -259,14 +259,14 @@ impl Hub {
         self.about.get().map(|about| about.name)
     }
 
-    /// What the operations of all stations have come to.
+    /// What the operations of all threads have come to.
     pub fn gauges(&self) -> IoGauges {
         let mut sum = IoGauges {
             driver: self.driver_name(),
             ..IoGauges::default()
         };
-        for desk in &self.desks {
-            desk.counts().add_to(&mut sum);
+        for mailbox in &self.mailboxes {
+            mailbox.counts().add_to(&mut sum);
         }
         sum
     }
@@ -274,7 +274,7 @@ impl Hub {
     /// There are drivers, or why not.
     ///
     /// # Errors
-    /// As [`take_driver`](Hub::take_driver).
+    /// As [`take_driver`](IoHandle::take_driver).
     pub(crate) fn ready(&self) -> io::Result<()> {
         match self.about.get() {
             Some(_) => Ok(()),
@@ -285,19 +285,19 @@ impl Hub {
     /// True if sockets and pipes must not block.
     ///
     /// # Errors
-    /// As [`take_driver`](Hub::take_driver).
+    /// As [`take_driver`](IoHandle::take_driver).
     pub(crate) fn nonblocking(&self) -> io::Result<bool> {
         self.with_drivers(|_| {})?;
         Ok(self.about.get().is_some_and(|about| about.nonblocking))
     }
 
-    /// The driver of station `n`, which is its own from now on.
+    /// The driver of thread `n`, which is its own from now on.
     ///
     /// # Errors
     /// If the system has none for us now; the next operation asks again.
     pub(crate) fn take_driver(&self, n: usize) -> io::Result<Box<dyn Driver>> {
         self.with_drivers(|drivers| drivers[n].take())
-            .map(|driver| driver.expect("a station takes its driver once"))
+            .map(|driver| driver.expect("a thread takes its driver once"))
     }
 
     fn with_drivers<R>(&self, f: impl FnOnce(&mut Untaken) -> R) -> io::Result<R> {
@@ -305,11 +305,11 @@ impl Hub {
         let drivers = match &mut *drivers {
             Some(drivers) => drivers,
             none => {
-                let made = (self.make)(self.desks.len())?;
-                assert_eq!(made.len(), self.desks.len(), "a driver for each station");
-                for (desk, driver) in self.desks.iter().zip(&made) {
-                    desk.set_alarm(driver.alarm());
-                    let _ = self.about.set(About {
+                let made = (self.make)(self.mailboxes.len())?;
+                assert_eq!(made.len(), self.mailboxes.len(), "a driver for each thread");
+                for (mailbox, driver) in self.mailboxes.iter().zip(&made) {
+                    mailbox.set_notifier(driver.notifier());
+                    let _ = self.about.set(DriverInfo {
                         name: driver.name(),
                         nonblocking: driver.wants_nonblocking(),
                     });
@@ -325,152 +325,152 @@ impl Hub {
         self.count.get().is_some()
     }
 
-    /// With virtual time: `count` is called at each [step](Step) of an operation.
-    pub(crate) fn count_with(&self, count: Box<dyn Fn(Step) + Send + Sync>) {
+    /// With virtual time: `count` is called at each [step](ClockEvent) of an operation.
+    pub(crate) fn count_with(&self, count: Box<dyn Fn(ClockEvent) + Send + Sync>) {
         let _ = self.count.set(count);
     }
 
     /// An operation has answered.
-    pub(crate) fn answered(&self, landing: Arc<dyn Landing>, landed: Landed) {
+    pub(crate) fn answered(&self, in_flight: Arc<dyn InFlight>, answer: Answer) {
         let Some(count) = self.count.get() else {
-            landing.answered(landed);
+            in_flight.answered(answer);
             return;
         };
-        let counted = !landed.more && landing.ticket().uncount();
+        let counted = !answer.more && in_flight.id_cell().uncount();
         if !counted {
-            // Before whom it wakes can rest again.
-            count(Step::Stirred);
+            // Before the task that it wakes can rest again.
+            count(ClockEvent::Stirred);
         }
-        landing.answered(landed);
+        in_flight.answered(answer);
         if counted {
-            count(Step::Over);
+            count(ClockEvent::Over);
         }
     }
 
     /// An operation is over that never came to the driver.
-    pub(crate) fn land(&self, landing: Arc<dyn Landing>, result: i32) {
-        let counted = landing.ticket().uncount();
-        landing.land(result);
+    pub(crate) fn complete(&self, in_flight: Arc<dyn InFlight>, result: i32) {
+        let counted = in_flight.id_cell().uncount();
+        in_flight.complete(result);
         if counted && let Some(count) = self.count.get() {
-            count(Step::Over);
+            count(ClockEvent::Over);
         }
     }
 
-    /// The station of this thread, or any.
-    pub(crate) fn choose(self: &Arc<Hub>) -> usize {
-        station::here(self, Station::n).unwrap_or_else(|| self.any())
+    /// The thread of this thread, or any.
+    pub(crate) fn choose(self: &Arc<IoHandle>) -> usize {
+        thread_io::here(self, ThreadIo::n).unwrap_or_else(|| self.any())
     }
 
-    /// The station for an operation from outside.
+    /// The thread for an operation from outside.
     fn any(&self) -> usize {
-        self.next.fetch_add(1, Ordering::Relaxed) % self.desks.len()
+        self.next.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len()
     }
 
-    /// The answer to `request`, if this thread's station can give it here and now.
+    /// The answer to `request`, if this thread's thread can give it here and now.
     ///
     /// # Safety
-    /// What the request leads to stays where it is, and nobody else uses it,
+    /// The memory that the request points to does not move, and no other code uses it,
     /// until this returns.
-    pub(crate) unsafe fn at_once(self: &Arc<Hub>, request: &Request) -> Option<i32> {
+    pub(crate) unsafe fn at_once(self: &Arc<IoHandle>, request: &Request) -> Option<i32> {
         if !request.may_go_at_once() {
             return None;
         }
         // SAFETY: as the caller says.
-        let answer = station::here(self, |station| unsafe { station.at_once(request) })??;
+        let answer = thread_io::here(self, |thread| unsafe { thread.at_once(request) })??;
         if let Some(count) = self.count.get() {
-            count(Step::Stirred);
+            count(ClockEvent::Stirred);
         }
         Some(answer)
     }
 
-    /// Begins an operation, on this thread's station or on any.
+    /// Begins an operation, on this thread's thread or on any.
     #[inline]
-    pub(crate) fn submit(self: &Arc<Hub>, landing: Arc<dyn Landing>, request: &Request) {
-        self.count_begun(&*landing, request);
+    pub(crate) fn submit(self: &Arc<IoHandle>, in_flight: Arc<dyn InFlight>, request: &Request) {
+        self.count_begun(&*in_flight, request);
         // Looked up once: this is the way of nearly all.
-        let here = |station: &Station, landing| station.submit(landing, request);
-        if let Err(landing) = station::here_with(self, landing, here) {
-            self.leave_begun(self.any(), landing, request);
+        let here = |thread: &ThreadIo, in_flight| thread.submit(in_flight, request);
+        if let Err(in_flight) = thread_io::here_with(self, in_flight, here) {
+            self.leave_begun(self.any(), in_flight, request);
         }
     }
 
-    /// Begins an operation on station `n`.
+    /// Begins an operation on thread `n`.
     pub(crate) fn submit_to(
-        self: &Arc<Hub>,
+        self: &Arc<IoHandle>,
         n: usize,
-        landing: Arc<dyn Landing>,
+        in_flight: Arc<dyn InFlight>,
         request: &Request,
     ) {
-        self.count_begun(&*landing, request);
-        let here = |station: &Station, landing| match station.n() == n {
+        self.count_begun(&*in_flight, request);
+        let here = |thread: &ThreadIo, in_flight| match thread.n() == n {
             true => {
-                station.submit(landing, request);
+                thread.submit(in_flight, request);
                 None
             }
-            false => Some(landing),
+            false => Some(in_flight),
         };
-        let elsewhere = match station::here_with(self, landing, here) {
+        let elsewhere = match thread_io::here_with(self, in_flight, here) {
             Ok(elsewhere) => elsewhere,
-            Err(landing) => Some(landing),
+            Err(in_flight) => Some(in_flight),
         };
-        if let Some(landing) = elsewhere {
-            self.leave_begun(n, landing, request);
+        if let Some(in_flight) = elsewhere {
+            self.leave_begun(n, in_flight, request);
         }
     }
 
     /// The clock waits for what ends by itself.
     #[inline]
-    fn count_begun(&self, landing: &dyn Landing, request: &Request) {
+    fn count_begun(&self, in_flight: &dyn InFlight, request: &Request) {
         let Some(count) = self.count.get() else {
             return;
         };
         if request.ends_by_itself() {
-            landing.ticket().count();
-            count(Step::Begun);
+            in_flight.id_cell().count();
+            count(ClockEvent::Begun);
         } else {
-            count(Step::Stirred);
+            count(ClockEvent::Stirred);
         }
     }
 
-    fn leave_begun(&self, n: usize, landing: Arc<dyn Landing>, request: &Request) {
-        landing.ticket().set_station(n);
-        self.leave(n, Message::Submit(landing, *request));
+    fn leave_begun(&self, n: usize, in_flight: Arc<dyn InFlight>, request: &Request) {
+        in_flight.id_cell().set_thread(n);
+        self.leave(n, Message::Submit(in_flight, *request));
     }
 
     /// Asks for an operation to be ended early.
-    pub(crate) fn cancel(self: &Arc<Hub>, landing: Arc<dyn Landing>) {
-        let n = landing.ticket().station();
-        let here = station::here(self, |station| {
-            let own = station.n() == n;
+    pub(crate) fn cancel(self: &Arc<IoHandle>, in_flight: Arc<dyn InFlight>) {
+        let n = in_flight.id_cell().thread();
+        let here = thread_io::here(self, |thread| {
+            let own = thread.n() == n;
             if own {
-                station.cancel(&*landing);
+                thread.cancel(&*in_flight);
             }
             own
         });
         if here != Some(true) {
-            self.leave(n, Message::Cancel(landing));
+            self.leave(n, Message::Cancel(in_flight));
         }
     }
 
     fn leave(&self, n: usize, message: Message) {
-        match self.desks[n].leave(message) {
+        match self.mailboxes[n].leave(message) {
             Ok(()) => (self.wake)(n),
             Err(refused) => self.refuse(refused),
         }
     }
 
-    /// The station is closed. What was submitted before ends by itself.
+    /// The thread is closed. What was submitted before ends by itself.
     pub(crate) fn refuse(&self, message: Message) {
-        if let Message::Submit(landing, _) = message {
-            self.land(landing, GONE);
+        if let Message::Submit(in_flight, _) = message {
+            self.complete(in_flight, GONE);
         }
     }
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for IoHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
-            .field("stations", &self.desks.len())
+        f.debug_struct("IoHandle")
+            .field("threads", &self.mailboxes.len())
             .field("driver", &self.driver_name())
             .finish_non_exhaustive()
     }

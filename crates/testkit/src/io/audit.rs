@@ -1,4 +1,4 @@
-//! [`Witness`]: counts and checks the traffic with any driver.
+//! [`Audit`]: counts and checks the traffic with any driver.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kinfolk_core::host::say::{Topic, say};
 use kinfolk_runtime::io::Request;
-use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 
 #[derive(Default)]
-struct Seen {
+struct AuditCounts {
     submitted: AtomicU64,
     completed: AtomicU64,
     cancels: AtomicU64,
@@ -22,17 +22,17 @@ struct Seen {
 /// what must not happen: an operation that is over twice, or was never begun.
 /// Clones count together.
 #[derive(Clone, Default)]
-pub struct Witness(Arc<Seen>);
+pub struct Audit(Arc<AuditCounts>);
 
-impl Witness {
+impl Audit {
     /// One that has seen nothing.
-    pub fn new() -> Witness {
-        Witness::default()
+    pub fn new() -> Audit {
+        Audit::default()
     }
 
     /// The driver, watched.
     pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
-        Box::new(Watched {
+        Box::new(AuditedDriver {
             driver,
             under_way: BTreeSet::new(),
             seen: self.0.clone(),
@@ -72,9 +72,9 @@ impl Witness {
     }
 }
 
-impl std::fmt::Debug for Witness {
+impl std::fmt::Debug for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Witness")
+        f.debug_struct("Audit")
             .field("submitted", &self.submitted())
             .field("completed", &self.completed())
             .field("cancels", &self.cancels())
@@ -83,13 +83,13 @@ impl std::fmt::Debug for Witness {
     }
 }
 
-struct Watched {
+struct AuditedDriver {
     driver: Box<dyn Driver>,
     under_way: BTreeSet<(u32, u32)>,
-    seen: Arc<Seen>,
+    seen: Arc<AuditCounts>,
 }
 
-impl Watched {
+impl AuditedDriver {
     fn complain(&self, what: String) {
         let name = self.driver.name();
         say(Topic::Seldom, format_args!("{name} driver: {what}"));
@@ -104,7 +104,7 @@ impl Watched {
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
 // with no more than was asked for.
-unsafe impl Driver for Watched {
+unsafe impl Driver for AuditedDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         self.seen.submitted.fetch_add(1, SeqCst);
         if !self.under_way.insert((id.index, id.generation)) {
@@ -119,11 +119,11 @@ unsafe impl Driver for Watched {
         self.driver.cancel(id);
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
-        let before = landed.len();
-        let turned = self.driver.turn(wait, landed);
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
+        let before = answers.len();
+        let turned = self.driver.poll(wait, answers);
         let mut over = 0;
-        for Landed { id, more, .. } in &landed[before..] {
+        for Answer { id, more, .. } in &answers[before..] {
             let key = (id.index, id.generation);
             if *more {
                 self.seen.partial.fetch_add(1, SeqCst);
@@ -141,8 +141,8 @@ unsafe impl Driver for Watched {
         turned
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        self.driver.alarm()
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.driver.notifier()
     }
 
     fn wants_nonblocking(&self) -> bool {
@@ -157,14 +157,15 @@ unsafe impl Driver for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinfolk_runtime::io::request::NopArgs;
 
     /// Says whatever it was told to say.
-    struct Says(Vec<Landed>);
+    struct Says(Vec<Answer>);
 
     struct Silent;
 
-    impl Alarm for Silent {
-        fn ring(&self) {}
+    impl Notifier for Silent {
+        fn notify(&self) {}
     }
 
     // SAFETY: each submission is collected once, unless a test wants to see what
@@ -174,12 +175,12 @@ mod tests {
 
         fn cancel(&mut self, _id: OpId) {}
 
-        fn turn(&mut self, _wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
-            landed.append(&mut self.0);
+        fn poll(&mut self, _wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
+            answers.append(&mut self.0);
             Ok(())
         }
 
-        fn alarm(&self) -> Arc<dyn Alarm> {
+        fn notifier(&self) -> Arc<dyn Notifier> {
             Arc::new(Silent)
         }
 
@@ -193,38 +194,38 @@ mod tests {
     }
 
     /// Begins one operation; the driver says of these that they are over.
-    fn witness(over: &[u32]) -> Witness {
-        let witness = Witness::new();
+    fn audit(over: &[u32]) -> Audit {
+        let audit = Audit::new();
         let id = |index| OpId {
             index,
             generation: 0,
         };
-        let said = over.iter().map(|index| Landed::over(id(*index), 0));
-        let mut driver = witness.watch(Box::new(Says(said.collect())));
+        let said = over.iter().map(|index| Answer::last(id(*index), 0));
+        let mut driver = audit.watch(Box::new(Says(said.collect())));
         // SAFETY: it leads to nothing.
-        unsafe { driver.submit(id(1), &Request::Nop) };
+        unsafe { driver.submit(id(1), &Request::Nop(NopArgs)) };
         driver.cancel(id(1));
-        driver.turn(Wait::No, &mut Vec::new()).expect("a turn");
-        witness
+        driver.poll(WaitMode::No, &mut Vec::new()).expect("a turn");
+        audit
     }
 
     #[test]
     fn one_that_is_over_once_is_right() {
-        let witness = witness(&[1]);
-        witness.check();
-        let counts = (witness.submitted(), witness.completed(), witness.cancels());
+        let audit = audit(&[1]);
+        audit.check();
+        let counts = (audit.submitted(), audit.completed(), audit.cancels());
         assert_eq!(counts, (1, 1, 1));
     }
 
     #[test]
     #[should_panic(expected = "operations submitted and completed")]
     fn one_that_is_never_over_is_missed() {
-        witness(&[]).check();
+        audit(&[]).check();
     }
 
     #[test]
     #[should_panic(expected = "operation 1.0 is over, and was not under way")]
     fn one_that_is_over_twice_is_noticed() {
-        witness(&[1, 1]).check();
+        audit(&[1, 1]).check();
     }
 }

@@ -1,7 +1,7 @@
 //! What has arrived at a socket and was not taken yet.
 //!
-//! A [`Series`] brings it. Whoever takes is a stream ([`Next`](super::next::Next)),
-//! or a single operation that looks here before it asks the system.
+//! A [`Series`] brings it. A stream ([`SeriesStream`](super::stream::SeriesStream)) takes it, or
+//! a single operation, which looks here before it asks the system.
 //!
 //! - **A1** At most one series of a socket is under way. It is begun only when
 //!   nothing lies here, and asked to end when too much does, or when the last
@@ -21,12 +21,12 @@ use std::task::{Poll, Waker};
 
 use kinfolk_core::host::{Contained, discard, wake};
 
-use super::fd::Fd;
-use super::pool::{Chunk, Pool, Returned};
-use super::series::Series;
+use super::Series;
+use crate::io::buffer_pool::{BufferPool, Chunk, Returned};
+use crate::io::fd::Fd;
 
 /// What has arrived.
-pub(crate) enum Arrival {
+pub(crate) enum SeriesItem {
     Connection(Fd),
     Bytes(Chunk),
     /// No more bytes will come.
@@ -42,80 +42,80 @@ pub(crate) enum Arrival {
 }
 
 /// Where somebody who waits here is found, to be woken. Whoever goes away
-/// [leaves](Arrivals::leave) it.
+/// [leaves](SeriesQueue::leave) it.
 #[derive(Default)]
-pub(crate) struct Place(Option<u64>);
+pub(crate) struct WakerKey(Option<u64>);
 
 /// A socket at which a single operation may wait for what a series brings.
-pub(crate) struct WaitsAt {
+pub(crate) struct SocketWaiter {
     pub(crate) fd: Fd,
-    place: Place,
+    key: WakerKey,
 }
 
-impl WaitsAt {
-    pub(crate) fn new(fd: Fd) -> WaitsAt {
-        let place = Place::default();
-        WaitsAt { fd, place }
+impl SocketWaiter {
+    pub(crate) fn new(fd: Fd) -> SocketWaiter {
+        let key = WakerKey::default();
+        SocketWaiter { fd, key }
     }
 
-    /// What has arrived there, if there was a series, and its own place.
-    pub(crate) fn arrivals(&mut self) -> Option<(&Arrivals, &mut Place)> {
-        Some((self.fd.known_arrivals()?, &mut self.place))
+    /// What has arrived there, if there was a series, and its own key.
+    pub(crate) fn queue(&mut self) -> Option<(&SeriesQueue, &mut WakerKey)> {
+        Some((self.fd.known_series_queue()?, &mut self.key))
     }
 }
 
-impl Drop for WaitsAt {
+impl Drop for SocketWaiter {
     fn drop(&mut self) {
-        if let Some((arrivals, place)) = self.arrivals() {
-            arrivals.leave(place);
+        if let Some((queue, key)) = self.queue() {
+            queue.leave(key);
         }
     }
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Arrival>,
+    queue: VecDeque<SeriesItem>,
     /// Where there was no buffer for what came.
     empty: Vec<Returned>,
     /// The series under way.
     series: Option<Arc<Series>>,
     /// It was submitted: it can be asked to end (A4).
     submitted: bool,
-    /// Somebody wants its end.
+    /// Its end was asked for.
     asked: bool,
     /// How many series were begun.
     begun: u64,
     /// How many streams there are.
     streams: usize,
-    /// Woken by whatever happens here, by place.
+    /// Woken by whatever happens here, by key.
     wakers: Vec<(u64, Waker)>,
-    /// The next place.
-    places: u64,
+    /// The next key.
+    keys: u64,
 }
 
 impl State {
     /// What is to be dropped outside.
     #[must_use]
-    fn wake_later(&mut self, place: &mut Place, waker: Waker) -> Option<Waker> {
-        let places = &mut self.places;
-        let place = *place.0.get_or_insert_with(|| {
-            *places += 1;
-            *places
+    fn wake_later(&mut self, key: &mut WakerKey, waker: Waker) -> Option<Waker> {
+        let keys = &mut self.keys;
+        let key = *key.0.get_or_insert_with(|| {
+            *keys += 1;
+            *keys
         });
-        match self.wakers.iter_mut().find(|(other, _)| *other == place) {
+        match self.wakers.iter_mut().find(|(other, _)| *other == key) {
             Some((_, old)) => Some(std::mem::replace(old, waker)),
             None => {
-                self.wakers.push((place, waker));
+                self.wakers.push((key, waker));
                 None
             }
         }
     }
 
-    /// Whoever was there does not wait any more. What is to be dropped outside.
+    /// The task with this key does not wait any more. What is to be dropped outside.
     #[must_use]
-    fn leave(&mut self, place: &mut Place) -> Option<Waker> {
-        let place = place.0.take()?;
-        let at = self.wakers.iter().position(|(other, _)| *other == place)?;
+    fn leave(&mut self, key: &mut WakerKey) -> Option<Waker> {
+        let key = key.0.take()?;
+        let at = self.wakers.iter().position(|(other, _)| *other == key)?;
         Some(self.wakers.swap_remove(at).1)
     }
 
@@ -125,14 +125,14 @@ impl State {
     #[must_use]
     fn keep(&mut self) -> Vec<Chunk> {
         self.empty.clear();
-        self.queue.retain(|arrival| match arrival {
-            Arrival::Connection(_) | Arrival::Bytes(_) => true,
-            Arrival::End | Arrival::NoBuffer(_) => false,
-            Arrival::Failed { once, .. } => *once,
+        self.queue.retain(|item| match item {
+            SeriesItem::Connection(_) | SeriesItem::Bytes(_) => true,
+            SeriesItem::End | SeriesItem::NoBuffer(_) => false,
+            SeriesItem::Failed { once, .. } => *once,
         });
         let mut lent = Vec::new();
-        for arrival in &mut self.queue {
-            if let Arrival::Bytes(chunk) = arrival
+        for item in &mut self.queue {
+            if let SeriesItem::Bytes(chunk) = item
                 && let Some(own) = chunk.own()
             {
                 lent.push(std::mem::replace(chunk, own));
@@ -154,9 +154,9 @@ impl State {
 
 /// What has arrived at a socket and was not taken yet.
 #[derive(Default)]
-pub(crate) struct Arrivals(Mutex<State>);
+pub(crate) struct SeriesQueue(Mutex<State>);
 
-impl Arrivals {
+impl SeriesQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,47 +182,47 @@ impl Arrivals {
     }
 
     /// What came first, if anything lies here. Whoever takes it waits no more.
-    pub(crate) fn take(&self, place: &mut Place) -> Option<Arrival> {
+    pub(crate) fn take(&self, key: &mut WakerKey) -> Option<SeriesItem> {
         let mut state = self.state();
         let first = state.queue.pop_front()?;
-        let left = state.leave(place);
+        let left = state.leave(key);
         drop(state);
         drop(left);
         Some(first)
     }
 
-    /// What had come back to the pool when this station's shelf was found empty; none
+    /// What had come back to the pool when this thread's group was found empty; none
     /// if it was not, or if more has come back since.
-    pub(crate) fn lacks(&self, pool: &Pool, station: usize) -> Option<Returned> {
+    pub(crate) fn lacks(&self, pool: &BufferPool, thread: usize) -> Option<Returned> {
         let state = self.state();
         let mut empty = state.empty.iter();
-        (empty.find(|at| at.is_of(pool, station) && at.is_all())).cloned()
+        (empty.find(|at| at.is_of(pool, thread) && at.is_all())).cloned()
     }
 
-    /// Whoever was there does not wait any more.
-    pub(crate) fn leave(&self, place: &mut Place) {
-        if place.0.is_some() {
-            let left = self.state().leave(place);
+    /// The task with this key does not wait any more.
+    pub(crate) fn leave(&self, key: &mut WakerKey) {
+        if key.0.is_some() {
+            let left = self.state().leave(key);
             discard(left);
         }
     }
 
     /// `waker` is woken when something happens here.
-    pub(crate) fn wake_later(&self, place: &mut Place, waker: &Waker) {
+    pub(crate) fn wake_later(&self, key: &mut WakerKey, waker: &Waker) {
         let new = waker.clone();
-        let old = self.state().wake_later(place, new);
+        let old = self.state().wake_later(key, new);
         discard(old);
     }
 
     /// Takes what came first, for a single operation. None if nothing lies here
     /// and no series is under way: then it asks the system (A2).
-    pub(crate) fn poll_take(&self, place: &mut Place, waker: &Waker) -> Poll<Option<Arrival>> {
+    pub(crate) fn poll_take(&self, key: &mut WakerKey, waker: &Waker) -> Poll<Option<SeriesItem>> {
         // Cloned and dropped outside the lock.
         let new = waker.clone();
         let mut state = self.state();
         match state.queue.pop_front() {
             None if state.series.is_some() => {
-                let old = state.wake_later(place, new);
+                let old = state.wake_later(key, new);
                 drop(state);
                 discard(old);
                 Poll::Pending
@@ -239,7 +239,7 @@ impl Arrivals {
     /// answer is as kernels give it.
     pub(crate) fn poll_bytes(
         &self,
-        place: &mut Place,
+        key: &mut WakerKey,
         waker: &Waker,
         f: impl FnOnce(&[u8]) -> usize,
     ) -> Poll<Option<i32>> {
@@ -252,13 +252,13 @@ impl Arrivals {
                 if state.series.is_none() {
                     return Poll::Ready(None);
                 }
-                let old = state.wake_later(place, new.into_inner());
+                let old = state.wake_later(key, new.into_inner());
                 drop(state);
                 discard(old);
                 return Poll::Pending;
             };
             match first {
-                Arrival::Bytes(chunk) => {
+                SeriesItem::Bytes(chunk) => {
                     let taken = f(chunk);
                     chunk.advance(taken);
                     if chunk.is_empty() {
@@ -267,13 +267,13 @@ impl Arrivals {
                     // No more than was asked for, which fits.
                     break taken as i32;
                 }
-                Arrival::Failed { result, .. } => {
+                SeriesItem::Failed { result, .. } => {
                     let result = *result;
                     state.queue.pop_front();
                     break result;
                 }
                 // The stream that wanted to know will hear it again.
-                Arrival::End | Arrival::NoBuffer(_) | Arrival::Connection(_) => {
+                SeriesItem::End | SeriesItem::NoBuffer(_) | SeriesItem::Connection(_) => {
                     state.queue.pop_front();
                 }
             }
@@ -343,12 +343,12 @@ impl Arrivals {
     }
 
     /// True if that series is under way; then `waker` is woken when it is not.
-    pub(crate) fn is_under_way(&self, number: u64, place: &mut Place, waker: &Waker) -> bool {
+    pub(crate) fn is_under_way(&self, number: u64, key: &mut WakerKey, waker: &Waker) -> bool {
         // Dropped outside the lock.
         let new = Contained::new(waker.clone());
         let mut state = self.state();
         let under_way = state.series.is_some() && state.begun == number;
-        let old = under_way.then(|| state.wake_later(place, new.into_inner()));
+        let old = under_way.then(|| state.wake_later(key, new.into_inner()));
         drop(state);
         discard(old);
         under_way
@@ -357,14 +357,14 @@ impl Arrivals {
     /// The series has answered, and goes on or not. True if it is to be ended:
     /// `most` or more lies here.
     #[must_use]
-    pub(crate) fn arrived(&self, arrival: Option<Arrival>, most: usize, more: bool) -> bool {
+    pub(crate) fn arrived(&self, item: Option<SeriesItem>, most: usize, more: bool) -> bool {
         let mut state = self.state();
-        match arrival {
-            Some(Arrival::NoBuffer(before)) => {
+        match item {
+            Some(SeriesItem::NoBuffer(before)) => {
                 state.empty.retain(|at| at.is_all() && !at.is_like(&before));
                 state.empty.push(before);
             }
-            arrival => state.queue.extend(arrival),
+            item => state.queue.extend(item),
         }
         let lent = match state.streams {
             0 => state.keep(),
@@ -398,18 +398,18 @@ mod tests {
 
     #[test]
     fn whoever_waits_long_has_one_place() {
-        let arrivals = Arrivals::default();
-        let (mut one, mut two) = (Place::default(), Place::default());
+        let queue = SeriesQueue::default();
+        let (mut one, mut two) = (WakerKey::default(), WakerKey::default());
         let first = Arc::new(Nobody);
-        arrivals.wake_later(&mut two, &Waker::from(first.clone()));
+        queue.wake_later(&mut two, &Waker::from(first.clone()));
         for _ in 0..100 {
-            arrivals.wake_later(&mut one, &Waker::from(Arc::new(Nobody)));
+            queue.wake_later(&mut one, &Waker::from(Arc::new(Nobody)));
         }
-        assert_eq!(arrivals.state().wakers.len(), 2);
+        assert_eq!(queue.state().wakers.len(), 2);
         assert_eq!(Arc::strong_count(&first), 2, "it is still to be woken");
-        arrivals.leave(&mut two);
-        arrivals.leave(&mut two);
-        assert_eq!(arrivals.state().wakers.len(), 1);
+        queue.leave(&mut two);
+        queue.leave(&mut two);
+        assert_eq!(queue.state().wakers.len(), 1);
         assert_eq!(Arc::strong_count(&first), 1, "its waker is gone with it");
     }
 }

@@ -7,44 +7,44 @@ use polling::Poller;
 
 use super::calls;
 use crate::blocking::Blocking;
-use crate::io::driver::{Landed, OpId};
+use crate::io::driver::{Answer, OpId};
 use crate::io::request::Request;
 
-/// Where answers come back to the station's thread.
-pub(super) struct Back {
-    landed: Mutex<Vec<Landed>>,
+/// Where answers come back to the thread's thread.
+pub(super) struct OffloadResults {
+    answers: Mutex<Vec<Answer>>,
     /// There are some, to be seen without the lock.
     any: AtomicBool,
     poller: Arc<Poller>,
 }
 
-impl Back {
-    pub(super) fn new(poller: Arc<Poller>) -> Back {
-        Back {
-            landed: Mutex::default(),
+impl OffloadResults {
+    pub(super) fn new(poller: Arc<Poller>) -> OffloadResults {
+        OffloadResults {
+            answers: Mutex::default(),
             any: AtomicBool::new(false),
             poller,
         }
     }
 
     fn bring(&self, id: OpId, result: i32) {
-        let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
-        landed.push(Landed::over(id, result));
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.push(Answer::last(id, result));
         self.any.store(true, Ordering::Release);
-        drop(landed);
+        drop(answers);
         // It fails only if the poller is broken, and then its wait fails too.
         let _ = self.poller.notify();
     }
 
     /// What has come back since.
-    pub(super) fn take(&self) -> Vec<Landed> {
+    pub(super) fn take(&self) -> Vec<Answer> {
         // What comes after this look rings, and so is seen with the next turn.
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(false, Ordering::Release);
-        std::mem::take(&mut landed)
+        std::mem::take(&mut answers)
     }
 }
 
@@ -56,19 +56,23 @@ const BEGUN: u8 = 1;
 const CANCELLED: u8 = 2;
 
 /// A call that must block.
-pub(super) struct Call {
+pub(super) struct OffloadedCall {
     state: AtomicU8,
     id: OpId,
     request: Request,
-    back: Arc<Back>,
+    back: Arc<OffloadResults>,
 }
 
-impl Call {
+impl OffloadedCall {
     /// # Safety
-    /// What the request leads to is there, and nobody else uses it, until the
+    /// What the request leads to is there, and no other code uses it, until the
     /// call has come back or was cancelled.
-    pub(super) unsafe fn new(id: OpId, request: Request, back: Arc<Back>) -> Arc<Call> {
-        Arc::new(Call {
+    pub(super) unsafe fn new(
+        id: OpId,
+        request: Request,
+        back: Arc<OffloadResults>,
+    ) -> Arc<OffloadedCall> {
+        Arc::new(OffloadedCall {
             state: AtomicU8::new(WAITS),
             id,
             request,
@@ -88,14 +92,14 @@ impl Call {
 }
 
 /// A call as the threads get it. Dropped before it began, it has failed.
-pub(crate) struct IoCall(Arc<Call>);
+pub(crate) struct IoCall(Arc<OffloadedCall>);
 
 impl IoCall {
-    pub(super) fn new(call: Arc<Call>) -> IoCall {
+    pub(super) fn new(call: Arc<OffloadedCall>) -> IoCall {
         IoCall(call)
     }
 
-    /// Makes the call on a thread of this pool, if nobody has cancelled it.
+    /// Makes the call on a thread of this pool, unless it was cancelled.
     pub(crate) fn run(self, pool: &Arc<Blocking>) {
         let call = &*self.0;
         if call.leaves(BEGUN) {
@@ -103,7 +107,7 @@ impl IoCall {
             // below.
             let long = unsafe { calls::may_last(&call.request) };
             // SAFETY: as above.
-            let make = || unsafe { calls::call(&call.request) };
+            let make = || unsafe { call.request.call() };
             let result = match long {
                 true => pool.aside(make),
                 false => make(),
@@ -120,7 +124,7 @@ impl Drop for IoCall {
             // There are no threads to be had. A file is closed all the same.
             let result = match &call.request {
                 // SAFETY: as in `run`.
-                close @ Request::Close { .. } => unsafe { calls::call(close) },
+                close @ Request::Close(..) => unsafe { close.call() },
                 _ => -libc::EAGAIN,
             };
             call.back.bring(call.id, result);

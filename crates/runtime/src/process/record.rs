@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::waiter::Waiter;
+use super::waiter::ExitWaiter;
 use crate::io::ops::Poll;
-use crate::io::{Hub, Op};
+use crate::io::{IoHandle, Op};
 use crate::linux;
 
 /// How far it has come.
-enum Stage {
+enum ProcessStage {
     /// Not reaped: its number is its own, whether it runs or not.
     Ours(Child),
     Reaped(ExitStatus),
@@ -21,21 +21,21 @@ enum Stage {
 }
 
 /// How we learn of its end.
-enum Watch {
+enum ExitWatch {
     /// A file that can be read then, and that signals go through.
     File(Arc<OwnedFd>),
     /// The system has no such files, or does not let us have them: a thread waits.
-    Thread(Arc<Waiter>),
+    Thread(Arc<ExitWaiter>),
 }
 
-impl Watch {
-    fn of(id: u32) -> io::Result<Watch> {
+impl ExitWatch {
+    fn of(id: u32) -> io::Result<ExitWatch> {
         use io::ErrorKind::{PermissionDenied, Unsupported};
         match linux::pidfd_open(id) {
-            Ok(pidfd) => Ok(Watch::File(Arc::new(pidfd))),
+            Ok(pidfd) => Ok(ExitWatch::File(Arc::new(pidfd))),
             // The second is what a sandbox says.
             Err(error) if matches!(error.kind(), Unsupported | PermissionDenied) => {
-                Ok(Watch::Thread(Waiter::start(id)?))
+                Ok(ExitWatch::Thread(ExitWaiter::start(id)?))
             }
             Err(error) => Err(error),
         }
@@ -43,23 +43,27 @@ impl Watch {
 }
 
 /// A process of ours.
-pub(super) struct Kept {
+pub(super) struct ProcessRecord {
     id: u32,
     /// It leads a process group of its own.
     group: bool,
-    watch: Watch,
-    hub: Arc<Hub>,
-    stage: Mutex<Stage>,
+    watch: ExitWatch,
+    handle: Arc<IoHandle>,
+    stage: Mutex<ProcessStage>,
 }
 
-impl Kept {
+impl ProcessRecord {
     /// Takes over a process that was just started.
     ///
     /// # Errors
     /// If the system has no more files, or threads; the process is killed then.
-    pub(super) fn new(mut child: Child, group: bool, hub: Arc<Hub>) -> io::Result<Kept> {
+    pub(super) fn new(
+        mut child: Child,
+        group: bool,
+        handle: Arc<IoHandle>,
+    ) -> io::Result<ProcessRecord> {
         let id = child.id();
-        let watch = match Watch::of(id) {
+        let watch = match ExitWatch::of(id) {
             Ok(watch) => watch,
             Err(error) => {
                 let _ = child.kill();
@@ -67,16 +71,16 @@ impl Kept {
                 return Err(error);
             }
         };
-        Ok(Kept {
+        Ok(ProcessRecord {
             id,
             group,
             watch,
-            hub,
-            stage: Mutex::new(Stage::Ours(child)),
+            handle,
+            stage: Mutex::new(ProcessStage::Ours(child)),
         })
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, ProcessStage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,10 +91,10 @@ impl Kept {
     /// How it ended; none while it was not reaped.
     pub(super) fn status(&self) -> Option<io::Result<ExitStatus>> {
         match &*self.stage() {
-            Stage::Ours(_) => None,
-            Stage::Reaped(status) => Some(Ok(*status)),
-            Stage::Lost(Some(error)) => Some(Err(io::Error::from_raw_os_error(*error))),
-            Stage::Lost(None) => Some(Err(io::Error::other(
+            ProcessStage::Ours(_) => None,
+            ProcessStage::Reaped(status) => Some(Ok(*status)),
+            ProcessStage::Lost(Some(error)) => Some(Err(io::Error::from_raw_os_error(*error))),
+            ProcessStage::Lost(None) => Some(Err(io::Error::other(
                 "the process was killed by force, and nobody has waited for it",
             ))),
         }
@@ -100,12 +104,12 @@ impl Kept {
     #[track_caller]
     pub(super) fn ended(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
         match &self.watch {
-            Watch::File(pidfd) => {
+            ExitWatch::File(pidfd) => {
                 let poll = Poll::new(pidfd.clone(), libc::POLLIN as u32);
-                let op = Op::new(Some(self.hub.clone()), poll);
+                let op = Op::new(Some(self.handle.clone()), poll);
                 Box::pin(async move { op.await.map(drop) })
             }
-            Watch::Thread(waiter) => Box::pin(waiter.ended()),
+            ExitWatch::Thread(waiter) => Box::pin(waiter.ended()),
         }
     }
 
@@ -115,8 +119,8 @@ impl Kept {
         // Held, so that nobody reaps it meanwhile and the number stays its own.
         let stage = self.stage();
         match *stage {
-            Stage::Ours(_) => self.send(signal),
-            Stage::Reaped(_) | Stage::Lost(_) => Ok(()),
+            ProcessStage::Ours(_) => self.send(signal),
+            ProcessStage::Reaped(_) | ProcessStage::Lost(_) => Ok(()),
         }
     }
 
@@ -129,9 +133,9 @@ impl Kept {
             return Ok(());
         }
         match &self.watch {
-            Watch::File(pidfd) => linux::pidfd_send_signal(pidfd.as_fd(), signal),
+            ExitWatch::File(pidfd) => linux::pidfd_send_signal(pidfd.as_fd(), signal),
             // SAFETY: two numbers. It was not reaped by us: the number is its own.
-            Watch::Thread(_) => match unsafe { libc::kill(self.id as i32, signal) } {
+            ExitWatch::Thread(_) => match unsafe { libc::kill(self.id as i32, signal) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
             },
@@ -142,7 +146,7 @@ impl Kept {
     /// forgets it.
     pub(super) fn reap(&self) {
         let mut stage = self.stage();
-        let Stage::Ours(child) = &mut *stage else {
+        let ProcessStage::Ours(child) = &mut *stage else {
             return;
         };
         if self.group {
@@ -151,17 +155,19 @@ impl Kept {
         }
         // It has ended: this does not wait.
         *stage = match child.wait() {
-            Ok(status) => Stage::Reaped(status),
-            Err(error) => Stage::Lost(error.raw_os_error()),
+            Ok(status) => ProcessStage::Reaped(status),
+            Err(error) => ProcessStage::Lost(error.raw_os_error()),
         };
     }
 
     /// Nobody can wait for it here: it is killed, and reaped elsewhere.
     pub(super) fn give_up(&self) {
         let mut stage = self.stage();
-        if let Stage::Ours(_) = *stage {
+        if let ProcessStage::Ours(_) = *stage {
             let _ = self.send(libc::SIGKILL);
-            if let Stage::Ours(child) = std::mem::replace(&mut *stage, Stage::Lost(None)) {
+            if let ProcessStage::Ours(child) =
+                std::mem::replace(&mut *stage, ProcessStage::Lost(None))
+            {
                 drop(stage);
                 reap_later(child);
             }
