@@ -1,2 +1,35 @@
-//! The queues that Kinfolk's schedulers keep turns in. The native runtime brings them
-//! in by path.
+//! The queues that Kinfolk's schedulers keep their turns in, and the book of which
+//! of their workers sleep.
+//!
+//! The native runtime and the host on tokio are made of these parts. A program
+//! has no use for them.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `ring` | a worker's own queue: bounded, open to theft |
+//! | `slot` | one place, for the turn that goes next |
+//! | `injector` | a queue under a lock, to which every thread may push |
+//! | `desk` | ring, slot and the backlog behind the ring: all that a worker has queued |
+//! | `thief` | what a worker takes from the desks of others, and when |
+//! | `idle` | which workers sleep, and which one is woken for what |
+//! | `sync` | the one switch between std and loom |
+//!
+//! Why no turn is lost and none is left lying while a worker could take it:
+//! `README.md` beside this file.
+
+// What the library says goes through `host::say`: no print of ours may block or panic.
+#![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
+
+mod desk;
+mod idle;
+mod injector;
+mod ring;
+mod slot;
+pub mod sync;
+mod thief;
+
+pub use desk::{Desk, FEW, Streak, Then};
+pub use idle::{Idle, Sleep};
+pub use injector::Injector;
+pub use ring::LOOT;
+pub use thief::{MOMENT, STALE, Thief};
