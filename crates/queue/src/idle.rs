@@ -68,6 +68,37 @@ impl Idle {
         }
     }
 
+    /// All of them asleep for good, or not started yet: the first to be woken is
+    /// worker 0.
+    pub fn asleep(workers: usize) -> Idle {
+        Idle {
+            who: Mutex::new(Who {
+                sleeping: (0..workers).collect(),
+                sentinel: None,
+                awake: 0,
+            }),
+            summary: AtomicU32::new(if workers > 0 { SLEEPERS } else { 0 }),
+        }
+    }
+
+    /// How many are awake.
+    pub fn awake(&self) -> usize {
+        lock(&self.who).awake
+    }
+
+    /// One more worker, which is awake.
+    pub fn join(&self) {
+        lock(&self.who).awake += 1;
+    }
+
+    /// A worker that is awake goes for ever, and leaves nothing at its tray. After this
+    /// it looks at the injector once more, and has another one woken for what is there:
+    /// a pusher may have counted on it.
+    pub fn leave(&self) {
+        lock(&self.who).awake -= 1;
+        fence(SeqCst);
+    }
+
     fn publish(&self, who: &Who) {
         let mut summary = 0;
         if !who.sleeping.is_empty() {
@@ -212,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn workers_come_and_go() {
+        let idle = Idle::asleep(2);
+        assert_eq!(idle.awake(), 0);
+        assert_eq!(idle.wake_one(None), Some(0));
+        assert_eq!(idle.wake_one(None), Some(1));
+        assert_eq!(idle.wake_one(None), None, "all are awake");
+        // A third comes, and looks after the others.
+        idle.join();
+        assert_eq!(idle.lie_down(2), Sleep::Sentinel);
+        assert_eq!(idle.stay_up(2), None);
+        idle.leave();
+        assert_eq!(idle.awake(), 2);
+    }
+
+    #[test]
     fn whoever_keeps_the_timers_is_woken_last() {
         let idle = Idle::new(2);
         let _ = idle.lie_down(0);
@@ -246,6 +292,37 @@ mod models {
             let _ = idle.lie_down(0);
             let found = injector.load(Relaxed) != 0;
             let woken = pusher.join().expect("the pusher");
+            assert!(found || woken, "a wake-up was lost");
+        });
+    }
+
+    /// A worker leaves while somebody pushes where everybody looks and the other one
+    /// goes to sleep: one of the three sees to the push.
+    #[test]
+    fn leave_vs_push() {
+        loom::model(|| {
+            let idle = Arc::new(Idle::asleep(1));
+            assert_eq!(idle.wake_one(None), Some(0));
+            idle.join();
+            let injector = Arc::new(AtomicUsize::new(0));
+            let pusher = {
+                let (idle, injector) = (idle.clone(), injector.clone());
+                thread::spawn(move || {
+                    injector.store(1, Relaxed);
+                    idle.wake_one(None).is_some()
+                })
+            };
+            let leaver = {
+                let (idle, injector) = (idle.clone(), injector.clone());
+                thread::spawn(move || {
+                    idle.leave();
+                    injector.load(Relaxed) != 0 && idle.wake_one(None).is_some()
+                })
+            };
+            let _ = idle.lie_down(0);
+            let found = injector.load(Relaxed) != 0;
+            let woken = pusher.join().expect("the pusher");
+            let woken = leaver.join().expect("the leaver") || woken;
             assert!(found || woken, "a wake-up was lost");
         });
     }

@@ -9,9 +9,12 @@
 //! | `ring` | a worker's own queue: bounded, open to theft |
 //! | `slot` | one place, for the turn that goes next |
 //! | `injector` | a queue under a lock, to which every thread may push |
-//! | `desk` | ring, slot and the backlog behind the ring: all that a worker has queued |
-//! | `thief` | what a worker takes from the desks of others, and when |
+//! | `tray` | ring, slot and the backlog behind the ring: all that a worker has queued |
+//! | `thief` | what a worker takes from the trays of others, and when |
 //! | `idle` | which workers sleep, and which one is woken for what |
+//! | `door` | where one worker sleeps, and is brought a turn |
+//! | `watch` | whether workers are watched that may be held up in a turn |
+//! | `burial` | the end of a scheduler whose threads are gone |
 //! | `sync` | the one switch between std and loom |
 //!
 //! Why no turn is lost and none is left lying while a worker could take it:
@@ -20,16 +23,22 @@
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
-mod desk;
+mod burial;
+mod door;
 mod idle;
 mod injector;
 mod ring;
 mod slot;
 pub mod sync;
 mod thief;
+mod tray;
+mod watch;
 
-pub use desk::{Desk, FEW, Streak, Then};
+pub use burial::Burial;
+pub use door::Door;
 pub use idle::{Idle, Sleep};
 pub use injector::Injector;
 pub use ring::LOOT;
 pub use thief::{MOMENT, STALE, Thief};
+pub use tray::{FEW, Streak, Then, Tray};
+pub use watch::Watch;

@@ -1,4 +1,4 @@
-//! What a worker takes from the desks of others: what has waited there for long, and
+//! What a worker takes from the trays of others: what has waited there for long, and
 //! what is more than their owners can do soon.
 
 use std::cell::{Cell, RefCell};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::Turn;
 
-use crate::desk::{Desk, LONG, Sight};
+use crate::tray::{LONG, Sight, Tray};
 
-/// What has waited this long at another's desk is stolen.
+/// What has waited this long at another's tray is stolen.
 pub const STALE: Duration = Duration::from_micros(50);
 
 /// How soon the sentinel looks again.
@@ -17,10 +17,10 @@ pub const MOMENT: Duration = Duration::from_millis(1);
 /// How many more turns than we have are far more.
 const FAR_MORE: usize = 64;
 
-/// A worker's memory of the other desks.
+/// A worker's memory of the other trays.
 #[derive(Default)]
 pub struct Thief {
-    /// By desk: when something was seen there, and what.
+    /// By tray: when something was seen there, and what.
     seen: RefCell<Vec<Option<(Instant, Sight)>>>,
     /// Which load is looked at next, and how many turns each owner had begun when it
     /// was looked at last.
@@ -35,21 +35,21 @@ impl std::fmt::Debug for Thief {
 }
 
 impl Thief {
-    /// One that knows of `desks` desks; it learns of others when it sees them.
-    pub fn new(desks: usize) -> Thief {
+    /// One that knows of `trays` trays; it learns of others when it sees them.
+    pub fn new(trays: usize) -> Thief {
         Thief {
-            seen: RefCell::new(vec![None; desks]),
+            seen: RefCell::new(vec![None; trays]),
             whose: Cell::new(0),
-            begun: RefCell::new(vec![0; desks]),
+            begun: RefCell::new(vec![0; trays]),
         }
     }
 
-    /// Takes what has waited for long at desk `n`, or half of what is there if that is
+    /// Takes what has waited for long at tray `n`, or half of what is there if that is
     /// more than its owner can do soon. True if that was something.
     pub fn steal(
         &self,
         n: usize,
-        desk: &Desk,
+        tray: &Tray,
         now: impl FnOnce() -> Instant,
         mut take: impl FnMut(Turn),
     ) -> bool {
@@ -58,30 +58,30 @@ impl Thief {
             found.set(true);
             take(turn);
         };
-        let there = desk.load().0;
-        if there >= LONG || desk.has_backlog() {
+        let there = tray.load().0;
+        if there >= LONG || tray.has_backlog() {
             // However new that is.
-            desk.give(there.div_ceil(2), &mut take);
+            tray.give(there.div_ceil(2), &mut take);
             if found.get() {
                 return true;
             }
         }
-        let sight = desk.look();
+        let sight = tray.look();
         let Some(before) = self.seen_for_long(n, sight, now) else {
             return false;
         };
         if sight.head < before.tail {
-            desk.give_until(before.tail, &mut take);
+            tray.give_until(before.tail, &mut take);
         }
         if sight.holds_next_of(&before)
-            && let Some(turn) = desk.give_next(sight.next)
+            && let Some(turn) = tray.give_next(sight.next)
         {
             take(turn);
         }
         found.get()
     }
 
-    /// What was seen at desk `n` long ago, if some of it is still there; it is
+    /// What was seen at tray `n` long ago, if some of it is still there; it is
     /// forgotten then. Else `sight` is remembered, if there is nothing older.
     fn seen_for_long(
         &self,
@@ -117,22 +117,22 @@ impl Thief {
     }
 
     /// Takes half of what another has more than worker `own`, so that tasks have as
-    /// many turns with one worker as with another: each of `desks` in its turn. One
+    /// many turns with one worker as with another: each of `trays` in its turn. One
     /// that is in the same turn as when it was looked at last does nothing of it:
     /// half of all.
     pub fn even_out<'a>(
         &self,
         own: usize,
-        desks: usize,
-        desk: impl Fn(usize) -> &'a Desk,
+        trays: usize,
+        tray: impl Fn(usize) -> &'a Tray,
         take: impl FnMut(Turn),
     ) {
-        let n = self.whose.get() % desks;
+        let n = self.whose.get() % trays;
         self.whose.set(n + 1);
         if n == own {
             return;
         }
-        let other = desk(n);
+        let other = tray(n);
         let turns = other.turns();
         let mut begun = self.begun.borrow_mut();
         if n >= begun.len() {
@@ -142,7 +142,7 @@ impl Thief {
         drop(begun);
         let (have, least) = match stays {
             true => (0, 0),
-            false => (desk(own).load().0, FAR_MORE),
+            false => (tray(own).load().0, FAR_MORE),
         };
         let more = other.load().0.saturating_sub(have);
         if more > least {

@@ -459,7 +459,7 @@ impl Host for Native {
         let injected = self.0.injector.len();
         let (mut queued, mut turns) = (0, usize::from(main_turn));
         for worker in &self.0.workers {
-            let (len, in_turn) = worker.desk.load();
+            let (len, in_turn) = worker.tray.load();
             queued += len;
             turns += usize::from(in_turn);
         }

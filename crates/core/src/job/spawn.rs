@@ -725,8 +725,10 @@ pub(crate) fn refused_job(
         _ => None,
     };
     let kind = match refusal {
-        // Not cancelled itself: shutdown forces it.
-        Refusal::Cancelled => ReasonKind::Shutdown,
+        // Not cancelled itself: it is forced.
+        Refusal::Cancelled => {
+            walk::pin(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
+        }
         _ => ReasonKind::ScopeEnded,
     };
     let reason = inherited.unwrap_or_else(|| {

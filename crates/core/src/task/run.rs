@@ -774,7 +774,7 @@ unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
 /// The caller owns this turn (H5), and has not polled the future in it.
 #[cold]
 unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
-    mark_if_forced(h);
+    mark_if_forced(tree, h);
     if h.polls.load(Relaxed) > 0 {
         // SAFETY: passed on.
         return unsafe { drop_half_way(tree, h) };
@@ -792,7 +792,7 @@ unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
 /// The caller owns this turn (H5).
 #[cold]
 unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
-    mark_if_forced(h);
+    mark_if_forced(tree, h);
     let seen = ForcedDrop::look_at(tree, h);
     // SAFETY: C1, this turn is the caller's.
     match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
@@ -806,10 +806,10 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
 
 /// The future of `h` is about to be dropped: a task that must go is marked
 /// before.
-fn mark_if_forced(h: &Header) {
+fn mark_if_forced(tree: &Shared, h: &Header) {
     let st = h.state.load();
     if st.has(state::MUST) && !st.effective() {
-        sweep::mark_forced(h);
+        sweep::mark_forced(tree, h);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, contained, look_again};
-use kinfolk_queue::{Desk, FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief};
+use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
 
 use super::pace::Pace;
 use crate::here::{self, Here};
@@ -28,14 +28,14 @@ const LONG_LOAD: u32 = 8;
 
 /// What others see of a worker.
 pub(crate) struct Neighbour {
-    pub(crate) desk: Desk,
+    pub(crate) tray: Tray,
     thread: std::sync::OnceLock<Thread>,
 }
 
 impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
-            desk: Desk::new(),
+            tray: Tray::new(),
             thread: std::sync::OnceLock::new(),
         }
     }
@@ -75,8 +75,8 @@ impl Worker {
         }
     }
 
-    fn own(&self) -> &Desk {
-        &self.machine.workers[self.n].desk
+    fn own(&self) -> &Tray {
+        &self.machine.workers[self.n].tray
     }
 
     /// The life of the worker, on its thread.
@@ -220,7 +220,7 @@ impl Worker {
         self.thief.even_out(
             self.n,
             workers.len(),
-            |n| &workers[n].desk,
+            |n| &workers[n].tray,
             |turn| {
                 self.put_back(turn);
             },
@@ -300,7 +300,7 @@ impl Worker {
         workers.filter(|(n, _)| *n != self.n).any(|(n, neighbour)| {
             self.thief.steal(
                 n,
-                &neighbour.desk,
+                &neighbour.tray,
                 || now,
                 // There is room: our ring is empty when we steal.
                 |turn| self.want_help(self.own().push_or_defer(turn)),

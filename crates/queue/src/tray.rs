@@ -1,4 +1,4 @@
-//! A worker's desk: everything that it has queued, as its owner and as the other
+//! A worker's tray: everything that it has queued, as its owner and as the other
 //! workers use it.
 //!
 //! Three queues stand behind each other. The *slot* has the turn that was woken
@@ -21,11 +21,11 @@ const STREAK: u32 = 8;
 /// So many in a ring are more than one worker can do soon.
 pub(crate) const LONG: usize = 256;
 
-/// Woken together up to this many go behind the others at the desk where they were
+/// Woken together up to this many go behind the others at the tray where they were
 /// woken; more go to the injector.
 pub const FEW: usize = 32;
 
-/// What the owner of a desk is to do after it has queued something.
+/// What the owner of a tray is to do after it has queued something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Then {
@@ -50,11 +50,11 @@ impl Then {
     }
 }
 
-/// How many turns in a row the owner of a desk has taken from its slot.
+/// How many turns in a row the owner of a tray has taken from its slot.
 #[derive(Debug, Default)]
 pub struct Streak(Cell<u32>);
 
-/// What a thief saw at a desk.
+/// What a thief saw at a tray.
 #[derive(Clone, Copy)]
 pub(crate) struct Sight {
     pub(crate) head: u64,
@@ -81,7 +81,7 @@ impl Sight {
 }
 
 /// What a worker has queued. Others may take from it.
-pub struct Desk {
+pub struct Tray {
     ring: Ring,
     /// What the ring has no room for: behind it, and first in, first out. Only the
     /// owner puts something in.
@@ -94,16 +94,16 @@ pub struct Desk {
     in_turn: AtomicBool,
 }
 
-impl Default for Desk {
+impl Default for Tray {
     fn default() -> Self {
-        Desk::new()
+        Tray::new()
     }
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for Tray {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (queued, in_turn) = self.load();
-        f.debug_struct("Desk")
+        f.debug_struct("Tray")
             .field("queued", &queued)
             .field("in_turn", &in_turn)
             .finish_non_exhaustive()
@@ -111,10 +111,10 @@ impl std::fmt::Debug for Desk {
 }
 
 /// What everybody may do.
-impl Desk {
-    /// An empty desk.
-    pub fn new() -> Desk {
-        Desk {
+impl Tray {
+    /// An empty tray.
+    pub fn new() -> Tray {
+        Tray {
             ring: Ring::new(),
             backlog: Line(Injector::in_rows_of(LOOT)),
             next: Slot::new(),
@@ -180,7 +180,7 @@ impl Desk {
 }
 
 /// What its owner does.
-impl Desk {
+impl Tray {
     /// Runs a turn, and shows that it does. The answer is the next turn of the same
     /// task, if it was woken meanwhile.
     #[inline]
@@ -291,7 +291,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Tray {
     fn drop(&mut self) {
         drop(self.take_next());
         while let Some(item) = self.ring.pop() {
