@@ -112,7 +112,6 @@ pub(crate) struct Shared {
     number: u64,
     pub(crate) host: Box<dyn Host>,
     /// What the host says of itself, asked once.
-    pub(crate) lends: bool,
     pub(crate) has_main_lane: bool,
     pub(crate) virtual_time: bool,
     looks: bool,
@@ -487,9 +486,7 @@ impl Tree {
             index: 0,
             serial,
             number,
-            lends: host.lends(),
-            // A body that is lent may be polled anywhere.
-            has_main_lane: host.has_main_lane() && !host.lends(),
+            has_main_lane: host.has_main_lane(),
             virtual_time: host.virtual_time(),
             looks: host.looks(),
             start_coarse: host.coarse_millis().unwrap_or_default(),

@@ -165,9 +165,6 @@ impl Machine {
         let seat = self.seat(n);
         self.inject(seat.clear());
         idle.leave();
-        if !self.injector.is_empty() {
-            self.wake_one();
-        }
         seat.is_free();
         held_up.extra().free.push(n - self.regular);
     }
