@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Reason, Scope, checkpoint, cleanup, current_job, detach, launch, park, scope, shield,
-    sleep, spawn, yield_now,
+    Error, OrCancel, Reason, Scope, blocking, checkpoint, cleanup, current_job, detach,
+    ignore_cancellation, launch, park, scope, shield, sleep, spawn, yield_now,
 };
 use kinfolk_runtime::io::pipe;
 use kinfolk_testkit::{CancelEverywhere, Gate, cancel_everywhere, cancel_everywhere_then};
@@ -417,9 +417,9 @@ fn test_3_an_operation_under_way_is_stopped() {
     );
 }
 
-/// The job that polls the point is named, and where it was opened.
+/// The file and line of the point are named; in release builds the job that polls it.
 #[test]
-fn test_3_the_job_of_the_point_is_named() {
+fn test_3_the_place_of_the_point_is_named() {
     let mut line = 0;
     let found = complaint(|| {
         line = line!() + 2;
@@ -431,12 +431,38 @@ fn test_3_the_job_of_the_point_is_named() {
             inner.await
         });
     });
-    assert!(
-        found.contains(&format!(
-            "at point 1, in \"inner\" of tests/everywhere.rs:{line} "
-        )),
-        "line {line}: {found}"
-    );
+    let place = match cfg!(debug_assertions) {
+        true => format!("at point 1, at tests/everywhere.rs:{} ", line + 1),
+        false => format!("at point 1, in \"inner\" of tests/everywhere.rs:{line} "),
+    };
+    assert!(found.contains(&place), "{place}: {found}");
+}
+
+/// Whatever the point is, its place is that of the call in the user's code.
+#[test]
+fn test_3_the_place_of_every_kind_of_point_is_named() {
+    async fn told<T, E>(point: impl Future<Output = Result<T, E>>) -> Result<(), Error> {
+        match point.await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::msg("swallowed")),
+        }
+    }
+    type Scenario = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+    fn is_named(line: u32, scenario: fn() -> Scenario) {
+        let found = complaint(|| {
+            cancel_everywhere(scenario);
+        });
+        let place = format!("at point 1, at tests/everywhere.rs:{line} ");
+        assert!(
+            !cfg!(debug_assertions) || found.contains(&place),
+            "{place}: {found}"
+        );
+    }
+    is_named(line!(), || Box::pin(told(yield_now())));
+    is_named(line!(), || Box::pin(told(sleep(SECOND))));
+    is_named(line!(), || Box::pin(told(async {}.or_cancel())));
+    is_named(line!(), || Box::pin(told(ignore_cancellation())));
+    is_named(line!(), || Box::pin(told(blocking(|_| ()))));
 }
 
 /// A scenario that was stopped and panics is found, also if its panic stands beside

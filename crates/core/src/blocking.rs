@@ -240,7 +240,7 @@ where
         call: Some(Contained::new(call)),
         begun: None,
         abandon: false,
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         wait: Wait::new(),
         site: Site::of(Location::caller()),
     }

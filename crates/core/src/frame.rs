@@ -113,7 +113,7 @@ impl Frames {
 pub fn next_pump() -> NextPump {
     NextPump {
         site: Site::of(Location::caller()),
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         wait: Wait::new(),
         listed: None,
     }

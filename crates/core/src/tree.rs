@@ -90,9 +90,11 @@ pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 /// Gets every job whose future is dropped before it is done.
 pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
-/// Asked at every poll of a point that would go on; see
+/// Called at every poll of a point that would go on, with the job that polls it and,
+/// in debug builds, the place of the point in the code; see
 /// [`TreeOptions::point_hook`].
-pub type PointHook = Box<dyn Fn(JobId) -> PointHeld + Send + Sync>;
+pub type PointHook =
+    Box<dyn Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync>;
 
 /// Whether a point is held back for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,9 +252,13 @@ impl Shared {
         }
     }
 
-    /// What the hook says of a point that `job` polls; none without a hook.
-    pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
-        self.point_hook.as_ref().map(|hook| (**hook)(job))
+    /// What the hook says of the point at `site` that `job` polls; none without a hook.
+    pub(crate) fn watched_point(
+        &self,
+        job: JobId,
+        site: Option<&'static Location<'static>>,
+    ) -> Option<PointHeld> {
+        self.point_hook.as_ref().map(|hook| (**hook)(job, site))
     }
 
     pub(crate) fn root(&self) -> &Header {

@@ -271,10 +271,10 @@ impl SimBuilder {
     }
 
     /// Asked at every poll of a point that would go on, with the job that
-    /// polls it: whether it is held back.
+    /// polls it and its place in the code: whether it is held back.
     pub(crate) fn on_point(
         mut self,
-        hook: impl Fn(JobId) -> PointHeld + Send + Sync + 'static,
+        hook: impl Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync + 'static,
     ) -> Self {
         self.options.point_hook = Some(Box::new(hook));
         self
@@ -303,7 +303,7 @@ impl SimBuilder {
                 && let Some(drawn) = Yields::of(self.seed)
             {
                 yields = Some(drawn.clone());
-                self.options.point_hook = Some(Box::new(move |_| drawn.point()));
+                self.options.point_hook = Some(Box::new(move |_, _| drawn.point()));
             }
         }
         let (hub, io) = side::make(self.io, self.seed, &self.clock);

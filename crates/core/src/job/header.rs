@@ -37,6 +37,7 @@
 //! | H5 | `cancel_vs_park`, `wake_while_running`, `two_cancels_one_entry` |
 //! | H6 | `handle_drop_vs_end`, `too_many_references_end_the_process` |
 
+use std::fmt;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -708,6 +709,12 @@ impl Drop for JobRef {
 /// All locations of one program lie in its read-only data.
 #[derive(Clone, Copy)]
 pub(crate) struct Site(pub(crate) u32);
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.location(), f)
+    }
+}
 
 static ANCHOR: u8 = 0;
 

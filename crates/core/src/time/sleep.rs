@@ -139,7 +139,7 @@ impl Sleep {
             due: Due::Unset(until),
             wait: Wait::new(),
             site: Site::of(site),
-            yielded: Yielded::default(),
+            yielded: Yielded::at(Site::of(site)),
         }
     }
 }

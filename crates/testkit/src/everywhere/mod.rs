@@ -86,9 +86,10 @@ pub struct Everywhere {
 /// # Panics
 /// If a run panics, hangs, leaves something behind, or does not stop; if a
 /// detached or supervised job of it fails unheard; and if the scenario does not
-/// succeed when it is left alone. The message names the job that polled the point, or
-/// what the jobs waited for and where, and has the line to copy that runs it alone:
-/// `KINFOLK_SEED` is the schedule, `KINFOLK_POINT` the run.
+/// succeed when it is left alone. The message names the file and line of the point (in a
+/// release build, the job that polled it), or what the jobs waited for and where, and
+/// has the line to copy that runs it alone: `KINFOLK_SEED` is the schedule,
+/// `KINFOLK_POINT` the run.
 #[track_caller]
 pub fn cancel_everywhere<F, B>(scenario: F) -> Everywhere
 where

@@ -75,7 +75,7 @@ impl<T: Send + 'static> Run<T> {
         let (points, forced) = (probe.clone(), probe.clone());
         let unheard = Unheard::default();
         let mut builder = Sim::builder(seed)
-            .on_point(move |job| points.point(job))
+            .on_point(move |job, site| points.point(job, site))
             .on_failure(unheard.hook())
             .on_forced(move |job| forced.forced(job))
             .sink(Arc::new(Lifted(probe.clone())));
@@ -334,10 +334,15 @@ fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
     }
 }
 
-/// Where the scenario is: the job that polls the point, or what its jobs wait for.
+/// Where the scenario is: the place of the point (without it, the job that polls it), or
+/// what its jobs wait for.
 fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
+    let reached = probe.reached().filter(|_| !before_turn);
+    if let Some((_, Some(site))) = reached {
+        return format!("at {}:{}", site.file(), site.line());
+    }
     let snapshot = sim.snapshot();
-    let polled_by = probe.polled_by().filter(|_| !before_turn);
+    let polled_by = reached.map(|(job, _)| job);
     if let Some(job) = polled_by.and_then(|id| snapshot.nodes().iter().find(|job| job.id == id)) {
         return format!(
             "in {:?} of {}:{}",
