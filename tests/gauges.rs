@@ -60,10 +60,9 @@ fn see_3_gauges_of_the_simulation() {
     sim.finish();
 }
 
-/// see-3: on tokio with the system's clock nobody counts who is runnable, and
-/// the gauge does not guess.
+/// see-3: on tokio, too, what waits for a turn is counted, wherever it lies.
 #[test]
-fn see_3_gauges_of_tokio_do_not_guess() {
+fn see_3_gauges_of_tokio_count_what_waits_for_a_turn() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -72,15 +71,29 @@ fn see_3_gauges_of_tokio_do_not_guess() {
         let root = Root::builder().build();
         let sleeper = root.scope().spawn(sleep(HOUR));
         let parked = root.scope().spawn(park());
+        let gauges = root.tree().gauges();
+        assert_eq!((gauges.living, gauges.runnable), (3, Some(2)), "{gauges}");
+        // The first was brought to the driver, which slept.
+        let queues = (gauges.queue("drivers"), gauges.queue("injected"));
+        assert_eq!(queues, (Some(1), Some(1)));
         while root.tree().gauges().queue("timers") != Some(1) {
             tokio::task::yield_now().await;
         }
         let gauges = root.tree().gauges();
-        assert_eq!((gauges.living, gauges.runnable), (3, None));
+        assert_eq!((gauges.living, gauges.runnable), (3, Some(0)));
         let left = gauges.next_deadline_in.unwrap();
         assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
         assert!(gauges.queue("tokio's global queue").is_some());
-        assert!(!gauges.to_string().contains("runnable"), "{gauges}");
+        let inside = root.tree().clone();
+        let (tell, told) = std::sync::mpsc::channel();
+        let asks = async move {
+            drop(spawn(park()));
+            tell.send(inside.gauges()).unwrap();
+        };
+        root.run(asks).await.unwrap();
+        let gauges = told.recv().unwrap();
+        assert_eq!(gauges.runnable, Some(2), "the one that asks, and its child");
+        assert_eq!(gauges.queue("drivers"), Some(1));
         drop((sleeper, parked));
         assert!(root.shutdown().await.unwrap().is_clean());
         let gauges = root.tree().gauges();

@@ -46,8 +46,8 @@
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It
 //! loses its job, and neither a worker (`Worker::run`), the main thread
-//! (`Runtime::drive`), a thread of the pool (`Blocking::serve`) nor, on a host that
-//! lends its wakers, a `Body` that points to what is gone. A worker or a main thread
+//! (`Runtime::drive`) nor a thread of the pool (`Blocking::serve`); on tokio it is the
+//! end of the root, as if the runtime were gone. A worker or a main thread
 //! that unwinds outside a turn, by a `Clock` of the user's, say, aborts the process: its
 //! counts are wrong, and others would wait for it.
 //!

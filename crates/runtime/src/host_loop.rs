@@ -147,6 +147,6 @@ impl Runtime {
 
     /// No turn of the main lane is queued.
     fn main_lane_is_empty(&self) -> bool {
-        self.own.main_is_empty() && self.machine().main.inbox.len() == 0
+        self.own.main_is_empty() && self.machine().main.inbox.is_empty()
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 use kinfolk_core::{Clock, IoGauges};
+use kinfolk_queue::{Idle, Injector};
 
 use crate::blocking::{self, Blocking, CallInFlight, For};
 use crate::busy::Busy;
@@ -16,8 +17,6 @@ use crate::here::{self, Local};
 use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::quiet::Quiet;
-use crate::scheduler::idle::Idle;
-use crate::scheduler::injector::Injector;
 use crate::scheduler::worker::Neighbour;
 use crate::sync::LATE;
 use crate::timers::{Set, Tell, Timers};
@@ -187,7 +186,7 @@ impl Machine {
 
     /// Nothing lies where only the main thread looks.
     pub(crate) fn nothing_for_main(&self) -> bool {
-        self.main.inbox.len() == 0 && (!self.workers.is_empty() || self.injector.len() == 0)
+        self.main.inbox.is_empty() && (!self.workers.is_empty() || self.injector.is_empty())
     }
 
     /// One turn, or the main thread's look round, is over. With virtual time,
@@ -460,7 +459,7 @@ impl Host for Native {
         let injected = self.0.injector.len();
         let (mut queued, mut turns) = (0, usize::from(main_turn));
         for worker in &self.0.workers {
-            let (len, in_turn) = worker.load();
+            let (len, in_turn) = worker.tray.load();
             queued += len;
             turns += usize::from(in_turn);
         }

@@ -8,11 +8,11 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Contained, Lane, Ready, Turn, contained, look_again};
+use kinfolk_queue::Injector;
 
 use crate::io::ThreadIo;
 use crate::io::driver::WaitMode;
 use crate::machine::Machine;
-use crate::scheduler::injector::Injector;
 use crate::scheduler::pace::Pace;
 use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 

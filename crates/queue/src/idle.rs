@@ -19,7 +19,7 @@ use crate::sync::{AtomicU32, Mutex, Ordering::*, fence, lock};
 /// How a worker is to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Sleep {
+pub enum Sleep {
     /// Until it is woken.
     ForGood,
     /// For a moment: it looks after the neighbours.
@@ -37,15 +37,27 @@ struct Who {
     awake: usize,
 }
 
-pub(crate) struct Idle {
+/// The book of which workers sleep.
+pub struct Idle {
     who: Mutex<Who>,
     /// What `who` comes to, to be looked at without the lock.
     summary: AtomicU32,
 }
 
+impl std::fmt::Debug for Idle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let who = lock(&self.who);
+        f.debug_struct("Idle")
+            .field("awake", &who.awake)
+            .field("sleeping", &who.sleeping)
+            .field("sentinel", &who.sentinel)
+            .finish()
+    }
+}
+
 impl Idle {
     /// All of them awake.
-    pub(crate) fn new(workers: usize) -> Idle {
+    pub fn new(workers: usize) -> Idle {
         Idle {
             who: Mutex::new(Who {
                 sleeping: Vec::with_capacity(workers),
@@ -54,6 +66,36 @@ impl Idle {
             }),
             summary: AtomicU32::new(0),
         }
+    }
+
+    /// All of them asleep for good, or not started yet: the first to be woken is
+    /// worker 0.
+    pub fn asleep(workers: usize) -> Idle {
+        Idle {
+            who: Mutex::new(Who {
+                sleeping: (0..workers).collect(),
+                sentinel: None,
+                awake: 0,
+            }),
+            summary: AtomicU32::new(if workers > 0 { SLEEPERS } else { 0 }),
+        }
+    }
+
+    /// How many are awake.
+    pub fn awake(&self) -> usize {
+        lock(&self.who).awake
+    }
+
+    /// One more worker, which is awake.
+    pub fn join(&self) {
+        lock(&self.who).awake += 1;
+    }
+
+    /// A worker that is awake goes for ever, and leaves nothing at its tray. A push that
+    /// woke no other, since all were awake, is seen by those that stay: each looks before
+    /// it sleeps.
+    pub fn leave(&self) {
+        lock(&self.who).awake -= 1;
     }
 
     fn publish(&self, who: &Who) {
@@ -69,7 +111,7 @@ impl Idle {
 
     /// Worker `n` found nothing. After this it looks once more where others
     /// push, and then sleeps, or [stays up](Idle::stay_up).
-    pub(crate) fn lie_down(&self, n: usize) -> Sleep {
+    pub fn lie_down(&self, n: usize) -> Sleep {
         let how = {
             let mut who = lock(&self.who);
             who.awake -= 1;
@@ -92,7 +134,7 @@ impl Idle {
     /// Worker `n` lay down and found something after all, or was woken by the
     /// clock. Whoever else sleeps is left alone, but for I3: the answer is a
     /// worker to wake.
-    pub(crate) fn stay_up(&self, n: usize) -> Option<usize> {
+    pub fn stay_up(&self, n: usize) -> Option<usize> {
         let mut who = lock(&self.who);
         let mut instead = None;
         if who.sentinel == Some(n) {
@@ -111,7 +153,7 @@ impl Idle {
 
     /// The sentinel `n` has looked round and found nothing. None if it was
     /// woken meanwhile.
-    pub(crate) fn looked(&self, n: usize) -> Option<Sleep> {
+    pub fn looked(&self, n: usize) -> Option<Sleep> {
         let mut who = lock(&self.who);
         if who.sentinel != Some(n) {
             return who.sleeping.contains(&n).then_some(Sleep::ForGood);
@@ -130,7 +172,7 @@ impl Idle {
 
     /// Something was pushed where everybody looks: who is to be woken for it.
     /// `spare` is woken last.
-    pub(crate) fn wake_one(&self, spare: Option<usize>) -> Option<usize> {
+    pub fn wake_one(&self, spare: Option<usize>) -> Option<usize> {
         fence(SeqCst);
         if self.summary.load(SeqCst) == 0 {
             return None;
@@ -146,16 +188,22 @@ impl Idle {
     }
 
     /// A hint, without a fence: what depends on it is found by the sentinel too.
-    pub(crate) fn somebody_sleeps(&self) -> bool {
+    #[inline]
+    pub fn somebody_sleeps(&self) -> bool {
         self.summary.load(Relaxed) != 0
     }
 
     /// A worker's own queue has something in it: if others sleep and nobody
     /// looks, who is to be woken to do so. One load where that is not so.
-    pub(crate) fn wake_sentinel(&self) -> Option<usize> {
+    #[inline]
+    pub fn wake_sentinel(&self) -> Option<usize> {
         if self.summary.load(Relaxed) != SLEEPERS {
             return None;
         }
+        self.wake_to_look()
+    }
+
+    fn wake_to_look(&self) -> Option<usize> {
         let mut who = lock(&self.who);
         if who.sentinel.is_some() {
             return None;
@@ -191,6 +239,21 @@ mod tests {
         let instead = idle.stay_up(woken).expect("the last sleeper");
         assert_ne!(instead, woken);
         assert_eq!(idle.wake_one(None), None, "all are awake");
+    }
+
+    #[test]
+    fn workers_come_and_go() {
+        let idle = Idle::asleep(2);
+        assert_eq!(idle.awake(), 0);
+        assert_eq!(idle.wake_one(None), Some(0));
+        assert_eq!(idle.wake_one(None), Some(1));
+        assert_eq!(idle.wake_one(None), None, "all are awake");
+        // A third comes, and looks after the others.
+        idle.join();
+        assert_eq!(idle.lie_down(2), Sleep::Sentinel);
+        assert_eq!(idle.stay_up(2), None);
+        idle.leave();
+        assert_eq!(idle.awake(), 2);
     }
 
     #[test]

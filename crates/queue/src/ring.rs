@@ -17,7 +17,7 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering::*, RING};
 
 /// How many a thief takes at once: so many that the next visit is far off, so few
 /// that there is room for them where they go.
-pub(crate) const LOOT: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
+pub const LOOT: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
 
 /// A cache line of its own, so that owner and thieves do not meet on it.
 #[repr(align(64))]
@@ -41,12 +41,14 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn slot(&self, at: u64) -> &AtomicPtr<()> {
         &self.slots[at as usize % RING]
     }
 
     /// Puts one at the end, and says how many there are; gives it back if the ring
     /// is full. The owner's.
+    #[inline]
     pub(crate) fn push(&self, item: Item) -> Result<usize, Item> {
         let tail = self.tail.0.load(Relaxed);
         // Pairs with the exchange of whoever emptied the slot (R3).
@@ -61,6 +63,7 @@ impl Ring {
     }
 
     /// Takes the first out. The owner's.
+    #[inline]
     pub(crate) fn pop(&self) -> Option<Item> {
         let tail = self.tail.0.load(Relaxed);
         let mut head = self.head.0.load(Relaxed);
@@ -79,6 +82,7 @@ impl Ring {
     }
 
     /// Where the queue begins and ends, as anybody sees it.
+    #[inline]
     pub(crate) fn span(&self) -> (u64, u64) {
         let head = self.head.0.load(Acquire);
         (head, self.tail.0.load(Acquire).max(head))

@@ -15,12 +15,18 @@ const ROWS: usize = 64;
 /// stays by itself, so that its parts come out in one step each, and a row of some
 /// length is not made longer if it is to come out in one step: only if dozens of
 /// such rows wait does a push allocate.
-pub(crate) struct Injector {
+pub struct Injector {
     rows: Mutex<VecDeque<Ready>>,
     /// How long a row may grow.
     longest: usize,
     /// As many as there are in the rows, to be looked at without the lock.
     len: AtomicUsize,
+}
+
+impl std::fmt::Debug for Injector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Injector({})", self.len())
+    }
 }
 
 impl Default for Injector {
@@ -32,7 +38,7 @@ impl Default for Injector {
 impl Injector {
     /// Whoever takes as many as `longest` at once takes a row: it is not walked along
     /// under the lock.
-    pub(crate) fn in_rows_of(longest: usize) -> Injector {
+    pub fn in_rows_of(longest: usize) -> Injector {
         Injector {
             rows: Mutex::new(VecDeque::with_capacity(ROWS)),
             longest,
@@ -49,7 +55,7 @@ impl Injector {
     }
 
     /// Puts a row at the end. True if there was nothing before.
-    pub(crate) fn push(&self, ready: Ready) -> bool {
+    pub fn push(&self, ready: Ready) -> bool {
         let mut rows = self.rows();
         let before = self.len.load(Ordering::Relaxed);
         self.len.store(before + ready.len(), Ordering::SeqCst);
@@ -60,9 +66,16 @@ impl Injector {
         before == 0
     }
 
+    /// True if there are none, as anybody sees it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Takes up to `most` out, or a part.
-    pub(crate) fn take(&self, most: usize) -> Ready {
-        if most == 0 || self.len() == 0 {
+    #[inline]
+    pub fn take(&self, most: usize) -> Ready {
+        if most == 0 || self.is_empty() {
             return Ready::new();
         }
         let mut rows = self.rows();
@@ -79,7 +92,7 @@ impl Injector {
     }
 
     /// Takes out as many as there are now, row by row: others may push on and on.
-    pub(crate) fn take_all(&self, mut each: impl FnMut(Ready)) {
+    pub fn take_all(&self, mut each: impl FnMut(Ready)) {
         let mut left = self.len();
         while left > 0 {
             let row = self.take(left);
@@ -91,7 +104,9 @@ impl Injector {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are, as anybody sees it.
+    #[inline]
+    pub fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::ring::Item;
+use crate::ring::Item;
 use crate::sync::{AtomicPtr, Ordering::*};
 
 pub(crate) struct Slot(AtomicPtr<()>);
@@ -18,6 +18,7 @@ pub(crate) struct Slot(AtomicPtr<()>);
 pub(crate) struct SeenItem(usize);
 
 impl SeenItem {
+    #[inline]
     pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -29,6 +30,7 @@ impl Slot {
     }
 
     /// Puts one in; the answer lay there before. The owner's.
+    #[inline]
     pub(crate) fn put(&self, item: Item) -> Option<Item> {
         if self.look().is_none() {
             // Nobody else fills it, and a thief takes out what it has seen: an
@@ -40,6 +42,7 @@ impl Slot {
     }
 
     /// Takes out what is there. The owner's.
+    #[inline]
     pub(crate) fn take(&self) -> Option<Item> {
         if self.look().is_none() {
             return None;
@@ -48,6 +51,7 @@ impl Slot {
     }
 
     /// What is there.
+    #[inline]
     pub(crate) fn look(&self) -> SeenItem {
         SeenItem(self.0.load(Relaxed).addr())
     }
