@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::cancel::hook::report_panic;
 use crate::cancel::point::{self, Yielded};
 use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::job::header::Site;
+use crate::job::header::{JobRef, Site};
 use crate::job::lease::Share;
 use crate::job::scope::Scope;
 use crate::unwind::{Contained, Payload, caught, wake};
@@ -59,7 +60,8 @@ pub struct BlockingCall {
 }
 
 impl BlockingCall {
-    /// Runs it, on this thread. A panic in it goes to whoever waits.
+    /// Runs it, on this thread. A panic in it goes to the future that waits for it; if that
+    /// is gone, to the failure hook.
     pub fn run(self) {
         self.work.run(None);
     }
@@ -111,11 +113,15 @@ struct State<T> {
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
     share: Option<Share>,
+    /// The last future that would take the result is gone.
+    unawaited: bool,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
     cancelled: Arc<AtomicBool>,
+    /// The job that asked for it.
+    asker: JobRef,
 }
 
 impl<T> Shared<T> {
@@ -124,11 +130,15 @@ impl<T> Shared<T> {
     }
 
     fn finish(&self, result: Result<Contained<T>, Over>) {
-        let (waker, share) = {
+        let (waker, share, unawaited) = {
             let mut state = self.state();
             state.stage = Stage::Over(result);
-            (state.waker.take(), state.share.take())
+            (state.waker.take(), state.share.take(), state.unawaited)
         };
+        if unawaited {
+            // Before the share goes: the runtime does not end without the report.
+            self.report_if_panicked();
+        }
         // The share first: then the waiter ends without another turn.
         drop(share);
         if let Some(waker) = waker {
@@ -149,6 +159,31 @@ impl<T> Shared<T> {
         drop(state);
         drop(share);
         true
+    }
+
+    /// The future that would take the result is gone. A panic that no future takes is
+    /// reported: here, or when the call is over.
+    fn nobody_waits(&self) {
+        self.state().unawaited = true;
+        self.report_if_panicked();
+    }
+
+    fn report_if_panicked(&self) {
+        let mut state = self.state();
+        if !matches!(state.stage, Stage::Over(Err(Over::Panicked(_)))) {
+            return;
+        }
+        let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        drop(state);
+        if let Stage::Over(Err(Over::Panicked(payload))) = stage {
+            self.report(payload);
+        }
+    }
+
+    /// Gives a panic of the call that no future takes to the failure hook.
+    #[cold]
+    fn report(&self, payload: Payload) {
+        report_panic(&self.asker, "in a blocking call", payload);
     }
 
     fn is_queued(&self) -> bool {
@@ -260,7 +295,7 @@ impl<F, T> Drop for Work<F, T> {
 /// # Cancellation
 /// A *point* until the call has begun; then it returns what the call returned,
 /// and the next point tells. A panic in the call is an error of kind
-/// `Panicked`.
+/// `Panicked`; if this future is gone by then, the failure hook gets it.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn blocking<F, T>(call: F) -> Blocking<F, T>
@@ -332,8 +367,10 @@ where
                 stage: Stage::Queued,
                 waker: None,
                 share: Share::of(scope.header()),
+                unawaited: false,
             }),
             cancelled: Arc::default(),
+            asker: JobRef::from_header(scope.header()),
         });
         let work = Work {
             call: Some(call),
@@ -415,8 +452,9 @@ where
     fn let_go(&mut self) {
         if let Some((shared, root)) = self.begun.take() {
             shared.cancelled.store(true, Ordering::Release);
-            if !shared.call_off() && self.abandon {
-                shared.leave_to_root(&root, self.site);
+            let off = shared.call_off();
+            if off || !self.abandon || !shared.leave_to_root(&root, self.site) {
+                shared.nobody_waits();
             }
         }
     }
@@ -450,17 +488,25 @@ struct Ended<T> {
     site: Site,
 }
 
-impl<T: Send + 'static> Future for Ended<T> {
+impl<T> Future for Ended<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if let Some(over) = this.shared.poll(cx.waker()) {
             this.wait.over();
-            drop(over);
+            if let Err(Over::Panicked(payload)) = over {
+                this.shared.report(payload);
+            }
             return Poll::Ready(());
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending
+    }
+}
+
+impl<T> Drop for Ended<T> {
+    fn drop(&mut self) {
+        self.shared.nobody_waits();
     }
 }

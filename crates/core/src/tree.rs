@@ -204,6 +204,17 @@ impl Shared {
         context::with(|cx| cx.current().is_some_and(|job| job.is_at(self.index)))
     }
 
+    /// For a wait that was begun in this tree and is polled again: true if its host is not
+    /// the one to ask any more, because the current job is of another tree; or because there
+    /// is no current job, and the root has ended. A host that is gone wakes no waiter.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        context::with(|cx| match cx.current() {
+            // SAFETY: the current job has not ended.
+            Some(job) => !ptr::eq(unsafe { job.tree() }, self),
+            None => self.root().state.load().ended(),
+        })
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
