@@ -17,6 +17,7 @@ pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
 pub use crate::real_grace::RealGrace;
 pub use crate::task::run::{Ready, Turn};
+pub use crate::task::waker::is_of_task;
 pub use crate::time::queue::{TimerKey, TimerQueue};
 pub use crate::unwind::{Contained, collect_contained, contained, discard, wake, wake_by_ref};
 

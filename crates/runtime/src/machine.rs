@@ -18,7 +18,7 @@ use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::quiet::Quiet;
 use crate::scheduler::worker::Neighbour;
-use crate::sync::LATE;
+use crate::sync::{HELD_UP, LATE};
 use crate::timers::{Set, Tell, Timers};
 
 /// The main thread, as the keeper of the timers.
@@ -229,18 +229,25 @@ impl Machine {
 
     /// Wakes whoever's time has come; how many.
     pub(crate) fn fire_due(&self) -> usize {
+        match self.due() {
+            Some(now) => self.fire(now),
+            None => 0,
+        }
+    }
+
+    /// The time, if a thread that looks now has timers to fire.
+    pub(crate) fn due(&self) -> Option<Instant> {
         if self.busy.counts() {
             // The clock stands still while somebody runs, and fires when it
             // moves.
-            return 0;
+            return None;
         }
-        match self.timers.next_at() {
-            Some(at) => {
-                let now = self.clock.now();
-                if at <= now { self.fire(now) } else { 0 }
-            }
-            None => 0,
+        let (next, held_up) = self.timers.look();
+        if next.is_none() && !held_up {
+            return None;
         }
+        let now = self.clock.now();
+        (held_up || next.is_some_and(|at| at <= now)).then_some(now)
     }
 
     /// Wakes whoever's time has come by `now`; how many.
@@ -266,6 +273,8 @@ impl Machine {
                 own.without_slot(|| self.timers.fire(now, || own.slot_goes_behind()))
             }
             Local::Worker(worker) => {
+                // What these call may be slow: a neighbour looks after the rest.
+                worker.want_sentinel();
                 worker.collect_alone();
                 worker.without_slot(|| self.timers.fire(now, || worker.slot_goes_behind()))
             }
@@ -291,7 +300,13 @@ impl Machine {
         if self.busy.counts() {
             return None;
         }
-        self.timers.keep(n)
+        let until = self.timers.keep(n);
+        if !self.timers.are_being_fired() {
+            return until;
+        }
+        // Another thread does: it may be held up.
+        let soon = self.clock.now().checked_add(HELD_UP);
+        [until, soon].into_iter().flatten().min()
     }
 
     /// How long the main thread may sleep in real time. Without workers it keeps
@@ -303,8 +318,12 @@ impl Machine {
         if self.busy.counts() {
             return None;
         }
-        let due = self.clock.real_time_until(self.timers.deputise()?)?;
-        Some(due.saturating_add(LATE))
+        let due = (self.timers.deputise())
+            .and_then(|at| self.clock.real_time_until(at))
+            .map(|due| due.saturating_add(LATE));
+        // A worker does: it may be held up.
+        let soon = self.timers.are_being_fired().then_some(HELD_UP);
+        [due, soon].into_iter().flatten().min()
     }
 
     /// The main thread is awake, and keeps nothing.

@@ -16,6 +16,9 @@ mod real {
 
     /// How long the main thread leaves a timer that is due to the workers.
     pub(crate) const LATE: std::time::Duration = std::time::Duration::from_millis(1);
+
+    /// How long a hook or a waker of the user's may hold up the timers behind it.
+    pub(crate) const HELD_UP: std::time::Duration = std::time::Duration::from_millis(10);
 }
 
 #[cfg(loom)]
@@ -52,6 +55,7 @@ mod model {
     pub(crate) const SPINS: u32 = 1;
     // Time stands still, so that a moment never passes.
     pub(crate) const LATE: std::time::Duration = std::time::Duration::ZERO;
+    pub(crate) const HELD_UP: std::time::Duration = std::time::Duration::MAX;
 }
 
 #[cfg(loom)]

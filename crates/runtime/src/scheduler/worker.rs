@@ -254,7 +254,7 @@ impl Worker {
     }
 
     /// There is something behind our turn: somebody should look after it.
-    fn want_sentinel(&self) {
+    pub(crate) fn want_sentinel(&self) {
         if let Some(n) = self.machine.idle.wake_sentinel() {
             self.machine.unpark(n);
         }
@@ -331,7 +331,7 @@ impl Worker {
             let found = self.look_if_asked()
                 || !self.machine.injector.is_empty()
                 || self.machine.is_stopping()
-                || self.machine.fire_due() > 0
+                || self.machine.due().is_some()
                 || self.visit_io(ThreadIo::poll_idle)
                 || (how == Sleep::Sentinel && self.steal());
             if found {
@@ -374,6 +374,8 @@ impl Worker {
         if let Some(n) = idle.stay_up(self.n) {
             self.machine.unpark(n);
         }
+        // Counted as awake: what a timer calls may be slow.
+        self.machine.fire_due();
     }
 
     /// How soon to look again: sooner if something may be getting old.
