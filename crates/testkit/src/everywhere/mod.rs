@@ -548,6 +548,7 @@ mod tests {
             points,
             turns: moments,
             moments,
+            stopped: false,
             stopping: 0,
             forced: 0,
             has_io,
@@ -556,11 +557,11 @@ mod tests {
 
     #[test]
     fn a_selection_is_even_and_no_longer_than_it_may_be() {
-        assert_eq!(evenly(5, 10).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-        assert_eq!(evenly(10, 4).collect::<Vec<_>>(), [1, 4, 7, 10]);
-        assert_eq!(evenly(0, 4).count(), 0);
+        assert_eq!(evenly(5, 10, 0).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(evenly(10, 4, 0).collect::<Vec<_>>(), [1, 4, 7, 10]);
+        assert_eq!(evenly(0, 4, 0).count(), 0);
         for all in 1..200 {
-            assert!(evenly(all, 7).count() <= 7);
+            assert!(evenly(all, 7, all).count() <= 7);
         }
     }
 
