@@ -1,6 +1,7 @@
 //! What the seeds of `#[kinfolk::test]` find, and what a failing one says. Tests that are
 //! to hang or to fail run in a process of their own.
 
+use std::ffi::OsString;
 use std::future::poll_fn;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -134,6 +135,11 @@ async fn test_2_time_may_slip_while_a_task_is_ready() -> Result<(), Error> {
 
 /// Runs one of the tests below in a process of its own.
 fn run(test: &str, variable: &str, value: &str) -> (bool, String) {
+    run_in(test, [(variable, value.into())])
+}
+
+/// The same, with these variables in the environment.
+fn run_in<const N: usize>(test: &str, variables: [(&str, OsString); N]) -> (bool, String) {
     let me = std::env::current_exe().expect("this test");
     let Output {
         status,
@@ -143,7 +149,7 @@ fn run(test: &str, variable: &str, value: &str) -> (bool, String) {
         .args([test, "--exact", "--ignored", "--nocapture"])
         .env_remove("KINFOLK_SEED")
         .env_remove("KINFOLK_SEEDS")
-        .env(variable, value)
+        .envs(variables)
         .output()
         .expect("it runs");
     let words = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
@@ -155,6 +161,10 @@ static RUNS: AtomicUsize = AtomicUsize::new(0);
 #[kinfolk::test]
 #[ignore = "run by another"]
 async fn counts() {
+    counts_up();
+}
+
+fn counts_up() {
     let runs = RUNS.fetch_add(1, SeqCst) + 1;
     println!("run {runs}.");
 }
@@ -178,6 +188,61 @@ fn test_2_the_environment_says_which_seeds() {
     ] {
         let (ok, words) = run("counts", variable, value);
         assert!(!ok && words.contains(variable), "{words}");
+    }
+}
+
+#[kinfolk::test(seed = 7)]
+#[ignore = "run by another"]
+async fn counts_on_one_seed() {
+    counts_up();
+}
+
+/// A test for one seed stays with it, and one seed goes before a number of them.
+#[test]
+fn test_2_one_seed_goes_before_many() {
+    let (ok, words) = run("counts_on_one_seed", "KINFOLK_SEEDS", "37");
+    assert!(
+        ok && words.contains("run 1.") && !words.contains("run 2."),
+        "{words}"
+    );
+    let both = [("KINFOLK_SEED", "5"), ("KINFOLK_SEEDS", "37")];
+    let (ok, words) = run_in("counts", both.map(|(name, value)| (name, value.into())));
+    assert!(
+        ok && words.contains("run 1.") && !words.contains("run 2."),
+        "{words}"
+    );
+}
+
+/// What cannot be read is said, whatever is in it.
+#[test]
+fn test_2_an_unreadable_variable_fails_the_test() {
+    use std::os::unix::ffi::OsStringExt;
+    let texts = ["", " ", "-1", "0x10", "1e3", "18446744073709551616"].map(OsString::from);
+    let no_text = OsString::from_vec(vec![0xff]);
+    for text in texts.into_iter().chain([no_text]) {
+        let (ok, words) = run_in("counts", [("KINFOLK_SEED", text)]);
+        assert!(!ok && words.contains("KINFOLK_SEED is "), "{words}");
+        assert!(!words.contains("run 1."), "{words}");
+    }
+    let (ok, words) = run("counts", "KINFOLK_SEED", &u64::MAX.to_string());
+    assert!(!ok && words.contains("is to be less"), "{words}");
+    let (ok, words) = run("counts", "KINFOLK_TEST_SECONDS", "soon");
+    assert!(!ok && words.contains("KINFOLK_TEST_SECONDS is "), "{words}");
+}
+
+/// What contradicts itself at the runner is refused as the attribute refuses it.
+#[test]
+fn test_2_the_runner_refuses_options_that_run_nothing() {
+    let options = kinfolk::testkit::TestOptions::default;
+    let backwards = std::ops::Range { start: 5, end: 3 };
+    for (options, complaint) in [
+        (options().seeds(backwards), "would run on no seed at all"),
+        (options().real_time(), "a simulation has no real time"),
+    ] {
+        let run = || kinfolk::testkit::run_test("refused", options, async || {});
+        let panic = std::panic::catch_unwind(run).expect_err("it is refused");
+        let words = panic.downcast_ref::<String>().expect("words");
+        assert!(words.contains(complaint), "{words}");
     }
 }
 
@@ -344,6 +409,25 @@ fn test_2_a_failure_has_a_line_to_copy() {
         let line = format!("to run it again: KINFOLK_SEED=4 cargo test -p kinfolk-tests {test}");
         assert!(words.contains(&line), "{words}");
         assert!(!words.contains("does not replay"), "{words}");
+    }
+}
+
+/// The line stands with the failure that the harness shows, not somewhere above.
+#[test]
+fn test_2_the_line_to_copy_stands_with_the_failure() {
+    for test in ["fails", "waits_for_ever", "leaves_a_job"] {
+        let me = std::env::current_exe().expect("this test");
+        let output = Command::new(me)
+            .args([test, "--exact", "--ignored"])
+            .env_remove("KINFOLK_SEED")
+            .env_remove("KINFOLK_SEEDS")
+            .output()
+            .expect("it runs");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let begin = format!("---- {test} stdout ----");
+        let (_, own) = shown.split_once(&begin).expect("what the test has said");
+        let line = format!("to run it again: KINFOLK_SEED=4 cargo test -p kinfolk-tests {test}");
+        assert!(own.contains(&line), "{shown}");
     }
 }
 

@@ -10,10 +10,14 @@ use kinfolk::{OrFail, Result, blocking, scope, sleep, spawn};
 use crate::MS;
 
 zoo! {
-    never_hangs_up test "a blocking call takes work from a queue whose sender its own job keeps: the queue never ends";
-    update_across_a_question test "a blocking call reads a counter, asks whether it is cancelled, and writes it back";
-    stops_before_the_rest test "a blocking call that is cancelled returns at once and leaves what is in its queue";
-    deaf_call everywhere "a blocking call waits for a flag and does not ask whether it is cancelled";
+    never_hangs_up test "a blocking call takes work from a queue whose sender its own job keeps: the queue never ends"
+        says "deadlock: main has not ended";
+    update_across_a_question test "a blocking call reads a counter, asks whether it is cancelled, and writes it back"
+        says "an update is lost";
+    stops_before_the_rest test "a blocking call that is cancelled returns at once and leaves what is in its queue"
+        says "parts are left in the queue";
+    deaf_call everywhere "a blocking call waits for a flag and does not ask whether it is cancelled"
+        says "deadlock";
 }
 
 /// Adds what it receives.
@@ -55,7 +59,7 @@ async fn update_across_a_question(bug: bool) -> Result<()> {
         kinfolk::yield_now().await?;
     }
     call.await?;
-    assert_eq!(count.load(SeqCst), 6);
+    assert_eq!(count.load(SeqCst), 6, "an update is lost");
     Ok(())
 }
 
@@ -85,7 +89,7 @@ async fn stops_before_the_rest(bug: bool) -> Result<()> {
     drop(send);
     call.cancel("no more will come");
     let _ = call.outcome().await?;
-    assert_eq!(done.load(SeqCst), 4);
+    assert_eq!(done.load(SeqCst), 4, "parts are left in the queue");
     Ok(())
 }
 

@@ -10,16 +10,26 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use crate::{SECOND, side_by_side};
 
 zoo! {
-    opposite_order test "two tasks take two locks in opposite order";
-    one_by_one test "two tasks need two permits each, and take them one by one";
-    held_while_it_waits test "a task waits for its child while it holds the lock that the child wants";
-    all_jobs_before_any_result test "all jobs go into a bounded queue before any result is taken out of the other";
-    both_write_first test "two sides write more than a pipe holds before either of them reads";
-    its_own_sender test "a receiver waits for the end of a channel whose sender it still holds";
-    nested_limit test "a job that holds one of the permits waits for a job that needs one";
-    forgotten_task test "a detached task outlives the work it was begun for";
-    forgotten_file test "a file is forgotten and stays open";
-    answer_put_aside test "a request is put aside for ever, and its answer is waited for";
+    opposite_order test "two tasks take two locks in opposite order"
+        says "deadlock: main has not ended";
+    one_by_one test "two tasks need two permits each, and take them one by one"
+        says "deadlock: main has not ended";
+    held_while_it_waits test "a task waits for its child while it holds the lock that the child wants"
+        says "deadlock: main has not ended";
+    all_jobs_before_any_result test "all jobs go into a bounded queue before any result is taken out of the other"
+        says "deadlock: main has not ended";
+    both_write_first test "two sides write more than a pipe holds before either of them reads"
+        says "deadlock: main has not ended";
+    its_own_sender test "a receiver waits for the end of a channel whose sender it still holds"
+        says "deadlock: main has not ended";
+    nested_limit test "a job that holds one of the permits waits for a job that needs one"
+        says "deadlock: main has not ended";
+    forgotten_task test "a detached task outlives the work it was begun for"
+        says "1 jobs and 1 timers left";
+    forgotten_file test "a file is forgotten and stays open"
+        says "1 files are left open";
+    answer_put_aside test "a request is put aside for ever, and its answer is waited for"
+        says "deadlock: main has not ended";
 }
 
 async fn opposite_order(bug: bool) -> Result<()> {

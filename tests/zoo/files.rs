@@ -10,21 +10,36 @@ use tokio::sync::Mutex;
 use crate::{Run, side_by_side};
 
 zoo! {
-    write_for_write_all test "one `write_at` is taken to write everything";
-    read_for_read_exact test "one `read_at` is taken to read everything";
-    end_of_file_for_two test "two tasks ask for the length of a log, and write there";
-    file_read_changed_written test "two tasks read a number from a file and write it back";
-    told_before_it_was_synced sim "a client is told that its record is safe, and it was not synced";
-    synced_and_the_name_was_not sim "a new file is synced, and its directory is not";
-    renamed_before_it_was_synced sim "a new version is renamed over the old one before it was synced";
-    rename_not_synced sim "a new version is renamed over the old one, and the directory is not synced";
-    data_before_its_log sim "data is changed before the log that can undo it was synced";
-    torn_record sim "recovery believes a record's length, and has no checksum";
-    written_in_place sim "the only copy is overwritten in place";
-    failed_sync_tried_again sim "after a sync that failed, a second one is believed";
-    part_of_a_record_stays sim "the disk is full in the middle of a record, and the next one goes behind the part";
-    scratch_file_stays sim "an error on the way leaves the scratch file behind";
-    one_broken_file_ends_all sim "one file that cannot be read ends the whole sweep";
+    write_for_write_all test "one `write_at` is taken to write everything"
+        says "a part was written";
+    read_for_read_exact test "one `read_at` is taken to read everything"
+        says "a part was read";
+    end_of_file_for_two test "two tasks ask for the length of a log, and write there"
+        says "one record lies over the other";
+    file_read_changed_written test "two tasks read a number from a file and write it back"
+        says "an update is lost";
+    told_before_it_was_synced power_cut "a client is told that its record is safe, and it was not synced"
+        says "told that it is safe, and it is not there";
+    synced_and_the_name_was_not power_cut "a new file is synced, and its directory is not"
+        says "synced, and without a name";
+    renamed_before_it_was_synced power_cut "a new version is renamed over the old one before it was synced"
+        says "neither the old version nor the new one";
+    rename_not_synced power_cut "a new version is renamed over the old one, and the directory is not synced"
+        says "the old version is back";
+    data_before_its_log power_cut "data is changed before the log that can undo it was synced"
+        says "changed, and cannot be undone";
+    torn_record power_cut "recovery believes a record's length, and has no checksum"
+        says "a record that was never written";
+    written_in_place power_cut "the only copy is overwritten in place"
+        says "neither the old version nor the new one";
+    failed_sync_tried_again fault "after a sync that failed, a second one is believed"
+        says "synced, and not there";
+    part_of_a_record_stays fault "the disk is full in the middle of a record, and the next one goes behind the part"
+        says "a part of a record stays";
+    scratch_file_stays fault "an error on the way leaves the scratch file behind"
+        says "the scratch file stays";
+    one_broken_file_ends_all fault "one file that cannot be read ends the whole sweep"
+        says "one file is broken, and";
 }
 
 async fn write_for_write_all(bug: bool) -> Result<()> {
@@ -34,7 +49,8 @@ async fn write_for_write_all(bug: bool) -> Result<()> {
     } else {
         file.write_all_at("all of the words", 0).await.0?;
     }
-    assert_eq!(fs::read("/tmp/report").await?, b"all of the words");
+    let written = fs::read("/tmp/report").await?;
+    assert_eq!(written, b"all of the words", "a part was written");
     Ok(())
 }
 
@@ -51,7 +67,7 @@ async fn read_for_read_exact(bug: bool) -> Result<()> {
         read?;
         buf
     };
-    assert_eq!(read, b"all of the words");
+    assert_eq!(read, b"all of the words", "a part was read");
     Ok(())
 }
 
@@ -72,7 +88,11 @@ async fn end_of_file_for_two(bug: bool) -> Result<()> {
         }
     })
     .await?;
-    assert_eq!(fs::read("/tmp/log").await?, b"record\nrecord\n");
+    let records = fs::read("/tmp/log").await?;
+    assert_eq!(
+        records, b"record\nrecord\n",
+        "one record lies over the other"
+    );
     Ok(())
 }
 
@@ -97,7 +117,8 @@ async fn file_read_changed_written(bug: bool) -> Result<()> {
         }
     })
     .await?;
-    assert_eq!(fs::read("/tmp/number").await?, [2]);
+    let number = fs::read("/tmp/number").await?;
+    assert_eq!(number, [2], "an update is lost");
     Ok(())
 }
 
@@ -122,8 +143,8 @@ fn told_before_it_was_synced(run: Run) {
             log.sync_data().await?;
         }
         // Here the client is told.
-        let left = disk.power_cut(seed);
-        assert_eq!(left.get("/var/log").unwrap(), b"record");
+        let left = disk.power_cut(seed).get("/var/log").unwrap();
+        assert_eq!(left, b"record", "told that it is safe, and it is not there");
         Ok(())
     });
 }
@@ -137,8 +158,9 @@ fn synced_and_the_name_was_not(run: Run) {
         if !bug {
             sync_directory("/var").await?;
         }
-        let left = disk.power_cut(seed);
-        assert_eq!(left.get("/var/log").as_deref(), Some(&b"record"[..]));
+        let left = disk.power_cut(seed).get("/var/log");
+        let whole = left.as_deref() == Some(b"record");
+        assert!(whole, "synced, and without a name");
         Ok(())
     });
 }
@@ -294,8 +316,9 @@ fn part_of_a_record_stays(run: Run) {
             }
         }
         let left = String::from_utf8(disk.get("/var/log").unwrap()).unwrap();
-        assert!(left.lines().all(|line| line == "a record"), "{left:?}");
-        assert!(left.is_empty() || left.ends_with('\n'), "{left:?}");
+        let whole = left.lines().all(|line| line == "a record");
+        let ended = left.is_empty() || left.ends_with('\n');
+        assert!(whole && ended, "a part of a record stays: {left:?}");
         Ok(())
     });
 }
@@ -320,7 +343,8 @@ fn scratch_file_stays(run: Run) {
                 let _ = fs::remove_file("/tmp/scratch").await;
             }
         }
-        assert_eq!(disk.get("/tmp/scratch"), None, "{saved:?}");
+        let left = disk.get("/tmp/scratch");
+        assert_eq!(left, None, "the scratch file stays: {saved:?}");
         Ok(())
     });
 }

@@ -13,19 +13,32 @@ use tokio::sync::Mutex;
 use crate::{MS, Run, SECOND, side_by_side};
 
 zoo! {
-    message_for_read test "one `read` is taken to be one message";
-    write_for_message test "one `write` is taken to send the whole message";
-    line_for_chunk test "each chunk that arrives is taken to be whole lines";
-    two_writers test "two tasks write messages to one connection, in two writes each";
-    no_half_close test "a client waits for the answer to a request whose end it never marks";
-    written_is_delivered test "a write to a kept connection succeeded, so the request is taken to have arrived";
-    retry_repeats sim "a request whose answer was lost is sent again, and carried out twice";
-    connects_once sim "a connect that is refused is not tried again";
-    accepts_until_an_error sim "an accept that fails ends the server";
-    asks_once sim "a question over UDP is asked once, and its answer waited for";
-    doubled_message sim "a UDP message that comes twice is counted twice";
-    overtaken_message sim "the UDP message that came last is taken for the newest";
-    no_timeout sim "a peer behind a cut is waited for without a timeout";
+    message_for_read test "one `read` is taken to be one message"
+        says "a part was read";
+    write_for_message test "one `write` is taken to send the whole message"
+        says "unexpected end of file";
+    line_for_chunk test "each chunk that arrives is taken to be whole lines"
+        says "lines are torn";
+    two_writers test "two tasks write messages to one connection, in two writes each"
+        says "one message lies within the other";
+    no_half_close test "a client waits for the answer to a request whose end it never marks"
+        says "deadlock: main has not ended";
+    written_is_delivered test "a write to a kept connection succeeded, so the request is taken to have arrived"
+        says "both requests arrived";
+    retry_repeats fault "a request whose answer was lost is sent again, and carried out twice"
+        says "each is carried out once";
+    connects_once fault "a connect that is refused is not tried again"
+        says "ConnectionRefused";
+    accepts_until_an_error fault "an accept that fails ends the server"
+        says "ConnectionAborted";
+    asks_once fault "a question over UDP is asked once, and its answer waited for"
+        says "deadlock: main has not ended";
+    doubled_message fault "a UDP message that comes twice is counted twice"
+        says "each is counted once";
+    overtaken_message fault "the UDP message that came last is taken for the newest"
+        says "the newest is known";
+    no_timeout partition "a peer behind a cut is waited for without a timeout"
+        says "deadlock: main has not ended";
 }
 
 const HERE: &str = "127.0.0.1:0";
@@ -49,7 +62,7 @@ async fn message_for_read(bug: bool) -> Result<()> {
     };
     read?;
     sender.await?;
-    assert_eq!(buf, b"a message");
+    assert_eq!(buf, b"a message", "a part was read");
     Ok(())
 }
 
@@ -88,7 +101,7 @@ async fn line_for_chunk(bug: bool) -> Result<()> {
         }
     }
     sender.await?;
-    assert_eq!(lines, [&b"one"[..], b"two", b"three"]);
+    assert_eq!(lines, [&b"one"[..], b"two", b"three"], "lines are torn");
     Ok(())
 }
 
@@ -112,7 +125,8 @@ async fn two_writers(bug: bool) -> Result<()> {
     .await?;
     let (read, buf) = two.read_exact(vec![0; 8]).await;
     read?;
-    assert!(buf == b"[aa][bb]" || buf == b"[bb][aa]", "{buf:?}");
+    let whole = buf == b"[aa][bb]" || buf == b"[bb][aa]";
+    assert!(whole, "one message lies within the other: {buf:?}");
     Ok(())
 }
 
@@ -225,7 +239,7 @@ fn retry_repeats(run: Run) {
             }
         }
         ended(server).await?;
-        assert_eq!(sum.load(SeqCst), 3);
+        assert_eq!(sum.load(SeqCst), 3, "each is carried out once");
         Ok(())
     });
 }
@@ -336,7 +350,7 @@ fn doubled_message(run: Run) {
                 count += 1;
             }
         }
-        assert_eq!(count, 5);
+        assert_eq!(count, 5, "each is counted once");
         Ok(())
     });
 }
@@ -350,7 +364,7 @@ fn overtaken_message(run: Run) {
                 newest = number;
             }
         }
-        assert_eq!(newest, 5);
+        assert_eq!(newest, 5, "the newest is known");
         Ok(())
     });
 }

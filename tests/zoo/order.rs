@@ -10,13 +10,20 @@ use tokio::sync::{broadcast, mpsc};
 use crate::{MS, side_by_side};
 
 zoo! {
-    order_of_spawning test "tasks are taken to run in the order in which they were spawned";
-    timers_of_one_instant test "two timers of one instant are taken to fire in the order in which they were set";
-    asleep_until_it_is_done test "a sleep stands in for waiting until a file is written";
-    subscribed_too_late test "a task subscribes when it runs, and the event may be over by then";
-    first_answer_first_question test "answers are matched with questions by the order in which they come";
-    exact_instant time_slips "after a sleep it is taken to be exactly the instant slept for";
-    stopped_before_it_was_drained test "a consumer is cancelled when the producer is done, with items in the queue";
+    order_of_spawning test "tasks are taken to run in the order in which they were spawned"
+        says "in the order of spawning";
+    timers_of_one_instant test "two timers of one instant are taken to fire in the order in which they were set"
+        says "opened before it is used";
+    asleep_until_it_is_done test "a sleep stands in for waiting until a file is written"
+        says "read before it was written";
+    subscribed_too_late test "a task subscribes when it runs, and the event may be over by then"
+        says "the event was over";
+    first_answer_first_question test "answers are matched with questions by the order in which they come"
+        says "the answer to another question";
+    exact_instant time_slips "after a sleep it is taken to be exactly the instant slept for"
+        says "it is later than the instant it slept for";
+    stopped_before_it_was_drained test "a consumer is cancelled when the producer is done, with items in the queue"
+        says "items are left in the queue";
 }
 
 async fn order_of_spawning(bug: bool) -> Result<()> {
@@ -33,7 +40,7 @@ async fn order_of_spawning(bug: bool) -> Result<()> {
         true => seen.lock().unwrap().clone(),
         false => told,
     };
-    assert_eq!(order, [0, 1, 2]);
+    assert_eq!(order, [0, 1, 2], "in the order of spawning");
     Ok(())
 }
 
@@ -70,7 +77,8 @@ async fn asleep_until_it_is_done(bug: bool) -> Result<()> {
     if let Some(writer) = writer {
         writer.await?;
     }
-    assert_eq!(read?, b"all of it");
+    let whole = read.is_ok_and(|read| read == b"all of it");
+    assert!(whole, "read before it was written");
     Ok(())
 }
 
@@ -86,7 +94,8 @@ async fn subscribed_too_late(bug: bool) -> Result<()> {
     kinfolk::checkpoint().await?;
     let _ = events.send(7);
     drop(events);
-    assert_eq!(listens.await?, 7);
+    let heard = listens.await;
+    assert!(matches!(heard, Ok(7)), "the event was over: {heard:?}");
     Ok(())
 }
 
@@ -105,7 +114,7 @@ async fn first_answer_first_question(bug: bool) -> Result<()> {
     let mut next = 0;
     while let Some((question, answer)) = came.recv().or_cancel().await? {
         let asked = if bug { next } else { question };
-        assert_eq!(answer, asked * 10);
+        assert_eq!(answer, asked * 10, "the answer to another question");
         next += 1;
     }
     Ok(())
@@ -146,6 +155,7 @@ async fn stopped_before_it_was_drained(bug: bool) -> Result<()> {
         consumer.cancel("the producer is done");
     }
     let _ = consumer.outcome().await?;
-    assert_eq!(*done.lock().unwrap(), [0, 1, 2]);
+    let done = done.lock().unwrap();
+    assert_eq!(*done, [0, 1, 2], "items are left in the queue");
     Ok(())
 }

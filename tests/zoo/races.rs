@@ -10,16 +10,26 @@ use tokio::sync::{Notify, OnceCell};
 use crate::{MS, side_by_side};
 
 zoo! {
-    lost_update test "two tasks read a counter, pass a point, and write it back";
-    check_then_act test "a seat is seen to be free, and taken after a point";
-    made_twice test "two tasks find an empty cache, and both fill it";
-    lost_wakeup test "a flag is looked at, and only later is its news listened for";
-    last_one_out test "tasks count down, and ask later whether they were the last";
-    if_for_while test "what a waiter was woken for is taken by another before its turn";
-    torn_read test "an auditor reads two accounts while money is between them";
-    reused_node test "a pop compares the top of a stack, which left and came back meanwhile";
-    overtaken_reader test "a reader goes back to a slot that the writer has come round to";
-    double_removal test "a timeout and an answer both remove the request, and both count it";
+    lost_update test "two tasks read a counter, pass a point, and write it back"
+        says "an update is lost";
+    check_then_act test "a seat is seen to be free, and taken after a point"
+        says "one seat is taken once";
+    made_twice test "two tasks find an empty cache, and both fill it"
+        says "it is made once";
+    lost_wakeup test "a flag is looked at, and only later is its news listened for"
+        says "deadlock: main has not ended";
+    last_one_out test "tasks count down, and ask later whether they were the last"
+        says "the last one out closes the door";
+    if_for_while test "what a waiter was woken for is taken by another before its turn"
+        says "woken for an item";
+    torn_read test "an auditor reads two accounts while money is between them"
+        says "money is on its way";
+    reused_node test "a pop compares the top of a stack, which left and came back meanwhile"
+        says "held and free";
+    overtaken_reader test "a reader goes back to a slot that the writer has come round to"
+        says "a slot that was overwritten";
+    double_removal test "a timeout and an answer both remove the request, and both count it"
+        says "a request ends once";
 }
 
 async fn lost_update(bug: bool) -> Result<()> {
@@ -37,7 +47,7 @@ async fn lost_update(bug: bool) -> Result<()> {
         }
     })
     .await?;
-    assert_eq!(count.load(SeqCst), 2);
+    assert_eq!(count.load(SeqCst), 2, "an update is lost");
     Ok(())
 }
 
@@ -60,7 +70,8 @@ async fn check_then_act(bug: bool) -> Result<()> {
         }
     })
     .await?;
-    assert_eq!(seated.iter().filter(|mine| **mine).count(), 1);
+    let seated = seated.iter().filter(|mine| **mine).count();
+    assert_eq!(seated, 1, "one seat is taken once");
     Ok(())
 }
 
@@ -88,7 +99,7 @@ async fn made_twice(bug: bool) -> Result<()> {
         }
     })
     .await?;
-    assert_eq!(made.load(SeqCst), 1);
+    assert_eq!(made.load(SeqCst), 1, "it is made once");
     Ok(())
 }
 
@@ -179,7 +190,7 @@ async fn torn_read(bug: bool) -> Result<()> {
     for _ in 0..3 {
         yield_now().await?;
         let (one, other) = *accounts.lock().unwrap();
-        assert_eq!(one + other, 100);
+        assert_eq!(one + other, 100, "money is on its way");
     }
     transfer.await
 }
@@ -273,7 +284,7 @@ async fn overtaken_reader(bug: bool) -> Result<()> {
         if !bug && read != newest {
             continue; // overwritten meanwhile: looks for a newer one
         }
-        assert_eq!(read, newest);
+        assert_eq!(read, newest, "a slot that was overwritten");
     }
     writes.await
 }

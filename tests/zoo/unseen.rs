@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 use crate::{MS, side_by_side};
 
 zoo! {
-    no_point_between test "two tasks read a counter and write it back, with no point between",
-        out of reach: "between two points of a task nothing else runs: two real workers show it (`flavor = \"native\"`)";
-    published_too_weakly test "a flag says with `Relaxed` that the value beside it is there",
-        out of reach: "one thread sees its own writes in order: that is for loom and ThreadSanitizer";
-    computes_too_long test "a computation without a point makes everything else late",
-        out of reach: "computing takes no virtual time: measure it on the real runtime";
-    endless_queue test "a producer that is faster than its consumer fills a queue without bound",
-        out of reach: "memory is not counted: give queues a bound, and look at the length of those that have none";
+    no_point_between test "two tasks read a counter and write it back, with no point between"
+        out_of_reach "between two points of a task nothing else runs: two real workers show it (`flavor = \"native\"`)";
+    published_too_weakly test "a flag says with `Relaxed` that the value beside it is there"
+        out_of_reach "one thread sees its own writes in order: that is for loom and ThreadSanitizer";
+    computes_too_long test "a computation without a point makes everything else late"
+        out_of_reach "computing takes no virtual time: measure it on the real runtime";
+    endless_queue test "a producer that is faster than its consumer fills a queue without bound"
+        out_of_reach "memory is not counted: give queues a bound, and look at the length of those that have none";
 }
 
 async fn no_point_between(bug: bool) -> Result<()> {

@@ -60,7 +60,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
         Ok(function) => function,
         Err(message) => return error(message),
     };
-    let how = match how(args) {
+    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
+    let how = match how(&words) {
         Ok(how) => how,
         Err(message) => return error(message),
     };
@@ -122,12 +123,12 @@ impl How {
     }
 }
 
-fn how(args: TokenStream) -> Result<How, &'static str> {
+/// How the words of the attribute say that a test is run.
+fn how(words: &[String]) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
                          seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\" or \"slips\"; \
                          failures = \"allowed\"; io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
-    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
     let mut how = How::default();
     let mut seen = Vec::new();
     for option in words.split(|word| word == ",") {
@@ -155,7 +156,7 @@ fn how(args: TokenStream) -> Result<How, &'static str> {
             ("io", "\"rough\"") => how.io = ".rough_io()",
             ("io", "\"fair\"") => how.io = ".fair_io()",
             ("seeds" | "seed", number) => {
-                let number: u64 = number.parse().map_err(|_| USAGE)?;
+                let number: u64 = number.replace('_', "").parse().map_err(|_| USAGE)?;
                 how.seeds = Some(match *what {
                     "seeds" if number == 0 => return Err(NO_SEEDS),
                     "seeds" => format!("0..{number}"),
@@ -249,4 +250,95 @@ fn tokens(text: &str) -> TokenStream {
 
 fn error(message: &str) -> TokenStream {
     tokens(&format!("::core::compile_error!({message:?});"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::how;
+
+    /// The options that the words in the brackets stand for.
+    fn options(text: &str) -> Result<String, &'static str> {
+        // As tokens come: a string is one, and so are a number and a name.
+        let spaced = text.replace('=', " = ").replace(',', " , ");
+        let words: Vec<String> = spaced.split_whitespace().map(String::from).collect();
+        let how = how(&words)?;
+        let options = how.options();
+        let calls = options.strip_prefix("::kinfolk::testkit::TestOptions::default()");
+        let runner = if how.native { "native" } else { "sim" };
+        Ok(format!("{runner}{}", calls.unwrap_or(&options)))
+    }
+
+    #[test]
+    fn options_are_read() {
+        for (text, expected) in [
+            ("", "sim"),
+            ("seeds = 100", "sim.seeds(0..100)"),
+            ("seeds = 10_000,", "sim.seeds(0..10000)"),
+            ("seed = 7", "sim.seeds(7..8)"),
+            ("flavor = \"sim\"", "sim"),
+            ("flavor = \"native\"", "native"),
+            ("flavor = \"native\", time = \"real\"", "native.real_time()"),
+            ("time = \"virtual\"", "sim"),
+            ("time = \"slips\"", "sim.time_slips()"),
+            (
+                "io = \"rough\", failures = \"allowed\"",
+                "sim.allow_failures().rough_io()",
+            ),
+            ("io = \"fair\", seeds = 3", "sim.seeds(0..3).fair_io()"),
+        ] {
+            assert_eq!(options(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_mean_nothing_are_refused() {
+        for (text, complaint) in [
+            ("flavor = \"tokio\"", "expected #[kinfolk::test]"),
+            ("flavour = \"native\"", "expected #[kinfolk::test]"),
+            ("flavor", "expected #[kinfolk::test]"),
+            ("native", "expected #[kinfolk::test]"),
+            ("time = \"unreal\"", "expected #[kinfolk::test]"),
+            ("io = \"calm\"", "expected #[kinfolk::test]"),
+            ("failures = \"refused\"", "expected #[kinfolk::test]"),
+            ("seeds = \"100\"", "expected #[kinfolk::test]"),
+            ("seeds = - 1", "expected #[kinfolk::test]"),
+            ("seeds = 100 seed = 7", "expected #[kinfolk::test]"),
+            ("seed = 18446744073709551615", "expected #[kinfolk::test]"),
+            ("seeds = 0", "runs nothing"),
+            ("seeds = 0_0", "runs nothing"),
+        ] {
+            let refused = options(text).expect_err(text);
+            assert!(refused.contains(complaint), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for (text, complaint) in [
+            ("seeds = 10, seeds = 20", "given twice"),
+            ("seeds = 10, seed = 7", "given twice"),
+            ("io = \"rough\", io = \"fair\"", "given twice"),
+            ("flavor = \"sim\", flavor = \"native\"", "given twice"),
+            ("time = \"real\", time = \"slips\"", "given twice"),
+            (
+                "failures = \"allowed\", failures = \"allowed\"",
+                "given twice",
+            ),
+            ("flavor = \"native\", seeds = 10", "takes no seeds"),
+            ("flavor = \"native\", seed = 7", "takes no seeds"),
+            ("flavor = \"native\", io = \"rough\"", "takes no io"),
+            (
+                "flavor = \"native\", time = \"slips\"",
+                "is for simulations",
+            ),
+            ("time = \"real\"", "needs flavor = \"native\""),
+            (
+                "flavor = \"sim\", time = \"real\"",
+                "needs flavor = \"native\"",
+            ),
+        ] {
+            let refused = options(text).expect_err(text);
+            assert!(refused.contains(complaint), "{text}: {refused}");
+        }
+    }
 }

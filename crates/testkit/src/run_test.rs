@@ -131,9 +131,9 @@ impl TestOptions {
 /// otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many.
 ///
 /// # Panics
-/// If the test fails on some seed: the message says which, and has a line to copy that
-/// runs it again. Before, that seed is run once more: if it does not fail in the same
-/// way, the message says so.
+/// If there is no seed to run it on, or the options ask for real time. If the test fails on
+/// some seed: the message says which, and has a line to copy that runs it again. Before,
+/// that seed is run once more: if it does not fail in the same way, the message says so.
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
@@ -143,6 +143,10 @@ where
     assert!(
         !seeds.is_empty(),
         "{name} would run on no seed at all: give at least one"
+    );
+    assert!(
+        !options.real_time,
+        "{name}: a simulation has no real time; run_native_test has"
     );
     guarded(name, move |watched| {
         for seed in seeds {
@@ -193,7 +197,12 @@ impl Failure {
         let Some(payload) = self.payload else {
             panic!("{}\n{line}", self.words);
         };
-        // What the test panicked with goes on as it is, and does not name the seed.
+        // In the panic, not on the standard error: the harness shows it with the failure of
+        // this test, wherever the output of others goes.
+        if !self.words.is_empty() {
+            panic!("{}\n{name} failed with seed {seed}\n{line}", self.words);
+        }
+        // A payload without words goes on as it is, and does not name the seed.
         say(
             Topic::Seldom,
             format_args!("{name} failed with seed {seed}\n{line}"),

@@ -46,7 +46,9 @@ pub(crate) fn chosen(own: Range<u64>) -> Range<u64> {
         return picked;
     }
     match how_many() {
-        Some(count) if own.end - own.start > 1 => own.start..own.start.saturating_add(count),
+        Some(count) if own.end.saturating_sub(own.start) > 1 => {
+            own.start..own.start.saturating_add(count)
+        }
         _ => own,
     }
 }

@@ -22,12 +22,23 @@ pub(crate) struct Unsynced {
     /// The sectors whose new bytes are given up, because a sync failed, as they are on
     /// the disk. A sync leaves them alone, unless they were written again.
     given_up: BTreeMap<usize, Vec<u8>>,
+    /// The length that a sync leaves on the disk, where it is not that of the file: a
+    /// sync failed, and the new length is given up too.
+    given_up_len: Option<usize>,
 }
 
 impl Unsynced {
     /// These bytes of a file are about to change, or to come or go.
     pub(crate) fn touch(&mut self, bytes: &[u8], range: Range<usize>) {
-        self.len.get_or_insert(bytes.len());
+        self.len
+            .get_or_insert(self.given_up_len.unwrap_or(bytes.len()));
+        if let Some(len) = self.given_up_len
+            && !range.is_empty()
+        {
+            // Sectors go to the disk as a whole, and the length with them.
+            let reaches = range.end.div_ceil(SECTOR) * SECTOR;
+            self.given_up_len = (reaches < bytes.len()).then_some(len.max(reaches));
+        }
         for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
             let of = |at: usize| bytes.len().min(at * SECTOR);
             let given_up = self.given_up.remove(&sector);
@@ -50,20 +61,25 @@ impl Unsynced {
                 self.given_up.insert(sector, before);
             }
         }
-        self.len = None;
+        if let Some(before) = self.len.take()
+            && rng.chance(0.5)
+        {
+            self.given_up_len = Some(before);
+        }
     }
 
     /// What is left of a file: of each sector that was changed the old or the new,
     /// and a length that it had or any in between.
     fn cut(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
-        let old = self.len.unwrap_or(bytes.len());
-        let (least, most) = (old.min(bytes.len()), old.max(bytes.len()));
+        let new = self.given_up_len.unwrap_or(bytes.len());
+        let old = self.len.unwrap_or(new);
+        let (least, most) = (old.min(new), old.max(new));
         let len = match rng.below(3) {
             0 => old,
-            1 => bytes.len(),
+            1 => new,
             _ => least + rng.below(most - least + 1),
         };
-        bytes.resize(most, 0);
+        bytes.resize(most.max(bytes.len()), 0);
         for (sector, before) in &self.before {
             if rng.chance(0.5) {
                 put_back(bytes, *sector, before);
@@ -216,6 +232,92 @@ mod tests {
             assert_eq!(saved, [3; SECTOR]);
         }
         assert!((5..15).contains(&lost), "{lost}");
+    }
+
+    /// The lengths of `/a` that cuts may leave after this was done to four bytes that
+    /// were synced, the sync after it failed, and the next one succeeded.
+    fn lengths_after_a_failed_sync(
+        change: impl Fn(&mut Disk, u64),
+        after: impl Fn(&mut Disk, u64),
+    ) -> BTreeSet<usize> {
+        let mut disk = Disk::new();
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(b"/a", flags, 0o644).unwrap();
+        sync_dir(&mut disk, b"/");
+        disk.write(file, 0, b"abcd", Duration::ZERO).unwrap();
+        disk.sync(file);
+        let mut lengths = BTreeSet::new();
+        for seed in 0..40 {
+            let mut disk = disk.clone();
+            change(&mut disk, file);
+            disk.fail_sync(file, &mut Rng::new(seed));
+            after(&mut disk, file);
+            disk.sync(file);
+            let left: BTreeSet<usize> = left(&disk).iter().map(Vec::len).collect();
+            assert_eq!(left.len(), 1, "this is not about luck");
+            lengths.extend(left);
+        }
+        lengths
+    }
+
+    #[test]
+    fn a_length_that_a_failed_sync_gives_up_no_later_sync_saves() {
+        let append = |disk: &mut Disk, file| disk.write(file, 4, b"ef", Duration::ZERO).unwrap();
+        let nothing = |_: &mut Disk, _| {};
+        assert_eq!(lengths_after_a_failed_sync(append, nothing), [4, 6].into());
+        let shorten = |disk: &mut Disk, file| disk.set_len(file, 2).unwrap();
+        assert_eq!(lengths_after_a_failed_sync(shorten, nothing), [2, 4].into());
+        let cut_off = |disk: &mut Disk, _| {
+            let flags = libc::O_RDWR | libc::O_TRUNC;
+            disk.open(b"/a", flags, 0o644).unwrap();
+        };
+        assert_eq!(lengths_after_a_failed_sync(cut_off, nothing), [0, 4].into());
+        let make_room = |disk: &mut Disk, file| disk.allocate(file, 0, 0, 9).unwrap();
+        assert_eq!(
+            lengths_after_a_failed_sync(make_room, nothing),
+            [4, 9].into()
+        );
+        // What is written again is safe, and so is what makes the file longer still.
+        assert_eq!(lengths_after_a_failed_sync(append, append), [6].into());
+        let longer = |disk: &mut Disk, file| disk.set_len(file, 8).unwrap();
+        assert_eq!(lengths_after_a_failed_sync(append, longer), [8].into());
+    }
+
+    #[test]
+    fn a_length_is_saved_as_far_as_it_was_written_again() {
+        let append = |disk: &mut Disk, file| {
+            let many = [7; 3 * SECTOR];
+            disk.write(file, 4, &many, Duration::ZERO).unwrap();
+        };
+        let all = 3 * SECTOR + 4;
+        let before = |disk: &mut Disk, file| disk.write(file, 0, b"x", Duration::ZERO).unwrap();
+        // The first sector goes to the disk as a whole.
+        let left = lengths_after_a_failed_sync(append, before);
+        assert_eq!(left, [SECTOR, all].into());
+        let same = |disk: &mut Disk, file| disk.set_len(file, all as u64).unwrap();
+        assert_eq!(lengths_after_a_failed_sync(append, same), [4, all].into());
+        let fails_again = |disk: &mut Disk, file| {
+            before(disk, file);
+            disk.fail_sync(file, &mut Rng::new(3));
+        };
+        let left = lengths_after_a_failed_sync(append, fails_again);
+        assert!(left.is_subset(&[4, SECTOR, all].into()), "{left:?}");
+    }
+
+    #[test]
+    fn names_are_saved_by_the_next_sync_of_their_directory() {
+        let mut disk = Disk::new();
+        make(&mut disk, b"/tmp/a");
+        let dir = disk.find(b"/tmp").unwrap();
+        disk.fail_sync(dir, &mut Rng::new(1));
+        assert_eq!(names(&disk), set(["", "/tmp/a"]), "not synced");
+        disk.sync(dir);
+        assert_eq!(names(&disk), set(["/tmp/a"]));
+        disk.rename(b"/tmp/a", b"/tmp/b").unwrap();
+        disk.fail_sync(dir, &mut Rng::new(1));
+        assert_eq!(names(&disk), set(["/tmp/a", "/tmp/b"]), "not synced");
+        disk.sync(dir);
+        assert_eq!(names(&disk), set(["/tmp/b"]));
     }
 
     fn sync_dir(disk: &mut Disk, path: &[u8]) {
