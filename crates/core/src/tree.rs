@@ -26,6 +26,7 @@ use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
 use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally};
+use crate::report::MOST_NAMED;
 use crate::say::{Topic, say};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
@@ -132,7 +133,9 @@ pub(crate) struct Shared {
     point_hook: Option<Contained<PointHook>>,
     pub(crate) sweeper: Sweeper,
     /// The forced drops since the root was cancelled, for the shutdown report.
-    pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
+    pub(crate) forced: Mutex<Forced>,
+    /// Shutdown forces: see [`sweep::force_all`].
+    refuses_tasks: AtomicBool,
     forced_hook: Option<Contained<ForcedHook>>,
     root: AtomicPtr<Header>,
     pub(crate) frames: Frames,
@@ -150,6 +153,14 @@ pub(crate) struct ForcedDrop {
     job: NodeSnapshot,
     /// The innermost scope it was in, if it was in one.
     place: Option<NodeSnapshot>,
+}
+
+/// Forced drops, as far as a report names them.
+#[derive(Default)]
+pub(crate) struct Forced {
+    pub(crate) seen: Vec<NodeSnapshot>,
+    /// How many more there were.
+    pub(crate) more: usize,
 }
 
 impl ForcedDrop {
@@ -359,8 +370,23 @@ impl Shared {
         }
         if self.root().state.load().has(state::CANCELLED) {
             let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
-            forced.push(seen.place.unwrap_or(seen.job));
+            if forced.seen.len() < MOST_NAMED {
+                forced.seen.push(seen.place.unwrap_or(seen.job));
+            } else {
+                forced.more += 1;
+            }
         }
+    }
+
+    /// From here on no task is attached anywhere in the tree, but for those that are
+    /// just being made.
+    pub(crate) fn refuse_tasks(&self) {
+        self.refuses_tasks.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn refuses_tasks(&self) -> bool {
+        self.refuses_tasks.load(Ordering::Relaxed)
     }
 
     /// The root has ended: takes the entry out and gives its reference back.
@@ -494,7 +520,8 @@ impl Tree {
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
             point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
-            forced: Mutex::new(Vec::new()),
+            forced: Mutex::default(),
+            refuses_tasks: AtomicBool::new(false),
             forced_hook: options.forced_hook.map(Contained::new),
             root: AtomicPtr::new(ptr::null_mut()),
             frames: Frames::default(),
@@ -612,7 +639,7 @@ impl Tree {
     /// in its next turn, told or not, waiting or not. Revokes every lease. For
     /// hosts that end by force.
     pub fn force(&self) {
-        sweep::force_all(self.0.root());
+        sweep::force_all(&self.0);
     }
 
     /// The counters. Those of i/o are the host's, which has one tree.
@@ -637,6 +664,11 @@ impl Tree {
             queues: host.queues,
             io: self.0.host.io_gauges(),
         }
+    }
+
+    /// The tree as plain data, with so many jobs at the most.
+    pub(crate) fn look_at_some(&self, most: usize) -> crate::job::TreeSnapshot {
+        snapshot::take_some(&self.0, most)
     }
 
     /// The tree as plain data.
