@@ -21,32 +21,61 @@ use crate::unwind::{Contained, Payload, caught, wake};
 
 /// What a blocking call may ask while it runs.
 #[derive(Clone)]
-pub struct Caller(Arc<AtomicBool>);
+pub struct Caller {
+    cancelled: Arc<AtomicBool>,
+    /// The host is told of each question.
+    asks: Option<Asks>,
+}
+
+/// Called on the thread that asks, before it has its answer.
+type Asks = Arc<dyn Fn() + Send + Sync>;
 
 impl Caller {
-    /// True once whoever waits for the call has been cancelled: a good moment
+    /// True once the task that waits for the call has been cancelled: a good moment
     /// to return.
+    ///
+    /// In a simulated test other tasks may go on here, and a call that asks again and
+    /// again does not stop the virtual clock.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        if let Some(asks) = &self.asks {
+            asks();
+        }
+        self.cancelled.load(Ordering::Acquire)
     }
 }
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Caller(cancelled: {})", self.is_cancelled())
+        let cancelled = self.cancelled.load(Ordering::Acquire);
+        write!(f, "Caller(cancelled: {cancelled})")
     }
 }
 
 /// A blocking call, as a host gets it. Dropped unrun, the call never happens
 /// and whoever waits for it is told that the host is gone.
 #[must_use = "a call that is not run never returns"]
-pub struct BlockingCall(Box<dyn Run>);
+pub struct BlockingCall {
+    work: Box<dyn Run>,
+    site: Site,
+}
 
 impl BlockingCall {
     /// Runs it, on this thread. A panic in it goes to the future that waits for it; if that
     /// is gone, to the failure hook.
     pub fn run(self) {
-        self.0.run();
+        self.work.run(None);
+    }
+
+    /// The same, and `asks` is called at each [`Caller::is_cancelled`], on the thread that
+    /// asks and before it has its answer: a host with virtual time may let others go on
+    /// there.
+    pub fn run_asking(self, asks: Arc<dyn Fn() + Send + Sync>) {
+        self.work.run(Some(asks));
+    }
+
+    /// Where it was asked for, for reports.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.site.location()
     }
 }
 
@@ -57,7 +86,7 @@ impl fmt::Debug for BlockingCall {
 }
 
 trait Run: Send {
-    fn run(self: Box<Self>);
+    fn run(self: Box<Self>, asks: Option<Asks>);
 }
 
 /// How far a call has come.
@@ -217,7 +246,7 @@ where
     F: FnOnce(Caller) -> T + Send,
     T: Send,
 {
-    fn run(mut self: Box<Self>) {
+    fn run(mut self: Box<Self>, asks: Option<Asks>) {
         {
             let mut state = self.shared.state();
             if !matches!(state.stage, Stage::Queued) {
@@ -226,7 +255,10 @@ where
             state.stage = Stage::Running;
         }
         let Some(call) = self.call.take() else { return };
-        let caller = Caller(self.shared.cancelled.clone());
+        let caller = Caller {
+            cancelled: self.shared.cancelled.clone(),
+            asks,
+        };
         let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
         self.shared.finish(result.map(Contained::new));
     }
@@ -347,7 +379,10 @@ where
         // SAFETY: the current job has not ended.
         let tree = unsafe { scope.header().tree() }.handle();
         self.begun = Some((shared.clone(), tree.root_scope()));
-        tree.host().run_blocking(BlockingCall(Box::new(work)));
+        tree.host().run_blocking(BlockingCall {
+            work: Box::new(work),
+            site: self.site,
+        });
         Ok(shared)
     }
 }

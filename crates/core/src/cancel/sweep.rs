@@ -19,7 +19,6 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
-use super::reason::ReasonKind;
 use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
@@ -345,7 +344,7 @@ pub(crate) fn lift_all(tree: &Shared) {
     }
 }
 
-/// Asks every task below `root` to drop its future, whatever it waits on, and
+/// Asks every task of `tree` to drop its future, whatever it waits on, and
 /// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
 /// what is inside would run on while it is being forced.
 ///
@@ -365,7 +364,7 @@ pub(crate) fn force_all(tree: &Shared) {
     }
     for job in all {
         if job.is_task() && !job.state.load().has(state::BODY_DONE) {
-            mark_forced(&job);
+            mark_forced(tree, &job);
             if job.state.start_lazy() {
                 // SAFETY: its start is ours.
                 unsafe { run::push_claimed(&job) };
@@ -379,9 +378,9 @@ pub(crate) fn force_all(tree: &Shared) {
 /// Marks a task that must go: what is forced ends cancelled, also what a shield,
 /// a guard or being a service has spared. A turn may come before [`force_all`]
 /// has come to it, and marks its task itself.
-pub(crate) fn mark_forced(job: &Header) {
+pub(crate) fn mark_forced(tree: &Shared, job: &Header) {
     super::guard::lapse(job);
-    walk::cancel(job, walk::Why::new(ReasonKind::Shutdown, job.site()));
+    walk::cancel(job, walk::Why::new(tree.why_forced(), job.site()));
 }
 
 /// For how long a job has been in what it waits on, for observers.

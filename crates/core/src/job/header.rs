@@ -602,7 +602,8 @@ impl Header {
     }
 
     /// True if the body has opened a scope. For whoever has the body, or has it
-    /// from its last poller.
+    /// from its last poller; and under the lock, where it is said before a scope is
+    /// attached.
     pub(crate) fn has_opened_scopes(&self) -> bool {
         self.told.load(Ordering::Relaxed) & OPENED != 0
     }
