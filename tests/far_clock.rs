@@ -45,11 +45,20 @@ fn shuts_down_after(name: &'static str, far: impl Fn(&Runtime, &HostClock) + Sen
             far(&rt, &clock);
             let end = clock.now();
             assert!(clock.now() >= end, "it went back");
-            rt.scope().launch(async { shield(sleep(HOUR)).await });
-            rt.block_on(async {}).unwrap();
-            let report = rt.shutdown(Duration::from_millis(20)).unwrap();
+            let begun = Arc::new(AtomicBool::new(false));
+            let begins = begun.clone();
+            rt.scope().launch(async move {
+                begins.store(true, SeqCst);
+                shield(sleep(HOUR)).await
+            });
+            while !begun.load(SeqCst) {
+                rt.block_on(async {}).unwrap();
+            }
+            let (grace, began) = (Duration::from_millis(20), Instant::now());
+            let report = rt.shutdown(grace).unwrap();
             assert!(report.stragglers.is_empty(), "{report}");
-            assert!(clock.now() > end, "the grace is real");
+            assert!(report.took >= grace, "{report}");
+            assert!(began.elapsed() >= grace, "the grace is real");
         }
     });
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::host::TimerKey;
 use crate::job::NodeSnapshot;
 use crate::job::handle::Join;
-use crate::report::{ShutdownReport, in_the_way};
+use crate::report::{MOST_NAMED, ShutdownReport, in_the_way};
 use crate::tree::Tree;
 
 /// How long a shutdown waits before it lifts shields, unless told otherwise.
@@ -48,6 +48,8 @@ pub struct Shutdown {
     timer: Option<TimerKey>,
     /// What stood in the way at the grace.
     late: Vec<NodeSnapshot>,
+    /// How many jobs were not looked at then.
+    left_out: usize,
 }
 
 impl Shutdown {
@@ -61,6 +63,7 @@ impl Shutdown {
             join: None,
             timer: None,
             late: Vec::new(),
+            left_out: 0,
         }
     }
 
@@ -72,8 +75,8 @@ impl Shutdown {
 
     fn report(&mut self, now: Instant) -> ShutdownReport {
         self.clear();
-        let stragglers = in_the_way(&self.tree.snapshot());
-        let dropped = std::mem::take(
+        let stragglers = self.in_the_way();
+        let forced = std::mem::take(
             &mut *self
                 .tree
                 .shared()
@@ -83,7 +86,20 @@ impl Shutdown {
         );
         let late = std::mem::take(&mut self.late);
         let took = self.began.map_or(Duration::ZERO, |began| now - began);
-        ShutdownReport::new(took, late, dropped, stragglers)
+        let mut report = ShutdownReport::new(took, late, forced.seen, stragglers);
+        report.left_out = self.left_out.max(forced.more);
+        report
+    }
+
+    /// The jobs that are in the way now. Few enough of all jobs are looked at that the
+    /// shutdown goes on soon, whatever the size of the tree.
+    fn in_the_way(&mut self) -> Vec<NodeSnapshot> {
+        let seen = self.tree.look_at_some(MOST_NAMED);
+        if seen.len() == MOST_NAMED {
+            let living = usize::try_from(self.tree.counters().living()).unwrap_or(usize::MAX);
+            self.left_out = self.left_out.max(living.saturating_sub(MOST_NAMED));
+        }
+        in_the_way(&seen)
     }
 
     /// Goes on to the next phase if its time has come; when to look again.
@@ -98,7 +114,7 @@ impl Shutdown {
                 }
                 Phase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
-                        self.late = in_the_way(&self.tree.snapshot());
+                        self.late = self.in_the_way();
                         sweep::lift_all(self.tree.shared());
                         self.phase = Phase::Lifted;
                     }

@@ -27,6 +27,7 @@ use crate::job::kind::JobKind;
 use crate::job::lane::{Lane, OnMain};
 use crate::job::{NodeSnapshot, snapshot, state};
 use crate::observe::{Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally};
+use crate::report::MOST_NAMED;
 use crate::say::{Topic, say};
 use crate::shutdown::Shutdown;
 use crate::task::cell;
@@ -134,7 +135,9 @@ pub(crate) struct Shared {
     /// Its host gives no more turns.
     host_is_gone: AtomicBool,
     /// The forced drops since the root was cancelled, for the shutdown report.
-    pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
+    pub(crate) forced: Mutex<Forced>,
+    /// Shutdown forces: see [`sweep::force_all`].
+    refuses_tasks: AtomicBool,
     forced_hook: Option<Contained<ForcedHook>>,
     root: AtomicPtr<Header>,
     pub(crate) frames: Frames,
@@ -152,6 +155,14 @@ pub(crate) struct ForcedDrop {
     job: NodeSnapshot,
     /// The innermost scope it was in, if it was in one.
     place: Option<NodeSnapshot>,
+}
+
+/// Forced drops, as far as a report names them.
+#[derive(Default)]
+pub(crate) struct Forced {
+    pub(crate) seen: Vec<NodeSnapshot>,
+    /// How many more there were.
+    pub(crate) more: usize,
 }
 
 impl ForcedDrop {
@@ -369,8 +380,23 @@ impl Shared {
         }
         if self.root().state.load().has(state::CANCELLED) {
             let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
-            forced.push(seen.place.unwrap_or(seen.job));
+            if forced.seen.len() < MOST_NAMED {
+                forced.seen.push(seen.place.unwrap_or(seen.job));
+            } else {
+                forced.more += 1;
+            }
         }
+    }
+
+    /// From here on no task is attached anywhere in the tree, but for those that are
+    /// just being made.
+    pub(crate) fn refuse_tasks(&self) {
+        self.refuses_tasks.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn refuses_tasks(&self) -> bool {
+        self.refuses_tasks.load(Ordering::Relaxed)
     }
 
     /// The root has ended: takes the entry out and gives its reference back.
@@ -520,7 +546,8 @@ impl Tree {
             point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
             host_is_gone: AtomicBool::new(false),
-            forced: Mutex::new(Vec::new()),
+            forced: Mutex::default(),
+            refuses_tasks: AtomicBool::new(false),
             forced_hook: options.forced_hook.map(Contained::new),
             root: AtomicPtr::new(ptr::null_mut()),
             frames: Frames::default(),
@@ -677,6 +704,11 @@ impl Tree {
             queues: host.queues,
             io: self.0.host.io_gauges(),
         }
+    }
+
+    /// The tree as plain data, with so many jobs at the most.
+    pub(crate) fn look_at_some(&self, most: usize) -> crate::job::TreeSnapshot {
+        snapshot::take_some(&self.0, most)
     }
 
     /// The tree as plain data.

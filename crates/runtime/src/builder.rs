@@ -203,9 +203,11 @@ impl Builder {
         }
         let seen = Arc::downgrade(&machine);
         machine.clock.on_change(Box::new(move || {
-            if let Some(machine) = seen.upgrade() {
+            let machine = seen.upgrade();
+            if let Some(machine) = &machine {
                 machine.clock_changed();
             }
+            machine.is_some()
         }));
         let tree = Tree::try_new(Box::new(Native(machine.clone())), self.options)?;
         let mut runtime = Runtime::unmanned(tree, machine, self.grace);

@@ -10,7 +10,8 @@ use kinfolk_core::Clock;
 /// and goes on from where it was when the rate changes. Clones share the time.
 ///
 /// It shows 584 years at the most. There it stands still, and a later instant
-/// never comes, until the runtime shuts down.
+/// never comes. A runtime that shuts down goes by real time from then on, whatever the
+/// clock shows; the clock itself stays as it is.
 ///
 /// ```
 /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
@@ -27,8 +28,10 @@ pub struct HostClock(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    listeners: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
+    listeners: Mutex<Vec<Listener>>,
 }
+
+type Listener = Arc<dyn Fn() -> bool + Send + Sync>;
 
 struct State {
     /// The clock showed `shown` when the real time was `at`.
@@ -36,8 +39,8 @@ struct State {
     shown: Instant,
     rate: f64,
     paused: bool,
-    /// It stands still there. Far before the latest instant there is: when the
-    /// host shuts down, the clock runs on from here.
+    /// It stands still there. Far before the latest instant there is: a runtime that
+    /// shuts down counts on from here.
     farthest: Instant,
 }
 
@@ -111,17 +114,25 @@ impl HostClock {
             state.at = Instant::now();
             change(&mut state);
         }
-        // Whoever sleeps until a time of ours sleeps for another time now.
-        // Called outside the lock: they may come back to us.
-        let listeners = self
-            .0
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        for listener in listeners {
-            listener();
+        self.tell();
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
+        let listeners = self.0.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A host that sleeps until a time of this clock has another time to sleep now. Those
+    /// that are gone are told no more.
+    fn tell(&self) {
+        // Called outside the lock: they may come back to the clock.
+        let mut gone = self.listeners().clone();
+        gone.retain(|listener| !listener());
+        if gone.is_empty() {
+            return;
         }
+        let is_gone = |one: &Listener| gone.iter().any(|other| Arc::ptr_eq(one, other));
+        self.listeners().retain(|listener| !is_gone(listener));
     }
 
     /// Stops the time: no timer fires until [`resume`](HostClock::resume).
@@ -182,25 +193,15 @@ impl Clock for HostClock {
             .map(|real| real.saturating_add(Duration::from_nanos(u64::from(!left.is_zero()))))
     }
 
-    fn on_change(&self, listener: Box<dyn Fn() + Send + Sync>) {
-        self.0
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::from(listener));
+    fn on_change(&self, listener: Box<dyn Fn() -> bool + Send + Sync>) {
+        // Those that are gone make room.
+        self.tell();
+        self.listeners().push(Arc::from(listener));
     }
 
     fn advance_to(&self, at: Instant) -> bool {
         self.change(|state| state.shown = state.shown.max(at.min(state.farthest)));
         true
-    }
-
-    fn let_run(&self) {
-        self.change(|state| {
-            state.paused = false;
-            state.rate = 1.0;
-            state.farthest = latest();
-        });
     }
 }
 
@@ -244,6 +245,23 @@ mod tests {
             );
             last = now;
         }
+    }
+
+    /// A program may build and drop any number of runtimes with one clock.
+    #[test]
+    fn a_runtime_that_is_gone_is_told_no_more() {
+        let clock = HostClock::new();
+        let build = || crate::Runtime::builder().workers(0).clock(clock.shared());
+        for _ in 0..10 {
+            drop(build().build());
+            assert!(clock.listeners().len() <= 1, "one that is gone at the most");
+        }
+        let stays = build().build();
+        clock.pause();
+        assert_eq!(clock.listeners().len(), 1, "one is there");
+        drop(stays);
+        clock.resume();
+        assert!(clock.listeners().is_empty());
     }
 
     #[test]

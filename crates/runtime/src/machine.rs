@@ -16,6 +16,7 @@ use crate::busy::Busy;
 use crate::here::{self, Local};
 use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
+use crate::own_time::OwnTime;
 use crate::quiet::Quiet;
 use crate::scheduler::worker::Neighbour;
 use crate::sync::{HELD_UP, LATE};
@@ -25,7 +26,7 @@ use crate::timers::{Set, Tell, Timers};
 pub(crate) const MAIN: usize = usize::MAX;
 
 pub(crate) struct Machine {
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: OwnTime,
     /// It is the system's clock.
     system_time: bool,
     pub(crate) main: MainThread,
@@ -61,6 +62,7 @@ impl Machine {
         io_calls: Blocking,
         look_ups: Blocking,
     ) -> Machine {
+        let clock = OwnTime::new(clock);
         Machine {
             system_time: clock.is_system(),
             main: MainThread::new(hook),
@@ -208,11 +210,26 @@ impl Machine {
         moved
     }
 
-    /// The same whatever it waits for: a shutdown has waited long enough.
+    /// The same whatever it waits for: a shutdown has waited long enough. A clock that
+    /// does not jump is not waited for any more.
     pub(crate) fn jump_anyway(&self) {
         self.busy.alone(|| {
-            self.jump();
+            let next = self.timers.next_at();
+            let moved = self.clock.idle(next);
+            self.fire(self.clock.now());
+            if next.is_some() && !moved {
+                self.clock.run();
+            }
         });
+    }
+
+    /// The runtime shuts down. It goes by real time from here on; a virtual clock jumps
+    /// until it has had the grace ([`jump_anyway`](Machine::jump_anyway)).
+    pub(crate) fn shuts_down(&self) {
+        if !self.clock.is_virtual() {
+            self.clock.run();
+            self.clock_changed();
+        }
     }
 
     /// The clock runs faster or slower than it did: whoever sleeps until a

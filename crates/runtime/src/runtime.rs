@@ -610,10 +610,10 @@ impl Handle {
         self.tree.gauges()
     }
 
-    /// From here on the clock runs, and a virtual one gives what holds it `grace` in
+    /// From here on the time is real; a virtual clock gives what holds it `grace` in
     /// real time.
     fn real_grace(&self, grace: Duration) -> Option<RealGrace> {
-        self.machine.clock.let_run();
+        self.machine.shuts_down();
         self.machine.busy.counts().then(|| {
             let machine = self.machine.clone();
             RealGrace::begin(grace, move || machine.jump_anyway())

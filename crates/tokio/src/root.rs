@@ -94,9 +94,11 @@ impl RootBuilder {
         let machine = Arc::new(Machine::new(tokio, self.clock));
         let changed = Arc::downgrade(&machine.changed);
         machine.clock.on_change(Box::new(move || {
-            if let Some(changed) = changed.upgrade() {
+            let changed = changed.upgrade();
+            if let Some(changed) = &changed {
                 changed.notify_one();
             }
+            changed.is_some()
         }));
         let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
         machine.serves(tree.downgrade());

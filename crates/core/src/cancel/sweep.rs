@@ -25,6 +25,7 @@ use crate::job::header::{Header, JobRef};
 use crate::job::state::{self, Claim, millis_between};
 use crate::job::waymark;
 use crate::kit::work;
+use crate::observe::Numbered;
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::run;
 use crate::tree::Shared;
@@ -252,18 +253,36 @@ pub(crate) fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
     }
 }
 
+/// The same without those that were made since `before` was asked for. A walk through
+/// the tree that takes these alone ends, however fast the tree grows.
+pub(crate) fn older_children(
+    tree: &Shared,
+    job: &Header,
+    before: Numbered,
+    each: &mut dyn FnMut(JobRef),
+) {
+    children(job, &mut |child| {
+        if !tree.counters.is_newer(child.id.number(), before) {
+            each(child);
+        }
+    });
+}
+
 /// Looks at every job below `top` that hears its cancel and is idle. Sets FORCE
 /// where patience has run out; says when to look again. A job that is not idle
 /// now asks for another look when it is. A running one may have asked for this
 /// look a moment ago, and be about to park: it gets another turn, in which it
-/// asks again.
+/// asks again. One that is made meanwhile asks by itself.
 fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
+    let before = tree.counters.numbered();
     let mut next: Option<Instant> = None;
     let mut todo = vec![(JobRef::from_header(top), patience_of(tree, top))];
     while let Some((job, inherited)) = todo.pop() {
         let st = job.state.load();
         let patience = own_patience(&job).unwrap_or(inherited);
-        children(&job, &mut |child| todo.push((child, patience)));
+        older_children(tree, &job, before, &mut |child| {
+            todo.push((child, patience))
+        });
         let skip = state::ENDED | state::FORCE | state::BODY_DONE;
         if st.has(skip) || !st.effective() || !job.has_seen_mark() || !job.no_wait_of_ours() {
             continue;
@@ -309,8 +328,9 @@ fn rouse(job: &Header) {
 }
 
 /// Lifts every shield and guard and revokes every lease, so that the cancel
-/// of the root reaches everybody.
+/// of the root reaches everybody. What is made meanwhile is left to [`force_all`].
 pub(crate) fn lift_all(tree: &Shared) {
+    let before = tree.counters.numbered();
     let mut todo = vec![JobRef::from_header(tree.root())];
     while let Some(job) = todo.pop() {
         super::guard::lapse(&job);
@@ -320,7 +340,7 @@ pub(crate) fn lift_all(tree: &Shared) {
         // What goes on beside its body is asked to end, as when that is over.
         work::stop_all(&job);
         crate::job::lease::revoke(&job);
-        children(&job, &mut |child| todo.push(child));
+        older_children(tree, &job, before, &mut |child| todo.push(child));
     }
 }
 
@@ -331,8 +351,10 @@ pub(crate) fn lift_all(tree: &Shared) {
 /// Every job gets MUST before its children are listed, and an attacher looks for
 /// it under the same lock: a child is listed, or refused, or born with it
 /// (`force_vs_attach`). All have it before the first is told: no task that a
-/// shield had spared hears of the cancel in a turn of its own.
+/// shield had spared hears of the cancel in a turn of its own. From the beginning the
+/// whole tree refuses tasks, so that it does not grow away from the list.
 pub(crate) fn force_all(tree: &Shared) {
+    tree.refuse_tasks();
     let mut all = vec![JobRef::from_header(tree.root())];
     let mut next = 0;
     while let Some(job) = all.get(next).cloned() {

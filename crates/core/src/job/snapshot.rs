@@ -350,6 +350,15 @@ impl fmt::Display for NodeSnapshot {
 }
 
 pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
+    take_some(tree, usize::MAX)
+}
+
+/// As [`take`], with so many jobs at the most.
+///
+/// Jobs that are made meanwhile are left out, with what is below them: else a tree that
+/// grows faster than it is looked at would be looked at for ever.
+pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
+    let before = tree.counters.numbered();
     let mut nodes = Vec::new();
     let mut todo = vec![(JobRef::from_header(tree.root()), None, 0usize)];
     desks::look();
@@ -359,17 +368,13 @@ pub(crate) fn take(tree: &Shared) -> TreeSnapshot {
         if job.state.load().ended() {
             continue;
         }
-        {
-            let _locked = job.lock();
-            // The newest is first in the list, so the oldest is popped first.
-            // SAFETY: H1 and H2, under the lock.
-            let mut child = unsafe { job.first.get().as_ref() };
-            while let Some(c) = child {
-                todo.push((JobRef::from_header(c), Some(job.id), depth + 1));
-                // SAFETY: as above.
-                child = unsafe { c.next.get().as_ref() };
-            }
+        if nodes.len() == most {
+            break;
         }
+        // The newest is first in the list, so the oldest is popped first.
+        sweep::older_children(tree, &job, before, &mut |child| {
+            todo.push((child, Some(job.id), depth + 1));
+        });
         let above = depth.checked_sub(1).and_then(|up| tasks[up].clone());
         let task = task_of(tree, &job).or(above);
         nodes.push(look_at(tree, &job, parent, depth, task.as_ref()));

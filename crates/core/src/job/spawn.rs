@@ -568,7 +568,9 @@ impl<'a> Place<'a> {
         };
         let tree: &Shared = &pinned;
         let counts = tree.counters.here();
-        let misplaced = if lane == Lane::Pool {
+        let misplaced = if tree.refuses_tasks() {
+            Some(Refusal::Cancelled)
+        } else if lane == Lane::Pool {
             None
         } else if !tree.has_main_lane {
             Some(Refusal::NoMain)

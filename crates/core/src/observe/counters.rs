@@ -7,7 +7,10 @@
 //! reading is the sum of all.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 use crate::context;
 use crate::job::id::MOST_NUMBER;
@@ -125,6 +128,10 @@ pub struct Counters {
     numbers: AtomicU64,
 }
 
+/// All job numbers of a tree that were given out before a moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbered(u64);
+
 impl Counters {
     /// The counts of this thread, looked up once for several events.
     #[inline]
@@ -160,6 +167,21 @@ impl Counters {
                 return next;
             }
         }
+    }
+
+    /// The numbers that have been given out so far. A step that writes: it reads the
+    /// newest value there is.
+    pub(crate) fn numbered(&self) -> Numbered {
+        Numbered(self.numbers.fetch_add(0, AcqRel))
+    }
+
+    /// True if a job with that number was made after `before` was asked for. False for a
+    /// few of these too, the first of each thread: a thread takes its numbers in blocks.
+    /// Asked under a lock under which that job was seen.
+    pub(crate) fn is_newer(&self, number: u64, before: Numbered) -> bool {
+        let since = self.numbers.load(Acquire).wrapping_sub(before.0);
+        // Numbers come round: what counts is how far it is from there.
+        number.wrapping_sub(before.0) & MOST_NUMBER < since
     }
 
     fn sum(&self, at: usize) -> u64 {
@@ -307,6 +329,24 @@ mod tests {
         };
         counters.numbers.store(MOST_NUMBER, Relaxed);
         assert_eq!([rest.next_number(), rest.next_number()], [MOST_NUMBER, 0]);
+    }
+
+    #[test]
+    fn what_was_numbered_before_is_not_newer() {
+        // Also where numbers come round.
+        for first in [0, MOST_NUMBER - 70, MOST_NUMBER - BLOCK, 3 * MOST_NUMBER] {
+            let counters = Counters::default();
+            counters.numbers.store(first, Relaxed);
+            let number = || counters.here().next_number();
+            let old: Vec<u64> = (0..2 * BLOCK).map(|_| number()).collect();
+            let before = counters.numbered();
+            let block: Vec<u64> = (0..BLOCK).map(|_| number()).collect();
+            let new: Vec<u64> = (0..2 * BLOCK).map(|_| number()).collect();
+            let newer = |number: &&u64| counters.is_newer(**number, before);
+            assert_eq!(old.iter().filter(newer).count(), 0, "from {first}");
+            assert_eq!(new.iter().filter(newer).count(), new.len(), "from {first}");
+            assert_eq!(block.iter().filter(newer).count(), block.len());
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod gauges;
 mod ring;
 mod sink;
 
-pub(crate) use counters::{Count, Tally};
+pub(crate) use counters::{Count, Numbered, Tally};
 pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
 pub use gauges::{Gauges, IoGauges};

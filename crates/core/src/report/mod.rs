@@ -7,5 +7,5 @@ mod stuck;
 
 pub use entry::StillThere;
 pub use shutdown::ShutdownReport;
-pub(crate) use shutdown::in_the_way;
+pub(crate) use shutdown::{MOST_NAMED, in_the_way};
 pub use stuck::{StuckJob, StuckReport};

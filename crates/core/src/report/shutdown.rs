@@ -26,7 +26,12 @@ pub struct ShutdownReport {
     /// Jobs that are still there: they run without returning, or nobody turns
     /// the lane they are on. Their memory is leaked.
     pub stragglers: Vec<NodeSnapshot>,
+    /// How many more jobs there were, about, than the 100,000 that a report looks at.
+    pub left_out: usize,
 }
+
+/// How many jobs a report looks at, and at most names.
+pub(crate) const MOST_NAMED: usize = 100_000;
 
 impl ShutdownReport {
     /// Puts each task into the last of the lists that it has come to.
@@ -55,12 +60,14 @@ impl ShutdownReport {
             late,
             dropped,
             stragglers,
+            left_out: 0,
         }
     }
 
     /// True if every job ended by itself, in time.
     pub fn is_clean(&self) -> bool {
-        self.late.is_empty() && self.dropped.is_empty() && self.stragglers.is_empty()
+        let named = self.late.len() + self.dropped.len() + self.stragglers.len();
+        named + self.left_out == 0
     }
 }
 
@@ -124,6 +131,9 @@ impl fmt::Display for ShutdownReport {
                 "still there",
                 "has not ended; its memory is leaked",
             )?;
+        }
+        if self.left_out > 0 {
+            write!(f, "\n{} more jobs were not looked at", self.left_out)?;
         }
         Ok(())
     }

@@ -25,8 +25,9 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Calls `listener` whenever the answer of
     /// [`real_time_until`](Clock::real_time_until) changes but by the passing
-    /// of time.
-    fn on_change(&self, listener: Box<dyn Fn() + Send + Sync>) {
+    /// of time, until it has returned false: then its host is gone. A call too many does
+    /// no harm.
+    fn on_change(&self, listener: Box<dyn Fn() -> bool + Send + Sync>) {
         drop(listener);
     }
 
@@ -36,10 +37,6 @@ pub trait Clock: Send + Sync + 'static {
         let _ = at;
         false
     }
-
-    /// The host shuts down: from here on the clock runs as the system's does,
-    /// so that the grace is what it says.
-    fn let_run(&self) {}
 
     /// No job of the host is runnable or being polled, and nothing else is in
     /// flight. A virtual clock may let somebody go on who waited for that
