@@ -288,6 +288,8 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
         }
         at = todo.pop();
     }
+    // What is handed over before the calls may be the last that keeps the tree.
+    let _held = (!calls.is_empty()).then(|| tree.held());
     if !calls.is_empty() {
         // Hooks and wakers may be slow. Tasks that need none of them do not wait.
         let quiet = std::mem::replace(&mut ready, run::Marked::new());
