@@ -468,7 +468,7 @@ impl Station {
             if left.is_zero() || self.try_turn(Wait::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
                 say(
-                    Topic::Seldom,
+                    Topic::End,
                     format_args!(
                         "kinfolk: {} operations did not end within {CLOSING:?}: \
                          their buffers are leaked",
