@@ -179,6 +179,7 @@ pub mod host {
     #[doc(inline)]
     pub use kinfolk_core::{
         FORCE, FailureHook, ForcedHook, GRACE, PointHeld, PointHook, Shutdown, Tree, TreeOptions,
+        WeakTree,
     };
 }
 
