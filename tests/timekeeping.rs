@@ -725,28 +725,35 @@ impl SlowCall {
     }
 }
 
-impl Wake for SlowCall {
+/// Makes the call, and then wakes.
+struct SlowWaker(SlowCall, Waker);
+
+impl Wake for SlowWaker {
     fn wake(self: Arc<Self>) {
-        self.call();
+        self.0.call();
+        self.1.wake_by_ref();
     }
 }
 
 type Body = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// Waits with a hook that is slow.
-fn with_slow_hook(slow: SlowCall, _at: Instant) -> Body {
-    Box::pin(async move {
+/// Waits until its deadline, with a hook that is slow.
+fn with_slow_hook(slow: SlowCall, at: Instant) -> Body {
+    Box::pin(timeout_at(at, async move {
         on_cancel(move |_| slow.call()).keep();
-        std::future::pending().await
-    })
+        std::future::pending::<Result<(), Error>>().await
+    }))
 }
 
-/// Waits under a waker that is slow.
+/// Sleeps under a waker that is slow.
 fn under_slow_waker(slow: SlowCall, at: Instant) -> Body {
     Box::pin(async move {
-        let waker = Waker::from(Arc::new(slow));
         let mut slept = pin!(sleep_until(at));
-        std::future::poll_fn(|_| slept.as_mut().poll(&mut Context::from_waker(&waker))).await?;
+        std::future::poll_fn(|cx| {
+            let waker = Waker::from(Arc::new(SlowWaker(slow.clone(), cx.waker().clone())));
+            slept.as_mut().poll(&mut Context::from_waker(&waker))
+        })
+        .await?;
         Ok(())
     })
 }
@@ -757,9 +764,7 @@ fn slow_call_holds_up_no_other(workers: usize, slow_body: fn(SlowCall, Instant) 
     let rt = builder(workers).build().unwrap();
     let slow = SlowCall::default();
     let at = Instant::now() + 100 * MS;
-    let first = rt
-        .scope()
-        .spawn(timeout_at(at, slow_body(slow.clone(), at)));
+    let first = rt.scope().spawn(slow_body(slow.clone(), at));
     while rt.counters().timers_pending() == 0 {
         std::thread::yield_now();
     }
