@@ -1,4 +1,5 @@
 //! Spawns into a scope that has ended: refused, counted and said once for each scope.
+//! And runtimes that are dropped inside a job: that is said too, not for each of many.
 //! What the library says is written by a thread of its own, so that the test looks at
 //! the standard error of another process: this program, once more.
 
@@ -128,5 +129,43 @@ fn tree_5_a_spawn_into_an_ended_scope_is_counted() {
         drop(rt);
         assert!(kept.try_spawn(async {}).is_err());
         assert_eq!(other.counters().jobs_refused, 0);
+    });
+}
+
+/// What the other process does: many runtimes are dropped inside one job.
+fn drop_runtimes_inside() {
+    let outer = rt();
+    let main = outer.on_main();
+    let many = outer.scope().on(main).spawn(async {
+        for _ in 0..MANY {
+            drop(Runtime::builder().workers(0).build().unwrap());
+        }
+    });
+    outer.wait_for(many).unwrap().unwrap();
+    say::flush(Duration::from_secs(5));
+}
+
+const MANY: usize = 100;
+
+/// Ten lines in a second; the others are counted.
+#[test]
+fn see_7_the_ends_of_many_runtimes_are_counted() {
+    if std::env::var_os(CHILD).is_some() {
+        return drop_runtimes_inside();
+    }
+    guarded("ends of runtimes", |_| {
+        let me = std::env::current_exe().unwrap();
+        let child = Command::new(me)
+            .args(["see_7_the_ends_of_many_runtimes_are_counted", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{said}");
+        let lines = said.matches("dropped inside a job").count();
+        // On a slow machine they take several seconds.
+        let counts = said.matches("more ends of runtimes").count();
+        assert!(counts > 0 && lines <= 10 * (counts + 1), "{said}");
+        assert!(lines < MANY, "{said}");
     });
 }

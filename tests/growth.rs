@@ -15,8 +15,8 @@ use std::time::Duration;
 use kinfolk_core::kit::{self, Work};
 use kinfolk_core::{
     Error, Event, EventKind, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope,
-    Sink, TaskSet, all, checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled,
-    launch, local_scope, on_cancel, park, scope, shield, spawn, yield_now,
+    Sink, Success, Task, TaskSet, all, checkpoint, cleanup, current_job, for_each_concurrent,
+    is_cancelled, launch, local_scope, on_cancel, park, scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -662,6 +662,58 @@ fn cancel_1_wakers_that_cancel_the_next_job_do_not_recurse() {
             took
         });
     }
+}
+
+/// A value that holds the handle of the task before it.
+struct Link(#[expect(dead_code, reason = "dropped")] Option<Box<Task<Link>>>);
+
+impl Success for Link {}
+
+/// A row of tasks that have ended, each of whose values holds the handle of the one
+/// before: the last handle is dropped, and all values with it.
+#[test]
+fn handle_1_values_that_hold_the_handle_before_are_dropped_by_a_loop() {
+    is_a_line("handles in values", 12_500, |n| {
+        let mut sim = Sim::seeded(1);
+        let mut last = sim.root().spawn(async { Link(None) });
+        sim.settle();
+        for _ in 0..n {
+            let before = Box::new(last);
+            last = sim.root().spawn(async { Link(Some(before)) });
+            sim.settle();
+        }
+        let took = time(|| drop(last));
+        sim.finish();
+        took
+    });
+}
+
+/// A hook of a cancelled job registers the next one there, which fires at once.
+#[test]
+fn cancel_8_hooks_that_register_the_next_do_not_recurse() {
+    fn arm(scope: Scope, left: usize, fired: Arc<AtomicUsize>) {
+        let at = scope.clone();
+        let hook = move |_: &_| {
+            fired.fetch_add(1, Relaxed);
+            if left > 1 {
+                arm(at, left - 1, fired);
+            }
+        };
+        scope.on_cancel(hook).keep();
+    }
+    is_a_line("hooks in hooks", 12_500, |n| {
+        let mut sim = Sim::seeded(1);
+        let task = sim.root().spawn(park());
+        sim.settle();
+        let fired = Arc::new(AtomicUsize::new(0));
+        arm(Scope::of_job(&task.job()), n, fired.clone());
+        let took = time(|| assert!(task.cancel("all")));
+        assert_eq!(fired.load(Relaxed), n, "before the cancel returns");
+        sim.settle();
+        drop(task);
+        sim.finish();
+        took
+    });
 }
 
 /// A job with n child tasks that is interrupted n times, and hears each.

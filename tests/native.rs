@@ -1167,6 +1167,22 @@ fn handle_8_a_blocking_scope_waits_for_all_whatever_happens() {
         });
         assert_eq!(failed.unwrap_err().to_string(), "first");
         assert_eq!(ended.load(SeqCst), 1);
+        // Also if the body has waited for it: it is the scope's all the same, and what is
+        // spawned after it is refused.
+        let failed = rt.scope_blocking(|s| {
+            let fails = s.spawn(async { Err::<(), _>(Error::msg("waited for")) });
+            assert!(s.wait(fails).is_err());
+            assert!(s.wait(s.spawn(async { 3 })).is_err());
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "waited for");
+        // One that may fail alone returns its error as a value.
+        let alone = rt.scope_blocking(|s| {
+            let alone = Err::<(), _>(Error::msg("alone"));
+            let fails = s.spawn(async { Ok::<_, Error>(alone) });
+            assert!(s.wait(fails).unwrap().is_err());
+            s.wait(s.spawn(async { 3 })).unwrap()
+        });
+        assert_eq!(alone.unwrap(), 3);
         // The body panics.
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             rt.scope_blocking(|s| {

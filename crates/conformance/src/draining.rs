@@ -7,7 +7,7 @@ use std::time::Duration;
 use kinfolk_core::{Error, Scope, Task, checkpoint, park, scope, sleep, spawn, try_shield};
 
 use crate::interrupted::{me, words};
-use kinfolk_testkit::Lab;
+use kinfolk_testkit::{Gate, Lab};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -130,9 +130,11 @@ pub async fn outcome_8_drain_names_the_line_that_called_it(lab: Lab) {
 /// see-1: a snapshot shows `drain` and `try_shield` at the line that called them.
 pub async fn see_1_drain_and_try_shield_stand_at_their_caller(lab: Lab) {
     let (s, task) = family(&lab).await;
+    let gate = Gate::new();
+    let opened = gate.clone();
     let line = line!() + 1;
     let drainer = spawn(async move { s.drain(HOUR).await.map(|_| ()) });
-    let guarded = spawn(async { try_shield(async { drop(park().await) }).await });
+    let guarded = spawn(async move { try_shield(opened.wait()).await });
     lab.settle().await;
     guarded.cancel("held back");
     let snapshot = lab.snapshot();
@@ -148,6 +150,7 @@ pub async fn see_1_drain_and_try_shield_stand_at_their_caller(lab: Lab) {
         assert_eq!((site.file(), site.line()), (file!(), line));
     }
     drainer.cancel("enough");
+    gate.open();
     drop(drainer);
     drop(guarded);
     task.await.unwrap();

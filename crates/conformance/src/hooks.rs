@@ -627,3 +627,23 @@ pub async fn cancel_8_a_row_of_hooks_is_a_loop(lab: Lab) {
         assert!(task.outcome().await.unwrap().is_cancelled());
     }
 }
+
+/// cancel-8: a hook that fires at once, because its job is cancelled, is outside every
+/// job, as every hook is.
+pub async fn cancel_8_a_hook_that_fires_at_once_is_outside_every_job(_lab: Lab) {
+    let log = Log::new();
+    let words = log.clone();
+    let over = Scope::build()
+        .cancelled("from the start")
+        .run(async move |s| {
+            let (one, two) = (words.clone(), words);
+            on_cancel(move |_| one.say(format!("{:?}", current_job().is_some()))).keep();
+            s.on_cancel(move |_| two.say(format!("{:?}", current_job().is_some())))
+                .keep();
+            assert_eq!(current_job(), Some(s.job()));
+            Ok(())
+        })
+        .await;
+    over.unwrap();
+    assert_eq!(log.text(), "false false");
+}

@@ -379,6 +379,7 @@ macro_rules! for_each_case {
                 cancel_1_a_leafs_waker_that_panics_does_not_stop_the_walk,
                 cancel_8_a_hook_at_an_ended_scope_never_fires,
                 cancel_8_a_row_of_hooks_is_a_loop,
+                cancel_8_a_hook_that_fires_at_once_is_outside_every_job,
             ;
             hostile:
                 outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,

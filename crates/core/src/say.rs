@@ -54,12 +54,16 @@ pub enum Topic {
     Thread,
     /// A spawn into a scope that had ended.
     Late,
-    /// What is said seldom: every line of it is said.
+    /// The end of a runtime: what was left, or that nothing could wait for it. A
+    /// program may have many.
+    End,
+    /// What a program says once or a few times, as of a signal or of its own end:
+    /// every line of it is said.
     Seldom,
 }
 
 /// The topics that can come by the thousand.
-const OFTEN: usize = 4;
+const OFTEN: usize = 5;
 
 impl Topic {
     fn often(self) -> Option<usize> {
@@ -68,6 +72,7 @@ impl Topic {
             Topic::Forced => Some(1),
             Topic::Thread => Some(2),
             Topic::Late => Some(3),
+            Topic::End => Some(4),
             Topic::Seldom => None,
         }
     }
@@ -79,6 +84,7 @@ const COUNTED: [&str; OFTEN] = [
     "jobs dropped that did not hear their cancel",
     "calls for which no thread could be started",
     "spawns into scopes that had ended",
+    "ends of runtimes",
 ];
 
 /// What was said of a topic since its last second began.

@@ -563,7 +563,9 @@ impl Tree {
         });
         if free.is_none() {
             return Err(Error::msg(format!(
-                "{MOST_TREES} Kinfolk roots live already: shut some down before making more"
+                "{MOST_TREES} Kinfolk roots live already: shut some down before making more \
+                 (a runtime that was dropped inside a job keeps its root for as long as it has \
+                 a task that no thread turns)"
             )));
         }
         // The entry's reference.

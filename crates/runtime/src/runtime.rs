@@ -388,7 +388,9 @@ impl Runtime {
     /// and there is no report. The runtime ends all the same, as one that is dropped there
     /// does: everything in it is cancelled when the call returns; its workers go on until its
     /// jobs have ended, for `grace` and a second at most; its main lane is turned no more,
-    /// and with no workers nothing is. [`Handle::request_shutdown`] is for jobs.
+    /// and with no workers nothing is. A task that is turned no more never ends: it keeps
+    /// the root of the runtime, of which a process may have 4,095.
+    /// [`Handle::request_shutdown`] is for jobs.
     pub fn shutdown(mut self, grace: Duration) -> Result<ShutdownReport> {
         // The drop that comes after an error heeds it too.
         self.grace = grace;
@@ -432,7 +434,7 @@ impl Runtime {
                 if let Some(report) = handle.wait_for_end(grace)
                     && !report.is_clean()
                 {
-                    say(Topic::Seldom, format_args!("kinfolk: {report}"));
+                    say(Topic::End, format_args!("kinfolk: {report}"));
                 }
                 crew.go_home(&handle.machine);
             });
@@ -497,12 +499,12 @@ impl Drop for Runtime {
         match self.end(self.grace) {
             Ok(report) if report.is_clean() => {}
             Ok(report) => {
-                say(Topic::Seldom, format_args!("kinfolk: {report}"));
+                say(Topic::End, format_args!("kinfolk: {report}"));
                 flush(MOMENT);
             }
             Err(error) => {
                 let words = "a runtime was dropped inside a job and cannot wait";
-                say(Topic::Seldom, format_args!("kinfolk: {words}: {error}"));
+                say(Topic::End, format_args!("kinfolk: {words}: {error}"));
                 self.end_elsewhere();
             }
         }

@@ -31,8 +31,10 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// If called inside a job; and the failure of a child nobody waited for,
-    /// which cancels the others.
+    /// If called inside a job; and the failure of a child, which cancels the others:
+    /// the first in time, also if [`wait`](BlockingScope::wait) has returned it to the
+    /// body. A child that may fail alone returns its error as a value
+    /// (`Ok::<_, Error>(result)`).
     #[track_caller]
     pub fn scope_blocking<'env, T>(
         &'env self,

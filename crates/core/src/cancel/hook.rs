@@ -34,9 +34,11 @@ impl HookCell {
         lock(&self.callback).take()
     }
 
-    /// Calls it for `h`, if that is its turn. A panic of it is reported.
+    /// Calls it for `h`, if that is its turn: outside every job. A panic of it is
+    /// reported.
     fn fire(&self, h: &Header, reason: Option<&Reason>) {
         if let Some(callback) = self.take() {
+            let _none = context::leave();
             if reason.is_some() || self.at_end {
                 if let Err(payload) = caught(|| callback.into_inner()(reason)) {
                     report_panic(h, "in a hook", payload);
@@ -45,6 +47,15 @@ impl HookCell {
                 drop(callback);
             }
         }
+    }
+}
+
+impl HookCell {
+    /// Calls it for `h`, which was cancelled or over when it was registered.
+    pub(super) fn fire_late(&self, h: &Header) {
+        // One that was cancelled stays so when it has ended.
+        let reason = h.state.load().effective().then(|| h.reason()).flatten();
+        self.fire(h, reason.as_ref());
     }
 }
 
@@ -123,7 +134,8 @@ impl fmt::Debug for HookGuard {
 /// The hook runs on the canceller's thread, outside our locks, and may only
 /// schedule: set a flag, wake somebody, close a handle. It may cancel another job,
 /// which is marked at once, with all that is below it; the hooks of that one have
-/// run when the cancel around this hook returns, at the latest. Inside a shield it
+/// run when the cancel around this hook returns, at the latest; so it is with hooks
+/// that this one registers where they fire at once. Inside a shield it
 /// waits, and moves to the enclosing job when the shield ends. Outside every
 /// job nothing can be cancelled, and the hook never fires. A hook that panics fails no
 /// job: the failure hook gets the panic, and the cancel goes on.
@@ -193,9 +205,7 @@ fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot, key: Option<Key>) {
         None => {}
     }
     if st.ended() || st.effective() {
-        // One that was cancelled stays so when it has ended.
-        let reason = st.effective().then(|| h.reason()).flatten();
-        cell.fire(h, reason.as_ref());
+        walk::call_late_hook(JobRef::from_header(h), cell.clone());
     }
 }
 
@@ -220,7 +230,6 @@ pub(crate) fn fire_all(h: &Header) {
                 if reason.is_none() {
                     reason = h.reason();
                 }
-                let _none = context::leave();
                 hook.fire(h, reason.as_ref());
             }
             (None, None) => return,
@@ -245,7 +254,6 @@ fn run_listed_end_hooks(h: &Header) {
         if reason.is_none() && h.state.load().effective() {
             reason = h.reason();
         }
-        let _none = context::leave();
         hook.fire(h, reason.as_ref());
     }
 }

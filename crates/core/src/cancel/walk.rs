@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use super::hook;
+use super::hook::{self, HookCell};
 use super::reason::{ReasonData, ReasonKind};
 use crate::context;
 use crate::job::clock;
-use crate::job::header::Header;
+use crate::job::header::{Header, JobRef};
 use crate::job::id::JobId;
 use crate::job::state::{self, Marked};
 use crate::job::waymark;
@@ -201,8 +201,9 @@ impl Todo {
 }
 
 /// How deep walks nest on one thread that begin in each other's hooks and
-/// wakers. From there on the calls of a further one wait until the hook around
-/// it has returned, so that a row of any length is a loop.
+/// wakers, and hooks that others register where they are called at once. From
+/// there on the calls of a further one wait until the hook around it has returned,
+/// so that a row of any length is a loop.
 const DEEPEST: u32 = 16;
 
 /// Whom a walk has marked and is still to wake or to call, in the order in which
@@ -216,8 +217,27 @@ pub(crate) struct Calls {
     last: *const Header,
 }
 
-/// The calls of walks that have to wait.
-pub(crate) type Waiting = RefCell<VecDeque<Calls>>;
+/// Calls that have to wait.
+pub(crate) enum Late {
+    /// Those of a walk.
+    Walk(Calls),
+    /// A hook that was registered at a job that is cancelled or over.
+    Hook(JobRef, Arc<HookCell>),
+}
+
+impl Late {
+    fn make(self) {
+        match self {
+            // Perhaps of another tree than the one around it: each goes by itself.
+            // SAFETY: claimed by the walk that listed it, whose calls are ours now.
+            Late::Walk(calls) => call_each(calls, |h| unsafe { run::push_claimed(h) }),
+            Late::Hook(job, cell) => cell.fire_late(&job),
+        }
+    }
+}
+
+/// Where they wait.
+pub(crate) type Waiting = RefCell<VecDeque<Late>>;
 
 impl Calls {
     const NONE: Calls = Calls {
@@ -288,6 +308,8 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
         }
         at = todo.pop();
     }
+    // What is handed over before the calls may be the last that keeps the tree.
+    let _held = (!calls.is_empty()).then(|| tree.held());
     if !calls.is_empty() {
         // Hooks and wakers may be slow. Tasks that need none of them do not wait.
         let quiet = std::mem::replace(&mut ready, run::Marked::new());
@@ -333,6 +355,22 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut run
 /// were claimed go to `ready` after it.
 #[inline(never)]
 fn call_all(calls: Calls, ready: &mut run::Marked) {
+    call_nested(Late::Walk(calls), |late| match late {
+        // SAFETY: claimed by us; the last thing we do with each.
+        Late::Walk(calls) => call_each(calls, |h| unsafe { ready.push(h) }),
+        hook @ Late::Hook(..) => hook.make(),
+    });
+}
+
+/// Calls a hook that was registered too late to wait for a cancel or an end: here, or,
+/// [deep](DEEPEST) inside other hooks, when the one around it has returned.
+pub(super) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
+    call_nested(Late::Hook(job, cell), Late::make);
+}
+
+/// Makes these calls with `make`, and then those that had to wait for them. At the
+/// deepest they wait themselves.
+fn call_nested(late: Late, make: impl FnOnce(Late)) {
     let depth = context::with(|cx| cx.walks.get());
     if depth == DEEPEST {
         return context::with(|cx| {
@@ -340,20 +378,17 @@ fn call_all(calls: Calls, ready: &mut run::Marked) {
             // it, and takes it back before its list goes.
             let waiting = unsafe { cx.waiting.get().as_ref() };
             let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
-            waiting.borrow_mut().push_back(calls);
+            waiting.borrow_mut().push_back(late);
         });
     }
     let waiting = Waiting::default();
     let _nested = Nested::enter(depth + 1, &waiting);
-    // SAFETY: claimed by us; the last thing we do with each.
-    call_each(calls, |h| unsafe { ready.push(h) });
+    make(late);
     loop {
         // Others may be added while these are called.
         let next = waiting.borrow_mut().pop_front();
-        let Some(calls) = next else { return };
-        // Perhaps of another tree than ours: each goes by itself.
-        // SAFETY: claimed by the walk that listed it, whose calls are ours now.
-        call_each(calls, |h| unsafe { run::push_claimed(h) });
+        let Some(late) = next else { return };
+        late.make();
     }
 }
 

@@ -21,12 +21,16 @@
 //! | hooks, what stops work beside the body, a task-local | at the end of the job, on its lane; each is `Send` |
 //! | errors, and what a panic carried | with the last clone, anywhere: they are `Send` and `Sync`, and shared |
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr;
 use std::sync::Weak;
 
 use super::header::{Header, JobRef};
 use super::lane::Lane;
 use super::lease::Share;
 use crate::context;
+use crate::sync::local;
 use crate::task::cell;
 use crate::task::run;
 use crate::tree::{Shared, Tree};
@@ -65,8 +69,77 @@ pub(crate) unsafe fn drop_output(h: &Header) {
             return;
         }
     }
+    if cell::output_needs_drop(h) {
+        // SAFETY: passed on.
+        unsafe { drop_nested(h) };
+    }
+}
+
+/// How deep outputs are dropped inside each other on one thread. A value may hold the
+/// handle of the task before, and so on: from there on the next one waits until the
+/// one around it is gone, so that a row of any length is a loop.
+const DEEPEST: u32 = 16;
+
+/// Outputs that have to wait.
+type Waiting = RefCell<VecDeque<JobRef>>;
+
+/// The outputs that are being dropped on this thread.
+struct Drops {
+    depth: Cell<u32>,
+    /// Of the deepest: null while there is none.
+    waiting: Cell<*const Waiting>,
+}
+
+local!(static DROPS: Drops = Drops {
+    depth: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+}; fn drops);
+
+/// Drops the output, or leaves it to the deepest drop around this one.
+///
+/// # Safety
+/// As for [`drop_output`].
+unsafe fn drop_nested(h: &Header) {
+    let depth = drops(|here| here.depth.get());
+    if depth == DEEPEST {
+        return drops(|here| {
+            // SAFETY: at this depth `drop_deepest` goes on, further down our stack, and
+            // takes it back before its list goes.
+            let waiting = unsafe { here.waiting.get().as_ref() };
+            let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
+            waiting.borrow_mut().push_back(JobRef::from_header(h));
+        });
+    }
+    drops(|here| here.depth.set(depth + 1));
+    if depth + 1 < DEEPEST {
+        // SAFETY: passed on.
+        unsafe { cell::drop_output(h) };
+    } else {
+        // SAFETY: passed on.
+        unsafe { drop_deepest(h) };
+    }
+    drops(|here| here.depth.set(depth));
+}
+
+/// Drops the output, and then those that had to wait for that.
+///
+/// # Safety
+/// As for [`drop_output`].
+#[inline(never)]
+unsafe fn drop_deepest(h: &Header) {
+    let waiting = Waiting::default();
+    drops(|here| here.waiting.set(&raw const waiting));
     // SAFETY: passed on.
     unsafe { cell::drop_output(h) };
+    loop {
+        // Others may be added while this one is dropped.
+        let next = waiting.borrow_mut().pop_front();
+        let Some(job) = next else { break };
+        // SAFETY: C2; it was the handle's, which has left it to this list. Noticed by
+        // `handle_1_values_that_hold_the_handle_before_are_dropped_by_a_loop`.
+        unsafe { cell::drop_output(&job) };
+    }
+    drops(|here| here.waiting.set(ptr::null()));
 }
 
 /// False if it is the caller's to drop: this is the main thread, or there is no

@@ -375,7 +375,7 @@ impl ThreadIo {
             if left.is_zero() || self.try_poll(WaitMode::AtMost(left)).is_err() {
                 let inner = &mut *self.inner.borrow_mut();
                 say(
-                    Topic::Seldom,
+                    Topic::End,
                     format_args!(
                         "kinfolk: {} operations did not end within {CLOSING:?}: \
                          their buffers are leaked",
