@@ -17,7 +17,7 @@ zoo! {
     stops_before_the_rest test "a blocking call that is cancelled returns at once and leaves what is in its queue"
         says "parts are left in the queue";
     deaf_call everywhere "a blocking call waits for a flag and does not ask whether it is cancelled"
-        says "deadlock";
+        says "deadlock: the scenario has not ended";
 }
 
 /// Adds what it receives.
