@@ -44,6 +44,7 @@
 //! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, or for
 //!   nothing but the cancel. [`is_cancelled`] only asks.
 //! - [`local_scope`]: children that borrow, inside one task.
+//! - [`sync`]: channels and locks whose waits are points, and that lose nothing.
 //! - [`Local`]: a value that everything below a scope sees.
 //! - [`shield`], [`ignore_cancellation`]: what must not be told yet. [`Patience`]: how
 //!   long with code that cannot hear.
@@ -93,6 +94,7 @@ pub use kinfolk_macros::test;
 pub use kinfolk_runtime as runtime;
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
+pub use kinfolk_sync as sync;
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
 #[cfg(feature = "tokio")]
