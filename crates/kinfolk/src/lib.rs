@@ -129,3 +129,8 @@ mod testing {}
 #[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
 #[doc = include_str!("../../../docs/io.md")]
 mod io_guide {}
+
+/// And in the guide to channels and locks.
+#[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../docs/sync.md")]
+mod sync_guide {}

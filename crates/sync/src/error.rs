@@ -50,6 +50,11 @@ impl<T> SendError<T> {
         self.value
     }
 
+    /// The value that was not sent, to look at.
+    pub fn get_ref(&self) -> &T {
+        &self.value
+    }
+
     /// True if the channel is closed: no later send will succeed.
     pub fn is_closed(&self) -> bool {
         matches!(self.why, Refusal::Closed)
