@@ -21,7 +21,7 @@ async fn run_for(time: Duration) -> Result<(u32, u32)> {
     scope(async |s| {
         let (pages, to_work) = mpmc::channel(2); // little room: the reader waits for the workers
         let (done, to_write) = mpmc::channel(2);
-        let reader = s.spawn(async move { Ok(timeout_is_a_stop(time, read(pages)).await) });
+        let reader = s.spawn(async move { timeout(time, read(pages)).await });
         for _ in 0..2 {
             s.launch(work(to_work.clone(), done.clone()));
         }
@@ -30,11 +30,6 @@ async fn run_for(time: Duration) -> Result<(u32, u32)> {
         Ok((reader.await?, written))
     })
     .await
-}
-
-/// The reader counts what it has handed on; told, it ends, and the others drain.
-async fn timeout_is_a_stop(time: Duration, reader: impl Future<Output = Result<u32>>) -> u32 {
-    timeout(time, reader).await.unwrap_or(0)
 }
 
 /// Reads pages until it is told to stop. A page that was not handed on comes back.
@@ -55,14 +50,14 @@ async fn read(pages: Sender<u32>) -> Result<u32> {
 /// Works on pages until there are no more.
 async fn work(pages: Receiver<u32>, done: Sender<u32>) -> Result<()> {
     while let Some(page) = pages.recv().await? {
-        // A page that was begun is finished, also by a worker that is told meanwhile.
-        cleanup(async {
-            sleep(MS).await?;
-            done.send(page).await?;
-            Result::Ok(())
-        })
-        .await?;
+        cleanup(finish(page, &done)).await?; // what was begun is finished
     }
+    Ok(())
+}
+
+async fn finish(page: u32, done: &Sender<u32>) -> Result<()> {
+    sleep(MS).await?;
+    done.send(page).await?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use kinfolk::sync::{Mutex, Semaphore};
-use kinfolk::{Result, scope, sleep, timeout};
+use kinfolk::{Result, cleanup, scope, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -35,13 +35,14 @@ impl Pool {
         let _permit = self.permits.acquire().await?; // goes back when it is dropped
         let connection = self.free.lock().await?.pop().expect("one for each permit");
         let answer = sleep(20 * MS).await; // the request itself
-        kinfolk::cleanup(async {
-            self.free.lock().await?.push(connection);
-            Result::Ok(())
-        })
-        .await?;
+        cleanup(self.put_back(connection)).await?;
         answer?;
         Ok(connection)
+    }
+
+    async fn put_back(&self, connection: u32) -> Result<()> {
+        self.free.lock().await?.push(connection);
+        Ok(())
     }
 }
 
@@ -53,7 +54,7 @@ async fn rush(connections: u32) -> Result<(usize, usize)> {
         let requests: Vec<_> = (0..12)
             .map(|_| {
                 let pool = pool.clone();
-                s.spawn(async move { Ok(timeout(45 * MS, pool.ask()).await.is_ok()) })
+                s.spawn(async move { timeout(45 * MS, pool.ask()).await.is_ok() })
             })
             .collect();
         let (mut answered, mut late) = (0, 0);
@@ -63,7 +64,7 @@ async fn rush(connections: u32) -> Result<(usize, usize)> {
                 false => late += 1,
             }
         }
-        Result::Ok((answered, late))
+        Ok((answered, late))
     })
     .await?;
     assert_eq!(pool.permits.available_permits(), connections as usize);
