@@ -664,6 +664,64 @@ fn cancel_1_wakers_that_cancel_the_next_job_do_not_recurse() {
     }
 }
 
+/// A job with n child tasks that is interrupted n times, and hears each.
+#[test]
+fn request_1_an_interrupt_costs_the_same_however_many_children() {
+    is_a_line("interrupts of a wide job", 1_000, |n| {
+        interrupted_wide(n, |n| {
+            Box::pin(async move {
+                let me = current_job().expect("inside a job");
+                for _ in 0..n {
+                    me.interrupt("again");
+                    checkpoint().await.unwrap_err();
+                }
+                Ok(())
+            })
+        })
+    });
+}
+
+/// The same where the job has a scope open and hears none before the last. The request
+/// stands all the time, so all but the first find nobody to tell.
+#[test]
+fn request_1_an_interrupt_that_finds_one_pending_costs_the_same() {
+    is_a_line("interrupts that merge", 1_000, |n| {
+        interrupted_wide(n, |n| {
+            Box::pin(scope(async move |_| {
+                let me = current_job().expect("inside a job");
+                for _ in 0..n {
+                    me.interrupt("again");
+                }
+                checkpoint().await.unwrap_err();
+                Ok(())
+            }))
+        })
+    });
+}
+
+/// What `then(n)` costs in a job with n child tasks.
+fn interrupted_wide(n: usize, then: fn(usize) -> Body) -> Duration {
+    let mut sim = Sim::seeded(1);
+    let gate = Gate::new();
+    let opened = gate.clone();
+    let task = sim.root().spawn(async move {
+        let children: Vec<_> = (0..n).map(|_| spawn(park())).collect();
+        opened.wait().await;
+        then(n).await?;
+        drop(children);
+        Ok::<_, Error>(())
+    });
+    sim.settle();
+    let took = time(|| {
+        gate.open();
+        sim.settle();
+    });
+    assert_eq!(task.job().state(), JobState::Completed);
+    drop(task);
+    sim.finish();
+    took
+}
+
 /// Tasks each of which waits under a waker that interrupts the next one. An interrupt
 /// wakes whoever waits in its task, so that one leads to the other.
 #[test]

@@ -19,7 +19,7 @@ use kinfolk_runtime::io::{self, IoDriver, PipeReader, pipe};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_runtime::{Builder, Runtime};
 use kinfolk_testkit::guarded;
-use kinfolk_testkit::io::{Fault, OpKind, SimIo, Weather};
+use kinfolk_testkit::io::{Fault, FaultPlan, OpKind, SimIo};
 
 const DRIVERS: [IoDriver; 2] = [IoDriver::Ring, IoDriver::Readiness];
 
@@ -480,10 +480,10 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
 }
 
 /// A runtime without workers whose disk does not answer, as the weather says.
-fn stuck(driver: IoDriver, in_flight: usize, weather: SimIo) -> Runtime {
-    let weather = Weather::new(weather, 1);
+fn stuck(driver: IoDriver, in_flight: usize, fault_plan: SimIo) -> Runtime {
+    let fault_plan = FaultPlan::new(fault_plan, 1);
     let builder = Runtime::builder().workers(0).io(driver);
-    let builder = builder.wrap_io(move |driver| weather.wrap(driver));
+    let builder = builder.wrap_io(move |driver| fault_plan.wrap(driver));
     build(builder.io_in_flight(in_flight))
 }
 

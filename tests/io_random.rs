@@ -21,7 +21,7 @@ use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{
     IoBuf, IoDriver, PipeReader, PipeWriter, RegisteredBufs, nop, pipe, registered,
 };
-use kinfolk_testkit::io::{HeldPages, OpenFiles, Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{Audit, FaultPlan, HeldPages, OpenFiles, Quarantine, SimIo};
 use kinfolk_testkit::{Rng, Sim, guarded};
 use stopped_series::{MOST_BYTE, Operation, Place, accept, end, receive};
 
@@ -41,7 +41,7 @@ fn operations() -> u64 {
     number("KINFOLK_IO_OPS").unwrap_or(4_000)
 }
 
-/// How many on the simulation in each weather: as many, unless `KINFOLK_SIM_OPS`
+/// How many on the simulation in each fault_plan: as many, unless `KINFOLK_SIM_OPS`
 /// says.
 fn simulated_operations() -> u64 {
     number("KINFOLK_SIM_OPS").unwrap_or_else(operations)
@@ -202,12 +202,12 @@ async fn at_random(dir: PathBuf, bufs: Bufs, seed: u64, ops: u64) -> Result<()> 
     place.check().await
 }
 
-fn clean(what: &str, witness: &Witness, bufs: &Bufs) {
+fn clean(what: &str, audit: &Audit, bufs: &Bufs) {
     let Bufs(quarantine, pool) = bufs;
     let free = pool.free();
     assert_eq!(free, POOL as usize, "{what}: a buffer of a pool was lost");
-    println!("{what}: {witness:?}, {quarantine:?}");
-    witness.check();
+    println!("{what}: {audit:?}, {quarantine:?}");
+    audit.check();
     assert_eq!(quarantine.living(), 0, "{what}: a buffer was lost");
     quarantine.check();
     PAGES.check();
@@ -230,21 +230,21 @@ fn on_sim(options: fn() -> SimIo, seeds: u64, ops: u64) {
         let bufs = Bufs::new();
         sim.run(at_random("/tmp".into(), bufs.clone(), seed, ops))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let witness = sim.io_witness();
+        let audit = sim.io_audit();
         sim.finish();
-        clean(&format!("simulation, seed {seed}"), &witness, &bufs);
+        clean(&format!("simulation, seed {seed}"), &audit, &bufs);
     }
 }
 
 fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: u64) {
     let before = OpenFiles::now();
-    let (witness, bufs) = (Witness::new(), Bufs::new());
-    let (seen, weather) = (witness.clone(), Weather::new(options, 1));
+    let (audit, bufs) = (Audit::new(), Bufs::new());
+    let (seen, fault_plan) = (audit.clone(), FaultPlan::new(options, 1));
     let rt = Runtime::builder()
         .workers(workers)
         .io(driver)
         .io_in_flight(64)
-        .wrap_io(move |driver| seen.watch(weather.wrap(driver)))
+        .wrap_io(move |driver| seen.watch(fault_plan.wrap(driver)))
         .build()
         .expect("a runtime");
     let main = at_random(dir.to_path_buf(), bufs.clone(), 1, ops);
@@ -254,7 +254,7 @@ fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: 
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
     let what = format!("{driver:?}, {workers} workers");
-    clean(&what, &witness, &bufs);
+    clean(&what, &audit, &bufs);
     before.assert_no_more();
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -1434,6 +1434,83 @@ fn case_o04_a_blocking_call_is_waited_for_unless_abandoned() {
             dropped.lock().unwrap().is_some(),
             "what it returned is dropped"
         );
+    });
+}
+
+/// True once it was woken.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl std::task::Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// A blocking call panics, before its future is dropped or awaited or after that. True
+/// if the future returned the panic; and what the failure hook got.
+fn panicking_call(abandon: bool, taken: bool, over_first: bool) -> (bool, Vec<Error>) {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = reported.clone();
+    let rt = Runtime::builder()
+        .workers(1)
+        .on_failure(Box::new(move |error| {
+            hook.lock().unwrap().push(error.clone())
+        }))
+        .build()
+        .unwrap();
+    let task = rt.scope().task("asks").spawn(async move {
+        let (go, wait) = mpsc::channel::<()>();
+        let (began, begins) = mpsc::channel();
+        let call = blocking(move |_| -> () {
+            began.send(()).unwrap();
+            wait.recv().unwrap();
+            panic!("words of its own");
+        });
+        let mut call = if abandon { call.abandon() } else { call };
+        let woken = Arc::new(Flag::default());
+        let waker = Waker::from(woken.clone());
+        let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        begins.recv().unwrap();
+        if over_first {
+            go.send(()).unwrap();
+            while !woken.0.load(SeqCst) {
+                thread::yield_now();
+            }
+        }
+        if taken {
+            let _ = go.send(());
+            return call.await.unwrap_err().kind() == ErrorKind::Panicked;
+        }
+        drop(call);
+        let _ = go.send(());
+        false
+    });
+    let returned = rt.wait_for(task).unwrap().unwrap();
+    assert!(rt.shutdown(Duration::from_secs(60)).unwrap().is_clean());
+    let reported = std::mem::take(&mut *reported.lock().unwrap());
+    (returned, reported)
+}
+
+/// The future returns the panic, or the failure hook gets it: never both, never neither.
+#[test]
+fn outcome_3_a_panic_of_a_blocking_call_is_reported_if_no_future_takes_it() {
+    guarded("panics of calls", |_| {
+        for (abandon, over_first) in [(false, false), (false, true), (true, false), (true, true)] {
+            let case = format!("abandon {abandon}, over first {over_first}");
+            let (returned, reported) = panicking_call(abandon, true, over_first);
+            assert!(returned && reported.is_empty(), "{case}: {reported:?}");
+            let (_, reported) = panicking_call(abandon, false, over_first);
+            assert_eq!(reported.len(), 1, "{case}: {reported:?}");
+            assert_eq!(reported[0].kind(), ErrorKind::Panicked, "{case}");
+            assert_eq!(reported[0].job_name(), Some("asks"), "{case}");
+            let words = reported[0].to_string();
+            assert!(
+                words.contains("in a blocking call: words of its own"),
+                "{words}"
+            );
+        }
     });
 }
 

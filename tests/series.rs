@@ -10,9 +10,9 @@ use kinfolk_core::{
     Error, Scope, Task, checkpoint, cleanup, scope, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
-use kinfolk_runtime::io::{Chunk, IoDriver, Pool};
+use kinfolk_runtime::io::{BufferPool, Chunk, IoDriver};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::io::{Fault, OpKind, OpenFiles, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{Audit, Fault, FaultPlan, OpKind, OpenFiles, SimIo};
 use kinfolk_testkit::{Gate, guarded};
 
 const HERE: &str = "127.0.0.1:0";
@@ -24,7 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// On each driver, with no workers and with two.
-fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static) {
+fn on_each(name: &'static str, body: impl Fn(Runtime, &Audit, bool) + Send + Sync + 'static) {
     on_each_with(&[0, 2], name, body);
 }
 
@@ -32,15 +32,15 @@ fn on_each(name: &'static str, body: impl Fn(Runtime, &Witness, bool) + Send + S
 fn on_each_with(
     workers: &'static [usize],
     name: &'static str,
-    body: impl Fn(Runtime, &Witness, bool) + Send + Sync + 'static,
+    body: impl Fn(Runtime, &Audit, bool) + Send + Sync + 'static,
 ) {
     let _alone = alone();
     let before = OpenFiles::now();
     guarded(name, move |watched| {
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
             for &workers in workers {
-                let witness = Witness::new();
-                let seen = witness.clone();
+                let audit = Audit::new();
+                let seen = audit.clone();
                 let rt = Runtime::builder()
                     .workers(workers)
                     .io(driver)
@@ -48,8 +48,8 @@ fn on_each_with(
                     .build()
                     .expect("a runtime");
                 watched.watch(rt.tree());
-                body(rt, &witness, driver == IoDriver::Ring);
-                witness.check();
+                body(rt, &audit, driver == IoDriver::Ring);
+                audit.check();
             }
         }
     });
@@ -67,22 +67,22 @@ async fn connect(addr: std::net::SocketAddr, count: usize) -> Result<Vec<TcpStre
 
 #[test]
 fn io_5_one_operation_brings_many_connections() {
-    on_each("one for many", |rt, witness, ring| {
+    on_each("one for many", |rt, audit, ring| {
         rt.block_on(async {
             let listener = TcpListener::bind(HERE).await?;
             let mut incoming = listener.incoming();
             let clients = connect(listener.local_addr()?, 50).await?;
-            let before = witness.submitted();
+            let before = audit.submitted();
             for _ in 0..50 {
                 incoming.next().await.expect("it never ends")?;
             }
-            let operations = witness.submitted() - before;
+            let operations = audit.submitted() - before;
             match ring {
                 true => assert!(operations <= 2, "{operations}"),
                 // One for each, and the last is not begun before it is wanted.
                 false => assert_eq!(operations, 50),
             }
-            assert_eq!(witness.partial() > 0, ring);
+            assert_eq!(audit.partial() > 0, ring);
             drop(clients);
             Ok::<_, Error>(())
         })
@@ -94,21 +94,21 @@ fn io_5_one_operation_brings_many_connections() {
 /// were taken.
 #[test]
 fn io_5_connections_nobody_takes_have_a_bound() {
-    on_each("a bound", |rt, witness, ring| {
+    on_each("a bound", |rt, audit, ring| {
         rt.block_on(async {
             let listener = TcpListener::bind(HERE).await?;
             let addr = listener.local_addr()?;
             let mut incoming = listener.incoming();
             let mut clients = connect(addr, 1).await?;
             incoming.next().await.expect("it never ends")?;
-            assert_eq!(witness.cancels(), 0);
+            assert_eq!(audit.cancels(), 0);
             // One after the other, so that the system has time to hear of it.
             clients.extend(connect(addr, 200).await?);
-            while ring && witness.submitted() > witness.completed() {
+            while ring && audit.submitted() > audit.completed() {
                 sleep(Duration::from_millis(1)).await?;
             }
-            assert_eq!(witness.cancels(), u64::from(ring));
-            let accepted = witness.partial();
+            assert_eq!(audit.cancels(), u64::from(ring));
+            let accepted = audit.partial();
             assert!(accepted < 150, "{accepted}");
             for _ in 0..200 {
                 incoming.next().await.expect("it never ends")?;
@@ -129,17 +129,17 @@ async fn connected() -> Result<(TcpStream, TcpStream), Error> {
 
 #[test]
 fn io_5_one_operation_brings_many_chunks() {
-    on_each("chunks", |rt, witness, ring| {
+    on_each("chunks", |rt, audit, ring| {
         rt.block_on(async {
             let (one, two) = connected().await?;
-            let pool = Pool::new(8, 64);
+            let pool = BufferPool::new(8, 64);
             let mut chunks = two.chunks(&pool);
             let mut operations = 0;
             for n in 0..50_u8 {
                 one.write_all(vec![n; 10]).await.0?;
-                let before = witness.submitted();
+                let before = audit.submitted();
                 let chunk = chunks.next().await.expect("bytes")?;
-                operations += witness.submitted() - before;
+                operations += audit.submitted() - before;
                 assert_eq!(*chunk, [n; 10]);
             }
             assert_eq!(operations, if ring { 1 } else { 50 });
@@ -152,22 +152,22 @@ fn io_5_one_operation_brings_many_chunks() {
 /// Nobody takes them: they have a bound, and the bytes stay with the system.
 #[test]
 fn io_5_chunks_nobody_takes_have_a_bound() {
-    on_each("a bound of chunks", |rt, witness, ring| {
+    on_each("a bound of chunks", |rt, audit, ring| {
         rt.block_on(async {
             let (one, two) = connected().await?;
-            let pool = Pool::new(500, 4);
+            let pool = BufferPool::new(500, 4);
             let mut chunks = two.chunks(&pool);
             one.write_all("ab").await.0?;
             assert_eq!(*chunks.next().await.expect("bytes")?, *b"ab");
-            let before = witness.partial();
+            let before = audit.partial();
             for _ in 0..100 {
                 one.write_all("abcd").await.0?;
             }
-            while ring && witness.submitted() > witness.completed() {
+            while ring && audit.submitted() > audit.completed() {
                 sleep(Duration::from_millis(1)).await?;
             }
-            assert_eq!(witness.cancels(), u64::from(ring));
-            let received = witness.partial() - before;
+            assert_eq!(audit.cancels(), u64::from(ring));
+            let received = audit.partial() - before;
             assert!(received < 60, "{received}");
             let mut seen = 0;
             while seen < 400 {
@@ -185,7 +185,7 @@ fn io_5_chunks_nobody_takes_have_a_bound() {
 fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
     on_each("idle", |rt, _, _| {
         rt.block_on(scope(async |s| {
-            let pool = Pool::new(4, 1 << 16);
+            let pool = BufferPool::new(4, 1 << 16);
             let listener = TcpListener::bind(HERE).await?;
             let (mut ones, mut tasks) = (Vec::new(), Vec::new());
             for n in 0..1000_usize {
@@ -216,13 +216,13 @@ fn io_5_a_thousand_idle_streams_need_no_buffer_each() {
 #[test]
 fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
     const MANY: usize = 300;
-    on_each_with(&[0], "in line for nothing", |rt, witness, _| {
+    on_each_with(&[0], "in line for nothing", |rt, audit, _| {
         let body = scope(async |s| {
-            let pool = Pool::new(1, 8);
+            let pool = BufferPool::new(1, 8);
             let (one, two) = connected().await?;
             one.write_all("kept").await.0?;
             let kept = two.chunks(&pool).next().await.expect("bytes")?;
-            while witness.submitted() > witness.completed() {
+            while audit.submitted() > audit.completed() {
                 yield_now().await?;
             }
             let (mut ones, mut tasks) = (Vec::new(), Vec::new());
@@ -243,11 +243,11 @@ fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
                 Ok::<_, Error>(())
             };
             turns().await?;
-            let begun = witness.submitted();
-            assert_eq!(begun - witness.completed(), MANY as u64, "each waits");
+            let begun = audit.submitted();
+            assert_eq!(begun - audit.completed(), MANY as u64, "each waits");
             drop(kept);
             turns().await?;
-            assert_eq!(witness.submitted(), begun, "there is nothing to receive");
+            assert_eq!(audit.submitted(), begun, "there is nothing to receive");
             ones[MANY - 1].write_all([7]).await.0?;
             assert_eq!(tasks.pop().expect("many").await?, 7);
             drop(tasks);
@@ -261,46 +261,46 @@ fn io_5_a_buffer_does_not_go_round_among_idle_streams() {
 async fn hungry(
     s: &Scope,
     count: usize,
-    witness: &Witness,
+    audit: &Audit,
 ) -> Result<(Chunk, Vec<TcpStream>, Vec<Task<u8>>), Error> {
-    let pool = Pool::new(1, 8);
+    let pool = BufferPool::new(1, 8);
     let (one, two) = connected().await?;
     one.write_all("kept").await.0?;
     let kept = two.chunks(&pool).next().await.expect("bytes")?;
-    while witness.submitted() > witness.completed() {
+    while audit.submitted() > audit.completed() {
         sleep(Duration::from_millis(1)).await?;
     }
-    let before = witness.submitted();
+    let before = audit.submitted();
     let (mut ones, mut tasks) = (Vec::new(), Vec::new());
     for n in 0..count {
         let ((one, two), pool) = (connected().await?, pool.clone());
         one.write_all([n as u8]).await.0?;
         ones.push(one);
-        let submitted = witness.submitted();
+        let submitted = audit.submitted();
         tasks.push(s.spawn(async move {
             let chunk = two.chunks(&pool).next().await.expect("bytes")?;
             Ok::<_, Error>(chunk[0])
         }));
-        while witness.submitted() == submitted || witness.submitted() > witness.completed() {
+        while audit.submitted() == submitted || audit.submitted() > audit.completed() {
             sleep(Duration::from_millis(1)).await?;
         }
     }
-    assert!(witness.submitted() > before, "they have asked in vain");
+    assert!(audit.submitted() > before, "they have asked in vain");
     Ok((kept, ones, tasks))
 }
 
 /// A buffer that comes back is for one: the others are not even woken.
 #[test]
 fn io_5_a_buffer_that_comes_back_is_for_one() {
-    on_each("for one", |rt, witness, _| {
+    on_each("for one", |rt, audit, _| {
         rt.block_on(scope(async |s| {
-            let (kept, _ones, tasks) = hungry(&s, 40, witness).await?;
-            let before = witness.submitted();
+            let (kept, _ones, tasks) = hungry(&s, 40, audit).await?;
+            let before = audit.submitted();
             drop(kept);
             for (n, task) in tasks.into_iter().enumerate() {
                 assert_eq!(usize::from(task.await?), n);
             }
-            let asked = witness.submitted() - before;
+            let asked = audit.submitted() - before;
             assert!(asked < 80, "{asked} operations for 40 chunks");
             Ok(())
         }))
@@ -311,9 +311,9 @@ fn io_5_a_buffer_that_comes_back_is_for_one() {
 /// Those who do not take the buffer that they were given leave it to others.
 #[test]
 fn io_5_a_buffer_that_nobody_takes_is_for_the_next() {
-    on_each("for the next", |rt, witness, _| {
+    on_each("for the next", |rt, audit, _| {
         rt.block_on(scope(async |s| {
-            let (kept, ones, mut tasks) = hungry(&s, 4, witness).await?;
+            let (kept, ones, mut tasks) = hungry(&s, 4, audit).await?;
             // Between this and its next turn the first one is told; and so the
             // second, which has it then. On several threads it may be earlier.
             drop(kept);
@@ -336,9 +336,9 @@ fn io_5_a_buffer_that_nobody_takes_is_for_the_next() {
 #[test]
 fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
     // With more of them each has a buffer of its own.
-    on_each_with(&[0], "nothing to receive", |rt, witness, _| {
+    on_each_with(&[0], "nothing to receive", |rt, audit, _| {
         rt.block_on(scope(async |s| {
-            let pool = Pool::new(1, 8);
+            let pool = BufferPool::new(1, 8);
             let (one, two) = connected().await?;
             let (three, four) = connected().await?;
             for stream in [&one, &three] {
@@ -348,7 +348,7 @@ fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
             five.write_all("kept").await.0?;
             let kept = six.chunks(&pool).next().await.expect("bytes")?;
             let settled = async |from: u64| {
-                while witness.submitted() == from || witness.submitted() > witness.completed() {
+                while audit.submitted() == from || audit.submitted() > audit.completed() {
                     sleep(Duration::from_millis(1)).await?;
                 }
                 Ok::<_, Error>(())
@@ -357,7 +357,7 @@ fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
             let two = Arc::new(two);
             let mut tasks = Vec::new();
             for from in [two.clone(), Arc::new(four)] {
-                let (before, pool) = (witness.submitted(), pool.clone());
+                let (before, pool) = (audit.submitted(), pool.clone());
                 tasks.push(s.spawn(async move {
                     let chunk = from.chunks(&pool).next().await.expect("bytes")?;
                     Ok::<_, Error>(chunk[0])
@@ -380,9 +380,9 @@ fn io_5_a_buffer_with_nothing_to_receive_is_for_the_next() {
 /// Two streams of one socket, and no buffer for what lies there: both wait for one.
 #[test]
 fn io_5_two_streams_at_a_dry_pool_wait() {
-    on_each_with(&[0], "two at a dry pool", |rt, witness, _| {
+    on_each_with(&[0], "two at a dry pool", |rt, audit, _| {
         rt.block_on(scope(async |s| {
-            let pool = Pool::new(1, 1);
+            let pool = BufferPool::new(1, 1);
             let (one, two) = says("k").await?;
             let (_three, four) = says("ab").await?;
             let kept = two.chunks(&pool).next().await.expect("bytes")?;
@@ -414,10 +414,10 @@ fn io_5_two_streams_at_a_dry_pool_wait() {
                 Ok::<_, Error>(())
             };
             turns().await?;
-            let begun = witness.submitted();
+            let begun = audit.submitted();
             turns().await?;
-            assert_eq!(witness.submitted(), begun, "there is no buffer");
-            assert_eq!(witness.completed(), begun, "none is under way");
+            assert_eq!(audit.submitted(), begun, "there is no buffer");
+            assert_eq!(audit.completed(), begun, "none is under way");
             drop(kept);
             assert_eq!(timeout(Duration::from_secs(20), both).await?, b"ab");
             drop(one);
@@ -442,7 +442,7 @@ fn io_5_pools_come_and_go() {
             let (one, two) = connected().await?;
             let mut kept = Vec::new();
             for n in 0..300_u32 {
-                let pool = Pool::new(1 + n as usize % 5, 16);
+                let pool = BufferPool::new(1 + n as usize % 5, 16);
                 let mut chunks = two.chunks(&pool);
                 one.write_all(n.to_ne_bytes()).await.0?;
                 let chunk = chunks.next().await.expect("bytes")?;
@@ -464,8 +464,8 @@ fn io_5_pools_come_and_go() {
 /// The runtime ends while bytes are being received, and chunks outlive it.
 #[test]
 fn shutdown_1_chunks_outlive_their_runtime() {
-    on_each("teardown of chunks", |rt, witness, ring| {
-        let pool = Pool::new(4, 8);
+    on_each("teardown of chunks", |rt, audit, ring| {
+        let pool = BufferPool::new(4, 8);
         let (one, two) = rt.block_on(connected()).expect("two streams");
         let mut chunks = two.chunks(&pool);
         let first = rt.block_on(async {
@@ -473,10 +473,10 @@ fn shutdown_1_chunks_outlive_their_runtime() {
             Ok::<_, Error>(chunks.next().await.expect("bytes")?)
         });
         let first = first.expect("bytes");
-        assert_eq!(witness.submitted() - witness.completed(), u64::from(ring));
+        assert_eq!(audit.submitted() - audit.completed(), u64::from(ring));
         let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
         assert!(report.stragglers.is_empty(), "{report}");
-        witness.check();
+        audit.check();
         assert_eq!(*first, *b"abcd");
         // With another runtime the pool is as good as new.
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
@@ -495,13 +495,13 @@ fn shutdown_1_chunks_outlive_their_runtime() {
 #[test]
 #[should_panic(expected = "a pool of 0 buffers")]
 fn a_pool_has_buffers() {
-    Pool::new(0, 1);
+    BufferPool::new(0, 1);
 }
 
 #[test]
 #[should_panic(expected = "a pool of 3 buffers of 0 bytes")]
 fn the_buffers_of_a_pool_have_room() {
-    Pool::new(3, 0);
+    BufferPool::new(3, 0);
 }
 
 /// A stream that nobody polls is in nobody's way.
@@ -525,7 +525,7 @@ fn io_5_accept_beside_a_stream_that_rests() {
                 clients.push(client);
             }
             // And the other way round.
-            let pool = Pool::new(4, 8);
+            let pool = BufferPool::new(4, 8);
             let (one, two) = connected().await?;
             let mut chunks = two.chunks(&pool);
             one.write_all("ab").await.0?;
@@ -599,7 +599,7 @@ fn io_5_who_goes_away_leaves_no_waker() {
                 assert!(poll_with(&waker, listener.accept()).await.is_none());
             }
             let (_one, two) = connected().await?;
-            let pool = Pool::new(4, 8);
+            let pool = BufferPool::new(4, 8);
             let mut first = two.chunks(&pool);
             let mut first = pin!(first.next());
             assert!(poll_once(&mut first).await.is_none());
@@ -629,7 +629,7 @@ async fn poll_with<F: Future>(waker: &Waker, future: F) -> Option<F::Output> {
 /// A wait that was given up is as if it had not been.
 #[test]
 fn io_5_told_after_a_wait_that_was_given_up_nothing_is_taken() {
-    on_each("given up", |rt, witness, ring| {
+    on_each("given up", |rt, audit, ring| {
         rt.block_on(async {
             let listener = Arc::new(TcpListener::bind(HERE).await?);
             let (from, gate, given_up) = (listener.clone(), Gate::new(), Gate::new());
@@ -650,7 +650,7 @@ fn io_5_told_after_a_wait_that_was_given_up_nothing_is_taken() {
             });
             given_up.wait().await;
             let client = TcpStream::connect(listener.local_addr()?).await?;
-            while ring && witness.partial() == 0 {
+            while ring && audit.partial() == 0 {
                 sleep(Duration::from_millis(1)).await?;
             }
             takes.cancel("enough");
@@ -666,14 +666,14 @@ fn io_5_told_after_a_wait_that_was_given_up_nothing_is_taken() {
 /// What lies in the listener is there at once, and there is nothing to give up.
 #[test]
 fn io_5_a_connection_in_the_listener_is_accepted_at_once() {
-    on_each("at once", |rt, witness, _| {
+    on_each("at once", |rt, audit, _| {
         rt.block_on(async {
             let listener = TcpListener::bind(HERE).await?;
             let clients = connect(listener.local_addr()?, 3).await?;
             let mut incoming = listener.incoming();
             let first = incoming.next().await.expect("it never ends")?;
             drop(incoming);
-            while witness.submitted() > witness.completed() {
+            while audit.submitted() > audit.completed() {
                 sleep(Duration::from_millis(1)).await?;
             }
             let mut seen = vec![first.peer_addr()?];
@@ -681,10 +681,10 @@ fn io_5_a_connection_in_the_listener_is_accepted_at_once() {
                 // With what is left, and without a trip to the system. Dropped
                 // before it was polled, it has taken nothing.
                 drop(listener.accept());
-                let before = witness.submitted();
+                let before = audit.submitted();
                 let (_, peer) = listener.accept().await?;
                 seen.push(peer);
-                let asked = witness.submitted() - before;
+                let asked = audit.submitted() - before;
                 assert!(asked <= 1, "{asked}");
             }
             seen.sort_unstable();
@@ -722,16 +722,16 @@ fn io_5_the_address_of_a_listener_is_free_with_it() {
 /// Nothing that was received goes with a socket to other code.
 #[test]
 fn io_5_what_lies_in_a_socket_does_not_leave_it_unseen() {
-    on_each("into_std", |rt, witness, ring| {
+    on_each("into_std", |rt, audit, ring| {
         rt.block_on(async {
             let settled = async || {
-                while witness.submitted() > witness.completed() {
+                while audit.submitted() > audit.completed() {
                     sleep(Duration::from_millis(1)).await?;
                 }
                 Ok::<_, Error>(())
             };
             let (one, two) = connected().await?;
-            let pool = Pool::new(4, 4);
+            let pool = BufferPool::new(4, 4);
             let mut chunks = two.chunks(&pool);
             one.write_all("abcdefgh").await.0?;
             let first = chunks.next().await.expect("bytes")?;
@@ -759,8 +759,8 @@ fn io_5_an_error_nobody_has_seen_is_in_nobodys_way() {
     let _alone = alone();
     guarded("an old error", |watched| {
         for driver in [IoDriver::Ring, IoDriver::Readiness] {
-            let (witness, weather) = (Witness::new(), Weather::new(SimIo::new(), 1));
-            let (seen, exposed) = (witness.clone(), weather.clone());
+            let (audit, fault_plan) = (Audit::new(), FaultPlan::new(SimIo::new(), 1));
+            let (seen, exposed) = (audit.clone(), fault_plan.clone());
             let rt = Runtime::builder()
                 .workers(0)
                 .io(driver)
@@ -770,10 +770,10 @@ fn io_5_an_error_nobody_has_seen_is_in_nobodys_way() {
             watched.watch(rt.tree());
             rt.block_on(async {
                 let listener = TcpListener::bind(HERE).await?;
-                weather.fault(OpKind::Accept, Fault::TooManyFiles);
+                fault_plan.fault(OpKind::Accept, Fault::TooManyFiles);
                 let mut incoming = listener.incoming();
                 assert!(poll_once(&mut pin!(incoming.next())).await.is_none());
-                while witness.completed() == 0 {
+                while audit.completed() == 0 {
                     sleep(Duration::from_millis(1)).await?;
                 }
                 drop(incoming);
@@ -818,7 +818,7 @@ fn io_5_two_streams_of_a_listener_that_are_told() {
 /// stay there, and then nothing more comes.
 #[test]
 fn shutdown_1_a_series_ends_with_its_runtime() {
-    on_each("teardown", |rt, witness, ring| {
+    on_each("teardown", |rt, audit, ring| {
         let listener = rt.block_on(async { Ok::<_, Error>(TcpListener::bind(HERE).await?) });
         let listener = listener.expect("a listener");
         let addr = listener.local_addr().expect("an address");
@@ -829,12 +829,12 @@ fn shutdown_1_a_series_ends_with_its_runtime() {
             Ok::<_, Error>(clients)
         });
         let clients = clients.expect("connections");
-        assert_eq!(witness.submitted() - witness.completed(), u64::from(ring));
+        assert_eq!(audit.submitted() - audit.completed(), u64::from(ring));
         let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
         assert!(report.stragglers.is_empty(), "{report}");
-        witness.check();
+        audit.check();
         // All that the system had accepted, but for the one that was taken.
-        let left = witness.partial().saturating_sub(1);
+        let left = audit.partial().saturating_sub(1);
         let other = Runtime::builder().workers(0).build().expect("a runtime");
         other
             .block_on(async {

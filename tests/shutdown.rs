@@ -72,14 +72,14 @@ fn on_every_host(
                 watched.watch(root.tree());
                 let tree = root.tree().clone();
                 // The clock stands until the job below has begun.
-                tree.host().woken(1);
+                tree.host().hold_clock(Location::caller());
                 script(&root.scope(), &log, &kept);
                 let lab = fixture.lab(root.tree(), 0);
                 root.run(async move {
-                    tree.host().rested();
+                    tree.host().release_clock(Location::caller());
                     lab.settle().await;
                     // From here on the clock waits for `Outside`.
-                    tree.host().woken(1);
+                    tree.host().hold_clock(Location::caller());
                 })
                 .await
                 .unwrap();
@@ -92,8 +92,8 @@ fn on_every_host(
     });
 }
 
-/// A future polled outside every job, for which the virtual clock of a lending
-/// host waits as it does for a task. The first poll is counted already.
+/// A future polled outside every job, for which the virtual clock waits as it does for
+/// a task. The first poll is counted already.
 struct Outside<F> {
     inner: F,
     bell: Arc<Bell>,
@@ -108,7 +108,7 @@ struct Bell {
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         if !self.counted.swap(true, SeqCst) {
-            self.tree.host().woken(1);
+            self.tree.host().hold_clock(Location::caller());
         }
         if let Some(waker) = self.waker.lock().unwrap().take() {
             waker.wake();
@@ -137,7 +137,7 @@ impl<F: Future + Unpin> Future for Outside<F> {
         let waker = Waker::from(bell.clone());
         let polled = Pin::new(&mut self.inner).poll(&mut Context::from_waker(&waker));
         if counted {
-            bell.tree.host().rested();
+            bell.tree.host().release_clock(Location::caller());
         }
         polled
     }

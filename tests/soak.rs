@@ -21,7 +21,7 @@ use kinfolk_runtime::Runtime;
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::{IoDriver, at_most, pipe};
 use kinfolk_runtime::net::{TcpListener, TcpStream};
-use kinfolk_testkit::io::{HeldPages, OpenFiles, Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{Audit, FaultPlan, HeldPages, OpenFiles, Quarantine, SimIo};
 use kinfolk_testkit::{Rng, guarded};
 use stopped_series::{Place, accept, receive};
 
@@ -236,14 +236,14 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
     let dir = std::env::temp_dir().join(format!("kinfolk-soak-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a scratch directory");
     let before = OpenFiles::now();
-    let witness = Witness::new();
-    let weather = Weather::new(SimIo::rough(), seed);
+    let audit = Audit::new();
+    let fault_plan = FaultPlan::new(SimIo::rough(), seed);
     let rt = {
-        let witness = witness.clone();
+        let audit = audit.clone();
         Runtime::builder()
             .workers(2)
             .io(driver)
-            .wrap_io(move |driver| witness.watch(weather.wrap(driver)))
+            .wrap_io(move |driver| audit.watch(fault_plan.wrap(driver)))
             .on_failure(Box::new(|_| {}))
             .on_forced(Box::new(|_| {}))
             .build()
@@ -306,7 +306,7 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
     let tree = rt.tree().clone();
     let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");
-    witness.check();
+    audit.check();
     assert_eq!(quarantine.living(), 0, "a buffer was lost");
     quarantine.check();
     PAGES.check();
@@ -315,8 +315,8 @@ fn soak(driver: IoDriver, seed: u64, span: Duration, watch: impl FnOnce(&Runtime
     assert_eq!(counters.timers_pending(), 0, "{counters}");
     println!(
         "{} operations begun, {} over; {counters}",
-        witness.submitted(),
-        witness.completed()
+        audit.submitted(),
+        audit.completed()
     );
     before.assert_no_more();
     assert_eq!(PANICS.load(SeqCst), 0, "panics, as printed above");

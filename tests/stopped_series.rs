@@ -17,7 +17,7 @@ use kinfolk_core::{
     Error, ErrorKind, Outcome, Result, checkpoint, scope, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::fs::remove_file;
-use kinfolk_runtime::io::{Chunk, Pool, told};
+use kinfolk_runtime::io::{BufferPool, Chunk, told};
 use kinfolk_runtime::net::{Chunks, TcpListener, TcpStream, UnixListener, UnixStream};
 use kinfolk_testkit::Rng;
 use kinfolk_testkit::io::{Quarantine, Quarantined};
@@ -86,7 +86,7 @@ pub struct Place {
     dir: PathBuf,
     quarantine: Quarantine,
     /// For all of them together; some have one of their own.
-    pool: Pool,
+    pool: BufferPool,
     names: AtomicU64,
 }
 
@@ -98,7 +98,7 @@ impl Place {
         Place {
             dir,
             quarantine,
-            pool: Pool::new(COMMON.0, COMMON.1),
+            pool: BufferPool::new(COMMON.0, COMMON.1),
             names: AtomicU64::new(0),
         }
     }
@@ -154,7 +154,7 @@ enum Stream {
 }
 
 impl Stream {
-    fn chunks(&self, pool: &Pool) -> Chunks {
+    fn chunks(&self, pool: &BufferPool) -> Chunks {
         match self {
             Stream::Tcp(stream) => stream.chunks(pool),
             Stream::Unix(stream) => stream.chunks(pool),
@@ -260,7 +260,7 @@ impl Talk {
     async fn take_some(
         &self,
         stream: &Stream,
-        pool: &Pool,
+        pool: &BufferPool,
         holds: bool,
         mut rng: Rng,
     ) -> Result<bool> {
@@ -324,7 +324,7 @@ pub async fn receive(place: &Arc<Place>, rng: &mut Rng) -> Result<()> {
     let (one, two) = connected(rng).await?;
     let two = Arc::new(two);
     let size = (1 + rng.below(4), 1 + rng.below(100));
-    let own = (rng.below(3) > 0).then(|| Pool::new(size.0, size.1));
+    let own = (rng.below(3) > 0).then(|| BufferPool::new(size.0, size.1));
     let pool = own.as_ref().unwrap_or(&place.pool);
     let talk = Arc::new(Talk {
         place: place.clone(),
@@ -342,7 +342,7 @@ pub async fn receive(place: &Arc<Place>, rng: &mut Rng) -> Result<()> {
         for _ in 0..rng.below(6) {
             // Sometimes of a pool that is gone when it is stopped.
             let pool = match rng.below(4) {
-                0 => Pool::new(size.0, size.1),
+                0 => BufferPool::new(size.0, size.1),
                 _ => pool.clone(),
             };
             let (taker, from, takes) = (talk.clone(), two.clone(), Rng::new(rng.next_u64()));
@@ -401,7 +401,7 @@ async fn some(stream: &UnixStream, bytes: usize) -> io::Result<usize> {
 
 /// Nobody receives any more: all buffers of a pool are back, so that as many chunks
 /// can be held at once.
-async fn all_are_back(pool: &Pool, (count, size): (usize, usize)) -> Result<()> {
+async fn all_are_back(pool: &BufferPool, (count, size): (usize, usize)) -> Result<()> {
     let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;
     scope(async |s| {
         s.launch(async move {

@@ -9,8 +9,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Budget, Clock, Error, ErrorKind, Main, Pool, Scope, checkpoint, on, sleep, sleep_until,
-    timeout, yield_now,
+    Budget, Clock, Error, ErrorKind, Main, Pool, Scope, checkpoint, on, on_cancel, park, scope,
+    sleep, sleep_until, timeout, timeout_at, yield_now,
 };
 use kinfolk_runtime::net::UnixStream;
 use kinfolk_runtime::{Builder, Handle, HostClock, Runtime};
@@ -703,4 +703,147 @@ fn the_time_of_a_sleep_and_of_an_echo_among_long_turns() {
             of(&echoed)
         );
     }
+}
+
+/// A call that returns when all others have been told, or very late. How many had been
+/// told when it returned.
+#[derive(Clone, Default)]
+struct SlowCall {
+    told: Arc<AtomicUsize>,
+    told_before: Arc<AtomicUsize>,
+}
+
+const OTHERS: usize = 5;
+
+impl SlowCall {
+    fn call(&self) {
+        let began = Instant::now();
+        while self.told.load(SeqCst) < OTHERS && began.elapsed() < AT_MOST {
+            std::thread::yield_now();
+        }
+        self.told_before.store(self.told.load(SeqCst), SeqCst);
+    }
+}
+
+impl Wake for SlowCall {
+    fn wake(self: Arc<Self>) {
+        self.call();
+    }
+}
+
+type Body = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// Waits with a hook that is slow.
+fn with_slow_hook(slow: SlowCall, _at: Instant) -> Body {
+    Box::pin(async move {
+        on_cancel(move |_| slow.call()).keep();
+        std::future::pending().await
+    })
+}
+
+/// Waits under a waker that is slow.
+fn under_slow_waker(slow: SlowCall, at: Instant) -> Body {
+    Box::pin(async move {
+        let waker = Waker::from(Arc::new(slow));
+        let mut slept = pin!(sleep_until(at));
+        std::future::poll_fn(|_| slept.as_mut().poll(&mut Context::from_waker(&waker))).await?;
+        Ok(())
+    })
+}
+
+/// One whose timer calls something slow is set first; the deadlines of the others pass
+/// at the same time, and a little later. All are told while that call goes on.
+fn slow_call_holds_up_no_other(workers: usize, slow_body: fn(SlowCall, Instant) -> Body) {
+    let rt = builder(workers).build().unwrap();
+    let slow = SlowCall::default();
+    let at = Instant::now() + 100 * MS;
+    let first = rt
+        .scope()
+        .spawn(timeout_at(at, slow_body(slow.clone(), at)));
+    while rt.counters().timers_pending() == 0 {
+        std::thread::yield_now();
+    }
+    for n in 0..OTHERS {
+        let told = slow.told.clone();
+        let body = async move {
+            let at = at + MS * (n as u32 / 3);
+            let over = timeout_at(at, std::future::pending::<()>()).await;
+            assert_eq!(over.unwrap_err().kind(), ErrorKind::TimedOut);
+            told.fetch_add(1, SeqCst);
+        };
+        match workers {
+            // It may be the one that makes the call.
+            1 => rt.scope().on(Main).launch(body),
+            _ => rt.scope().launch(body),
+        };
+    }
+    let over = rt.wait_for(first.outcome()).unwrap();
+    drop(over);
+    let told = slow.told_before.load(SeqCst);
+    assert_eq!(
+        told, OTHERS,
+        "{workers} workers: told while the call went on"
+    );
+}
+
+#[test]
+fn time_5_a_slow_hook_holds_up_no_other_deadline() {
+    guarded("a slow hook", |_| {
+        // Beside one worker the main thread, which waits, goes on.
+        for workers in [1, 2, 4] {
+            slow_call_holds_up_no_other(workers, with_slow_hook);
+        }
+    });
+}
+
+#[test]
+fn lane_4_a_slow_waker_holds_up_no_other_timer() {
+    guarded("a slow waker", |_| {
+        for workers in [1, 2, 4] {
+            slow_call_holds_up_no_other(workers, under_slow_waker);
+        }
+    });
+}
+
+/// A hook of one child is slow: its siblings have been told before it returns.
+#[test]
+fn cancel_1_a_slow_hook_keeps_no_sibling_from_its_turn() {
+    guarded("a slow hook beside siblings", |_| {
+        let rt = builder(2).build().unwrap();
+        let slow = SlowCall::default();
+        let parked = Arc::new(AtomicUsize::new(0));
+        let family = rt.scope().spawn(scope({
+            let (slow, parked) = (slow.clone(), parked.clone());
+            async move |s| {
+                let hook = slow.clone();
+                for n in 0..=OTHERS {
+                    let (told, parked) = (slow.told.clone(), parked.clone());
+                    let hook = (n == OTHERS / 2).then(|| hook.clone());
+                    s.launch(async move {
+                        if let Some(hook) = hook {
+                            on_cancel(move |_| hook.call()).keep();
+                            parked.fetch_add(1, SeqCst);
+                            return park().await.map(|_| ());
+                        }
+                        parked.fetch_add(1, SeqCst);
+                        let over = park().await.map(|_| ());
+                        told.fetch_add(1, SeqCst);
+                        over
+                    });
+                }
+                Ok(())
+            }
+        }));
+        while parked.load(SeqCst) <= OTHERS {
+            std::thread::yield_now();
+        }
+        family.cancel("enough");
+        assert_eq!(slow.told_before.load(SeqCst), OTHERS);
+        assert!(
+            rt.wait_for(family.outcome())
+                .unwrap()
+                .unwrap()
+                .is_cancelled()
+        );
+    });
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kinfolk::net::{Shutdown, TcpListener, TcpStream};
 use kinfolk::testkit::Sim;
-use kinfolk::testkit::io::{OpenFiles, SimIo, Witness};
+use kinfolk::testkit::io::{Audit, OpenFiles, SimIo};
 use kinfolk::{Result, Runtime, Scope, cleanup, scope, sleep};
 
 /// What is echoed at once; a client whose batch is not full waits.
@@ -154,8 +154,8 @@ async fn session(clients: usize, desk: Arc<Desk>) -> Result<Traffic> {
 /// On this machine's sockets, with everybody counted.
 pub fn on_this_machine() -> Result<()> {
     const CLIENTS: usize = 200;
-    let (files, witness, desk) = (OpenFiles::now(), Witness::new(), Arc::new(Desk::default()));
-    let watch = witness.clone();
+    let (files, audit, desk) = (OpenFiles::now(), Audit::new(), Arc::new(Desk::default()));
+    let watch = audit.clone();
     let rt = Runtime::builder()
         .workers(2)
         .wrap_io(move |driver| watch.watch(driver))
@@ -164,7 +164,7 @@ pub fn on_this_machine() -> Result<()> {
     let driver = rt.io_driver().unwrap_or("no driver");
     println!("{CLIENTS} connections, {driver}; each waits with its buffer in the system's hands.");
     drop(rt);
-    witness.check();
+    audit.check();
     println!("Ctrl-C:");
     let (lent, back) = desk.lent_and_back();
     println!("  buffers lent, and back     {lent}, {back}");
@@ -173,9 +173,9 @@ pub fn on_this_machine() -> Result<()> {
         went.sent, went.echoed
     );
     println!("    of them in clean-up      {}", went.flushed);
-    let (begun, over) = (witness.submitted(), witness.completed());
+    let (begun, over) = (audit.submitted(), audit.completed());
     println!("  operations begun, over     {begun}, {over}");
-    println!("    of them ended early      {}", witness.cancels());
+    println!("    of them ended early      {}", audit.cancels());
     let (before, after) = (files.len(), OpenFiles::now().len());
     println!("  open files before, after   {before}, {after}");
     Ok(())

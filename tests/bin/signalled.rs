@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kinfolk_core::{Error, cleanup, park, shield, sleep, spawn};
-use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use kinfolk_runtime::io::{IoDriver, Request, nop, pipe};
 use kinfolk_runtime::{Runtime, run_main, run_main_without_signals};
 
@@ -31,21 +31,21 @@ unsafe impl Driver for Breaks {
         self.driver.cancel(id);
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
         if self.broken.load(Ordering::SeqCst) {
             assert!(!self.panics, "a bug of the driver");
             return Err(io::Error::other("the kernel has lost it"));
         }
         // Often, so that it is noticed.
         let wait = match wait {
-            Wait::ForGood => Wait::AtMost(Duration::from_millis(1)),
+            WaitMode::Forever => WaitMode::AtMost(Duration::from_millis(1)),
             wait => wait,
         };
-        self.driver.turn(wait, landed)
+        self.driver.poll(wait, answers)
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        self.driver.alarm()
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.driver.notifier()
     }
 
     fn wants_nonblocking(&self) -> bool {

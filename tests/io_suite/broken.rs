@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use kinfolk_core::{Error, checkpoint, spawn, timeout};
 use kinfolk_runtime::Runtime;
-use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use kinfolk_runtime::io::{Request, pipe};
 use kinfolk_testkit::guarded;
-use kinfolk_testkit::io::{OpenFiles, Quarantine, Witness};
+use kinfolk_testkit::io::{Audit, OpenFiles, Quarantine};
 
 /// What is wrong with a driver.
 #[derive(Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ struct Broken {
     wrong: Wrong,
     /// Said to be over, and not over.
     too_soon: Vec<OpId>,
-    landed: Vec<Landed>,
+    answers: Vec<Answer>,
 }
 
 // SAFETY: each submission is collected once, unless a test wants to see what
@@ -45,30 +45,34 @@ unsafe impl Driver for Broken {
         }
         self.too_soon.push(id);
         let result = -libc::ECANCELED;
-        self.landed.push(Landed::over(id, result));
+        self.answers.push(Answer::last(id, result));
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
-        landed.append(&mut self.landed);
-        let wait = if landed.is_empty() { wait } else { Wait::No };
-        let before = landed.len();
-        self.driver.turn(wait, landed)?;
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
+        answers.append(&mut self.answers);
+        let wait = if answers.is_empty() {
+            wait
+        } else {
+            WaitMode::No
+        };
+        let before = answers.len();
+        self.driver.poll(wait, answers)?;
         let mut at = before;
-        while at < landed.len() {
-            if self.too_soon.contains(&landed[at].id) {
-                landed.remove(at);
+        while at < answers.len() {
+            if self.too_soon.contains(&answers[at].id) {
+                answers.remove(at);
                 continue;
             }
-            if self.wrong == Wrong::SaysMore && landed[at].result > 0 {
-                landed[at].result += 1;
+            if self.wrong == Wrong::SaysMore && answers[at].result > 0 {
+                answers[at].result += 1;
             }
             at += 1;
         }
         Ok(())
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        self.driver.alarm()
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.driver.notifier()
     }
 
     fn wants_nonblocking(&self) -> bool {
@@ -82,9 +86,9 @@ unsafe impl Driver for Broken {
 
 /// A read that is cancelled, and bytes that come afterwards.
 fn scenario(wrong: Wrong) -> Result<(), String> {
-    let (quarantine, witness) = (Quarantine::new(), Witness::new());
+    let (quarantine, audit) = (Quarantine::new(), Audit::new());
     let run = || {
-        let seen = witness.clone();
+        let seen = audit.clone();
         let rt = Runtime::builder()
             .workers(0)
             .wrap_io(move |driver| {
@@ -92,7 +96,7 @@ fn scenario(wrong: Wrong) -> Result<(), String> {
                     driver,
                     wrong,
                     too_soon: Vec::new(),
-                    landed: Vec::new(),
+                    answers: Vec::new(),
                 }))
             })
             .build()
@@ -125,7 +129,7 @@ fn scenario(wrong: Wrong) -> Result<(), String> {
         drop(rt);
         // The bytes first: what is wrong with them may be wrong with memory.
         quarantine.check();
-        witness.check();
+        audit.check();
         ended.expect("all is well");
     };
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {

@@ -77,3 +77,21 @@ pub async fn io_5_a_file_is_written_to_the_disk_and_cut(lab: IoLab) -> Result<()
     file.close().await?;
     Ok(())
 }
+
+/// A hole reads as zeros, and the file stays as long as it is, also where the hole reaches
+/// beyond the end.
+pub async fn io_5_a_hole_is_punched(lab: IoLab) -> Result<()> {
+    let path = lab.path("hole");
+    let file = File::create(&path).await?;
+    file.write_all_at("words and more", 0).await.0?;
+    file.punch_hole(2, 4).await?;
+    assert_eq!(fs::read(&path).await?, b"wo\0\0\0\0and more");
+    file.punch_hole(10, 100).await?;
+    assert_eq!(fs::read(&path).await?, b"wo\0\0\0\0and \0\0\0\0");
+    let none = file.punch_hole(3, 0).await.expect_err("of no length");
+    assert_eq!(none.kind(), ErrorKind::InvalidInput);
+    let read_only = File::open(&path).await?;
+    let refused = read_only.punch_hole(0, 1).await.expect_err("read only");
+    assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
+    Ok(())
+}

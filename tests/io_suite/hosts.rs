@@ -9,7 +9,7 @@ use kinfolk_core::{Outcome, Result};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::IoDriver;
 use kinfolk_testkit::harness::{expect_completed, seeds};
-use kinfolk_testkit::io::{Quarantine, SimIo, Weather, Witness};
+use kinfolk_testkit::io::{Audit, FaultPlan, Quarantine, SimIo};
 use kinfolk_testkit::{Sim, guarded};
 
 use super::lab::IoLab;
@@ -19,7 +19,7 @@ pub type Case = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// Few enough to be reached.
 const LIMIT: usize = 8;
 
-fn weather(rough: bool) -> fn() -> SimIo {
+fn fault_plan(rough: bool) -> fn() -> SimIo {
     if rough { SimIo::rough } else { SimIo::new }
 }
 
@@ -28,36 +28,36 @@ fn expect(name: &str, seed: u64, outcome: Outcome<()>) {
 }
 
 fn on_sim(name: &'static str, rough: bool, case: fn(IoLab) -> Case) {
-    let weather = weather(rough);
+    let plan = fault_plan(rough);
     guarded(name, move |watched| {
         for seed in 0..seeds() {
             let mut sim = Sim::builder(seed)
                 .on_forced(|_| {})
-                .io(weather().in_flight(LIMIT))
+                .io(plan().in_flight(LIMIT))
                 .build();
             watched.watch(sim.tree());
             let quarantine = Quarantine::new();
             let lab = IoLab {
                 tree: sim.tree().clone(),
-                witness: sim.io_witness(),
+                audit: sim.io_audit(),
                 quarantine: quarantine.clone(),
                 limit: LIMIT,
                 dir: "/tmp".into(),
                 kernel: Some(sim.io()),
-                weather: None,
+                fault_plan: None,
                 rough,
                 alone: true,
             };
             let outcome = sim.outcome(case(lab));
             expect(name, seed, outcome);
-            let witness = sim.io_witness();
+            let audit = sim.io_audit();
             sim.finish();
-            expect_clean(name, seed, &witness, &quarantine);
+            expect_clean(name, seed, &audit, &quarantine);
         }
     });
 }
 
-/// The simulation in fair weather.
+/// The simulation in fair fault_plan.
 pub fn sim(name: &'static str, case: fn(IoLab) -> Case) {
     on_sim(name, false, case);
 }
@@ -68,9 +68,9 @@ pub fn rough_sim(name: &'static str, case: fn(IoLab) -> Case) {
 }
 
 #[track_caller]
-fn expect_clean(name: &str, seed: u64, witness: &Witness, quarantine: &Quarantine) {
-    eprintln!("{name} (seed {seed}): {witness:?}");
-    witness.check();
+fn expect_clean(name: &str, seed: u64, audit: &Audit, quarantine: &Quarantine) {
+    eprintln!("{name} (seed {seed}): {audit:?}");
+    audit.check();
     assert_eq!(quarantine.living(), 0, "{name} (seed {seed}) lost a buffer");
     quarantine.check();
 }
@@ -104,9 +104,9 @@ fn on_native(
 ) {
     guarded(name, move |watched| {
         for run in 0..(seeds() / 10).max(1) {
-            let (witness, quarantine) = (Witness::new(), Quarantine::new());
-            let weather = Weather::new(weather(rough)(), run);
-            let (seen, exposed) = (witness.clone(), weather.clone());
+            let (audit, quarantine) = (Audit::new(), Quarantine::new());
+            let fault_plan = FaultPlan::new(fault_plan(rough)(), run);
+            let (seen, exposed) = (audit.clone(), fault_plan.clone());
             let rt = Runtime::builder()
                 .workers(workers)
                 .io(driver)
@@ -119,12 +119,12 @@ fn on_native(
             let scratch = Scratch::new();
             let lab = IoLab {
                 tree: rt.tree().clone(),
-                witness: witness.clone(),
+                audit: audit.clone(),
                 quarantine: quarantine.clone(),
                 limit: LIMIT,
                 dir: scratch.0.clone(),
                 kernel: None,
-                weather: Some(weather),
+                fault_plan: Some(fault_plan),
                 rough,
                 alone: workers == 0,
             };
@@ -136,7 +136,7 @@ fn on_native(
             expect(name, run, outcome);
             let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
             assert!(report.stragglers.is_empty(), "{report}");
-            expect_clean(name, run, &witness, &quarantine);
+            expect_clean(name, run, &audit, &quarantine);
         }
     });
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use kinfolk_core::{Error, Scope, Tree, WaitKind, yield_now};
-use kinfolk_testkit::io::{Fault, OpKind, Quarantine, SimKernel, Weather, Witness};
+use kinfolk_testkit::io::{Audit, Fault, FaultPlan, OpKind, Quarantine, SimKernel};
 
 /// What a case of the i/o suite gets, the same on every driver.
 #[derive(Clone)]
 pub struct IoLab {
     pub tree: Tree,
     /// What goes to the driver, and comes back.
-    pub witness: Witness,
+    pub audit: Audit,
     /// Makes the buffers.
     pub quarantine: Quarantine,
     /// How many operations that end by themselves a station gives to its driver at
@@ -18,7 +18,7 @@ pub struct IoLab {
     pub limit: usize,
     pub dir: PathBuf,
     pub kernel: Option<SimKernel>,
-    pub weather: Option<Weather>,
+    pub fault_plan: Option<FaultPlan>,
     /// Operations may be interrupted, late and short.
     pub rough: bool,
     /// There is one thread.
@@ -38,8 +38,8 @@ impl IoLab {
 
     /// How many operations are with the driver.
     pub fn under_way(&self) -> u64 {
-        let completed = self.witness.completed();
-        self.witness.submitted() - completed
+        let completed = self.audit.completed();
+        self.audit.submitted() - completed
     }
 
     /// Waits until so many jobs wait for i/o.
@@ -74,18 +74,18 @@ impl IoLab {
 
     /// This happens to the next operation of that kind.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
-        match (&self.kernel, &self.weather) {
+        match (&self.kernel, &self.fault_plan) {
             (Some(kernel), _) => kernel.fault(kind, fault),
-            (_, Some(weather)) => weather.fault(kind, fault),
+            (_, Some(fault_plan)) => fault_plan.fault(kind, fault),
             (None, None) => unreachable!("every host has one of them"),
         }
     }
 
     /// This happens to each of the next `count` operations of that kind.
     pub fn faults(&self, kind: OpKind, count: usize, fault: Fault) {
-        match (&self.kernel, &self.weather) {
+        match (&self.kernel, &self.fault_plan) {
             (Some(kernel), _) => kernel.faults(kind, count as u64, fault),
-            (_, Some(weather)) => weather.faults(kind, count as u64, fault),
+            (_, Some(fault_plan)) => fault_plan.faults(kind, count as u64, fault),
             (None, None) => unreachable!("every host has one of them"),
         }
     }

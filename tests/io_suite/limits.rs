@@ -72,7 +72,7 @@ pub async fn io_3_beyond_the_limit_they_wait_in_order(lab: IoLab) -> Result<()> 
 
 pub async fn io_3_beyond_the_limit_they_are_cancelled_there(lab: IoLab) -> Result<()> {
     let file = file(&lab).await?;
-    let before = lab.witness.submitted();
+    let before = lab.audit.submitted();
     let own = lab.clone();
     let task = spawn(async move {
         // None of them is answered, so those that wait have nothing to wait for.
@@ -99,9 +99,9 @@ pub async fn io_3_beyond_the_limit_they_are_cancelled_there(lab: IoLab) -> Resul
     if lab.alone {
         let most = if lab.rough { 5 } else { 1 };
         assert!(
-            lab.witness.submitted() - before <= most * lab.limit as u64,
+            lab.audit.submitted() - before <= most * lab.limit as u64,
             "{:?}: those that waited never reached the driver",
-            lab.witness
+            lab.audit
         );
     }
     // But for the file, which is closed behind them.

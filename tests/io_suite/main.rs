@@ -69,7 +69,8 @@ suite! {
         files:
             io_5_names_are_given_changed_and_taken_away,
             io_5_a_file_in_several_pieces,
-            io_5_a_file_is_written_to_the_disk_and_cut;
+            io_5_a_file_is_written_to_the_disk_and_cut,
+            io_5_a_hole_is_punched;
         registered:
             io_1_registered_buffers_carry_bytes_and_come_back,
             io_1_registered_buffers_come_back_with_errors_and_cancels,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kinfolk_core::{Error, Result, checkpoint, cleanup, sleep, spawn, timeout, yield_now};
-use kinfolk_runtime::io::{Chunk, Pool};
+use kinfolk_runtime::io::{BufferPool, Chunk};
 use kinfolk_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use kinfolk_testkit::io::{Fault, OpKind};
 
@@ -251,7 +251,7 @@ fn bytes(range: std::ops::Range<usize>) -> Vec<u8> {
 
 pub async fn io_5_bytes_come_in_chunks_of_a_pool(lab: IoLab) -> Result<()> {
     let (one, two) = connected().await?;
-    let pool = Pool::new(3, 10);
+    let pool = BufferPool::new(3, 10);
     let (own, all) = (lab.clone(), bytes(0..400));
     let sent = all.clone();
     let sends = spawn(async move {
@@ -286,7 +286,7 @@ pub async fn io_5_bytes_come_in_chunks_of_a_pool(lab: IoLab) -> Result<()> {
 pub async fn io_5_what_dropped_chunks_have_not_given_is_read_next(lab: IoLab) -> Result<()> {
     for round in 0..8 {
         let (one, two) = connected().await?;
-        let pool = Pool::new(4, 8);
+        let pool = BufferPool::new(4, 8);
         let mut chunks = two.chunks(&pool);
         one.write_all(lab.quarantine.filled(bytes(0..24))).await.0?;
         let first = chunks.next().await.expect("bytes")?;
@@ -308,7 +308,7 @@ pub async fn io_5_what_dropped_chunks_have_not_given_is_read_next(lab: IoLab) ->
             seen.extend_from_slice(&buf);
         }
         // Another pool does as well.
-        let mut chunks = two.chunks(&Pool::new(1, 3));
+        let mut chunks = two.chunks(&BufferPool::new(1, 3));
         while let Some(chunk) = chunks.next().await {
             seen.extend_from_slice(&chunk?);
         }
@@ -324,7 +324,7 @@ pub async fn io_5_what_dropped_chunks_have_not_given_is_read_next(lab: IoLab) ->
 pub async fn io_5_told_between_chunks_no_byte_is_lost(lab: IoLab) -> Result<()> {
     for round in 0..12 {
         let (one, two) = connected().await?;
-        let (two, pool) = (Arc::new(two), Pool::new(4, 8));
+        let (two, pool) = (Arc::new(two), BufferPool::new(4, 8));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (from, sees) = (two.clone(), seen.clone());
         let takes = spawn(async move {
@@ -361,7 +361,7 @@ pub async fn io_5_told_between_chunks_no_byte_is_lost(lab: IoLab) -> Result<()> 
 }
 
 /// Takes chunks and keeps them.
-async fn keep(from: &TcpStream, pool: &Pool, kept: &Mutex<VecDeque<Chunk>>) -> Result<()> {
+async fn keep(from: &TcpStream, pool: &BufferPool, kept: &Mutex<VecDeque<Chunk>>) -> Result<()> {
     let mut chunks = from.chunks(pool);
     while let Some(chunk) = chunks.next().await {
         kept.lock().expect("no panics").push_back(chunk?);
@@ -378,7 +378,7 @@ pub async fn io_5_without_a_buffer_it_waits_for_one(lab: IoLab) -> Result<()> {
     let (to, over) = (kept.clone(), Arc::new(AtomicBool::new(false)));
     let ended = over.clone();
     let keeps = spawn(async move {
-        let kept = keep(&two, &Pool::new(2, 4), &to).await;
+        let kept = keep(&two, &BufferPool::new(2, 4), &to).await;
         ended.store(true, Ordering::SeqCst);
         kept
     });
@@ -409,7 +409,7 @@ pub async fn io_5_told_without_a_buffer_no_byte_is_lost(lab: IoLab) -> Result<()
     let (one, two) = connected().await?;
     let two = Arc::new(two);
     let kept = Arc::new(Mutex::new(VecDeque::new()));
-    let (from, to, pool) = (two.clone(), kept.clone(), Pool::new(2, 4));
+    let (from, to, pool) = (two.clone(), kept.clone(), BufferPool::new(2, 4));
     let keeps = spawn(async move { keep(&from, &pool, &to).await });
     one.write_all(lab.quarantine.filled(bytes(0..60))).await.0?;
     while kept.lock().expect("no panics").len() < 2 {
@@ -436,7 +436,7 @@ pub async fn io_5_told_without_a_buffer_no_byte_is_lost(lab: IoLab) -> Result<()
 
 pub async fn io_5_a_connection_that_is_reset_is_an_item(lab: IoLab) -> Result<()> {
     let (_one, two) = connected().await?;
-    let pool = Pool::new(4, 8);
+    let pool = BufferPool::new(4, 8);
     lab.fault(OpKind::Read, Fault::Reset);
     let mut chunks = two.chunks(&pool);
     let failed = chunks.next().await.expect("an item");
@@ -449,7 +449,7 @@ pub async fn io_5_a_connection_that_is_reset_is_an_item(lab: IoLab) -> Result<()
 
 /// Far more streams than buffers: those that wait need none.
 pub async fn io_5_idle_streams_share_a_few_buffers(lab: IoLab) -> Result<()> {
-    let pool = Pool::new(2, 16);
+    let pool = BufferPool::new(2, 16);
     // More than are with the driver at once, too.
     let (mut ones, mut waiting) = (Vec::new(), Vec::new());
     for n in 0..2 * lab.limit {
@@ -483,7 +483,7 @@ pub async fn io_5_idle_streams_share_a_few_buffers(lab: IoLab) -> Result<()> {
 }
 
 /// Takes all chunks; how many bytes there were.
-async fn count(from: &TcpStream, pool: &Pool) -> Result<usize> {
+async fn count(from: &TcpStream, pool: &BufferPool) -> Result<usize> {
     let (mut chunks, mut bytes) = (from.chunks(pool), 0);
     while let Some(chunk) = chunks.next().await {
         bytes += chunk?.len();
@@ -495,7 +495,7 @@ async fn count(from: &TcpStream, pool: &Pool) -> Result<usize> {
 /// before its end waits for a buffer.
 pub async fn io_5_the_end_of_a_stream_needs_no_buffer(lab: IoLab) -> Result<()> {
     for early in [false, true] {
-        let pool = Pool::new(1, 4);
+        let pool = BufferPool::new(1, 4);
         let (one, two) = connected().await?;
         one.write_all(lab.quarantine.filled("kept")).await.0?;
         let kept = two.chunks(&pool).next().await.expect("bytes")?;

@@ -23,24 +23,24 @@ async fn begin<F: Future + Unpin>(future: &mut F) -> bool {
 
 pub async fn case_j13_told_at_entry_nothing_is_submitted(lab: IoLab) -> Result<()> {
     let (reader, writer) = pipe()?;
-    let (witness, own) = (lab.witness.clone(), lab.clone());
+    let (audit, own) = (lab.audit.clone(), lab.clone());
     let path = lab.path("never");
     let task = spawn(async move {
         current_job().expect("a job").cancel("enough");
-        let before = witness.submitted();
+        let before = audit.submitted();
         let (written, buf) = writer.write(own.quarantine.filled("lost")).await;
         assert!(Error::from(written.expect_err("told")).is_cancelled());
         assert_eq!(&*buf, b"lost", "the buffer comes straight back");
         assert!(nop().await.is_err());
         assert!(File::create(path).await.is_err());
-        assert_eq!(witness.submitted(), before, "the driver saw nothing");
+        assert_eq!(audit.submitted(), before, "the driver saw nothing");
         let kept = cleanup(async {
             let (written, _) = writer.write("kept").await;
             written
         });
         let written = kept.await.expect("in cleanup it works");
         assert!(written > 0);
-        assert!(witness.submitted() > before);
+        assert!(audit.submitted() > before);
         checkpoint().await?;
         Ok::<_, Error>(())
     });
@@ -58,7 +58,7 @@ pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -
         let (read, buf) = reader.read(own.quarantine.buf(100)).await;
         // The only operation there is: the driver must have said that it is
         // over before anybody goes on.
-        assert_eq!(own.under_way(), 0, "{:?}", own.witness);
+        assert_eq!(own.under_way(), 0, "{:?}", own.audit);
         let error = read.expect_err("nothing was written");
         assert_eq!(error.kind(), std::io::ErrorKind::Other);
         assert_eq!(buf.len(), 0);
@@ -69,7 +69,7 @@ pub async fn case_j10_told_while_it_waits_it_goes_on_after_the_end(lab: IoLab) -
     let outcome = task.outcome().await?;
     assert!(outcome.is_cancelled(), "{outcome:?}");
     // An interrupt may have ended it before.
-    assert!(lab.witness.cancels() == 1 || lab.rough);
+    assert!(lab.audit.cancels() == 1 || lab.rough);
     drop(writer);
     Ok(())
 }
@@ -143,9 +143,9 @@ pub async fn io_3_dropped_half_way_it_is_adopted(lab: IoLab) -> Result<()> {
     let read = read?;
     assert!(read <= written && b"abc".starts_with(&buf));
     // Dropped before it was begun: the driver hears nothing of it.
-    let before = lab.witness.submitted();
+    let before = lab.audit.submitted();
     drop(reader.read(lab.quarantine.buf(64)));
-    assert_eq!(lab.witness.submitted(), before);
+    assert_eq!(lab.audit.submitted(), before);
     Ok(())
 }
 
@@ -232,7 +232,7 @@ pub async fn io_1_a_cancel_during_a_cancel(lab: IoLab) -> Result<()> {
     task.cancel("much more than enough");
     let _ = task.outcome().await?;
     assert!(child.is_ended());
-    assert!(lab.witness.cancels() <= 1, "the system is asked once");
+    assert!(lab.audit.cancels() <= 1, "the system is asked once");
     drop(writer);
     Ok(())
 }

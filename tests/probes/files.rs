@@ -160,6 +160,11 @@ pub async fn room_is_made(at: At) -> Result<Tale> {
     tale.add("grow", file.allocate(0, 100).await);
     tale.say("length", file.metadata().await?.len());
     tale.add("nothing", file.allocate(5, 0).await);
+    tale.add("hole", file.punch_hole(1, 3).await);
+    tale.add("beyond", file.punch_hole(90, 100).await);
+    tale.add("no hole", file.punch_hole(5, 0).await);
+    tale.say("length", file.metadata().await?.len());
+    tale.say("bytes", from(&file, 0, 5).await);
     Ok(tale)
 }
 

@@ -42,6 +42,7 @@ macro_rules! zoo {
     (@why $why:literal) => { Some($why) };
 }
 
+mod calls;
 mod cancel;
 mod deadlocks;
 mod files;
@@ -237,6 +238,7 @@ const FAMILIES: &[(&str, &[Entry])] = &[
     ("files and power cuts", files::ENTRIES),
     ("network", network::ENTRIES),
     ("cancellation", cancel::ENTRIES),
+    ("blocking calls", calls::ENTRIES),
     ("beyond a simulation", unseen::ENTRIES),
 ];
 

@@ -111,11 +111,11 @@ async fn kinfolk(load: Load) -> kinfolk_core::Result<Vec<f64>> {
 /// One operation receives for as long as the connection is there, and buffers are
 /// shared by all: what was received is sent back as it lies there.
 async fn kinfolk_chunks(load: Load) -> kinfolk_core::Result<Vec<f64>> {
-    use kinfolk_runtime::io::Pool;
+    use kinfolk_runtime::io::BufferPool;
     use kinfolk_runtime::net::TcpListener;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     // They may all receive at once, so it has as many as there are connections.
-    let pool = Pool::new(load.connections.max(64), KIB_16);
+    let pool = BufferPool::new(load.connections.max(64), KIB_16);
     let round = Round::begin(listener.local_addr()?, load);
     kinfolk_core::scope(async |scope| {
         for _ in 0..load.connections {

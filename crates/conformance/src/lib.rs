@@ -13,6 +13,7 @@ pub mod called;
 pub mod cancel;
 pub mod completion;
 pub mod delivery;
+pub mod draining;
 pub mod dropped_calls;
 pub mod exit;
 pub mod factory_timers;

@@ -185,6 +185,14 @@ macro_rules! for_each_case {
                 case_d24_four_threads_cancel_at_once,
                 case_d26_both_the_waiter_and_its_target,
             ;
+            draining:
+                request_1_drain_inside_its_scope_tells_an_interrupt,
+                request_1_drain_tells_what_was_asked_before,
+                request_1_drain_from_outside_tells_an_interrupt,
+                handle_9_drain_from_outside_is_a_point,
+                outcome_8_drain_names_the_line_that_called_it,
+                see_1_drain_and_try_shield_stand_at_their_caller,
+            ;
             dropped_calls:
                 outcome_3_what_a_dropped_call_has_taken_in_is_reported,
                 outcome_3_a_dropped_call_reports_once,

@@ -8,43 +8,74 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::cancel::hook::report_panic;
 use crate::cancel::point::{self, Yielded};
 use crate::cancel::request;
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::job::header::Site;
+use crate::job::header::{JobRef, Site};
 use crate::job::lease::Share;
 use crate::job::scope::Scope;
 use crate::unwind::{Contained, Payload, caught, wake};
 
 /// What a blocking call may ask while it runs.
 #[derive(Clone)]
-pub struct Caller(Arc<AtomicBool>);
+pub struct Caller {
+    cancelled: Arc<AtomicBool>,
+    /// The host is told of each question.
+    asks: Option<Asks>,
+}
+
+/// Called on the thread that asks, before it has its answer.
+type Asks = Arc<dyn Fn() + Send + Sync>;
 
 impl Caller {
-    /// True once whoever waits for the call has been cancelled: a good moment
+    /// True once the task that waits for the call has been cancelled: a good moment
     /// to return.
+    ///
+    /// In a simulated test other tasks may go on here, and a call that asks again and
+    /// again does not stop the virtual clock.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        if let Some(asks) = &self.asks {
+            asks();
+        }
+        self.cancelled.load(Ordering::Acquire)
     }
 }
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Caller(cancelled: {})", self.is_cancelled())
+        let cancelled = self.cancelled.load(Ordering::Acquire);
+        write!(f, "Caller(cancelled: {cancelled})")
     }
 }
 
 /// A blocking call, as a host gets it. Dropped unrun, the call never happens
 /// and whoever waits for it is told that the host is gone.
 #[must_use = "a call that is not run never returns"]
-pub struct BlockingCall(Box<dyn Run>);
+pub struct BlockingCall {
+    work: Box<dyn Run>,
+    site: Site,
+}
 
 impl BlockingCall {
-    /// Runs it, on this thread. A panic in it goes to whoever waits.
+    /// Runs it, on this thread. A panic in it goes to the future that waits for it; if that
+    /// is gone, to the failure hook.
     pub fn run(self) {
-        self.0.run();
+        self.work.run(None);
+    }
+
+    /// The same, and `asks` is called at each [`Caller::is_cancelled`], on the thread that
+    /// asks and before it has its answer: a host with virtual time may let others go on
+    /// there.
+    pub fn run_asking(self, asks: Arc<dyn Fn() + Send + Sync>) {
+        self.work.run(Some(asks));
+    }
+
+    /// Where it was asked for, for reports.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.site.location()
     }
 }
 
@@ -55,7 +86,7 @@ impl fmt::Debug for BlockingCall {
 }
 
 trait Run: Send {
-    fn run(self: Box<Self>);
+    fn run(self: Box<Self>, asks: Option<Asks>);
 }
 
 /// How far a call has come.
@@ -82,11 +113,15 @@ struct State<T> {
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
     share: Option<Share>,
+    /// The last future that would take the result is gone.
+    unawaited: bool,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
     cancelled: Arc<AtomicBool>,
+    /// The job that asked for it.
+    asker: JobRef,
 }
 
 impl<T> Shared<T> {
@@ -95,11 +130,15 @@ impl<T> Shared<T> {
     }
 
     fn finish(&self, result: Result<Contained<T>, Over>) {
-        let (waker, share) = {
+        let (waker, share, unawaited) = {
             let mut state = self.state();
             state.stage = Stage::Over(result);
-            (state.waker.take(), state.share.take())
+            (state.waker.take(), state.share.take(), state.unawaited)
         };
+        if unawaited {
+            // Before the share goes: the runtime does not end without the report.
+            self.report_if_panicked();
+        }
         // The share first: then the waiter ends without another turn.
         drop(share);
         if let Some(waker) = waker {
@@ -120,6 +159,31 @@ impl<T> Shared<T> {
         drop(state);
         drop(share);
         true
+    }
+
+    /// The future that would take the result is gone. A panic that no future takes is
+    /// reported: here, or when the call is over.
+    fn nobody_waits(&self) {
+        self.state().unawaited = true;
+        self.report_if_panicked();
+    }
+
+    fn report_if_panicked(&self) {
+        let mut state = self.state();
+        if !matches!(state.stage, Stage::Over(Err(Over::Panicked(_)))) {
+            return;
+        }
+        let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        drop(state);
+        if let Stage::Over(Err(Over::Panicked(payload))) = stage {
+            self.report(payload);
+        }
+    }
+
+    /// Gives a panic of the call that no future takes to the failure hook.
+    #[cold]
+    fn report(&self, payload: Payload) {
+        report_panic(&self.asker, "in a blocking call", payload);
     }
 
     fn is_queued(&self) -> bool {
@@ -182,7 +246,7 @@ where
     F: FnOnce(Caller) -> T + Send,
     T: Send,
 {
-    fn run(mut self: Box<Self>) {
+    fn run(mut self: Box<Self>, asks: Option<Asks>) {
         {
             let mut state = self.shared.state();
             if !matches!(state.stage, Stage::Queued) {
@@ -191,7 +255,10 @@ where
             state.stage = Stage::Running;
         }
         let Some(call) = self.call.take() else { return };
-        let caller = Caller(self.shared.cancelled.clone());
+        let caller = Caller {
+            cancelled: self.shared.cancelled.clone(),
+            asks,
+        };
         let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
         self.shared.finish(result.map(Contained::new));
     }
@@ -228,7 +295,7 @@ impl<F, T> Drop for Work<F, T> {
 /// # Cancellation
 /// A *point* until the call has begun; then it returns what the call returned,
 /// and the next point tells. A panic in the call is an error of kind
-/// `Panicked`.
+/// `Panicked`; if this future is gone by then, the failure hook gets it.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn blocking<F, T>(call: F) -> Blocking<F, T>
@@ -240,7 +307,7 @@ where
         call: Some(Contained::new(call)),
         begun: None,
         abandon: false,
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         wait: Wait::new(),
         site: Site::of(Location::caller()),
     }
@@ -300,8 +367,10 @@ where
                 stage: Stage::Queued,
                 waker: None,
                 share: Share::of(scope.header()),
+                unawaited: false,
             }),
             cancelled: Arc::default(),
+            asker: JobRef::from_header(scope.header()),
         });
         let work = Work {
             call: Some(call),
@@ -310,7 +379,10 @@ where
         // SAFETY: the current job has not ended.
         let tree = unsafe { scope.header().tree() }.handle();
         self.begun = Some((shared.clone(), tree.root_scope()));
-        tree.host().run_blocking(BlockingCall(Box::new(work)));
+        tree.host().run_blocking(BlockingCall {
+            work: Box::new(work),
+            site: self.site,
+        });
         Ok(shared)
     }
 }
@@ -380,8 +452,9 @@ where
     fn let_go(&mut self) {
         if let Some((shared, root)) = self.begun.take() {
             shared.cancelled.store(true, Ordering::Release);
-            if !shared.call_off() && self.abandon {
-                shared.leave_to_root(&root, self.site);
+            let off = shared.call_off();
+            if off || !self.abandon || !shared.leave_to_root(&root, self.site) {
+                shared.nobody_waits();
             }
         }
     }
@@ -415,17 +488,25 @@ struct Ended<T> {
     site: Site,
 }
 
-impl<T: Send + 'static> Future for Ended<T> {
+impl<T> Future for Ended<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if let Some(over) = this.shared.poll(cx.waker()) {
             this.wait.over();
-            drop(over);
+            if let Err(Over::Panicked(payload)) = over {
+                this.shared.report(payload);
+            }
             return Poll::Ready(());
         }
         this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
         Poll::Pending
+    }
+}
+
+impl<T> Drop for Ended<T> {
+    fn drop(&mut self) {
+        self.shared.nobody_waits();
     }
 }

@@ -101,7 +101,8 @@ impl Frames {
 }
 
 /// Waits for the next frame: the next [pump](Budget) of the main thread, never
-/// the one in which it was called.
+/// the one in which it was called. Polled later by a job of another runtime, it waits for
+/// the next frame of that one.
 ///
 /// # Panics
 /// If polled outside every job: no runtime is there to be pumped.
@@ -113,7 +114,7 @@ impl Frames {
 pub fn next_pump() -> NextPump {
     NextPump {
         site: Site::of(Location::caller()),
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         wait: Wait::new(),
         listed: None,
     }
@@ -136,6 +137,22 @@ struct Listed {
 }
 
 impl Listed {
+    /// Waits for the frame after the present one of the current job's runtime.
+    fn here() -> Listed {
+        let tree = context::with(|cx| {
+            // SAFETY: the current job has not ended.
+            cx.current().map(|job| unsafe { job.tree() }.handle())
+        });
+        let tree = tree.unwrap_or_else(|| {
+            panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
+        });
+        Listed {
+            since: tree.shared().frames.number.load(Ordering::SeqCst),
+            tree,
+            key: None,
+        }
+    }
+
     fn frames(&self) -> &Frames {
         &self.tree.shared().frames
     }
@@ -172,20 +189,14 @@ impl Future for NextPump {
             this.listed = None;
             return Poll::Ready(Err(told));
         }
-        let listed = this.listed.get_or_insert_with(|| {
-            let tree = context::with(|cx| {
-                // SAFETY: the current job has not ended.
-                cx.current().map(|job| unsafe { job.tree() }.handle())
-            });
-            let tree = tree.unwrap_or_else(|| {
-                panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
-            });
-            Listed {
-                since: tree.shared().frames.number.load(Ordering::SeqCst),
-                tree,
-                key: None,
-            }
-        });
+        if this
+            .listed
+            .as_ref()
+            .is_some_and(|listed| listed.tree.shared().is_elsewhere())
+        {
+            this.listed = None;
+        }
+        let listed = this.listed.get_or_insert_with(Listed::here);
         if listed.look(cx.waker()) {
             this.wait.over();
             this.listed = None;

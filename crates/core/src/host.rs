@@ -1,9 +1,8 @@
 //! What the model needs from an executor.
 //!
-//! A host comes in two sorts. One that *queues* gets [`Turn`]s, keeps them as
-//! it likes and runs each once. One that *lends* (tokio) gets each task once,
-//! as a [`Body`]: a future that it polls under its own waker; from then on the
-//! task is woken through that waker. A host is never called under a lock of
+//! A host gets [`Turn`]s: a new task, or one that was woken alone, through
+//! [`Host::start`], several that were woken together through [`Host::schedule`]. It
+//! keeps them as it likes and runs each once. A host is never called under a lock of
 //! ours.
 
 use std::any::Any;
@@ -17,9 +16,10 @@ use crate::observe::IoGauges;
 pub use crate::blocking::BlockingCall;
 pub use crate::job::lane::Lane;
 pub use crate::real_grace::RealGrace;
-pub use crate::task::run::{Body, Ready, Turn};
+pub use crate::task::run::{Ready, Turn};
+pub use crate::task::waker::is_of_task;
 pub use crate::time::queue::{TimerKey, TimerQueue};
-pub use crate::unwind::{Contained, contained, discard, wake, wake_by_ref};
+pub use crate::unwind::{Contained, collect_contained, contained, discard, wake, wake_by_ref};
 
 /// What a library says on standard error, without waiting for it.
 pub mod say {
@@ -58,21 +58,15 @@ pub fn look_again() {
 
 /// What the model needs from an executor.
 pub trait Host: Send + Sync + 'static {
-    /// A new task. A lending host calls [`Turn::into_body`] and polls that; a
-    /// queueing one keeps the turn and runs it later, never inside this call.
-    /// A queueing host is also given tasks that were woken alone.
+    /// A new task, or one that was woken alone. The host keeps the turn and runs it
+    /// later, never inside this call.
     fn start(&self, turn: Turn);
 
-    /// Tasks of one lane that were woken together, to be run later, never
-    /// inside this call. Not called on a lending host.
+    /// Tasks of one lane that were woken together, to be run later, never inside this
+    /// call.
     fn schedule(&self, ready: Ready);
 
-    /// True if tasks are polled under the executor's own wakers.
-    fn lends(&self) -> bool {
-        false
-    }
-
-    /// True if it queues and has a main lane: a thread that takes turns of
+    /// True if it has a main lane: a thread that takes turns of
     /// [`Lane::Main`], and that made the tree. Turns say which
     /// [lane](Turn::lane) they are for.
     fn has_main_lane(&self) -> bool {
@@ -103,18 +97,9 @@ pub trait Host: Send + Sync + 'static {
     fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
 
     /// Runs a blocking call, on a thread that may block. With virtual time the
-    /// clock stands still until it has returned.
+    /// clock stands still until the call has returned, unless the host knows that the call
+    /// waits for a task itself; see [`BlockingCall::run_asking`].
     fn run_blocking(&self, call: BlockingCall);
-
-    /// On a lending host with virtual time: this many tasks were woken and
-    /// will be polled. New tasks count from [`start`](Host::start).
-    fn woken(&self, tasks: usize) {
-        let _ = tasks;
-    }
-
-    /// On a lending host with virtual time: a task that was polled is parked
-    /// or over.
-    fn rested(&self) {}
 
     /// With virtual time: the clock stands still until
     /// [`release_clock`](Host::release_clock) was called as often as this. Another

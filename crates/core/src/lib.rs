@@ -111,5 +111,5 @@ pub use time::grid::MissedTicks;
 pub use time::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use time::ticker::{Tick, Ticker, ticker};
 pub use time::token::TimerToken;
-pub use tree::{FailureHook, ForcedHook, PointHeld, PointHook, Tree, TreeOptions};
+pub use tree::{FailureHook, ForcedHook, PointHeld, PointHook, Tree, TreeOptions, WeakTree};
 pub use world::with_world;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -89,9 +90,11 @@ pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 /// Gets every job whose future is dropped before it is done.
 pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
-/// Asked at every poll of a point that would go on; see
+/// Called at every poll of a point that would go on, with the job that polls it and,
+/// in debug builds, the place of the point in the code; see
 /// [`TreeOptions::point_hook`].
-pub type PointHook = Box<dyn Fn(JobId) -> PointHeld + Send + Sync>;
+pub type PointHook =
+    Box<dyn Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync>;
 
 /// Whether a point is held back for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +114,6 @@ pub(crate) struct Shared {
     number: u64,
     pub(crate) host: Box<dyn Host>,
     /// What the host says of itself, asked once.
-    pub(crate) lends: bool,
     pub(crate) has_main_lane: bool,
     pub(crate) virtual_time: bool,
     looks: bool,
@@ -129,6 +131,8 @@ pub(crate) struct Shared {
     pub(crate) budget: u32,
     point_hook: Option<Contained<PointHook>>,
     pub(crate) sweeper: Sweeper,
+    /// Its host gives no more turns.
+    host_is_gone: AtomicBool,
     /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Vec<NodeSnapshot>>,
     forced_hook: Option<Contained<ForcedHook>>,
@@ -200,6 +204,17 @@ impl Shared {
         context::with(|cx| cx.current().is_some_and(|job| job.is_at(self.index)))
     }
 
+    /// For a wait that was begun in this tree and is polled again: true if its host is not
+    /// the one to ask any more, because the current job is of another tree; or because there
+    /// is no current job, and the root has ended. A host that is gone wakes no waiter.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        context::with(|cx| match cx.current() {
+            // SAFETY: the current job has not ended.
+            Some(job) => !ptr::eq(unsafe { job.tree() }, self),
+            None => self.root().state.load().ended(),
+        })
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
@@ -240,9 +255,21 @@ impl Shared {
         context::millis_of(self.serial, scope, || self.millis_now())
     }
 
-    /// What the hook says of a point that `job` polls; none without a hook.
-    pub(crate) fn watched_point(&self, job: JobId) -> Option<PointHeld> {
-        self.point_hook.as_ref().map(|hook| (**hook)(job))
+    /// Why a task is forced that nothing has cancelled.
+    pub(crate) fn why_forced(&self) -> ReasonKind {
+        match self.host_is_gone.load(Ordering::Relaxed) {
+            true => ReasonKind::HostGone,
+            false => ReasonKind::Shutdown,
+        }
+    }
+
+    /// What the hook says of the point at `site` that `job` polls; none without a hook.
+    pub(crate) fn watched_point(
+        &self,
+        job: JobId,
+        site: Option<&'static Location<'static>>,
+    ) -> Option<PointHeld> {
+        self.point_hook.as_ref().map(|hook| (**hook)(job, site))
     }
 
     pub(crate) fn root(&self) -> &Header {
@@ -427,6 +454,23 @@ impl Default for TreeOptions {
 #[derive(Clone)]
 pub struct Tree(Arc<Shared>);
 
+/// A tree that may be gone; see [`Tree::downgrade`].
+#[derive(Clone)]
+pub struct WeakTree(Weak<Shared>);
+
+impl WeakTree {
+    /// The tree, if it is still there.
+    pub fn upgrade(&self) -> Option<Tree> {
+        Tree::upgrade(&self.0)
+    }
+}
+
+impl fmt::Debug for WeakTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakTree")
+    }
+}
+
 impl Tree {
     /// A new root on `host`.
     ///
@@ -459,9 +503,7 @@ impl Tree {
             index: 0,
             serial,
             number,
-            lends: host.lends(),
-            // A body that is lent may be polled anywhere.
-            has_main_lane: host.has_main_lane() && !host.lends(),
+            has_main_lane: host.has_main_lane(),
             virtual_time: host.virtual_time(),
             looks: host.looks(),
             start_coarse: host.coarse_millis().unwrap_or_default(),
@@ -477,6 +519,7 @@ impl Tree {
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
             point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
+            host_is_gone: AtomicBool::new(false),
             forced: Mutex::new(Vec::new()),
             forced_hook: options.forced_hook.map(Contained::new),
             root: AtomicPtr::new(ptr::null_mut()),
@@ -595,7 +638,21 @@ impl Tree {
     /// in its next turn, told or not, waiting or not. Revokes every lease. For
     /// hosts that end by force.
     pub fn force(&self) {
-        sweep::force_all(self.0.root());
+        sweep::force_all(&self.0);
+    }
+
+    /// The host gives no more turns: every job below the root ends, forced, with
+    /// [`ReasonKind::HostGone`], and none begins any more. For hosts that are ended by
+    /// others, such as one on an executor that is dropped. The host drops the turns that
+    /// it has and those that it gets from now on, this call's included.
+    pub fn host_gone(&self) {
+        self.0.host_is_gone.store(true, Ordering::Relaxed);
+        sweep::force_all(&self.0);
+    }
+
+    /// The tree, without keeping it: for its host, which it owns.
+    pub fn downgrade(&self) -> WeakTree {
+        WeakTree(self.0.weak())
     }
 
     /// The counters. Those of i/o are the host's, which has one tree.

@@ -19,16 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// With virtual time the clock waits for what is in flight. Dropped when the
 /// call has returned, or when it never will be made.
-pub(crate) struct InFlight(Arc<Machine>);
+pub(crate) struct CallInFlight(Arc<Machine>);
 
-impl InFlight {
-    pub(crate) fn new(machine: Arc<Machine>) -> InFlight {
+impl CallInFlight {
+    pub(crate) fn new(machine: Arc<Machine>) -> CallInFlight {
         machine.busy.add(1);
-        InFlight(machine)
+        CallInFlight(machine)
     }
 }
 
-impl Drop for InFlight {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
         self.0.rested();
     }
@@ -36,7 +36,7 @@ impl Drop for InFlight {
 
 /// What a thread is wanted for.
 enum Call {
-    Job(BlockingCall, InFlight),
+    Job(BlockingCall, CallInFlight),
     Io(IoCall),
 }
 
@@ -97,7 +97,7 @@ impl Blocking {
     }
 
     /// Runs `call` on a thread, now or when one is free.
-    pub(crate) fn run(self: &Arc<Self>, call: BlockingCall, flight: InFlight) {
+    pub(crate) fn run(self: &Arc<Self>, call: BlockingCall, flight: CallInFlight) {
         self.push(Call::Job(call, flight));
     }
 

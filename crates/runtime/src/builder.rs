@@ -11,7 +11,7 @@ use kinfolk_core::{
 
 use crate::blocking::Blocking;
 use crate::io::driver::Driver;
-use crate::io::{Hub, IN_FLIGHT, IoDriver, Real, Step};
+use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
 use crate::quiet::Quiet;
@@ -174,10 +174,10 @@ impl Builder {
         let told = Arc::downgrade(&machine);
         let (io, calls) = (self.io, machine.io_calls.clone());
         let wrap = self.wrap_io.unwrap_or_else(|| Box::new(|driver| driver));
-        machine.set_io(Hub::new(
+        machine.set_io(IoHandle::new(
             self.workers.max(1),
-            Box::new(move |stations| {
-                let drivers = io.make(stations, &calls)?;
+            Box::new(move |threads| {
+                let drivers = io.make(threads, &calls)?;
                 Ok(drivers.into_iter().map(&wrap).collect())
             }),
             Box::new(Real),
@@ -195,9 +195,9 @@ impl Builder {
             let quiet = Arc::new(Quiet::new(self.workers.max(1)));
             machine.set_quiet(quiet.clone());
             io.count_with(Box::new(move |step| match (step, counted.upgrade()) {
-                (Step::Stirred, _) => quiet.stir(),
-                (Step::Begun, Some(machine)) => machine.busy.add(1),
-                (Step::Over, Some(machine)) => machine.rested(),
+                (ClockEvent::Stirred, _) => quiet.stir(),
+                (ClockEvent::Begun, Some(machine)) => machine.busy.add(1),
+                (ClockEvent::Over, Some(machine)) => machine.rested(),
                 (_, None) => {}
             }));
         }

@@ -7,7 +7,7 @@ use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{GRACE, IntoOutcome};
 
 use crate::Runtime;
-use crate::signals::Signals;
+use crate::signals::MainSignals;
 
 /// Runs `future` as the main job on a runtime of its own; when it has ended,
 /// shuts the runtime down. What goes wrong is printed.
@@ -44,7 +44,7 @@ where
 {
     let runtime = Runtime::new().expect("a runtime for #[kinfolk::main]");
     let heard = signals.map(|site| {
-        let heard = Signals::listen(runtime.handle().clone(), site);
+        let heard = MainSignals::listen(runtime.handle().clone(), site);
         heard.expect("signal handlers for #[kinfolk::main]")
     });
     let result = runtime.block_on(future);
@@ -53,7 +53,7 @@ where
         Ok(report) => say(Topic::Seldom, format_args!("kinfolk: {report}")),
         Err(error) => say(Topic::Seldom, format_args!("kinfolk: {error}")),
     }
-    let signal = heard.as_ref().and_then(Signals::first);
+    let signal = heard.as_ref().and_then(MainSignals::first);
     let code = match (result, signal) {
         (_, Some(signal)) => ExitCode::from(128 + signal as u8),
         (Ok(_), None) => ExitCode::SUCCESS,

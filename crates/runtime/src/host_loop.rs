@@ -122,9 +122,9 @@ impl Runtime {
                 ran += 1;
                 continue;
             }
-            machine
-                .main
-                .park(machine, self.own.station(), || !self.has_more() && !rest());
+            machine.main.park(machine, self.own.thread_io(), || {
+                !self.has_more() && !rest()
+            });
             self.own.slept();
         }
         machine.awaits_timers.store(false, Ordering::SeqCst);
@@ -147,6 +147,6 @@ impl Runtime {
 
     /// No turn of the main lane is queued.
     fn main_lane_is_empty(&self) -> bool {
-        self.own.main_is_empty() && self.machine().main.inbox.len() == 0
+        self.own.main_is_empty() && self.machine().main.inbox.is_empty()
     }
 }

@@ -1,7 +1,61 @@
 //! What only Linux has, and what stands in for it elsewhere.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// What an operation needs to describe its submission queue entry; see [`on_ring`].
+#[cfg(target_os = "linux")]
+pub(crate) mod ring {
+    pub(crate) use io_uring::opcode;
+    pub(crate) use io_uring::squeue::Entry;
+    pub(crate) use io_uring::types::{Fd as RingFd, FsyncFlags};
+
+    use crate::io::Offset;
+
+    /// A request as a submission queue entry.
+    pub(crate) trait Sqe {
+        /// The operation of io_uring, which the kernel must support.
+        const CODE: u8;
+
+        /// The entry.
+        fn sqe(&self) -> Entry;
+    }
+
+    /// Offsets as io_uring wants them: all ones is the current position.
+    pub(crate) fn sqe_offset(offset: Offset) -> u64 {
+        match offset {
+            // All ones as a number: out of range, as the kernel says of its neighbour.
+            Offset::At(u64::MAX) => u64::MAX - 1,
+            Offset::At(at) => at,
+            Offset::Current => u64::MAX,
+        }
+    }
+}
+
+/// Items for the ring driver, with [`ring`] in scope. Elsewhere than on Linux they do not
+/// exist, so that the files of the operations need no `cfg` and import nothing of Linux.
+#[cfg(target_os = "linux")]
+macro_rules! on_ring {
+    ($($item:item)*) => {
+        const _: () = {
+            #[allow(unused_imports)] // Each operation needs a few of them.
+            use crate::linux::ring::*;
+            $($item)*
+        };
+    };
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+macro_rules! on_ring {
+    ($($item:item)*) => {};
+}
+
+pub(crate) use on_ring;
 
 /// How late the threads of this program are woken, as we have found it.
 #[cfg(target_os = "linux")]
@@ -169,6 +223,58 @@ pub(crate) unsafe fn accept(
         };
     }
 }
+
+/// A socket that child processes do not inherit.
+pub(crate) fn socket(
+    domain: Domain,
+    kind: Type,
+    protocol: Option<Protocol>,
+    nonblocking: bool,
+) -> io::Result<Socket> {
+    #[cfg(target_os = "linux")]
+    return Socket::new_raw(domain, kind_of_socket(kind, nonblocking), protocol);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let socket = Socket::new(domain, kind, protocol)?;
+        socket.set_nonblocking(nonblocking)?;
+        Ok(socket)
+    }
+}
+
+/// Two connected Unix sockets that child processes do not inherit.
+pub(crate) fn socket_pair(kind: Type, nonblocking: bool) -> io::Result<(Socket, Socket)> {
+    #[cfg(target_os = "linux")]
+    return Socket::pair_raw(Domain::UNIX, kind_of_socket(kind, nonblocking), None);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let (one, other) = Socket::pair(Domain::UNIX, kind, None)?;
+        one.set_nonblocking(nonblocking)?;
+        other.set_nonblocking(nonblocking)?;
+        Ok((one, other))
+    }
+}
+
+/// On Linux both come with the call that makes the socket.
+#[cfg(target_os = "linux")]
+fn kind_of_socket(kind: Type, nonblocking: bool) -> Type {
+    let kind = kind.cloexec();
+    match nonblocking {
+        true => kind.nonblocking(),
+        false => kind,
+    }
+}
+
+/// The bits of `st_mode` that say what a file is; their type differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) mod mode {
+    /// Which bits those are.
+    pub(crate) const KIND: u32 = libc::S_IFMT as u32;
+    pub(crate) const FILE: u32 = libc::S_IFREG as u32;
+    pub(crate) const DIR: u32 = libc::S_IFDIR as u32;
+    pub(crate) const LINK: u32 = libc::S_IFLNK as u32;
+    pub(crate) const SOCKET: u32 = libc::S_IFSOCK as u32;
+}
+
 /// A moment: seconds since 1970, and nanoseconds.
 pub(crate) type Moment = (i64, u32);
 
@@ -250,6 +356,15 @@ pub(crate) const SYNC_RANGE: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
 /// As above.
 #[cfg(not(target_os = "linux"))]
 pub(crate) const SYNC_RANGE: u32 = 0;
+
+/// For [`Request::Allocate`](crate::io::Request::Allocate): a hole in a file, whose length
+/// stays.
+#[cfg(target_os = "linux")]
+pub(crate) const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// As above; elsewhere there is no such call.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const PUNCH_HOLE: i32 = 3;
 
 /// Past the cache of the system.
 #[cfg(target_os = "linux")]

@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
 use kinfolk_core::{Clock, IoGauges};
+use kinfolk_queue::{Idle, Injector};
 
-use crate::blocking::{self, Blocking, For, InFlight};
+use crate::blocking::{self, Blocking, CallInFlight, For};
 use crate::busy::Busy;
 use crate::here::{self, Local};
-use crate::io::Hub;
+use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::quiet::Quiet;
-use crate::scheduler::idle::Idle;
-use crate::scheduler::injector::Injector;
 use crate::scheduler::worker::Neighbour;
-use crate::sync::LATE;
+use crate::sync::{HELD_UP, LATE};
 use crate::timers::{Set, Tell, Timers};
 
 /// The main thread, as the keeper of the timers.
@@ -48,7 +47,7 @@ pub(crate) struct Machine {
     pub(crate) awaits_timers: AtomicBool,
     stopping: AtomicBool,
     /// Set before anybody turns.
-    io: OnceLock<Arc<Hub>>,
+    io: OnceLock<Arc<IoHandle>>,
     /// With virtual time, and set before anybody turns.
     quiet: OnceLock<(Arc<Quiet>, Weak<Machine>)>,
 }
@@ -94,12 +93,12 @@ impl Machine {
         }
     }
 
-    pub(crate) fn set_io(&self, hub: Arc<Hub>) {
-        let _ = self.io.set(hub);
+    pub(crate) fn set_io(&self, handle: Arc<IoHandle>) {
+        let _ = self.io.set(handle);
     }
 
     /// None in models.
-    pub(crate) fn io(&self) -> Option<&Arc<Hub>> {
+    pub(crate) fn io(&self) -> Option<&Arc<IoHandle>> {
         self.io.get()
     }
 
@@ -136,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// With virtual time: true if station `n` is to look at its driver, because all
+    /// With virtual time: true if thread_io `n` is to look at its driver, because all
     /// else waits; once.
     pub(crate) fn is_asked(&self, n: usize) -> bool {
         self.busy.counts()
@@ -150,11 +149,11 @@ impl Machine {
     pub(crate) fn unpark(&self, n: usize) {
         self.workers[n].unpark();
         if let Some(io) = self.io() {
-            io.ring(n);
+            io.notify(n);
         }
     }
 
-    /// Word was left at station `n`.
+    /// Word was left at thread_io `n`.
     pub(crate) fn io_word(&self, n: usize) {
         match self.workers.is_empty() {
             true => self.main.tell(self, Cause::Task),
@@ -187,7 +186,7 @@ impl Machine {
 
     /// Nothing lies where only the main thread looks.
     pub(crate) fn nothing_for_main(&self) -> bool {
-        self.main.inbox.len() == 0 && (!self.workers.is_empty() || self.injector.len() == 0)
+        self.main.inbox.is_empty() && (!self.workers.is_empty() || self.injector.is_empty())
     }
 
     /// One turn, or the main thread's look round, is over. With virtual time,
@@ -230,18 +229,25 @@ impl Machine {
 
     /// Wakes whoever's time has come; how many.
     pub(crate) fn fire_due(&self) -> usize {
+        match self.due() {
+            Some(now) => self.fire(now),
+            None => 0,
+        }
+    }
+
+    /// The time, if a thread that looks now has timers to fire.
+    pub(crate) fn due(&self) -> Option<Instant> {
         if self.busy.counts() {
             // The clock stands still while somebody runs, and fires when it
             // moves.
-            return 0;
+            return None;
         }
-        match self.timers.next_at() {
-            Some(at) => {
-                let now = self.clock.now();
-                if at <= now { self.fire(now) } else { 0 }
-            }
-            None => 0,
+        let (next, held_up) = self.timers.look();
+        if next.is_none() && !held_up {
+            return None;
         }
+        let now = self.clock.now();
+        (held_up || next.is_some_and(|at| at <= now)).then_some(now)
     }
 
     /// Wakes whoever's time has come by `now`; how many.
@@ -267,6 +273,8 @@ impl Machine {
                 own.without_slot(|| self.timers.fire(now, || own.slot_goes_behind()))
             }
             Local::Worker(worker) => {
+                // What these call may be slow: a neighbour looks after the rest.
+                worker.want_sentinel();
                 worker.collect_alone();
                 worker.without_slot(|| self.timers.fire(now, || worker.slot_goes_behind()))
             }
@@ -292,7 +300,13 @@ impl Machine {
         if self.busy.counts() {
             return None;
         }
-        self.timers.keep(n)
+        let until = self.timers.keep(n);
+        if !self.timers.are_being_fired() {
+            return until;
+        }
+        // Another thread does: it may be held up.
+        let soon = self.clock.now().checked_add(HELD_UP);
+        [until, soon].into_iter().flatten().min()
     }
 
     /// How long the main thread may sleep in real time. Without workers it keeps
@@ -304,8 +318,12 @@ impl Machine {
         if self.busy.counts() {
             return None;
         }
-        let due = self.clock.real_time_until(self.timers.deputise()?)?;
-        Some(due.saturating_add(LATE))
+        let due = (self.timers.deputise())
+            .and_then(|at| self.clock.real_time_until(at))
+            .map(|due| due.saturating_add(LATE));
+        // A worker does: it may be held up.
+        let soon = self.timers.are_being_fired().then_some(HELD_UP);
+        [due, soon].into_iter().flatten().min()
     }
 
     /// The main thread is awake, and keeps nothing.
@@ -425,7 +443,7 @@ impl Host for Native {
     }
 
     fn run_blocking(&self, call: BlockingCall) {
-        let flight = InFlight::new(self.0.clone());
+        let flight = CallInFlight::new(self.0.clone());
         let pool = match blocking::wanted() {
             For::Users => &self.0.blocking,
             For::Files => &self.0.io_calls,
@@ -447,11 +465,11 @@ impl Host for Native {
     }
 
     fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
-        self.0.io().map(|hub| hub as &(dyn Any + Send + Sync))
+        self.0.io().map(|handle| handle as &(dyn Any + Send + Sync))
     }
 
     fn io_gauges(&self) -> Option<IoGauges> {
-        self.0.io().map(|hub| hub.gauges())
+        self.0.io().map(|handle| handle.gauges())
     }
 
     fn gauges(&self) -> HostGauges {
@@ -460,7 +478,7 @@ impl Host for Native {
         let injected = self.0.injector.len();
         let (mut queued, mut turns) = (0, usize::from(main_turn));
         for worker in &self.0.workers {
-            let (len, in_turn) = worker.load();
+            let (len, in_turn) = worker.tray.load();
             queued += len;
             turns += usize::from(in_turn);
         }

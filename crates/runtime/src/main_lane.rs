@@ -8,11 +8,11 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Contained, Lane, Ready, Turn, contained, look_again};
+use kinfolk_queue::Injector;
 
-use crate::io::Station;
-use crate::io::driver::Wait;
+use crate::io::ThreadIo;
+use crate::io::driver::WaitMode;
 use crate::machine::Machine;
-use crate::scheduler::injector::Injector;
 use crate::scheduler::pace::Pace;
 use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 
@@ -36,7 +36,7 @@ pub(crate) struct Own {
     pool: RefCell<Ready>,
     load: Arc<Load>,
     /// With no workers: then this thread carries out the i/o.
-    station: Option<Station>,
+    thread_io: Option<ThreadIo>,
 }
 
 /// What the main thread has to do, for others to see. Written by it only.
@@ -77,7 +77,7 @@ impl Load {
 }
 
 impl Own {
-    pub(crate) fn new(load: Arc<Load>, station: Option<Station>) -> Own {
+    pub(crate) fn new(load: Arc<Load>, thread_io: Option<ThreadIo>) -> Own {
         Own {
             next: Cell::new(None),
             streak: Cell::new(0),
@@ -88,52 +88,52 @@ impl Own {
             main: RefCell::new(Ready::new()),
             pool: RefCell::new(Ready::new()),
             load,
-            station,
+            thread_io,
         }
     }
 
-    pub(crate) fn station(&self) -> Option<&Station> {
-        self.station.as_ref()
+    pub(crate) fn thread_io(&self) -> Option<&ThreadIo> {
+        self.thread_io.as_ref()
     }
 
     /// How many operations are under way here.
     pub(crate) fn under_way(&self) -> usize {
-        self.station.as_ref().map_or(0, Station::len)
+        self.thread_io.as_ref().map_or(0, ThreadIo::len)
     }
 
     /// Others have left word for this thread's i/o.
     pub(crate) fn has_io_word(&self) -> bool {
-        let station = self.station.as_ref();
-        station.is_some_and(|station| station.desk().has_word())
+        let thread_io = self.thread_io.as_ref();
+        thread_io.is_some_and(|thread_io| thread_io.mailbox().has_messages())
     }
 
     /// Hands over what was submitted, and wakes whose operations are over; true
     /// if there were any.
     pub(crate) fn look_at_io(&self) -> bool {
-        self.visit_io(|station| station.turn(Wait::No))
+        self.visit_io(|thread_io| thread_io.poll(WaitMode::No))
     }
 
     /// Hands over what was submitted, if there is something.
     pub(crate) fn hand_over_io(&self) {
-        self.visit_io(|station| match station.has_unsent() {
-            true => station.turn(Wait::No),
+        self.visit_io(|thread_io| match thread_io.has_unsent() {
+            true => thread_io.poll(WaitMode::No),
             false => 0,
         });
     }
 
-    /// As [`Station::glance`]; true if any were over.
+    /// As [`ThreadIo::poll_busy`]; true if any were over.
     pub(crate) fn glance_at_io(&self) -> bool {
-        self.visit_io(Station::glance)
+        self.visit_io(ThreadIo::poll_busy)
     }
 
-    /// As [`Station::settle`]; true if any were over.
+    /// As [`ThreadIo::poll_idle`]; true if any were over.
     pub(crate) fn settle_io(&self) -> bool {
-        self.visit_io(Station::settle)
+        self.visit_io(ThreadIo::poll_idle)
     }
 
-    fn visit_io(&self, visit: impl FnOnce(&Station) -> usize) -> bool {
-        match &self.station {
-            Some(station) if station.is_busy() => visit(station) > 0,
+    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+        match &self.thread_io {
+            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
             _ => false,
         }
     }
@@ -339,7 +339,7 @@ impl MainThread {
                 if machine.workers.is_empty()
                     && let Some(io) = machine.io()
                 {
-                    io.ring(0);
+                    io.notify(0);
                 }
             }
             Ok(_) => machine.rested(),
@@ -379,7 +379,7 @@ impl MainThread {
     pub(crate) fn park(
         &self,
         machine: &Machine,
-        station: Option<&Station>,
+        thread_io: Option<&ThreadIo>,
         empty: impl Fn() -> bool,
     ) {
         let slept = self
@@ -400,13 +400,13 @@ impl MainThread {
         // A jump of the clock may have given us work of our own.
         while self.state.load(Ordering::SeqCst) == PARKED && empty() {
             let most = machine.main_sleeps();
-            match (station, most) {
+            match (thread_io, most) {
                 (_, Some(Duration::ZERO)) => {
                     late = true;
                     break;
                 }
-                (Some(station), _) if station.is_busy() => {
-                    if station.park(most) > 0 {
+                (Some(thread_io), _) if thread_io.is_busy() => {
+                    if thread_io.park(most) > 0 {
                         break;
                     }
                 }

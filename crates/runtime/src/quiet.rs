@@ -28,18 +28,18 @@ pub(crate) struct Quiet {
     stirs: AtomicU64,
     /// Up to which stir it has been quiet.
     quiet: AtomicU64,
-    /// By station: it is to look at its driver, and is counted as busy until then.
+    /// By thread_io: it is to look at its driver, and is counted as busy until then.
     asked: Box<[AtomicBool]>,
     keeper: Mutex<Keeper>,
     changed: Condvar,
 }
 
 impl Quiet {
-    pub(crate) fn new(stations: usize) -> Quiet {
+    pub(crate) fn new(threads: usize) -> Quiet {
         Quiet {
             stirs: AtomicU64::new(0),
             quiet: AtomicU64::new(0),
-            asked: (0..stations).map(|_| AtomicBool::new(false)).collect(),
+            asked: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             keeper: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -59,13 +59,13 @@ impl Quiet {
         self.stirs.load(Ordering::SeqCst) == self.quiet.load(Ordering::SeqCst)
     }
 
-    /// Station `n` is to look at its driver; false if it knows that already.
+    /// ThreadIo `n` is to look at its driver; false if it knows that already.
     #[must_use]
     pub(crate) fn ask(&self, n: usize) -> bool {
         !self.asked[n].swap(true, Ordering::SeqCst)
     }
 
-    /// Whether station `n` is to; once.
+    /// Whether thread_io `n` is to; once.
     pub(crate) fn take_asked(&self, n: usize) -> bool {
         self.asked[n].load(Ordering::SeqCst) && self.asked[n].swap(false, Ordering::SeqCst)
     }

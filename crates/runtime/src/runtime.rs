@@ -19,7 +19,7 @@ use kinfolk_core::{
 
 use crate::builder::Builder;
 use crate::here::{self, Here, Local};
-use crate::io::{self, Station};
+use crate::io::{self, ThreadIo};
 use crate::machine::Machine;
 use crate::main_lane::{Cause, MainWaker, Own};
 use crate::scheduler::worker::Worker;
@@ -98,7 +98,7 @@ pub(crate) struct Turning<'a> {
     /// Asks the host to pump if something is left.
     pub(crate) tells: bool,
     _here: here::Entered,
-    _station: Option<io::Entered>,
+    _thread_io: Option<io::ThreadIoGuard>,
 }
 
 impl Drop for Turning<'_> {
@@ -134,9 +134,9 @@ impl Runtime {
     pub(crate) fn unmanned(tree: Tree, machine: Arc<Machine>, grace: Duration) -> Runtime {
         Runtime {
             own: {
-                let hub = machine.io().filter(|_| machine.workers.is_empty());
-                let station = hub.map(|hub| Station::new(hub.clone(), 0));
-                Box::new(Own::new(machine.main.load.clone(), station))
+                let handle = machine.io().filter(|_| machine.workers.is_empty());
+                let thread_io = handle.map(|handle| ThreadIo::new(handle.clone(), 0));
+                Box::new(Own::new(machine.main.load.clone(), thread_io))
             },
             crew: Crew::default(),
             handle: Handle { tree, machine },
@@ -202,7 +202,10 @@ impl Runtime {
             ))
         };
         // SAFETY: as above; a runtime stays on its thread.
-        let station = self.own.station().map(|station| unsafe { station.enter() });
+        let thread_io = self
+            .own
+            .thread_io()
+            .map(|thread_io| unsafe { thread_io.enter() });
         self.turning.set(true);
         self.machine().main.begin(self.machine());
         look_again();
@@ -211,7 +214,7 @@ impl Runtime {
             rt: self,
             tells: true,
             _here: entered,
-            _station: station,
+            _thread_io: thread_io,
         })
     }
 
@@ -292,7 +295,7 @@ impl Runtime {
         if busy {
             return;
         }
-        machine.main.park(machine, self.own.station(), || {
+        machine.main.park(machine, self.own.thread_io(), || {
             !woken.is_woken() && !self.has_more()
         });
         self.own.slept();

@@ -20,16 +20,19 @@ use crate::signal::Wire;
 const STOP: u8 = 0;
 
 /// Signals are heard while this lives.
-pub(crate) struct Signals {
+pub(crate) struct MainSignals {
     wire: Wire,
     reader: Option<JoinHandle<()>>,
     first: Arc<AtomicI32>,
 }
 
-impl Signals {
+impl MainSignals {
     /// Begins to listen. `site` stands for the signals in the reason of a cancel:
     /// where main is.
-    pub(crate) fn listen(handle: Handle, site: &'static Location<'static>) -> io::Result<Signals> {
+    pub(crate) fn listen(
+        handle: Handle,
+        site: &'static Location<'static>,
+    ) -> io::Result<MainSignals> {
         let count = Arc::new(AtomicU32::new(0));
         let first = Arc::new(AtomicI32::new(0));
         let heard = {
@@ -68,7 +71,7 @@ impl Signals {
                     say(Topic::Seldom, format_args!("kinfolk: {said}"));
                 }
             })?;
-        Ok(Signals {
+        Ok(MainSignals {
             wire,
             reader: Some(reader),
             first,
@@ -89,7 +92,7 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
-impl Drop for Signals {
+impl Drop for MainSignals {
     fn drop(&mut self) {
         self.wire.cut();
         if self.wire.send(STOP).is_ok()

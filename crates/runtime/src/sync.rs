@@ -1,41 +1,28 @@
-//! The one switch between the real machine, the model checker and
-//! ThreadSanitizer, for what the scheduler's protocols are made of. No other
-//! file here knows that they exist, but for the models themselves.
+//! The switch between the real machine, the model checker and ThreadSanitizer:
+//! that of [`kinfolk_queue::sync`], and what only this crate's protocols are made
+//! of. No other file here knows that they exist, but for the models themselves.
+
+pub(crate) use kinfolk_queue::sync::{
+    AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, fence, lock,
+};
 
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::cell::UnsafeCell;
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Mutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current, park, park_timeout};
-
-    #[cfg(not(kinfolk_tsan))]
-    pub(crate) use std::sync::atomic::fence;
-
-    /// ThreadSanitizer does not see fences. Two steps on one word order what is
-    /// around them as well, and it sees those.
-    #[cfg(kinfolk_tsan)]
-    pub(crate) fn fence(order: Ordering) {
-        static WORD: AtomicU32 = AtomicU32::new(0);
-        WORD.fetch_add(1, order);
-    }
-
-    /// How many turns a ring holds.
-    pub(crate) const RING: usize = 1024;
 
     /// How often a worker looks round before it sleeps.
     pub(crate) const SPINS: u32 = 200;
 
     /// How long the main thread leaves a timer that is due to the workers.
     pub(crate) const LATE: std::time::Duration = std::time::Duration::from_millis(1);
+
+    /// How long a hook or a waker of the user's may hold up the timers behind it.
+    pub(crate) const HELD_UP: std::time::Duration = std::time::Duration::from_millis(10);
 }
 
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::sync::atomic::{
-        AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::{Thread, current, park};
 
     /// Time stands still in a model: whoever sleeps is woken by somebody, or
@@ -65,10 +52,10 @@ mod model {
     }
 
     // Few, so that a model is small.
-    pub(crate) const RING: usize = 4;
     pub(crate) const SPINS: u32 = 1;
     // Time stands still, so that a moment never passes.
     pub(crate) const LATE: std::time::Duration = std::time::Duration::ZERO;
+    pub(crate) const HELD_UP: std::time::Duration = std::time::Duration::MAX;
 }
 
 #[cfg(loom)]
@@ -90,10 +77,3 @@ macro_rules! local {
     };
 }
 pub(crate) use local;
-
-/// A lock that does not mind a panic: nothing of the user's runs under it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}

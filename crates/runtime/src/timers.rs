@@ -10,13 +10,20 @@
 //! wakes a moment after the first timer, and fires what no worker has fired by
 //! then. It too is woken by whoever sets an earlier one. That moment keeps it out
 //! of the way while the workers keep time, and bounds how often it is woken.
+//!
+//! What is due lies in one row that every thread sees, and one thread at a time, the
+//! *firer*, wakes from it: so all are woken in order (time-6). A wake may call code of
+//! the user's, a hook or a foreign waker, which may be slow. When such a call has
+//! lasted for [`HELD_UP`], the next thread that looks is the firer and goes on with
+//! the row; the first one, when it returns, leaves it alone.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::host::{TimerKey, TimerQueue, wake};
+use kinfolk_core::host::{TimerKey, TimerQueue, is_of_task, wake};
 
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{HELD_UP, Mutex, MutexGuard, lock};
 
 /// Who is to be told that a timer was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,11 +66,35 @@ struct Kept {
     /// Who sleeps until when.
     keeper: Option<(usize, Instant)>,
     deputy: Deputy,
-    /// Room for those that are due together, so that to fire allocates nothing.
-    room: Vec<Waker>,
+    /// Those that are due and not woken yet, in order.
+    due: VecDeque<Waker>,
+    firer: Option<Firer>,
+    /// How many firers there have been.
+    firers: u64,
 }
 
-/// More room than that is given back.
+/// The thread that wakes from the row.
+struct Firer {
+    number: u64,
+    /// Since when it is in a wake that may call code of the user's.
+    calls: Option<Instant>,
+}
+
+impl Firer {
+    /// Another thread may go on with the row.
+    fn is_held_up(&self) -> bool {
+        self.calls.is_some_and(|since| since.elapsed() >= HELD_UP)
+    }
+}
+
+impl Kept {
+    /// Something lies in the row, and its firer does not come to it.
+    fn is_held_up(&self) -> bool {
+        !self.due.is_empty() && self.firer.as_ref().is_none_or(Firer::is_held_up)
+    }
+}
+
+/// More room than that for the row is given back.
 const ROOM: usize = 1024;
 
 #[derive(Default)]
@@ -109,34 +140,68 @@ impl Timers {
         self.kept().queue.next_at()
     }
 
+    /// When the first is due that no thread has taken out; and true if others have
+    /// been, and lie in the row behind a call that does not return.
+    pub(crate) fn look(&self) -> (Option<Instant>, bool) {
+        let kept = self.kept();
+        (kept.queue.next_at(), kept.is_held_up())
+    }
+
+    /// True if some that are due have not been woken yet: a thread that is about to
+    /// sleep looks again after [`HELD_UP`].
+    pub(crate) fn are_being_fired(&self) -> bool {
+        !self.kept().due.is_empty()
+    }
+
     /// Wakes everybody whose time has come, in the order of their instants, and
-    /// calls `woken` after each; how many.
-    ///
-    /// All of them are taken out in one step. Two threads that look at the same
-    /// time would else share them, and what one of them wakes may overtake what
-    /// the other does (time-6).
+    /// calls `woken` after each; how many. None if another thread is at it: that one
+    /// wakes these too, behind those it has.
     pub(crate) fn fire(&self, now: Instant, mut woken: impl FnMut()) -> usize {
-        let mut due = {
-            let mut kept = self.kept();
-            if kept.queue.next_at().is_none_or(|at| at > now) {
-                return 0;
-            }
-            let mut due = std::mem::take(&mut kept.room);
-            due.extend(std::iter::from_fn(|| kept.queue.pop_due(now)));
-            due
+        let Some(number) = self.begin_to_fire(now) else {
+            return 0;
         };
-        let fired = due.len();
-        for waker in due.drain(..) {
+        let mut fired = 0;
+        while let Some(waker) = self.next_due(number) {
             wake(waker);
             woken();
-        }
-        if due.capacity() <= ROOM {
-            let mut kept = self.kept();
-            if kept.room.capacity() < due.capacity() {
-                kept.room = due;
-            }
+            fired += 1;
         }
         fired
+    }
+
+    /// All that are due by now go into the row, in one step. The number of the new
+    /// firer, if there is something to do and no other thread does it.
+    fn begin_to_fire(&self, now: Instant) -> Option<u64> {
+        let mut kept = self.kept();
+        let Kept { queue, due, .. } = &mut *kept;
+        due.extend(std::iter::from_fn(|| queue.pop_due(now)));
+        if !kept.is_held_up() {
+            return None;
+        }
+        kept.firers += 1;
+        let number = kept.firers;
+        kept.firer = Some(Firer {
+            number,
+            calls: None,
+        });
+        Some(number)
+    }
+
+    /// The next one, for the firer with this number. None if that was the last, or if
+    /// another thread has gone on with the row meanwhile.
+    fn next_due(&self, number: u64) -> Option<Waker> {
+        let mut kept = self.kept();
+        let Kept { due, firer, .. } = &mut *kept;
+        let own = firer.as_mut().filter(|firer| firer.number == number)?;
+        let Some(next) = due.pop_front() else {
+            *firer = None;
+            if due.capacity() > ROOM {
+                *due = VecDeque::new();
+            }
+            return None;
+        };
+        own.calls = (!is_of_task(&next)).then(Instant::now);
+        Some(next)
     }
 
     /// `n` is about to sleep. If nobody keeps the timers it does: until when.

@@ -13,13 +13,11 @@ use kinfolk_testkit::{Sim, cancel_everywhere_then};
 
 /// Runs the scenario with a stop at every point; `whole` is asked after each, when every
 /// task has ended.
-fn everywhere<T: Send + Sync + 'static, F: Future<Output = Result<()>> + Send>(
+fn everywhere<T: Send + Sync + 'static, F: Future<Output = Result<()>> + Send + 'static>(
     make: impl Fn() -> T + Send + Sync + 'static,
     scenario: impl Fn(Arc<T>) -> F + Send + Sync + Clone + 'static,
     whole: impl Fn(&T) + Send + Sync + 'static,
-) where
-    F: 'static,
-{
+) {
     let last: Arc<std::sync::Mutex<Option<Arc<T>>>> = Arc::default();
     let kept = last.clone();
     let went = cancel_everywhere_then(

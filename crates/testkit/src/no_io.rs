@@ -15,9 +15,9 @@ pub(crate) mod side {
         Options(())
     }
 
-    pub(crate) struct IoHub;
+    pub(crate) struct SimIoHandle;
 
-    impl IoHub {
+    impl SimIoHandle {
         pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
             None
         }
@@ -29,8 +29,8 @@ pub(crate) mod side {
 
     pub(crate) struct IoSide;
 
-    pub(crate) fn make(_: Options, _seed: u64, _: &VirtualClock) -> (IoHub, IoSide) {
-        (IoHub, IoSide)
+    pub(crate) fn make(_: Options, _seed: u64, _: &VirtualClock) -> (SimIoHandle, IoSide) {
+        (SimIoHandle, IoSide)
     }
 
     pub(crate) struct Inside;

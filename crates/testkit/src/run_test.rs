@@ -5,14 +5,15 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use kinfolk_core::host::collect_contained;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
-use crate::guard::{Watched, guarded};
+use crate::guard::{Watched, WatchedRun, guarded};
 use crate::io::side;
 use crate::seeds;
 use crate::sim::Sim;
-use crate::unheard::Unheard;
+use crate::unheard::{Unheard, contained_panics};
 
 /// How a test is run; the options of `#[kinfolk::test]`.
 #[derive(Clone, Debug)]
@@ -21,23 +22,23 @@ pub struct TestOptions {
     failures_allowed: bool,
     real_time: bool,
     time_slips: bool,
-    weather: Weather,
+    rough: RoughSeeds,
 }
 
 /// On which seeds i/o is as rough as every program must bear.
 #[derive(Clone, Copy, Debug)]
-enum Weather {
+enum RoughSeeds {
     OddSeeds,
     All,
     None,
 }
 
-impl Weather {
+impl RoughSeeds {
     fn io(self, seed: u64) -> side::Options {
         match self {
-            Weather::OddSeeds if seed % 2 == 1 => side::rough(),
-            Weather::All => side::rough(),
-            Weather::OddSeeds | Weather::None => side::Options::default(),
+            RoughSeeds::OddSeeds if seed % 2 == 1 => side::rough(),
+            RoughSeeds::All => side::rough(),
+            RoughSeeds::OddSeeds | RoughSeeds::None => side::Options::default(),
         }
     }
 }
@@ -50,7 +51,7 @@ impl Default for TestOptions {
             seeds: 0..10,
             failures_allowed: false,
             real_time: false,
-            weather: Weather::OddSeeds,
+            rough: RoughSeeds::OddSeeds,
             time_slips: false,
         }
     }
@@ -80,13 +81,13 @@ impl TestOptions {
     /// I/o is rough on every seed: short reads and writes, operations that are late,
     /// cancels that come too late. None of it is an error.
     pub fn rough_io(mut self) -> TestOptions {
-        self.weather = Weather::All;
+        self.rough = RoughSeeds::All;
         self
     }
 
     /// I/o is rough on no seed: every operation takes all it can, and no time.
     pub fn fair_io(mut self) -> TestOptions {
-        self.weather = Weather::None;
+        self.rough = RoughSeeds::None;
         self
     }
 
@@ -95,6 +96,19 @@ impl TestOptions {
     pub fn time_slips(mut self) -> TestOptions {
         self.time_slips = true;
         self
+    }
+
+    /// What panics that were contained on this thread say of the test.
+    #[track_caller]
+    fn check_contained(&self, name: &str) {
+        if let Some(complaint) = contained_panics(&collect_contained(true))
+            && !self.failures_allowed
+        {
+            panic!(
+                "{name}: {complaint}\n\
+                 mend it, or write #[kinfolk::test(failures = \"allowed\")]"
+            );
+        }
     }
 
     /// What a failure that no handle took says of the test.
@@ -123,7 +137,7 @@ impl TestOptions {
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
-    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
 {
     let seeds = seeds::chosen(options.seeds.clone());
     assert!(
@@ -149,26 +163,28 @@ struct Failure {
     words: String,
     /// What the test itself panicked with.
     payload: Option<Box<dyn Any + Send>>,
+    /// Where the blocking calls were asked for that the seed does not decide about.
+    unseen: Option<String>,
 }
 
 impl Failure {
-    /// Without numbers: addresses and the like may differ from run to run.
-    fn gist(&self) -> String {
-        let first = self.words.lines().next().unwrap_or_default();
-        first.chars().filter(|c| !c.is_ascii_digit()).collect()
-    }
-
     /// What is to be said if the same seed did not do the same again.
     fn differs(&self, again: &Result<(), Failure>) -> Option<String> {
         let what = match again {
-            Err(again) if again.gist() == self.gist() => return None,
+            Err(again) if same_words(&again.words, &self.words) => return None,
             Err(again) => format!("failed in another way: {}", again.words),
             Ok(()) => "did not fail".to_string(),
         };
+        let calls = self.unseen.as_ref().map_or(String::new(), |sites| {
+            format!(
+                ", or a blocking call that sleeps, computes for long or waits for the system \
+                 ({sites})"
+            )
+        });
         Some(format!(
             "it does not replay: run again with the same seed it {what}\n\
              something decides that the seed does not know: the order of a HashMap, the time \
-             of the system, a static that is left from the first run, another thread"
+             of the system, a static that is left from the first run, another thread{calls}"
         ))
     }
 
@@ -187,6 +203,23 @@ impl Failure {
     }
 }
 
+/// True if two runs of one seed failed alike. Addresses may differ from run to run.
+pub(crate) fn same_words(one: &str, other: &str) -> bool {
+    without_addresses(one) == without_addresses(other)
+}
+
+fn without_addresses(words: &str) -> String {
+    let mut kept = String::with_capacity(words.len());
+    for (at, part) in words.split("0x").enumerate() {
+        let part = match at {
+            0 => part,
+            _ => part.trim_start_matches(|c: char| c.is_ascii_hexdigit()),
+        };
+        kept.push_str(part);
+    }
+    kept
+}
+
 impl TestOptions {
     /// Runs the test on one seed.
     fn run_once<F, B>(
@@ -198,19 +231,22 @@ impl TestOptions {
     ) -> Result<(), Failure>
     where
         F: Fn() -> B,
-        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
     {
         // Whether it is the test that panics.
         let own = Cell::new(false);
+        let unseen = Cell::new(None);
         let run = || {
             let unheard = Unheard::default();
+            collect_contained(true);
             let mut builder = Sim::builder(seed).explore().on_failure(unheard.hook());
-            builder.io = self.weather.io(seed);
+            builder.io = self.rough.io(seed);
             if self.time_slips {
                 builder = builder.time_slips();
             }
             let mut sim = builder.build();
-            watched.watch_seed(sim.tree(), seed, name);
+            watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
+            unseen.set(Some(sim.unseen_calls()));
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
                 Outcome::Failed(error) => {
@@ -228,6 +264,7 @@ impl TestOptions {
             sim.assert_nothing_left();
             sim.finish();
             self.check(name, &unheard);
+            self.check_contained(name);
         };
         catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
             let words = match payload.downcast_ref::<&str>() {
@@ -238,7 +275,12 @@ impl TestOptions {
                     .unwrap_or_default(),
             };
             let payload = own.get().then_some(payload);
-            Failure { words, payload }
+            let unseen = unseen.take().and_then(|unseen| unseen.sites());
+            Failure {
+                words,
+                payload,
+                unseen,
+            }
         })
     }
 }
@@ -253,7 +295,7 @@ impl TestOptions {
 pub fn run_native_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
-    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
 {
     guarded(name, move |watched| {
         let runs = if options.real_time { 1 } else { 10 };

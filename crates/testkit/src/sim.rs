@@ -1,5 +1,6 @@
 //! The seeded simulation: the whole tree on one thread, virtual time, every
-//! scheduling choice from the seed.
+//! scheduling choice from the seed. Blocking calls have threads of their own, and take
+//! turns with it.
 
 use std::any::Any;
 use std::fmt;
@@ -19,9 +20,10 @@ use kinfolk_core::{
     TreeSnapshot, kit::HeldClock,
 };
 
+use crate::calls::{UnderWay, Unseen};
 use crate::clock::VirtualClock;
 use crate::guard;
-use crate::io::side::{self, IoHub, IoSide};
+use crate::io::side::{self, IoSide, SimIoHandle};
 use crate::rng::Rng;
 use crate::schedule::{Schedule, Yields};
 
@@ -31,6 +33,13 @@ const MOST_TURNS_OF_AN_INSTANT: u64 = 100_000;
 
 /// How long to wait for another thread before looking round.
 const MOMENT: Duration = Duration::from_millis(10);
+
+/// How long to wait for a blocking call before looking round.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How long blocking calls may wait or ask in vain, in real time, while nothing else can
+/// go on.
+const IN_VAIN: Duration = Duration::from_secs(2);
 
 /// Turns a simulation may take before it is called endless.
 const MOST_TURNS: u64 = 50_000_000;
@@ -109,7 +118,7 @@ struct World {
     /// A task is being polled.
     polling: AtomicBool,
     clock: VirtualClock,
-    io: IoHub,
+    io: SimIoHandle,
 }
 
 impl World {
@@ -125,6 +134,12 @@ impl World {
         }
     }
 
+    /// No task is ready, and no blocking call is to be begun.
+    fn is_idle(&self) -> bool {
+        let core = self.core();
+        core.ready.is_empty() && core.calls.is_empty()
+    }
+
     /// No thread holds the clock.
     fn is_let_go(&self) -> bool {
         self.core().holds.is_empty()
@@ -136,6 +151,16 @@ impl World {
         if core.ready.is_empty() && core.calls.is_empty() && !core.holds.is_empty() {
             core.waits = true;
             let waited = self.came.wait_timeout(core, MOMENT);
+            waited.unwrap_or_else(PoisonError::into_inner).0.waits = false;
+        }
+    }
+
+    /// Waits until something is ready, for `most` at most.
+    fn wait_for_something(&self, most: Duration) {
+        let mut core = self.core();
+        if core.ready.is_empty() && core.calls.is_empty() {
+            core.waits = true;
+            let waited = self.came.wait_timeout(core, most);
             waited.unwrap_or_else(PoisonError::into_inner).0.waits = false;
         }
     }
@@ -271,10 +296,10 @@ impl SimBuilder {
     }
 
     /// Asked at every poll of a point that would go on, with the job that
-    /// polls it: whether it is held back.
+    /// polls it and its place in the code: whether it is held back.
     pub(crate) fn on_point(
         mut self,
-        hook: impl Fn(JobId) -> PointHeld + Send + Sync + 'static,
+        hook: impl Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync + 'static,
     ) -> Self {
         self.options.point_hook = Some(Box::new(hook));
         self
@@ -303,16 +328,16 @@ impl SimBuilder {
                 && let Some(drawn) = Yields::of(self.seed)
             {
                 yields = Some(drawn.clone());
-                self.options.point_hook = Some(Box::new(move |_| drawn.point()));
+                self.options.point_hook = Some(Box::new(move |_, _| drawn.point()));
             }
         }
-        let (hub, io) = side::make(self.io, self.seed, &self.clock);
+        let (handle, io) = side::make(self.io, self.seed, &self.clock);
         let world = Arc::new(World {
             core: Mutex::default(),
             came: Condvar::new(),
             polling: AtomicBool::new(false),
             clock: self.clock,
-            io: hub,
+            io: handle,
         });
         let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
         Sim {
@@ -322,6 +347,8 @@ impl SimBuilder {
             tree,
             io,
             turns: 0,
+            happened: 0,
+            calls: UnderWay::default(),
             held: None,
             loops: Loops::default(),
             schedule,
@@ -358,6 +385,10 @@ pub struct Sim {
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
+    /// How often something has happened: a turn, the end of an operation, a move of the
+    /// clock, a frame. Blocking calls that ask go on when something has.
+    happened: u64,
+    calls: UnderWay,
     /// Since when it has waited for threads that hold the clock, and after which
     /// turn.
     held: Option<(u64, Instant)>,
@@ -420,6 +451,8 @@ enum Stuck {
     Busy,
     /// A thread holds the clock and neither answers nor lets go of it.
     Held,
+    /// Blocking calls do not return, and nothing else can go on.
+    Called,
 }
 
 impl Sim {
@@ -512,16 +545,30 @@ impl Sim {
         self.world.core().ready.len()
     }
 
-    /// Gives one ready task a turn, makes a blocking call, or wakes those whose
-    /// i/o is over; false if there is nothing of that.
+    /// Gives one ready task a turn, makes a blocking call or lets one go on, or wakes
+    /// those whose i/o is over; false if there is nothing of that.
     pub fn step(&mut self) -> bool {
+        if !self.calls.is_empty() {
+            // What was done between two steps may have let one of them go on.
+            self.calls.look(self.happened);
+        }
+        let went_on = self.draw();
+        if !self.calls.is_empty() {
+            self.calls.look(self.happened);
+        }
+        went_on
+    }
+
+    /// Draws what goes on, and lets it.
+    fn draw(&mut self) -> bool {
         if let Some(waker) = self.schedule.nudge(&mut self.rng) {
             let _inside = self.io.enter();
             wake(waker);
         }
         let io = usize::from(self.io.is_busy());
+        let asked = self.calls.fresh(self.happened);
         let core = self.world.core();
-        let (turns, calls) = (core.ready.len(), core.calls.len());
+        let (turns, calls) = (core.ready.len(), core.calls.len() + asked);
         if turns + calls + io == 0 {
             return false;
         }
@@ -548,7 +595,7 @@ impl Sim {
             let turn = Sim::take_out(core, &mut self.schedule, &mut self.rng, self.turns, at);
             self.take_turn(turn);
         } else {
-            self.call(at - turns);
+            self.call(at - turns, asked);
         }
         true
     }
@@ -578,6 +625,7 @@ impl Sim {
         let over = self.io.turn() > 0;
         if over {
             self.turns += 1;
+            self.happened += 1;
             self.loops.went_on(self.turns);
         }
         over
@@ -586,6 +634,7 @@ impl Sim {
     /// Gives a task its turn.
     fn take_turn(&mut self, turn: Turn) {
         self.turns += 1;
+        self.happened += 1;
         let job = turn.job();
         self.schedule.turned(&mut self.rng, || turn.waker());
         let yields = self.yields.as_ref().map_or(0, Yields::count);
@@ -598,8 +647,12 @@ impl Sim {
         let mut alone = false;
         if let Some(again) = again {
             let mut core = self.world.core();
-            // A thread that holds the clock may be what the task waits for.
-            alone = core.ready.is_empty() && core.calls.is_empty() && core.holds.is_empty();
+            // A thread that holds the clock may be what the task waits for, and so may a
+            // blocking call.
+            alone = core.ready.is_empty()
+                && core.calls.is_empty()
+                && core.holds.is_empty()
+                && self.calls.is_empty();
             core.push(again);
         }
         // A yield that was drawn is no doing of the task's.
@@ -633,24 +686,36 @@ impl Sim {
         while self.rng.below(2) == 0 && self.make_call() {}
     }
 
-    /// Makes one of the blocking calls that have not begun; false if there is none.
+    /// Makes one of the blocking calls that have not begun, or lets one go on that has
+    /// asked; false if there is none.
     fn make_call(&mut self) -> bool {
-        let calls = self.world.core().calls.len();
+        if !self.calls.is_empty() {
+            self.calls.look(self.happened);
+        }
+        let asked = self.calls.fresh(self.happened);
+        let calls = asked + self.world.core().calls.len();
         if calls == 0 {
             return false;
         }
         let at = self.rng.below(calls);
-        self.call(at);
+        self.call(at, asked);
         true
     }
 
-    /// Makes the blocking call at `at` among those that have not begun.
-    fn call(&mut self, at: usize) {
+    /// Lets the blocking call at `at` go on: first come those that have asked, as many as
+    /// `asked`, then those that have not begun.
+    fn call(&mut self, at: usize, asked: usize) {
+        if at < asked {
+            // No turn: else one that asks for ever would be a simulation that goes on.
+            return self.calls.go_on(at, self.happened);
+        }
         self.turns += 1;
+        self.happened += 1;
         self.loops.went_on(self.turns);
-        let call = self.world.core().calls.swap_remove(at);
-        let _inside = self.io.enter();
-        call.run();
+        let call = self.world.core().calls.swap_remove(at - asked);
+        let world = self.world.clone();
+        self.calls
+            .begin(call, move || world.is_idle(), self.happened);
     }
 
     /// One frame of a host that owns the main loop: fires due timers and takes
@@ -659,6 +724,7 @@ impl Sim {
     /// an empty lane only; a budget of no time gives one turn.
     pub fn pump(&mut self, budget: Budget) -> Pumped {
         self.tree.begin_frame();
+        self.happened += 1;
         let fired = self.fire_due();
         let mut ran = 0;
         loop {
@@ -692,6 +758,7 @@ impl Sim {
             .clock
             .move_to(now.saturating_duration_since(self.start()));
         self.tree.begin_frame();
+        self.happened += 1;
         let fired = self.fire_due();
         let mut ran = 0;
         loop {
@@ -797,22 +864,59 @@ impl Sim {
         }
     }
 
-    /// Nothing is ready here: waits for threads that hold the clock, for a moment.
-    /// False if there are none.
+    /// Nothing is ready here: waits for threads that hold the clock, for a moment, and for
+    /// blocking calls, until something is ready or they are quiet. False if the clock may
+    /// move.
     ///
     /// # Panics
     /// If none of them has answered or let go for as long as a test may hang.
     #[track_caller]
     fn waits_for_others(&mut self, what: &str) -> bool {
         if self.world.is_let_go() {
-            self.held = None;
-            return false;
+            if self.calls.is_empty() {
+                self.held = None;
+                return false;
+            }
+            return self.waits_for_calls();
         }
         if self.waited_for_others() > guard::limit() / 2 {
             panic!("{}", self.report(Stuck::Held, what));
         }
         self.world.wait_for_others();
         true
+    }
+
+    /// Nothing is ready here: waits for blocking calls until one of them goes on or wakes a
+    /// task; false if none does, and the clock need not wait for them.
+    fn waits_for_calls(&mut self) -> bool {
+        while self.calls.hold_clock() {
+            if self.calls.look(self.happened) || !self.world.is_idle() {
+                return true;
+            }
+            self.world.wait_for_something(LOOK);
+        }
+        false
+    }
+
+    /// Nothing can go on any more but for blocking calls: waits for them, for a moment.
+    ///
+    /// # Panics
+    /// If there are none, or they have not gone on for a while.
+    #[track_caller]
+    fn waits_in_vain(&mut self, what: &str) {
+        if self.calls.is_empty() {
+            panic!("{}", self.report(Stuck::Deadlock, what));
+        }
+        let most = match self.calls.all_wait() {
+            true => IN_VAIN,
+            false => guard::limit() / 2,
+        };
+        if self.waited_for_others() > most {
+            panic!("{}", self.report(Stuck::Called, what));
+        }
+        // What they ask for may come from elsewhere.
+        self.happened += 1;
+        self.world.wait_for_something(LOOK);
     }
 
     /// For how long nothing but threads that hold the clock could go on, in real
@@ -882,6 +986,7 @@ impl Sim {
     }
 
     fn fire_at(&mut self, at: u64) {
+        self.happened += 1;
         self.loops.went_on(self.turns);
         self.world.clock.move_to(Duration::from_nanos(at));
         self.fire_due();
@@ -906,6 +1011,11 @@ impl Sim {
         }
     }
 
+    /// The blocking calls that its seed does not decide about.
+    pub(crate) fn unseen_calls(&self) -> Unseen {
+        self.calls.unseen()
+    }
+
     /// How many turns were taken.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
@@ -924,6 +1034,7 @@ impl Sim {
             if self.slips
                 && self.rng.below(SLIPS) == 0
                 && self.world.is_let_go()
+                && !self.calls.hold_clock()
                 && let Some(next) = self.next_event_nanos()
             {
                 self.fire_at(next);
@@ -934,7 +1045,7 @@ impl Sim {
             {
                 match self.next_event_nanos() {
                     Some(next) => self.fire_at(next),
-                    None => panic!("{}", self.report(Stuck::Deadlock, what)),
+                    None => self.waits_in_vain(what),
                 }
             }
         }
@@ -1073,6 +1184,9 @@ impl Sim {
                     panic!("{}", self.report(Stuck::Held, "shutdown does not end"));
                 }
             }
+            if !busy && !bell.0.load(SeqCst) && self.waits_for_calls() {
+                continue;
+            }
             if busy && turns < MOST_TURNS_OF_AN_INSTANT
                 || bell.0.load(SeqCst)
                 || self.world.clock.idle_waiters().everything_is_blocked()
@@ -1083,7 +1197,7 @@ impl Sim {
             match self.next_event_nanos() {
                 Some(next) => self.fire_at(next),
                 None if busy => {}
-                None => panic!("{}", self.report(Stuck::Deadlock, "shutdown does not end")),
+                None => self.waits_in_vain("shutdown does not end"),
             }
         }
     }
@@ -1163,9 +1277,13 @@ impl Sim {
                     sites.collect::<Vec<_>>().join(", ")
                 )
             }
+            Stuck::Called => &format!(
+                "nothing is ready, no timer will be due and no i/o will be over, and {}",
+                self.calls.describe()
+            ),
         };
         let name = match stuck {
-            Stuck::Deadlock | Stuck::Held => "deadlock",
+            Stuck::Deadlock | Stuck::Held | Stuck::Called => "deadlock",
             Stuck::Endless => "endless",
             Stuck::Busy => "busy loop",
         };

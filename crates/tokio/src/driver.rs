@@ -1,85 +1,460 @@
-//! The driver: one tokio task per root that serves its timers. With a virtual
-//! clock it also lets the clock jump when everything is blocked.
+//! A driver: a tokio task that takes turns of jobs. In each poll it takes some, then
+//! tokio has the thread again.
 
-use std::sync::Weak;
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::host::Machine;
+use kinfolk_core::host::{Ready, Turn, look_again};
+use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
+use tokio::task::coop::has_budget_remaining;
 
-/// How long to wait at a time where tokio's clock goes ahead of the root's: it is
-/// paused, so that its timers are due at once.
-const NAP: Duration = Duration::from_millis(10);
+use crate::here;
+use crate::machine::{Beds, Machine};
+use crate::seat::Seat;
 
-/// Dropped with the driver's future, when the tokio runtime goes away.
-struct Alive(Weak<Machine>);
+/// How many turns a driver takes in one poll: as many as tokio polls tasks between two
+/// looks at its i/o.
+const BATCH: u32 = 61;
 
-impl Drop for Alive {
-    fn drop(&mut self) {
-        if let Some(machine) = self.0.upgrade() {
-            machine.gone.store(true, Ordering::SeqCst);
+/// No turn begins in a poll that has lasted for longer.
+const LONGEST_POLL: Duration = Duration::from_micros(200);
+
+/// How many turns until the injector is served although there is own work.
+const INJECTED: u32 = 61;
+
+/// How many turns until it looks whether another has far more to do.
+const LOAD: u32 = 127;
+
+/// A driver's private part.
+pub(crate) struct Local {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) n: usize,
+    ticks: Cell<u32>,
+    streak: Streak,
+    thief: Thief,
+}
+
+/// Finding turns, and putting them where they wait.
+impl Local {
+    #[inline]
+    fn seat(&self) -> &Seat {
+        self.machine.seat(self.n)
+    }
+
+    #[inline]
+    fn tray(&self) -> &Tray {
+        &self.seat().tray
+    }
+
+    fn find(&self) -> Option<Turn> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if ticks.is_multiple_of(LOAD) {
+            self.even_out();
+        }
+        if ticks.is_multiple_of(INJECTED)
+            && let Some(turn) = self.injected()
+        {
+            return Some(turn);
+        }
+        self.tray().pop(&self.streak).or_else(|| self.injected())
+    }
+
+    /// A fair share of what lies where everybody looks.
+    fn injected(&self) -> Option<Turn> {
+        let there = self.machine.injector.len();
+        if there == 0 {
+            return None;
+        }
+        let share = (there / self.machine.regular + 1).min(LOOT);
+        let mut row = self.machine.injector.take(share);
+        let first = row.next();
+        self.put_all_back(row);
+        first
+    }
+
+    /// Takes its share of what another driver has more.
+    fn even_out(&self) {
+        let machine = &self.machine;
+        if matches!(machine.beds, Beds::Many(..)) {
+            let tray = |n| &machine.seat(n).tray;
+            self.thief
+                .even_out(self.n, machine.taken(), tray, |turn| self.put_back(turn));
+        }
+    }
+
+    /// Takes what has waited for long at another's tray.
+    fn steal(&self) -> bool {
+        if matches!(self.machine.beds, Beds::One) {
+            return false;
+        }
+        let mut clock = None;
+        let mut others = self.machine.seats().filter(|(n, _)| *n != self.n);
+        others.any(|(n, seat)| {
+            let now = || *clock.get_or_insert_with(Instant::now);
+            self.thief.steal(n, &seat.tray, now, |turn| {
+                self.want_help(self.tray().push_or_defer(turn));
+            })
+        })
+    }
+
+    /// Woken or new: it goes next.
+    #[inline]
+    pub(crate) fn put(&self, new: Turn) {
+        match self.tray().put_next(new) {
+            Some(before) => self.put_back(before),
+            None => self.want_sentinel(),
+        }
+    }
+
+    /// Woken together.
+    pub(crate) fn put_row(&self, row: Ready) {
+        match row.len() > FEW {
+            true => self.machine.inject(row),
+            false => self.put_all_back(row),
+        }
+    }
+
+    /// Behind the others.
+    fn put_back(&self, turn: Turn) {
+        self.want_help(self.tray().put_back(turn));
+        self.want_sentinel();
+    }
+
+    fn put_all_back(&self, row: Ready) {
+        match self.tray().put_row_behind_backlog(row) {
+            Ok(then) => self.want_help(then),
+            Err(row) => row.for_each(|turn| self.put_back(turn)),
+        }
+    }
+
+    /// There is something behind our turn: another driver should look after it.
+    #[inline]
+    fn want_sentinel(&self) {
+        if let Beds::Many(idle, _) = &self.machine.beds
+            && let Some(n) = idle.wake_sentinel()
+        {
+            self.machine.wake(n);
+        }
+    }
+
+    /// There may be more behind our turn than we can do soon.
+    #[inline]
+    fn want_help(&self, then: Then) {
+        if then.wants_help()
+            && let Beds::Many(idle, _) = &self.machine.beds
+            && idle.somebody_sleeps()
+        {
+            self.machine.wake_one();
+        }
+    }
+
+    #[inline]
+    fn take(&self, turn: Turn) {
+        let again = self.tray().run(turn);
+        self.machine.goes_on(self.n);
+        match again {
+            // It goes on being counted.
+            Some(again) => self.put_back(again),
+            None => self.machine.rested(),
         }
     }
 }
 
-/// When to look again.
-enum Next {
-    /// At once.
-    Now,
-    /// When something has changed.
-    Changed,
-    /// Then too, and when this timer is due, so long from now.
-    Due(Instant, Duration),
-}
+/// Sleeping.
+impl Local {
+    /// There is something to do for a driver that is about to sleep.
+    fn is_needed(&self) -> bool {
+        !self.machine.injector.is_empty() || self.machine.is_stopping()
+    }
 
-/// Serves the timers of `machine` until it is gone. The driver holds the machine
-/// only while it looks; the last to let go of it says that something has changed.
-pub(crate) async fn drive(machine: Weak<Machine>) {
-    let _alive = Alive(machine.clone());
-    // The timer whose time was up by tokio's clock.
-    let mut up = None;
-    loop {
-        let Some(strong) = machine.upgrade() else {
-            return;
+    /// Nothing was found: lies down, unless there is something after all.
+    fn lie_down(&self) -> Bed {
+        let door = &self.seat().door;
+        door.lie_down();
+        match &self.machine.beds {
+            Beds::One => match self.is_needed() {
+                true => Bed::Up(door.get_up()),
+                false => Bed::Lies(Sleep::ForGood),
+            },
+            Beds::Many(idle, _) => {
+                let how = idle.lie_down(self.n);
+                match self.still_lies(how) {
+                    Some(how) => Bed::Lies(how),
+                    None => Bed::Up(door.get_up()),
+                }
+            }
+        }
+    }
+
+    /// How it goes on sleeping; none if it is up.
+    fn still_lies(&self, how: Sleep) -> Option<Sleep> {
+        let Beds::Many(idle, _) = &self.machine.beds else {
+            return Some(how);
         };
-        let changed = strong.changed.clone();
-        let next = look(&strong);
-        drop(strong);
-        match next {
-            Next::Now => {}
-            Next::Changed => changed.notified().await,
-            Next::Due(at, wait) if up == Some(at) => {
-                // It is not due by the root's own: tokio's clock is paused, and no
-                // measure of time. A thread that may block is one.
-                let nap = wait.min(NAP);
-                let nap = tokio::task::spawn_blocking(move || std::thread::sleep(nap));
-                let _ = nap.await;
+        let found = self.is_needed() || (how == Sleep::Sentinel && self.steal());
+        if !found {
+            return Some(how);
+        }
+        if let Some(n) = idle.stay_up(self.n) {
+            self.machine.wake(n);
+        }
+        None
+    }
+
+    /// It lay down and is polled: how it goes on sleeping; none if it is up.
+    fn looks_again(&self) -> Option<Sleep> {
+        let Beds::Many(idle, _) = &self.machine.beds else {
+            return None;
+        };
+        // None: another driver has woken us, and counted us as awake.
+        let how = idle.looked(self.n)?;
+        self.still_lies(how)
+    }
+}
+
+/// How a driver lies.
+enum Bed {
+    Lies(Sleep),
+    /// It does not, and may have been brought a turn meanwhile.
+    Up(Option<Turn>),
+}
+
+/// What a poll comes to.
+enum Next {
+    /// It is polled again when tokio has served others.
+    GivesWay,
+    Sleeps(Sleep),
+    /// It is over.
+    GoesHome,
+}
+
+/// A poll.
+impl Local {
+    /// Takes turns, `next` first. It has `slept` just before.
+    fn work(&self, mut next: Option<Turn>, mut slept: bool) -> Next {
+        self.machine.want_watch();
+        let mut batch = Batch::default();
+        loop {
+            let Some(turn) = next.take().or_else(|| self.find()) else {
+                if self.machine.is_stopping() || self.leaves_if_not_needed() {
+                    return Next::GoesHome;
+                }
+                if self.steal() {
+                    // There may be more than we can do soon.
+                    self.want_sentinel();
+                    continue;
+                }
+                match self.lie_down() {
+                    Bed::Lies(how) => return Next::Sleeps(how),
+                    Bed::Up(turn) => next = turn,
+                }
+                continue;
+            };
+            if std::mem::take(&mut slept) {
+                // The driver that woke us may have wanted a sentinel (I3).
+                self.want_sentinel();
             }
-            Next::Due(at, wait) => {
-                // Whether it was told or the time is up: look again.
-                let waited = tokio::time::timeout(wait, changed.notified()).await;
-                up = waited.is_err().then_some(at);
+            self.take(turn);
+            if batch.is_over() {
+                return match self.leaves_if_not_needed() {
+                    true => Next::GoesHome,
+                    false => Next::GivesWay,
+                };
+            }
+        }
+    }
+
+    /// It sleeps and is polled.
+    fn turns_over(&self) -> Next {
+        let door = &self.seat().door;
+        if door.has_turn() {
+            return self.work(door.get_up(), true);
+        }
+        let Some(how) = self.looks_again() else {
+            return self.work(door.get_up(), true);
+        };
+        if self.machine.lets_go(self.n) {
+            if let Beds::Many(idle, _) = &self.machine.beds
+                && let Some(n) = idle.stay_up(self.n)
+            {
+                self.machine.wake(n);
+            }
+            self.machine.leaves(self.n);
+            return Next::GoesHome;
+        }
+        Next::Sleeps(how)
+    }
+
+    /// True if it was an extra driver, and has left.
+    fn leaves_if_not_needed(&self) -> bool {
+        let leaves = self.machine.lets_go(self.n);
+        if leaves {
+            self.machine.leaves(self.n);
+        }
+        leaves
+    }
+}
+
+/// When a poll has lasted for long enough.
+#[derive(Default)]
+struct Batch {
+    turns: u32,
+    began: Option<Instant>,
+}
+
+impl Batch {
+    /// One more turn was taken. True if no other is to begin in this poll: not on a
+    /// spent budget of tokio's above all, on which what the turn waits for would not be
+    /// ready though it is.
+    fn is_over(&mut self) -> bool {
+        self.turns += 1;
+        if self.turns >= BATCH || !has_budget_remaining() {
+            return true;
+        }
+        // After two, four, eight turns, and each sixteen from there.
+        let looks = match self.turns {
+            1 => false,
+            turns => turns.is_power_of_two() || turns.is_multiple_of(16),
+        };
+        if !looks {
+            return false;
+        }
+        look_again();
+        let now = Instant::now();
+        now - *self.began.get_or_insert(now) > LONGEST_POLL
+    }
+}
+
+/// A tokio task that takes turns.
+pub(crate) struct Driver {
+    local: Local,
+    /// It sleeps.
+    sleeps: Option<Sleep>,
+    nap: Nap,
+    /// It has gone home. One that is dropped before was dropped by tokio.
+    is_home: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Driver {
+        Driver {
+            local: Local {
+                machine,
+                n,
+                ticks: Cell::new(0),
+                streak: Streak::default(),
+                thief: Thief::default(),
+            },
+            sleeps: None,
+            nap: Nap::default(),
+            is_home: false,
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Driver {
+            local,
+            sleeps,
+            nap,
+            is_home,
+        } = self.get_mut();
+        local.machine.seat(local.n).polled_with(cx.waker());
+        let next = {
+            // SAFETY: `local` is part of this future, which stays until the poll is over.
+            let _here = unsafe { here::enter(local) };
+            look_again();
+            match sleeps.is_some() {
+                true => local.turns_over(),
+                // It may have been started with one.
+                false => local.work(local.seat().door.get_up(), false),
+            }
+        };
+        *sleeps = None;
+        if !matches!(next, Next::Sleeps(_)) {
+            nap.is_over();
+        }
+        match next {
+            Next::GivesWay => give_way(cx),
+            Next::Sleeps(how) => {
+                *sleeps = Some(how);
+                match how {
+                    Sleep::ForGood => Poll::Pending,
+                    Sleep::Sentinel => nap.rest(local.thief.has_seen(), cx),
+                }
+            }
+            Next::GoesHome => {
+                *is_home = true;
+                Poll::Ready(())
             }
         }
     }
 }
 
-/// Fires what is due; when to look again.
-fn look(machine: &Machine) -> Next {
-    if machine.clock.is_virtual() {
-        if machine.busy.load(Ordering::SeqCst) == 0 && machine.clock.idle(machine.next_timer()) {
-            machine.fire_due();
-            return Next::Now;
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.is_home {
+            self.local.machine.host_gone(Some(self.local.n));
         }
-        return Next::Changed;
     }
-    machine.fire_due();
-    let Some(at) = machine.next_timer() else {
-        return Next::Changed;
-    };
-    // None from a clock that stands still.
-    match machine.clock.real_time_until(at) {
-        Some(wait) => Next::Due(at, wait),
-        None => Next::Changed,
+}
+
+/// Lets tokio serve its other tasks and its i/o before it polls us again. A plain wake
+/// would let the i/o wait for dozens of polls.
+fn give_way(cx: &mut Context<'_>) -> Poll<()> {
+    let again = pin!(tokio::task::yield_now());
+    let _ = again.poll(cx);
+    Poll::Pending
+}
+
+/// How the sentinel waits until it looks again.
+///
+/// It looks every millisecond. If it has seen something then, it looks once more when
+/// that has become old: tokio's timers are too coarse for so short a wait, so it gives
+/// way again and again until then.
+#[derive(Default)]
+struct Nap {
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Until when it goes round.
+    until: Option<Instant>,
+    /// It has gone round since it last slept.
+    went_round: bool,
+}
+
+impl Nap {
+    /// It has worked.
+    fn is_over(&mut self) {
+        self.until = None;
+        self.went_round = false;
+    }
+
+    fn rest(&mut self, has_seen: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if has_seen && !self.went_round {
+            let now = Instant::now();
+            let until = *self.until.get_or_insert(now + STALE);
+            if now <= until {
+                return give_way(cx);
+            }
+        }
+        self.went_round = true;
+        self.until = None;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(MOMENT)));
+        if timer.is_elapsed() {
+            timer.as_mut().reset(tokio::time::Instant::now() + MOMENT);
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.went_round = false;
+        give_way(cx)
     }
 }

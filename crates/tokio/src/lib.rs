@@ -1,5 +1,6 @@
-//! Kinfolk's job tree on an existing tokio runtime: no second thread pool, a
-//! job is one tokio task, and `#[tokio::main]` stays as it is.
+//! Kinfolk's job tree on an existing tokio runtime: no second thread pool, and
+//! `#[tokio::main]` stays as it is. Jobs may use everything of tokio's: sockets,
+//! timers, channels, `spawn_blocking`.
 //!
 //! ```
 //! # fn main() {
@@ -22,14 +23,30 @@
 //! kinfolk_tokio::Root::current().shutdown().await.unwrap();
 //! # }
 //! ```
+//!
+//! A job is no tokio task. Turns of jobs wait in queues of Kinfolk's own, and a few
+//! tokio tasks take them, as many as tokio has workers. So tokio's console,
+//! `tokio::task::id` and tokio's metrics show those tasks and not the jobs; and
+//! `tokio::task::spawn_local` cannot be called in a job. Code that blocks its thread
+//! inside a job should do so in [`block_in_place`] of this crate, not in tokio's.
+//!
+//! When the tokio runtime is dropped, every job below the root is dropped where it
+//! waits, and ends as cancelled with `ReasonKind::HostGone`.
 
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod clock;
 mod driver;
 mod entry;
+mod here;
 mod host;
+mod keeper;
+mod machine;
 mod root;
+mod seat;
+mod watch;
 
 pub use entry::run_main;
 pub use root::{Root, RootBuilder, run};
+pub use watch::block_in_place;

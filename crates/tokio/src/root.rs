@@ -12,10 +12,12 @@ use kinfolk_core::{
 };
 use tokio::runtime::{Handle, Id};
 
-use crate::driver;
-use crate::host::{Machine, TokioClock, TokioHost};
+use crate::clock::TokioClock;
+use crate::host::TokioHost;
+use crate::keeper;
+use crate::machine::Machine;
 
-/// The roots made on first use, by tokio runtime. An entry whose driver has
+/// The roots made on first use, by tokio runtime. An entry whose keeper has
 /// been dropped belongs to a runtime that is gone.
 static ROOTS: Mutex<Option<HashMap<Id, Root>>> = Mutex::new(None);
 
@@ -97,7 +99,8 @@ impl RootBuilder {
             }
         }));
         let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
-        drop(machine.tokio.spawn(driver::drive(Arc::downgrade(&machine))));
+        machine.serves(tree.downgrade());
+        drop(machine.tokio.spawn(keeper::keep(Arc::downgrade(&machine))));
         Root(Arc::new(Inner { tree, machine }))
     }
 }
@@ -148,11 +151,7 @@ impl Root {
     }
 
     fn is_over(&self) -> bool {
-        self.0
-            .machine
-            .gone
-            .load(std::sync::atomic::Ordering::SeqCst)
-            || self.0.tree.root_job().is_ended()
+        self.0.machine.burial.is_gone() || self.0.tree.root_job().is_ended()
     }
 
     /// The tree.

@@ -24,10 +24,10 @@ impl Clock for Counting {
     }
 }
 
-/// An hour in which a far timer is set, and one in which none is: the driver does
+/// An hour in which a far timer is set, and one in which none is: the keeper does
 /// not stir.
 #[tokio::test(start_paused = true)]
-async fn the_driver_sleeps_until_something_is_due() {
+async fn the_keeper_sleeps_until_something_is_due() {
     let clock = Arc::new(Counting::default());
     let root = Root::builder().clock(clock.clone()).build();
     for far in [None, Some(10 * HOUR)] {
@@ -43,7 +43,7 @@ async fn the_driver_sleeps_until_something_is_due() {
 /// It is woken by a timer that is due earlier than what it sleeps for, and by one
 /// that is set while none is.
 #[tokio::test(start_paused = true)]
-async fn an_earlier_timer_wakes_the_driver() {
+async fn an_earlier_timer_wakes_the_keeper() {
     let root = Root::builder().build();
     let began = tokio::time::Instant::now();
     tokio::time::sleep(SEC).await;
@@ -97,9 +97,9 @@ async fn the_systems_clock_is_waited_for_where_tokios_is_paused() {
     assert!(asked < 1000, "the clock was asked {asked} times");
 }
 
-/// The driver goes with its root.
+/// The keeper and the driver go with their root.
 #[tokio::test(start_paused = true)]
-async fn the_driver_goes_with_its_root() {
+async fn keeper_and_driver_go_with_their_root() {
     let tasks = || {
         tokio::runtime::Handle::current()
             .metrics()
@@ -108,7 +108,7 @@ async fn the_driver_goes_with_its_root() {
     let before = tasks();
     let root = Root::builder().build();
     root.run(async {}).await.unwrap();
-    assert_eq!(tasks(), before + 1);
+    assert_eq!(tasks(), before + 2);
     drop(root);
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -152,7 +152,7 @@ fn is_unheard(target: &Header, number: u64) -> bool {
 /// What `task` passed on to `target` is pending again, for its next point. Not
 /// if it has been taken back meanwhile.
 fn come_home(task: &Header, target: &Header) {
-    let home = task.if_cold(|cold, _| {
+    let home = task.if_cold(|cold, st| {
         let requests = &mut cold.requests;
         let Away { to, numbers, .. } = requests.away.swap_remove(requests.note_of(target)?);
         let back = requests.count > 0 && task.state.interrupt();
@@ -160,7 +160,7 @@ fn come_home(task: &Header, target: &Header) {
             requests.pending.append(numbers);
         }
         // Dropped outside the lock.
-        Some((back, to))
+        Some((back && !st.has(state::INTERRUPTED), to))
     });
     if let Some((true, _)) = home.flatten() {
         request::spread(task);

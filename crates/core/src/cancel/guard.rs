@@ -48,7 +48,7 @@ impl fmt::Debug for IgnoreGuard {
 #[track_caller]
 pub fn ignore_cancellation() -> IgnoreCancellation {
     IgnoreCancellation {
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         site: Location::caller(),
     }
 }

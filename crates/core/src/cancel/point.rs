@@ -20,9 +20,64 @@ use crate::unwind::contained;
 
 /// Whether this point has yielded before failing once more. From the second
 /// Cancelled of a job on a point yields once, so that a loop that swallows it
-/// starves nobody.
-#[derive(Debug, Default)]
-pub(crate) struct Yielded(bool);
+/// does not keep other tasks from running.
+///
+/// In debug builds it also keeps the place of the point, for the point hook of a
+/// simulation. A release build keeps none: `checkpoint` would cost ten
+/// instructions more.
+#[derive(Debug)]
+pub(crate) struct Yielded {
+    once: bool,
+    #[cfg(debug_assertions)]
+    site: Site,
+}
+
+impl Yielded {
+    /// That of a new point at `site`.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "not kept"))]
+    pub(crate) fn at(site: Site) -> Yielded {
+        Yielded {
+            once: false,
+            #[cfg(debug_assertions)]
+            site,
+        }
+    }
+
+    /// That of a new point at the caller's place.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn here() -> Yielded {
+        Yielded {
+            once: false,
+            #[cfg(debug_assertions)]
+            site: Site::of(Location::caller()),
+        }
+    }
+
+    /// The point is polled for a call at `site`.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "not kept"))]
+    pub(crate) fn move_to(&mut self, site: &'static Location<'static>) {
+        #[cfg(debug_assertions)]
+        {
+            self.site = Site::of(site);
+        }
+    }
+
+    /// The point begins another wait.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        self.once = false;
+    }
+
+    fn site(&self) -> Option<&'static Location<'static>> {
+        #[cfg(debug_assertions)]
+        return Some(self.site.location());
+        #[cfg(not(debug_assertions))]
+        None
+    }
+}
 
 /// How often a body may swallow a Cancelled before it is named for it.
 pub(crate) const SWALLOWS: u16 = 1000;
@@ -40,15 +95,20 @@ pub(crate) fn poll_point(
         if h.state.peek().must_look() {
             return look(here, h, cx, yielded);
         }
-        spend(here, h, cx)
+        spend(here, h, cx, yielded)
     })
 }
 
 /// Goes on, or yields if the turn's budget is out.
 #[inline]
-fn spend(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+fn spend(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &Yielded,
+) -> Poll<Result<(), Cancelled>> {
     match here.budget.get() {
-        0 => spent(here, h, cx),
+        0 => spent(here, h, cx, yielded),
         left => {
             here.budget.set(left - 1);
             Poll::Ready(Ok(()))
@@ -70,7 +130,7 @@ fn look(
     }
     // An interrupt spends the budget: a body that asks for one again and again
     // starves nobody.
-    std::task::ready!(spend(here, h, cx))?;
+    std::task::ready!(spend(here, h, cx, yielded))?;
     if !st.has(state::INTERRUPTED) {
         return Poll::Ready(Ok(()));
     }
@@ -92,9 +152,14 @@ fn look_at_clock(h: &Header) -> Snapshot {
 /// watched has none: there the hook says whether to go on. Outside every turn
 /// another executor polls, and it is for that one to see to the others.
 #[cold]
-fn spent(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+fn spent(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &Yielded,
+) -> Poll<Result<(), Cancelled>> {
     // SAFETY: being polled, so not ended.
-    match unsafe { h.tree() }.watched_point(h.id) {
+    match unsafe { h.tree() }.watched_point(h.id, yielded.site()) {
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
@@ -106,8 +171,8 @@ fn spent(here: &context::Context, h: &Header, cx: &mut Context<'_>) -> Poll<Resu
 
 #[cold]
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    if h.times_told() > 0 && !yielded.0 {
-        yielded.0 = true;
+    if h.times_told() > 0 && !yielded.once {
+        yielded.once = true;
         context::go_round(cx.waker());
         return Poll::Pending;
     }
@@ -216,10 +281,12 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
 /// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
 /// budget: every so often it yields, so that a loop of checkpoints starves
 /// nobody.
+#[inline]
+#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn checkpoint() -> Checkpoint {
     Checkpoint {
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
     }
 }
 
@@ -243,10 +310,12 @@ impl Future for Checkpoint {
 ///
 /// # Cancellation
 /// A *point*: at entry, and again when it resumes.
+#[inline]
+#[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn yield_now() -> YieldNow {
     YieldNow {
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         done: false,
     }
 }
@@ -282,7 +351,7 @@ impl Future for YieldNow {
 #[must_use = "futures do nothing unless awaited"]
 pub fn park() -> Park {
     Park {
-        yielded: Yielded::default(),
+        yielded: Yielded::here(),
         wait: Wait::new(),
         site: Site::of(Location::caller()),
     }
@@ -328,7 +397,7 @@ pub trait OrCancel: Future + Sized {
     fn or_cancel(self) -> OrCancelFuture<Self> {
         OrCancelFuture {
             inner: Some(self),
-            yielded: Yielded::default(),
+            yielded: Yielded::here(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
         }

@@ -18,7 +18,6 @@ use super::forward::Away;
 use super::hook;
 use super::numbers::Numbers;
 use super::reason::{Reason, ReasonData, ReasonKind};
-use super::sweep;
 use super::walk::{self, Why};
 use crate::error::Cancelled;
 use crate::job::cold::Cold;
@@ -140,28 +139,35 @@ pub(super) fn ask(
     });
     // Under the lock, so that bit, count and words change together; a step on
     // the word, because the body may end meanwhile.
-    let unused = task.with_cold(|cold, _| {
+    let unused = task.with_cold(|cold, st| {
         if !task.state.interrupt() {
             return Err(new);
         }
+        let stood = st.has(state::INTERRUPTED);
         let requests = &mut cold.requests;
         requests.count = requests.count.saturating_add(1);
         requests.hops = hops;
         requests.number += 1;
         requests.pending.insert(requests.number);
-        Ok((requests.latest.replace(new), requests.number))
+        Ok((requests.latest.replace(new), requests.number, stood))
     });
-    let asked = unused.as_ref().ok().map(|(_, number)| *number);
+    let asked = unused
+        .as_ref()
+        .ok()
+        .map(|(_, number, stood)| (*number, *stood));
     drop(unused);
-    if asked.is_some() {
+    let (number, stood) = asked?;
+    if !stood {
         spread(task);
     }
-    asked
+    Some(number)
 }
 
 /// INTERRUPTED has been set at `start`, or can be taken there again: tells the
 /// scopes inside the same task, and wakes everything in which a point may wait.
-/// After this every point that can take it has seen the bit or will be polled.
+/// After this every point that can take it has seen the bit or will be polled. So
+/// it is as long as the bit stands: what is pending beside it needs no second call,
+/// since the point that clears the hints takes all that is pending after that.
 pub(super) fn spread(start: &Header) {
     if start.state.load().effective() {
         // Told already, and told again at every point.
@@ -174,19 +180,37 @@ pub(super) fn spread(start: &Header) {
             wake_leaves(&job);
         }
         if st.has(state::HAS_KIDS) {
-            sweep::children(&job, &mut |child| {
-                let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
-                if !child.was_spawned() && !child.state.load().has(spared) {
-                    child.state.add(state::INTERRUPTED);
-                    todo.push(child);
-                }
-            });
+            tell_scopes(&job, &mut todo);
         }
         if job.is_task() {
             waker::borrowed(&job).wake_by_ref();
         } else {
             walk::wake_poller(&job);
         }
+    }
+}
+
+/// Sets the hint on the scopes that the body of `job` has open, and lists them.
+///
+/// A job whose body has opened none may have very many child tasks: they are not
+/// looked at. Asked under the lock, after INTERRUPTED was set: a scope that is
+/// attached later sees that there, one that was attached before has said so.
+/// Modelled in `interrupt_vs_park`.
+fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
+    let _locked = job.lock();
+    if !job.has_opened_scopes() {
+        return;
+    }
+    let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
+    // SAFETY: H1 and H2, under the lock.
+    let mut next = unsafe { job.first.get().as_ref() };
+    while let Some(child) = next {
+        if !child.was_spawned() && !child.state.load().has(spared) {
+            child.state.add(state::INTERRUPTED);
+            todo.push(JobRef::from_header(child));
+        }
+        // SAFETY: as above.
+        next = unsafe { child.next.get().as_ref() };
     }
 }
 
@@ -295,7 +319,7 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
     };
     let again = delivery.is_back.swap(true, Ordering::Relaxed);
     // In one step: whoever asks where it is finds it nowhere else.
-    let back = task.if_cold(|cold, _| {
+    let back = task.if_cold(|cold, st| {
         let requests = &mut cold.requests;
         requests.on_their_way.remove(&delivery.numbers);
         let numbers = delivery.numbers.beyond(requests.forgotten);
@@ -306,7 +330,7 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
             }
             requests.pending.append(numbers);
         }
-        back
+        back && !st.has(state::INTERRUPTED)
     });
     if back == Some(true) {
         spread(&task);

@@ -19,7 +19,6 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
-use super::reason::ReasonKind;
 use super::walk;
 use crate::host::TimerKey;
 use crate::job::header::{Header, JobRef};
@@ -325,7 +324,7 @@ pub(crate) fn lift_all(tree: &Shared) {
     }
 }
 
-/// Asks every task below `root` to drop its future, whatever it waits on, and
+/// Asks every task of `tree` to drop its future, whatever it waits on, and
 /// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
 /// what is inside would run on while it is being forced.
 ///
@@ -333,8 +332,8 @@ pub(crate) fn lift_all(tree: &Shared) {
 /// it under the same lock: a child is listed, or refused, or born with it
 /// (`force_vs_attach`). All have it before the first is told: no task that a
 /// shield had spared hears of the cancel in a turn of its own.
-pub(crate) fn force_all(root: &Header) {
-    let mut all = vec![JobRef::from_header(root)];
+pub(crate) fn force_all(tree: &Shared) {
+    let mut all = vec![JobRef::from_header(tree.root())];
     let mut next = 0;
     while let Some(job) = all.get(next).cloned() {
         job.state.add(state::MUST);
@@ -343,7 +342,7 @@ pub(crate) fn force_all(root: &Header) {
     }
     for job in all {
         if job.is_task() && !job.state.load().has(state::BODY_DONE) {
-            mark_forced(&job);
+            mark_forced(tree, &job);
             if job.state.start_lazy() {
                 // SAFETY: its start is ours.
                 unsafe { run::push_claimed(&job) };
@@ -357,9 +356,9 @@ pub(crate) fn force_all(root: &Header) {
 /// Marks a task that must go: what is forced ends cancelled, also what a shield,
 /// a guard or being a service has spared. A turn may come before [`force_all`]
 /// has come to it, and marks its task itself.
-pub(crate) fn mark_forced(job: &Header) {
+pub(crate) fn mark_forced(tree: &Shared, job: &Header) {
     super::guard::lapse(job);
-    walk::cancel(job, walk::Why::new(ReasonKind::Shutdown, job.site()));
+    walk::cancel(job, walk::Why::new(tree.why_forced(), job.site()));
 }
 
 /// For how long a job has been in what it waits on, for observers.

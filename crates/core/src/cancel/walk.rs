@@ -289,6 +289,10 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
         at = todo.pop();
     }
     if !calls.is_empty() {
+        // Hooks and wakers may be slow. Tasks that need none of them do not wait.
+        let quiet = std::mem::replace(&mut ready, run::Marked::new());
+        // SAFETY: as below.
+        unsafe { run::dispatch(tree, quiet) };
         call_all(calls, &mut ready);
     }
     // SAFETY: every job in the chain was claimed by us (H5).

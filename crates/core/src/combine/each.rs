@@ -84,7 +84,7 @@ where
         taking: Taking::More,
         verdict: Verdict::default(),
         told: Cut::default(),
-        yielded: Yielded::default(),
+        yielded: Yielded::at(Site::of(site)),
         wait: Wait::new(),
         site,
     }

@@ -72,7 +72,7 @@ pub trait OrCancelStream: Stream + Sized {
     fn or_cancel(self) -> OrCancelItems<Self> {
         OrCancelItems {
             stream: self,
-            yielded: Yielded::default(),
+            yielded: Yielded::here(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
         }
@@ -100,7 +100,7 @@ impl<S: Stream> Stream for OrCancelItems<S> {
         let this = self.project();
         if let Err(told) = ready!(point::poll_point(cx, this.yielded)) {
             this.wait.over();
-            *this.yielded = Yielded::default();
+            this.yielded.reset();
             return Poll::Ready(Some(Err(told)));
         }
         let Poll::Ready(item) = this.stream.poll_next(cx) else {

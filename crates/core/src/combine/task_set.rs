@@ -120,7 +120,7 @@ impl<T> TaskSet<T> {
             ready: Ready::new(),
             done: VecDeque::new(),
             wait: Wait::new(),
-            yielded: Yielded::default(),
+            yielded: Yielded::here(),
         }
     }
 
@@ -239,7 +239,12 @@ impl<T> TaskSet<T> {
     }
 
     /// A point at the start of a poll.
-    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+    fn poll_told(
+        &mut self,
+        cx: &mut Context<'_>,
+        site: &'static Location<'static>,
+    ) -> Poll<Result<(), Cancelled>> {
+        self.yielded.move_to(site);
         let asked = point::poll_point(cx, &mut self.yielded);
         if let Poll::Ready(Err(_)) = asked {
             self.leave();
@@ -250,7 +255,7 @@ impl<T> TaskSet<T> {
     /// The one who waited does no longer.
     fn leave(&mut self) {
         self.wait.over();
-        self.yielded = Yielded::default();
+        self.yielded.reset();
     }
 
     pub(crate) fn poll_next_result(
@@ -258,7 +263,7 @@ impl<T> TaskSet<T> {
         cx: &mut Context<'_>,
         site: &'static Location<'static>,
     ) -> Poll<Result<Option<Result<T>>, Cancelled>> {
-        ready!(self.poll_told(cx))?;
+        ready!(self.poll_told(cx, site))?;
         if self.done.is_empty() && self.running > 0 {
             self.look();
         }
@@ -347,7 +352,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        ready!(this.set.poll_told(cx))?;
+        ready!(this.set.poll_told(cx, this.site))?;
         if this.set.running >= this.set.most {
             this.set.look();
         }

@@ -262,7 +262,7 @@ impl Join {
             job,
             listed: None,
             wait: Wait::new(),
-            yielded: Yielded::default(),
+            yielded: Yielded::at(Site::of(site)),
             site: Site::of(site),
             asked: Asker::default(),
         }

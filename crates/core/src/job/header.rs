@@ -37,6 +37,7 @@
 //! | H5 | `cancel_vs_park`, `wake_while_running`, `two_cancels_one_entry` |
 //! | H6 | `handle_drop_vs_end`, `too_many_references_end_the_process` |
 
+use std::fmt;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -601,7 +602,8 @@ impl Header {
     }
 
     /// True if the body has opened a scope. For whoever has the body, or has it
-    /// from its last poller.
+    /// from its last poller; and under the lock, where it is said before a scope is
+    /// attached.
     pub(crate) fn has_opened_scopes(&self) -> bool {
         self.told.load(Ordering::Relaxed) & OPENED != 0
     }
@@ -708,6 +710,12 @@ impl Drop for JobRef {
 /// All locations of one program lie in its read-only data.
 #[derive(Clone, Copy)]
 pub(crate) struct Site(pub(crate) u32);
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.location(), f)
+    }
+}
 
 static ANCHOR: u8 = 0;
 

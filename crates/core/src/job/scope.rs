@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use super::clock;
-use super::handle::{self, Job};
+use super::handle::{self, Job, Join};
 use super::header::{Header, JobRef};
 use super::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use super::kind::JobKind;
@@ -21,7 +21,7 @@ use crate::cancel::patience::Patience;
 use crate::cancel::reason::Reason;
 use crate::cancel::sweep;
 use crate::context;
-use crate::error::{Cancelled, Error, Result};
+use crate::error::{Cancelled, Error, ErrorKind, Result};
 use crate::own::OwnError;
 use crate::time::sleep::Moment;
 use crate::unwind::Contained;
@@ -261,9 +261,13 @@ where
 ///
 /// # Cancellation
 /// A *point* at entry; what was held back is told at the next point after it.
-pub async fn try_shield<B: Future>(future: B) -> Result<B::Output, Cancelled> {
-    let _guard = crate::cancel::guard::ignore_cancellation().await?;
-    Ok(future.await)
+#[track_caller]
+pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
+    let guard = crate::cancel::guard::ignore_cancellation();
+    async move {
+        let _guard = guard.await?;
+        Ok(future.await)
+    }
 }
 
 /// A scope to be opened, with options. Made by [`Scope::named`] and
@@ -613,43 +617,62 @@ impl Scope {
     /// to be cancelled; the body goes on.
     ///
     /// # Cancellation
-    /// A *point*. If it returns `Cancelled`, the scope is closed and has been
-    /// cancelled; inside it, the scope is closed.
-    pub async fn drain(&self, grace: Duration) -> Result<Outcome<()>, Cancelled> {
+    /// A *point*. If it returns `Cancelled`, the scope is closed; it, or inside it
+    /// its children, have been cancelled only if `grace` was over before.
+    #[track_caller]
+    pub fn drain(
+        &self,
+        grace: Duration,
+    ) -> impl Future<Output = Result<Outcome<()>, Cancelled>> + Send {
+        self.drain_from(grace, Location::caller())
+    }
+
+    async fn drain_from(
+        &self,
+        grace: Duration,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome<()>, Cancelled> {
         self.close();
         let inside = context::find_up(|job| std::ptr::eq(job, self.header()).then_some(()));
         if inside.is_some() {
-            return self.drain_children(grace).await;
+            return self.drain_children(grace, site).await;
         }
-        let job = self.job();
-        let waited = timeout(grace, async { Ok::<_, Error>(job.join().await) }).await;
-        if let Ok(Ok(outcome)) = waited {
+        let join = || Join::new(self.0.clone(), site);
+        let waiting = async { Ok::<_, Error>(join().await?) };
+        let waited = timeout_for(Moment::After(grace), waiting, site).await;
+        if let Some(outcome) = within_grace(waited)? {
             return Ok(outcome);
         }
-        self.cancel("drained");
-        job.join().await
+        handle::cancel_asked(&self.0, "drained".into(), site);
+        join().await
     }
 
     /// The child tasks of a closed scope end within `grace`, or are cancelled
     /// then. Closed, it gets no new ones.
-    async fn drain_children(&self, grace: Duration) -> Result<Outcome<()>, Cancelled> {
+    async fn drain_children(
+        &self,
+        grace: Duration,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome<()>, Cancelled> {
         let children = self.children_beside_us();
-        let waited = timeout(grace, async {
+        let join = |child: &JobRef| Join::new(child.clone(), site);
+        let waiting = async {
             for child in &children {
-                let _how = child.join().await?;
+                let _how = join(child).await?;
             }
             Ok::<_, Error>(())
-        })
-        .await;
+        };
+        let waited = timeout_for(Moment::After(grace), waiting, site).await;
+        if within_grace(waited)?.is_some() {
+            return Ok(Outcome::Completed(()));
+        }
+        for child in &children {
+            handle::cancel_asked(child, "drained".into(), site);
+        }
         let mut drained = Outcome::Completed(());
-        if waited.is_err() {
-            for child in &children {
-                child.cancel("drained");
-            }
-            for child in &children {
-                if let cut @ Outcome::Cancelled { .. } = child.join().await? {
-                    drained = cut;
-                }
+        for child in &children {
+            if let cut @ Outcome::Cancelled { .. } = join(child).await? {
+                drained = cut;
             }
         }
         Ok(drained)
@@ -657,7 +680,7 @@ impl Scope {
 
     /// The child tasks that hold the scope open and that the current job is no
     /// part of.
-    fn children_beside_us(&self) -> Vec<Job> {
+    fn children_beside_us(&self) -> Vec<JobRef> {
         let mut children = Vec::new();
         sweep::children(self.header(), &mut |child| children.push(child));
         children.retain(|child| {
@@ -665,7 +688,7 @@ impl Scope {
                 && child.state.load().has(state::COUNTED)
                 && context::find_up(|job| std::ptr::eq(job, &**child).then_some(())).is_none()
         });
-        children.into_iter().map(Job::new).collect()
+        children
     }
 
     /// Moves the deadline; `None` takes it away. One in the past is told at the
@@ -706,6 +729,20 @@ impl Scope {
             })),
             false,
         )
+    }
+}
+
+/// What came within the grace of `drain`; none if that is over. A cancel or an
+/// interrupt of the caller is no end of the grace.
+fn within_grace<T>(waited: Result<T>) -> Result<Option<T>, Cancelled> {
+    match waited {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+        Err(error) => match error.cancelled() {
+            Some(told) => Err(told.clone()),
+            // Outside every job, where no clock is: the error says so, with the site.
+            None => panic!("{error}"),
+        },
     }
 }
 

@@ -293,9 +293,8 @@ impl<L> Spawner<L> {
             .try_spawn_as::<L, F>(future, First::Queued, state::SERVICE, Location::caller())
     }
 
-    /// Spawns a child task and polls it once, here, before returning. On a
-    /// host that lends its wakers, from outside a job of the same lane, and
-    /// when nested deeper than 16, it is [`spawn`](Spawner::spawn).
+    /// Spawns a child task and polls it once, here, before returning. From outside a
+    /// job of the same lane, and when nested deeper than 16, it is [`spawn`](Spawner::spawn).
     #[inline]
     #[track_caller]
     pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -586,12 +585,6 @@ impl<'a> Place<'a> {
         if plan.spawned {
             bits |= state::HANDLE;
         }
-        if tree.lends {
-            bits |= state::LENT;
-            if plan.bits & state::LAZY == 0 {
-                bits |= state::PUSHED;
-            }
-        }
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
                 tree: Some(tree),
@@ -725,8 +718,10 @@ pub(crate) fn refused_job(
         _ => None,
     };
     let kind = match refusal {
-        // Not cancelled itself: shutdown forces it.
-        Refusal::Cancelled => ReasonKind::Shutdown,
+        // Not cancelled itself: it is forced.
+        Refusal::Cancelled => {
+            walk::pin(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
+        }
         _ => ReasonKind::ScopeEnded,
     };
     let reason = inherited.unwrap_or_else(|| {
@@ -859,11 +854,7 @@ unsafe fn run_now(tree: &Shared, child: &Header) {
     let lane = child.lane();
     let same_lane =
         tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
-    let nested = if tree.lends || !same_lane {
-        None
-    } else {
-        context::nest(DEEPEST_NOW)
-    };
+    let nested = same_lane.then(|| context::nest(DEEPEST_NOW)).flatten();
     let Some(nested) = nested else {
         // SAFETY: passed on.
         return unsafe { start(tree, child) };

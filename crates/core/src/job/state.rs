@@ -25,8 +25,6 @@ pub(crate) const BUSY: u64 = 1 << 0;
 /// Tasks: woken while BUSY. A turn clears it at its start and goes round again
 /// if it is set at its end.
 pub(crate) const NOTIFIED: u64 = 1 << 1;
-/// Lent tasks (see `host`): whoever claimed the task has let go of it.
-pub(crate) const PUSHED: u64 = 1 << 2;
 /// The mark: this job has been cancelled.
 pub(crate) const CANCELLED: u64 = 1 << 3;
 /// The cancel entered the tree here; the reason is in this job's cold part.
@@ -89,8 +87,7 @@ pub(crate) const DEADLINE: u64 = 1 << 27;
 pub(crate) const CUT_ABOVE: u64 = 1 << 28;
 /// A child was cut short by this job's own deadline.
 pub(crate) const CUT_OWN: u64 = 1 << 29;
-/// Polled by a foreign executor under its own waker.
-pub(crate) const LENT: u64 = 1 << 30;
+// Bit 30 is free, and so is bit 2 in the word of a task.
 /// Counts among the children its parent waits for (guarded by the parent's
 /// lock): all but services and unstarted lazy tasks.
 pub(crate) const COUNTED: u64 = 1 << 31;
@@ -110,12 +107,8 @@ pub(crate) const LEFT: u64 = BUSY;
 /// given up by the end of that job's body. In the place of NOTIFIED.
 pub(crate) const AWAY: u64 = NOTIFIED;
 /// Scopes: the body of the job it belongs to is gone while the scope is AWAY;
-/// whoever has it there gives it up. In the place of PUSHED.
-pub(crate) const OWED: u64 = PUSHED;
-
-/// Lent tasks: the executor has dropped the body while somebody had claimed the
-/// task; the claimer ends it. In the place of HELD, which only shields have.
-pub(crate) const DROPPED: u64 = HELD;
+/// whoever has it there gives it up. Tasks have no bit in this place.
+pub(crate) const OWED: u64 = 1 << 2;
 
 /// What is kept of the time at which a job was told.
 const TOLD_AT: u32 = u32::MAX >> 3;
@@ -199,18 +192,6 @@ pub(crate) enum Claim {
     Push,
     /// Somebody else has it or it is over; it will hear of the wake.
     Leave,
-}
-
-/// What a [`State::claim_lent`] found.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ClaimLent {
-    /// It was claimed and let go: this is its turn.
-    Pushed,
-    /// It was parked: the executor polls it unasked. Its turn all the same.
-    Unasked,
-    /// Somebody has claimed it and not yet let go; they will wake it.
-    NotYet,
 }
 
 /// What a turn that ended Pending has to do.
@@ -306,45 +287,6 @@ impl State {
                 (Some(st.0 | NOTIFIED), Claim::Leave)
             } else {
                 (Some(st.0 | BUSY), Claim::Push)
-            }
-        })
-    }
-
-    /// A foreign executor polls the task.
-    pub(crate) fn claim_lent(&self) -> ClaimLent {
-        self.update(|st| {
-            if !st.has(BUSY) {
-                (Some(st.0 | BUSY), ClaimLent::Unasked)
-            } else if st.has(PUSHED) {
-                (Some(st.0 & !PUSHED), ClaimLent::Pushed)
-            } else {
-                (None, ClaimLent::NotYet)
-            }
-        })
-    }
-
-    /// A claimer lets go of a lent task, and its executor may poll it. False if
-    /// the executor has dropped it meanwhile: the caller ends it.
-    pub(crate) fn push_lent(&self) -> bool {
-        self.update(|st| {
-            if st.has(DROPPED) {
-                (None, false)
-            } else {
-                (Some(st.0 | PUSHED), true)
-            }
-        })
-    }
-
-    /// A foreign executor drops the task. True if the caller ends it; false if
-    /// somebody has claimed it and not yet let go: then that one does.
-    pub(crate) fn drop_lent(&self) -> bool {
-        self.update(|st| {
-            if !st.has(BUSY) {
-                (Some(st.0 | BUSY), true)
-            } else if st.has(PUSHED) {
-                (Some(st.0 & !PUSHED), true)
-            } else {
-                (Some(st.0 | DROPPED), false)
             }
         })
     }
@@ -520,7 +462,7 @@ impl fmt::Debug for Snapshot {
         const NAMES: [&str; 32] = [
             "busy",
             "notified",
-            "pushed",
+            "owed",
             "cancelled",
             "entry",
             "guard",
@@ -548,7 +490,7 @@ impl fmt::Debug for Snapshot {
             "deadline",
             "cut-above",
             "cut-own",
-            "lent",
+            "free",
             "counted",
         ];
         let mut first = true;
@@ -594,8 +536,11 @@ mod tests {
         assert_eq!(format!("{:?}", Snapshot(COUNTED)), "counted");
     }
 
+    /// The place that no bit has.
+    const FREE: u64 = 1 << 30;
+
     /// Bits that no step of the word looks at.
-    const NOISE: u64 = SHIELD | SERVICE | HAS_JOINERS | FORCE | HOLD | ATOMIC | LENT | MUST;
+    const NOISE: u64 = SHIELD | SERVICE | HAS_JOINERS | FORCE | HOLD | ATOMIC | FREE | MUST;
 
     /// Takes a step from `from`, with and without other bits around, and says
     /// what it answered, which bits it set and which it cleared.
@@ -624,7 +569,7 @@ mod tests {
         let bits = [
             BUSY,
             NOTIFIED,
-            PUSHED,
+            OWED,
             CANCELLED,
             ENTRY,
             GUARD,
@@ -652,7 +597,7 @@ mod tests {
             FORCED,
             CUT_ABOVE,
             CUT_OWN,
-            LENT,
+            FREE,
             COUNTED,
             u64::from(TOLD_AT) << 32,
             DEADLINE,
@@ -729,17 +674,6 @@ mod tests {
         assert_eq!(claim(BUSY), did(Claim::Leave, NOTIFIED, 0));
         assert_eq!(claim(BUSY | NOTIFIED), did(Claim::Leave, 0, 0));
         assert_eq!(claim(BUSY | BODY_DONE), did(Claim::Leave, 0, 0));
-        let lent = |from| step(from, State::claim_lent);
-        assert_eq!(lent(0), did(ClaimLent::Unasked, BUSY, 0));
-        assert_eq!(lent(BUSY), did(ClaimLent::NotYet, 0, 0));
-        assert_eq!(lent(BUSY | PUSHED), did(ClaimLent::Pushed, 0, PUSHED));
-        let push = |from| step(from, State::push_lent);
-        assert_eq!(push(BUSY), did(true, PUSHED, 0));
-        assert_eq!(push(BUSY | DROPPED), did(false, 0, 0));
-        let drop = |from| step(from, State::drop_lent);
-        assert_eq!(drop(0), did(true, BUSY, 0));
-        assert_eq!(drop(BUSY | PUSHED), did(true, 0, PUSHED));
-        assert_eq!(drop(BUSY), did(false, DROPPED, 0));
         let start = |from| step(from, State::start_lazy);
         assert_eq!(start(BUSY | LAZY), did(true, 0, LAZY));
         assert_eq!(start(BUSY), did(false, 0, 0));

@@ -73,7 +73,7 @@ impl Point {
     #[track_caller]
     pub fn new() -> Point {
         Point {
-            yielded: Yielded::default(),
+            yielded: Yielded::here(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
             asked: None,
@@ -82,7 +82,7 @@ impl Point {
 
     pub(crate) fn at(site: &'static Location<'static>) -> Point {
         Point {
-            yielded: Yielded::default(),
+            yielded: Yielded::at(Site::of(site)),
             wait: Wait::new(),
             site: Site::of(site),
             asked: None,
@@ -139,7 +139,7 @@ impl Point {
     /// The wait is over. After it the point can serve another wait.
     pub fn done(&mut self) {
         self.wait.over();
-        self.yielded = Yielded::default();
+        self.yielded.reset();
     }
 }
 

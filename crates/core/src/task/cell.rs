@@ -1,14 +1,13 @@
 //! The memory of a job: one allocation that begins with the header.
 //!
 //! ```text
-//! Header │ slot (Option<Waker>) │ whose │ stage: future, then output │ lent (Option<Waker>)
+//! Header │ slot (Option<Waker>) │ whose │ stage: future, then output
 //! ```
 //!
 //! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
 //! scopes (the poller's waker, under the lock). `whose` stands beside it: of a
 //! task the job that waits, for observers; of a scope whether the waker in the
-//! slot is [`BARE`]. The stage is there for tasks. `lent` is there for tasks
-//! with the LENT bit.
+//! slot is [`BARE`]. The stage is there for tasks.
 //!
 //! - **C1** The future is touched by whoever runs a turn, and by nobody else.
 //!   It is dropped exactly once: by the turn in which it ends, is forced or is
@@ -22,7 +21,7 @@
 //!
 //! | rule | noticed by |
 //! |---|---|
-//! | C1 | `cancel_vs_park`, `wake_while_running`, `lent_poll_vs_wake` |
+//! | C1 | `cancel_vs_park`, `wake_while_running` |
 //! | C2 | `handle_drop_vs_end`, `cancel_vs_completion`, `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield` |
 //! | C3 | `an_ended_task_keeps_at_most_the_header_and_512_bytes` |
 
@@ -36,7 +35,6 @@ use crate::job::header::{Birth, Header};
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
 use crate::job::outcome::IntoOutcome;
-use crate::job::state::{self, ClaimLent};
 use crate::job::untaken;
 use crate::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::task::pool::{self, Room};
@@ -63,9 +61,7 @@ pub(crate) enum Polled {
 
 /// What differs from one type of task to another.
 pub(crate) struct Vtable {
-    /// What it needs without `lent`, and with it.
     room: Room,
-    room_lent: Room,
     has_slot: bool,
     stage: usize,
     /// Dropping the output runs code.
@@ -96,7 +92,6 @@ const fn room(size: usize, align: usize) -> Room {
 /// Roots, scopes and refused tasks: a header and a slot.
 pub(crate) static NODE: Vtable = Vtable {
     room: room(SLOT_END, 16),
-    room_lent: room(SLOT_END + size_of::<Slot>(), 16),
     has_slot: true,
     stage: 0,
     output_drops: false,
@@ -135,11 +130,9 @@ where
             size_of::<Header>()
         };
         let stage = slots.next_multiple_of(max(future.align(), output.align()));
-        // `lent` follows the stage, so round up to what it needs.
-        let size = (stage + max(future.size(), output.size())).next_multiple_of(8);
+        let size = stage + max(future.size(), output.size());
         Vtable {
             room: room(size, align),
-            room_lent: room(size + size_of::<Slot>(), align),
             has_slot,
             stage,
             output_drops: Self::OUTPUT_DROPS,
@@ -244,20 +237,11 @@ unsafe fn stage(h: *const Header) -> *mut u8 {
     unsafe { h.cast_mut().cast::<u8>().add((*h).vtable.stage) }
 }
 
-#[inline]
-fn room_of(vtable: &Vtable, lent: bool) -> &Room {
-    if lent {
-        &vtable.room_lent
-    } else {
-        &vtable.room
-    }
-}
-
 /// Memory for such a cell. Inlined, so that its size is known where the type of
 /// the task is.
 #[inline]
 fn memory_for(birth: &Birth<'_>) -> *mut u8 {
-    pool::allocate(room_of(birth.vtable, birth.state & state::LENT != 0))
+    pool::allocate(&birth.vtable.room)
 }
 
 /// Makes a cell without what its stage holds. Inlined, so that most of what a
@@ -268,7 +252,6 @@ fn memory_for(birth: &Birth<'_>) -> *mut u8 {
 #[inline(always)]
 unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
     let vtable = birth.vtable;
-    let lent = birth.state & state::LENT != 0;
     let h = at.cast::<Header>();
     // SAFETY: fresh memory of that layout.
     unsafe {
@@ -278,11 +261,6 @@ unsafe fn begin(at: *mut u8, birth: &Birth<'_>) -> *const Header {
             at.add(WHOSE_AT)
                 .cast::<AtomicU64>()
                 .write(AtomicU64::new(0));
-        }
-        if lent {
-            at.add(vtable.room.layout().size())
-                .cast::<Slot>()
-                .write(Plain::new(None));
         }
     }
     h
@@ -382,20 +360,6 @@ pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
     JobId::from_bits(whose(h)?.load(Relaxed))
 }
 
-/// The executor's waker of a lent task, under the lock.
-pub(crate) fn lent(h: &Header) -> &Slot {
-    let st = h.state.peek();
-    assert!(st.has(state::LENT), "job {} is not lent: {st:?}", h.id);
-    // SAFETY: LENT never changes and says that it was written. Noticed by
-    // `a_queueing_host_gets_no_body`.
-    unsafe {
-        &*std::ptr::from_ref(h)
-            .cast::<u8>()
-            .add(h.vtable.room.layout().size())
-            .cast::<Slot>()
-    }
-}
-
 /// In `whose` of a scope: the slot holds the waker of the task above it, bare.
 /// Written under the lock, with the slot.
 const BARE: u64 = 1;
@@ -414,7 +378,7 @@ pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
         unreachable!("a scope has a slot");
     };
     if bare.is_none() || mark.load(Relaxed) != BARE {
-        keep_waker(h, slot, Some(mark), waker, bare, || ());
+        keep_waker(h, slot, mark, waker, bare);
     }
 }
 
@@ -428,40 +392,13 @@ pub(crate) unsafe fn take_poller(h: &Header) -> Option<Waker> {
     unsafe { slot(h)?.take() }
 }
 
-/// A foreign executor polls a lent task with `waker`: keeps that, and claims the
-/// task in the same lock. Whoever has claimed it and not yet let go does so in
-/// that lock too, and takes the waker out in it ([`let_go_lent`]): so that it is
-/// the one of the last poll that is woken. Modelled in `lent_poll_vs_wake`.
-pub(crate) fn claim_lent(h: &Header, waker: &Waker) -> ClaimLent {
-    keep_waker(h, lent(h), None, waker, None, || h.state.claim_lent())
-}
-
-/// Lets go of a claimed task that is lent, for its executor to poll: the waker
-/// to call, and true. From here on it may be polled and freed: by an executor
-/// that takes its lock first, and so after this has given it back. False if the
-/// executor has dropped it meanwhile: it is still the caller's, to be ended.
-pub(crate) fn let_go_lent(h: &Header) -> (Option<Waker>, bool) {
-    let _locked = h.lock();
-    // SAFETY: H1, under the lock.
-    let waker = unsafe { lent(h).take() };
-    (waker, h.state.push_lent())
-}
-
-/// Keeps `waker` in one of a job's slots that stand under its lock: as `bare`,
-/// or else a clone. It is cloned, and the old one dropped, outside the lock
-/// (H1). The answer is that of `then`, called in the lock in which it is kept.
-fn keep_waker<R>(
-    h: &Header,
-    slot: &Slot,
-    mark: Option<&AtomicU64>,
-    waker: &Waker,
-    bare: Option<Waker>,
-    then: impl Fn() -> R,
-) -> R {
+/// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else a clone. It is
+/// cloned, and the old one dropped, outside the lock (H1).
+fn keep_waker(h: &Header, slot: &Slot, mark: &AtomicU64, waker: &Waker, bare: Option<Waker>) {
     let is_bare = bare.is_some();
     let mut new = bare;
     loop {
-        let (kept, answer) = {
+        let kept = {
             let _locked = h.lock();
             // SAFETY: H1, under the lock.
             let kept = unsafe {
@@ -470,15 +407,13 @@ fn keep_waker<R>(
                     _ => new.take().map(|new| kept.replace(new)),
                 })
             };
-            if let (Some(_), Some(mark)) = (&kept, mark) {
+            if kept.is_some() {
                 mark.store(if is_bare { BARE } else { 0 }, Relaxed);
             }
-            let answer = kept.is_some().then(&then);
-            (kept, answer)
+            kept
         };
-        if let (Some(old), Some(answer)) = (kept, answer) {
-            waker::let_go(old);
-            return answer;
+        if let Some(old) = kept {
+            return waker::let_go(old);
         }
         new = Some(waker.clone());
     }
@@ -514,22 +449,14 @@ pub(crate) unsafe fn drop_output(h: &Header) {
     contained(|| unsafe { (h.vtable.drop_output)(h) });
 }
 
-/// Drops what a cell that is freed still has in its slots.
+/// Drops the waker that a cell which is freed still has in its slot.
 ///
 /// # Safety
 /// As for [`free`].
 #[cold]
-unsafe fn drop_wakers(h: &Header, is_lent: bool) {
+unsafe fn drop_waker(h: &Header) {
     // SAFETY: exclusive by the caller's promise.
-    let wakers = unsafe {
-        (
-            slot(h).and_then(|slot| slot.take()),
-            if is_lent { lent(h).take() } else { None },
-        )
-    };
-    // Wakers are somebody else's code: each by itself.
-    waker::let_go(wakers.0);
-    waker::let_go(wakers.1);
+    waker::let_go(unsafe { slot(h).and_then(|slot| slot.take()) });
 }
 
 /// Frees a cell.
@@ -542,16 +469,15 @@ pub(crate) unsafe fn free(this: *const Header) {
     unsafe {
         let h = &*this;
         let vtable = h.vtable;
-        let is_lent = h.state.peek().has(state::LENT);
         let kept = slot(h).is_some_and(|slot| slot.with_mut(|slot| slot.is_some()));
-        if kept || is_lent {
-            drop_wakers(h, is_lent);
+        if kept {
+            drop_waker(h);
         }
         h.free_parts();
         if QUARANTINE {
             return;
         }
         this.cast_mut().drop_in_place();
-        pool::release(this.cast_mut().cast(), room_of(vtable, is_lent));
+        pool::release(this.cast_mut().cast(), &vtable.room);
     }
 }

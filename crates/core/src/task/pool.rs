@@ -386,11 +386,6 @@ impl Room {
         };
         Room { layout, size }
     }
-
-    #[inline]
-    pub(crate) const fn layout(&self) -> Layout {
-        self.layout
-    }
 }
 
 /// As [`local!`](crate::sync::local) does it, also in models.

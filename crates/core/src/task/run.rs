@@ -1,7 +1,6 @@
 //! Turns: who may poll a task, polling it once, and what follows.
 
 use std::fmt;
-use std::pin::Pin;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
@@ -15,13 +14,13 @@ use crate::job::end::{self, BodyEnd};
 use crate::job::header::Header;
 use crate::job::id::JobId;
 use crate::job::lane::Lane;
-use crate::job::state::{self, ClaimLent, Park, Snapshot};
+use crate::job::state::{self, Park, Snapshot};
 use crate::job::untaken;
 use crate::observe::EventKind;
-use crate::task::cell::{self, Polled};
+use crate::task::cell::Polled;
 use crate::task::waker;
 use crate::tree::{ForcedDrop, Shared};
-use crate::unwind::{caught, contained, wake, wake_by_ref};
+use crate::unwind::{caught, contained};
 
 /// The right to give one task one turn. Whoever holds it must run it; one
 /// that is dropped instead drops the task's future there and ends the job as
@@ -56,7 +55,7 @@ impl Turn {
         h
     }
 
-    /// Polls the task once, on a queueing host. A task that was woken
+    /// Polls the task once. A task that was woken
     /// meanwhile needs another turn: it belongs behind the others.
     ///
     /// # Panics
@@ -75,22 +74,6 @@ impl Turn {
         }
         // SAFETY: as above.
         unsafe { run_one(h) }
-    }
-
-    /// The task as a future for an executor that lends its wakers.
-    ///
-    /// # Panics
-    /// If its host is not one that [lends](crate::host::Host::lends): its tasks
-    /// have no place for a waker, and nobody would say when to poll. The task
-    /// then ends as one whose host is gone.
-    pub fn into_body(self) -> Body {
-        // SAFETY: a turn owns its task, which has not ended.
-        let lends = unsafe { self.header().tree() }.lends;
-        assert!(
-            lends,
-            "a host that does not lend has asked for a body: {self:?}"
-        );
-        Body(self.take())
     }
 
     /// The lane it is to be run on.
@@ -124,8 +107,7 @@ impl Turn {
         Turn(raw.cast())
     }
 
-    /// A waker of the task, with which a queueing host that tests may wake it for
-    /// nothing.
+    /// A waker of the task, with which a host that tests may wake it for nothing.
     pub fn waker(&self) -> Waker {
         Waker::clone(&waker::borrowed(self.header()))
     }
@@ -400,116 +382,6 @@ impl Drop for Ready {
     }
 }
 
-/// A task as a future, for an executor that lends its wakers. It is done when
-/// the task's own body is; the job may go on waiting for its children.
-///
-/// Dropping it before that ends the job as cancelled: its host is gone.
-#[must_use = "a task that is not polled never ends"]
-pub struct Body(*const Header);
-
-// SAFETY: as for Turn.
-unsafe impl Send for Body {}
-
-impl Future for Body {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        assert!(!self.0.is_null(), "a task was polled after its end");
-        // SAFETY: not null: the body is not over, or its end is ours, so the job
-        // is linked. Noticed by `lent_drop_vs_wake`.
-        let h = unsafe { &*self.0 };
-        if h.state.load().has(state::BODY_DONE) {
-            // The last lease closed it and left the end to a turn. It may be a
-            // scope, which has no waker of the executor's.
-            self.0 = ptr::null();
-            // SAFETY: not ended. Kept over its end.
-            let tree = unsafe { h.tree() }.handle();
-            end::end_chain(h);
-            if tree.host().virtual_time() {
-                tree.host().rested();
-            }
-            return Poll::Ready(());
-        }
-        // SAFETY: not ended. Kept over the turn, in which it may end.
-        let counted = unsafe { h.tree() };
-        let counted = counted.host.virtual_time().then(|| counted.handle());
-        // Its waker is kept for whoever cancels or wakes the task.
-        match cell::claim_lent(h, cx.waker()) {
-            // Whoever has claimed it takes the waker and wakes us when they let
-            // go.
-            ClaimLent::NotYet => return Poll::Pending,
-            ClaimLent::Unasked => {
-                if let Some(tree) = &counted {
-                    tree.host().woken(1);
-                }
-            }
-            ClaimLent::Pushed => {}
-        }
-        // The future sees our own waker, so that every wake goes through the
-        // state word, whoever it comes from.
-        // No turn unwinds: each call of the user's code in it is contained. If one
-        // does all the same, that is our bug, and the job may be gone by then: a
-        // body that is polled or dropped after it must not look.
-        let job = std::mem::replace(&mut self.0, ptr::null());
-        // SAFETY: we claimed it. Noticed by `lent_poll_vs_wake`.
-        match unsafe { take_turn(h) } {
-            Poll::Ready(Park::Parked) => {
-                self.0 = job;
-                if let Some(tree) = &counted {
-                    tree.host().rested();
-                }
-                Poll::Pending
-            }
-            Poll::Ready(Park::Again) => {
-                self.0 = job;
-                h.state.add(state::PUSHED);
-                wake_by_ref(cx.waker());
-                Poll::Pending
-            }
-            Poll::Pending => {
-                if let Some(tree) = &counted {
-                    tree.host().rested();
-                }
-                Poll::Ready(())
-            }
-        }
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if self.0.is_null() {
-            return;
-        }
-        // SAFETY: its end is ours, or its body is not over: linked.
-        let h = unsafe { &*self.0 };
-        if h.state.load().has(state::BODY_DONE) {
-            // Here, whatever lane this thread turns: sent to its own it would come to
-            // the host that has just dropped it.
-            let _lane = context::on_lane(h.lane());
-            return end::end_chain(h);
-        }
-        // A claimer that has not let go yet still touches it, and ends it when it
-        // lets go: it may be further up our own stack. On a queueing host a body
-        // is a turn, which owns its task. Modelled in `body_drop_vs_claim`.
-        if h.state.load().has(state::LENT) && !h.state.drop_lent() {
-            return;
-        }
-        // It lets go in the lock.
-        drop(h.lock());
-        let _lane = context::on_lane(h.lane());
-        // SAFETY: we claimed it, and nobody will poll it again. Noticed by
-        // `lent_drop_vs_wake`.
-        unsafe { abandon(h) };
-    }
-}
-
-impl fmt::Debug for Body {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Body")
-    }
-}
-
 /// Tasks that were marked together, by lane. Those of the pool, which several
 /// threads may share, are in parts.
 pub(crate) struct Marked {
@@ -576,52 +448,11 @@ pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
         tree.emit(h.id, EventKind::Scheduled);
     }
     // SAFETY: passed on.
-    unsafe {
-        if tree.lends {
-            wake_lent(tree, h);
-        } else {
-            start_turn(tree, h);
-        }
-    }
+    unsafe { start_turn(tree, h) };
 }
 
-/// Wakes a claimed task through its executor's waker.
-///
-/// # Safety
-/// As for [`push_claimed_below`].
-unsafe fn wake_lent(tree: &Shared, h: &Header) {
-    if h.polls.load(Relaxed) == 0 {
-        // A lazy task that the executor has not seen yet.
-        h.state.add(state::PUSHED);
-        // SAFETY: ours.
-        return tree.host.start(unsafe { Turn::new(h) });
-    }
-    if tree.host.virtual_time() {
-        tree.host.woken(1);
-    }
-    let (waker, pushed) = cell::let_go_lent(h);
-    if pushed {
-        // From here on the executor may poll and free it.
-        if let Some(waker) = waker {
-            wake(waker);
-        }
-        return;
-    }
-    // The executor has dropped the body while the task was claimed.
-    waker::let_go(waker);
-    {
-        let _lane = context::on_lane(h.lane());
-        // SAFETY: still claimed by the caller, and nobody will poll it again.
-        // Noticed by `body_drop_vs_claim`.
-        unsafe { abandon(h) };
-    }
-    if tree.host.virtual_time() {
-        tree.host.rested();
-    }
-}
-
-/// Hands one turn to the host by itself: the first, one that only ends the job,
-/// or on a queueing host that of a task that was woken alone.
+/// Hands one turn to the host by itself: the first, one that only ends the job, or
+/// that of a task that was woken alone.
 ///
 /// # Safety
 /// As for [`push_claimed_below`].
@@ -651,7 +482,7 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
 /// # Safety
 /// As for [`dispatch`].
 unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
-    if tree.lends || ready.len == 1 {
+    if ready.len == 1 {
         while let Some(h) = ready.pop() {
             // SAFETY: H5, ours until the push.
             unsafe { push_claimed_below(tree, &*h) };
@@ -774,7 +605,7 @@ unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
 /// The caller owns this turn (H5), and has not polled the future in it.
 #[cold]
 unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
-    mark_if_forced(h);
+    mark_if_forced(tree, h);
     if h.polls.load(Relaxed) > 0 {
         // SAFETY: passed on.
         return unsafe { drop_half_way(tree, h) };
@@ -792,7 +623,7 @@ unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
 /// The caller owns this turn (H5).
 #[cold]
 unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
-    mark_if_forced(h);
+    mark_if_forced(tree, h);
     let seen = ForcedDrop::look_at(tree, h);
     // SAFETY: C1, this turn is the caller's.
     match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
@@ -806,10 +637,10 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
 
 /// The future of `h` is about to be dropped: a task that must go is marked
 /// before.
-fn mark_if_forced(h: &Header) {
+fn mark_if_forced(tree: &Shared, h: &Header) {
     let st = h.state.load();
     if st.has(state::MUST) && !st.effective() {
-        sweep::mark_forced(h);
+        sweep::mark_forced(tree, h);
     }
 }
 
@@ -928,119 +759,6 @@ mod tests {
         }
     }
 
-    /// A host that lends: keeps the bodies it was given.
-    #[derive(Clone, Default)]
-    struct Bodies(Arc<Mutex<Vec<Body>>>);
-
-    impl Host for Bodies {
-        fn start(&self, turn: Turn) {
-            let body = turn.into_body();
-            self.0.lock().expect("not poisoned").push(body);
-        }
-
-        fn schedule(&self, _: Ready) {
-            unreachable!("a host that lends gets tasks one by one");
-        }
-
-        fn lends(&self) -> bool {
-            true
-        }
-
-        fn now(&self) -> Instant {
-            Instant::now()
-        }
-
-        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-            TimerQueue::new().insert(at, waker)
-        }
-
-        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
-            None
-        }
-
-        fn run_blocking(&self, call: BlockingCall) {
-            drop(call);
-        }
-    }
-
-    /// Counts its wakes.
-    #[derive(Default)]
-    struct Bell(std::sync::atomic::AtomicUsize);
-
-    impl std::task::Wake for Bell {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
-    impl Bell {
-        fn rung(&self) -> usize {
-            self.0.load(std::sync::atomic::Ordering::SeqCst)
-        }
-    }
-
-    /// An executor may poll a body with another waker at any time: the last
-    /// one is woken, also if the body was polled while the task was claimed.
-    #[test]
-    fn a_body_polled_while_it_is_claimed_keeps_its_waker() {
-        let host = Bodies::default();
-        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
-        let job = tree.root_scope().launch(async { crate::park().await });
-        let mut body = host.0.lock().expect("not poisoned").remove(0);
-        let [first, second] = [(); 2].map(|()| Arc::new(Bell::default()));
-        let mut poll = |bell: &Arc<Bell>| {
-            let waker = Waker::from(bell.clone());
-            Pin::new(&mut body).poll(&mut Context::from_waker(&waker))
-        };
-        assert!(poll(&first).is_pending());
-        tree.request_shutdown(ReasonKind::Shutdown);
-        assert_eq!(first.rung(), 1);
-        assert!(poll(&first).is_ready());
-        assert!(job.is_ended() && tree.root_job().is_ended());
-
-        // The same with a poll in between the claim and the wake.
-        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
-        let job = tree.root_scope().launch(async { crate::park().await });
-        let mut body = host.0.lock().expect("not poisoned").remove(0);
-        let mut poll = |bell: &Arc<Bell>| {
-            let waker = Waker::from(bell.clone());
-            Pin::new(&mut body).poll(&mut Context::from_waker(&waker))
-        };
-        assert!(poll(&first).is_pending());
-        let scope = crate::job::Scope::of_job(&job);
-        assert_eq!(scope.header().state.claim(), state::Claim::Push);
-        assert!(poll(&second).is_pending());
-        // SAFETY: claimed just above.
-        unsafe { push_claimed(scope.header()) };
-        assert_eq!(second.rung(), 1, "the waker of the last poll was not woken");
-        assert!(poll(&second).is_pending());
-        tree.request_shutdown(ReasonKind::Shutdown);
-        assert_eq!(second.rung(), 2);
-        assert!(poll(&second).is_ready());
-        assert!(job.is_ended() && tree.root_job().is_ended());
-    }
-
-    /// A host that does not lend has no wakers to lend: it is told so, and the
-    /// task ends as one whose host is gone.
-    #[test]
-    fn a_queueing_host_gets_no_body() {
-        let host = Rows::default();
-        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
-        let job = tree.root_scope().launch(async { crate::park().await });
-        let mut rows = host.take();
-        let turn = rows[0].next().expect("one");
-        let (sent, came) = std::sync::mpsc::channel();
-        // On a thread of its own: the drop of the body must come back.
-        std::thread::spawn(move || {
-            let made = caught(move || drop(turn.into_body()));
-            let _ = sent.send(made.is_err());
-        });
-        let refused = came.recv_timeout(std::time::Duration::from_secs(20));
-        assert_eq!(refused, Ok(true));
-        assert_eq!(job.state(), crate::JobState::Cancelled);
-        run_and_end_alone(tree, &host);
-    }
-
     /// The error of a body whose sources can be looked at once.
     #[derive(Debug, Default)]
     struct Wicked(std::sync::atomic::AtomicBool);
@@ -1088,11 +806,6 @@ mod tests {
         });
         host.run();
         assert_eq!(job.state(), crate::JobState::Completed);
-    }
-
-    fn run_and_end_alone(tree: Tree, host: &Rows) {
-        tree.request_shutdown(ReasonKind::Shutdown);
-        run_and_end(tree, host, []);
     }
 
     /// A tree of parked tasks, cancelled: the row that the cancel woke.

@@ -104,6 +104,12 @@ pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
     Some(unsafe { Waker::from_raw(RawWaker::new(data, &BARE)) })
 }
 
+/// True if to wake it calls nothing of the user's: it is that of a task of ours. The
+/// timer of a scope may call hooks, and any other waker what it likes.
+pub fn is_of_task(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
+}
+
 /// What the waker of every task has.
 pub(crate) fn vtable() -> &'static RawWakerVTable {
     &VTABLE

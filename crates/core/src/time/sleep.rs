@@ -36,7 +36,8 @@ impl Moment {
 }
 
 /// Waits for `duration`, counted from the first poll. `Duration::MAX` is
-/// never.
+/// never. Polled later by a job of another runtime, it waits for the same instant by
+/// that runtime's clock.
 ///
 /// # Cancellation
 /// A *point*. If it returns `Cancelled`, the time has not passed, and its
@@ -139,7 +140,7 @@ impl Sleep {
             due: Due::Unset(until),
             wait: Wait::new(),
             site: Site::of(site),
-            yielded: Yielded::default(),
+            yielded: Yielded::at(Site::of(site)),
         }
     }
 }
@@ -157,6 +158,9 @@ impl Future for Sleep {
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}
+        }
+        if matches!(&this.due, Due::Set(timer) if timer.tree.shared().is_elsewhere()) {
+            this.due.unset();
         }
         let now = match &this.due {
             Due::Set(timer) => timer.tree.host().now(),

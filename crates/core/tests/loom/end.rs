@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::host::{finish, lending_tree, main_tree, tree};
+use crate::host::{finish, main_tree, tree};
 use crate::watch::now_or_never;
 
 struct Bell(AtomicUsize);
@@ -600,26 +600,26 @@ fn scope_left_open_vs_drop_elsewhere() {
     }
 }
 
-/// The executor drops a body while somebody cancels the task: whoever comes
-/// second ends it, and nobody waits for the other.
+/// The host goes while somebody cancels the task: whichever of the two claims it pushes
+/// it, and the turn that the host drops ends it. No task is attached after that.
 #[test]
-fn body_drop_vs_claim() {
+fn host_gone_vs_cancel() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let (tree, bodies) = lending_tree();
+        let (tree, queue) = tree();
         let task = tree.root_scope().spawn(async { park().await });
-        let mut body = bodies.take();
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(Pin::new(&mut body).poll(&mut cx).is_pending());
+        queue.run_all();
         let job = task.job();
         let canceller = thread::spawn(move || job.cancel("now"));
-        drop(body);
+        tree.host_gone();
         canceller.join().unwrap();
+        queue.drop_all();
         assert!(task.is_ended(), "{}", tree.snapshot());
         drop(task);
-        tree.request_shutdown(kinfolk_core::ReasonKind::Shutdown);
-        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
-        assert_eq!(tree.counters().living(), 0);
+        let late = tree.root_scope().spawn(async {});
+        assert!(late.is_ended(), "{}", tree.snapshot());
+        drop(late);
+        finish(tree, &queue);
     });
 }

@@ -1,4 +1,4 @@
-//! The smallest queueing host: turns wait in a list until a test runs them.
+//! The smallest host: turns wait in a list until a test runs them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Body, Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
 
@@ -29,6 +29,17 @@ impl Queue {
 
     pub fn run_all(&self) {
         while self.run_one() {}
+    }
+
+    /// Drops every turn, as a host does that is gone.
+    pub fn drop_all(&self) {
+        loop {
+            let turn = self.0.lock().unwrap().pop_front();
+            match turn {
+                Some(turn) => drop(turn),
+                None => return,
+            }
+        }
     }
 }
 
@@ -124,54 +135,6 @@ impl Host for LoomHost {
     }
 }
 
-/// The smallest lending host: keeps the bodies that it was given.
-#[derive(Clone)]
-pub struct Bodies(Arc<Mutex<VecDeque<Body>>>);
-
-impl Bodies {
-    /// The body of the task that was started first.
-    pub fn take(&self) -> Body {
-        let body = self.0.lock().unwrap().pop_front();
-        body.expect("a task was started")
-    }
-}
-
-struct LendingHost {
-    bodies: Bodies,
-    start: Instant,
-}
-
-impl Host for LendingHost {
-    fn start(&self, turn: Turn) {
-        let body = turn.into_body();
-        self.bodies.0.lock().unwrap().push_back(body);
-    }
-
-    fn schedule(&self, _: Ready) {
-        unreachable!("a host that lends gets tasks one by one");
-    }
-
-    fn lends(&self) -> bool {
-        true
-    }
-
-    fn run_blocking(&self, call: kinfolk_core::host::BlockingCall) {
-        drop(call);
-    }
-
-    fn now(&self) -> Instant {
-        self.start
-    }
-
-    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
-        TimerQueue::new().insert(at, waker)
-    }
-
-    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
-        None
-    }
-}
-
 fn options(unaware: Duration) -> TreeOptions {
     TreeOptions {
         failure_hook: None,
@@ -215,24 +178,6 @@ fn tree_on(unaware: Duration, has_main_lane: bool) -> (Tree, Queue, Timers) {
         has_main_lane,
     };
     (Tree::new(Box::new(host), options(unaware)), queue, timers)
-}
-
-/// A tree on a fresh host that lends.
-pub fn lending_tree() -> (Tree, Bodies) {
-    let bodies = Bodies(Arc::new(Mutex::new(VecDeque::new())));
-    let host = LendingHost {
-        bodies: bodies.clone(),
-        start: Instant::now(),
-    };
-    (Tree::new(Box::new(host), options(Duration::MAX)), bodies)
-}
-
-/// As [`finish`], for a tree whose tasks have all ended.
-pub fn finish_lent(tree: Tree) {
-    tree.request_shutdown(ReasonKind::Shutdown);
-    assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
-    let counters = tree.counters();
-    assert_eq!(counters.living(), 0, "{counters}");
 }
 
 /// Ends the tree, and checks that everything in it has ended and balances.

@@ -12,7 +12,6 @@ mod deadlines;
 mod end;
 mod host;
 mod kit;
-mod lent;
 mod request;
 mod sweep;
 mod timer;

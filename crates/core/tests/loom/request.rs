@@ -27,10 +27,10 @@ fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A task that parks in a point while it is asked is told: no lost wake. So is
-/// one that opens a scope meanwhile and parks in that.
+/// one that opens a scope meanwhile and parks in that, and one that is asked twice.
 #[test]
 fn interrupt_vs_park() {
-    for inner in [false, true] {
+    for (inner, twice) in [(false, false), (true, false), (false, true), (true, true)] {
         model(move || {
             let (tree, queue) = tree();
             let task = tree.root_scope().spawn(async move {
@@ -44,6 +44,9 @@ fn interrupt_vs_park() {
                 thread::spawn(move || queue.run_one())
             };
             assert!(task.interrupt("now"));
+            if twice {
+                task.interrupt("again");
+            }
             runner.join().unwrap();
             queue.run_all();
             assert!(task.is_ended(), "{}", tree.snapshot());

@@ -11,7 +11,7 @@ use kinfolk_core::blocking;
 use super::names::begin;
 use super::{FileKind, metadata};
 use crate::blocking::{For, on_threads};
-use crate::io::Hub;
+use crate::io::IoHandle;
 use crate::io::ops::{MakeDir, Unlink};
 
 /// Makes a directory.
@@ -89,10 +89,10 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
 /// Those of the system.
 pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let dir = path.as_ref().to_path_buf();
-    let hub = Hub::current()?;
+    let handle = IoHandle::current()?;
     let names = {
         let dir = dir.clone();
-        let call = blocking(move |_| hub.system().read_dir(&dir));
+        let call = blocking(move |_| handle.system().read_dir(&dir));
         on_threads(For::Files, call).await
     };
     let names = names.map_err(io::Error::other)??;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use super::OpenOptions;
-use crate::io::ops::{Close, Read, Sync, Write};
-use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Op, Place, start};
+use crate::io::ops::{Close, Fsync, Read, Write};
+use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Offset, Op, start};
 
 /// An open file.
 ///
@@ -70,8 +70,8 @@ impl File {
     }
 
     #[track_caller]
-    pub(super) fn op<T: crate::io::Operation>(&self, load: T) -> Op<T> {
-        Op::new(Some(self.fd.hub().clone()), load)
+    pub(super) fn op<T: crate::io::Operation>(&self, operation: T) -> Op<T> {
+        Op::new(Some(self.fd.handle().clone()), operation)
     }
 
     /// Reads into `buf`, up to its room; how many bytes, 0 at the end.
@@ -84,7 +84,7 @@ impl File {
         buf: B,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        Op::new(None, Read::new(self.fd.clone(), buf, Place::At(at)))
+        Op::new(None, Read::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
     /// Writes what is in `buf`; how many bytes were written.
@@ -97,27 +97,27 @@ impl File {
         buf: B,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        Op::new(None, Write::new(self.fd.clone(), buf, Place::At(at)))
+        Op::new(None, Write::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
     /// As [`read_at`](File::read_at), without waiting.
     #[track_caller]
     pub fn start_read_at<B: IoBufMut>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
-        let read = Read::new(self.fd.clone(), buf, Place::At(at));
-        start(self.fd.hub(), read)
+        let read = Read::new(self.fd.clone(), buf, Offset::At(at));
+        start(self.fd.handle(), read)
     }
 
     /// As [`write_at`](File::write_at), without waiting.
     #[track_caller]
     pub fn start_write_at<B: IoBuf>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
-        let write = Write::new(self.fd.clone(), buf, Place::At(at));
-        start(self.fd.hub(), write)
+        let write = Write::new(self.fd.clone(), buf, Offset::At(at));
+        start(self.fd.handle(), write)
     }
 
     /// As [`sync_data`](File::sync_data), without waiting.
     #[track_caller]
     pub fn start_sync_data(&self) -> IoOp<io::Result<()>> {
-        start(self.fd.hub(), Sync::new(self.fd.clone(), true))
+        start(self.fd.handle(), Fsync::new(self.fd.clone(), true))
     }
 
     /// Fills all of `buf`.
@@ -169,7 +169,7 @@ impl File {
     /// A *point*.
     #[track_caller]
     pub fn sync_all(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        self.op(Sync::new(self.fd.clone(), false))
+        self.op(Fsync::new(self.fd.clone(), false))
     }
 
     /// What was written is on the disk; its times need not be.
@@ -178,7 +178,7 @@ impl File {
     /// A *point*.
     #[track_caller]
     pub fn sync_data(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        self.op(Sync::new(self.fd.clone(), true))
+        self.op(Fsync::new(self.fd.clone(), true))
     }
 
     /// Closes it, and says what the system has to say to that. If an operation
@@ -189,7 +189,7 @@ impl File {
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let op = match self.fd.into_raw() {
-            Ok((raw, hub)) => Some(Op::new(Some(hub.clone()), Close::new(raw, hub))),
+            Ok((raw, handle)) => Some(Op::new(Some(handle.clone()), Close::new(raw, handle))),
             Err(_used) => None,
         };
         async move {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::File;
 use super::names::begin;
 use crate::io::ops::Stat;
-use crate::linux::{Facts, Moment};
+use crate::linux::{Facts, Moment, mode};
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -26,10 +26,10 @@ pub enum FileKind {
 impl FileKind {
     /// As `st_mode` says it.
     pub(super) fn of_mode(mode: u32) -> FileKind {
-        match mode & libc::S_IFMT {
-            libc::S_IFREG => FileKind::File,
-            libc::S_IFDIR => FileKind::Dir,
-            libc::S_IFLNK => FileKind::Link,
+        match mode & mode::KIND {
+            mode::FILE => FileKind::File,
+            mode::DIR => FileKind::Dir,
+            mode::LINK => FileKind::Link,
             _ => FileKind::Other,
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{DirectFile, File};
 use crate::io::Op;
-use crate::io::ops::Open;
+use crate::io::ops::OpenAt;
 use crate::linux::DIRECT;
 
 /// How a file is opened, as in `std`: `OpenOptions::new().read(true)`.
@@ -128,7 +128,7 @@ impl OpenOptions {
     ) -> impl Future<Output = io::Result<File>> + Send + use<P> {
         let begun = self
             .flags()
-            .and_then(|flags| Open::new(path.as_ref(), flags, self.mode))
+            .and_then(|flags| OpenAt::new(path.as_ref(), flags, self.mode))
             .map(|open| Op::new(None, open));
         async move { Ok(File::new(begun?.await?)) }
     }

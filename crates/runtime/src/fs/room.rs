@@ -27,6 +27,24 @@ impl File {
         self.op(Allocate::new(self.fd.clone(), at, len))
     }
 
+    /// Gives the disk space of this part of the file back to the system (`fallocate` with
+    /// `FALLOC_FL_PUNCH_HOLE`). The part reads as zeros afterwards. The length of the file
+    /// does not change, also where the part reaches beyond the end.
+    ///
+    /// # Cancellation
+    /// A *point*. If it returns `Cancelled`, the hole may be there or not.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is 0; `Unsupported` where the file system has no holes.
+    #[track_caller]
+    pub fn punch_hole(
+        &self,
+        at: u64,
+        len: u64,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.op(Allocate::hole(self.fd.clone(), at, len))
+    }
+
     /// Makes the file so long: what lies behind is gone, what is new is zero.
     /// On a thread that may block.
     ///
@@ -38,7 +56,7 @@ impl File {
     #[track_caller]
     pub fn set_len(&self, len: u64) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let fd = self.fd.clone();
-        let call = blocking(move |_| fd.hub().system().set_len(fd.raw(), len));
+        let call = blocking(move |_| fd.handle().system().set_len(fd.raw(), len));
         let call = on_threads(For::Files, call);
         async move { call.await.map_err(io::Error::other)? }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::File;
 use crate::io::ops::{ReadVectored, WriteVectored};
-use crate::io::{IoBuf, IoBufMut, Place};
+use crate::io::{IoBuf, IoBufMut, Offset};
 
 impl File {
     /// Reads into `bufs`, one after the other, up to their room; how many bytes
@@ -19,7 +19,7 @@ impl File {
         bufs: Vec<B>,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
-        self.op(ReadVectored::new(self.fd.clone(), bufs, Place::At(at)))
+        self.op(ReadVectored::new(self.fd.clone(), bufs, Offset::At(at)))
     }
 
     /// Writes what is in `bufs`, one after the other; how many bytes were
@@ -33,6 +33,6 @@ impl File {
         bufs: Vec<B>,
         at: u64,
     ) -> impl Future<Output = (io::Result<usize>, Vec<B>)> + Send + use<B> {
-        self.op(WriteVectored::new(self.fd.clone(), bufs, Place::At(at)))
+        self.op(WriteVectored::new(self.fd.clone(), bufs, Offset::At(at)))
     }
 }

@@ -56,7 +56,7 @@ pub unsafe trait IoBuf: Send + 'static {
 ///
 /// # Safety
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
-/// nobody else uses the value. `ptr_mut` is where `ptr` is, no more is filled than
+/// no other code uses the value. `ptr_mut` is where `ptr` is, no more is filled than
 /// there is room for, and after `set_filled(n)` at least `n` bytes are filled.
 pub unsafe trait IoBufMut: IoBuf {
     /// Where it begins.
@@ -149,7 +149,7 @@ macro_rules! constant {
 
 constant!(&'static [u8], &'static str, String, bytes::Bytes);
 
-// SAFETY: shared bytes: nobody writes them.
+// SAFETY: shared bytes: no code writes them.
 unsafe impl IoBuf for std::sync::Arc<[u8]> {
     fn ptr(&self) -> *const u8 {
         (**self).as_ptr()
@@ -242,7 +242,7 @@ impl<B: IoBuf> Deref for Slice<B> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: filled, and ours while nobody else has the buffer.
+        // SAFETY: filled, and ours while no other code has the buffer.
         unsafe { std::slice::from_raw_parts(self.ptr(), self.filled()) }
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::driver::Driver;
-use super::readiness::Readiness;
-use super::uring::Uring;
+use super::readiness::ReadinessDriver;
+use super::uring::UringDriver;
 use crate::blocking::Blocking;
 
 /// Says which driver, where the builder does not.
@@ -44,8 +44,8 @@ impl IoDriver {
         }
     }
 
-    /// Drivers for so many stations.
-    pub(crate) fn make(self, stations: usize, blocking: &Arc<Blocking>) -> Drivers {
+    /// Drivers for so many threads.
+    pub(crate) fn make(self, threads: usize, blocking: &Arc<Blocking>) -> Drivers {
         let choice = match self {
             IoDriver::Best => {
                 let name = std::env::var_os(VARIABLE).unwrap_or_default();
@@ -53,8 +53,8 @@ impl IoDriver {
             }
             demanded => demanded,
         };
-        let ring = || Uring::make(stations);
-        let readiness = || Readiness::make(stations, blocking);
+        let ring = || UringDriver::make(threads);
+        let readiness = || ReadinessDriver::make(threads, blocking);
         match choice {
             // Whatever is wrong with the ring, it can be done without.
             IoDriver::Best => ring().or_else(|_| readiness()),

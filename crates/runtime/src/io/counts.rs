@@ -1,11 +1,11 @@
-//! What the operations of one station have come to. Its own thread writes, with
+//! What the operations of one thread have come to. Its own thread writes, with
 //! loads and stores; others read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use kinfolk_core::IoGauges;
 
-/// The counts of one station; a cache line begins with them.
+/// The counts of one thread; a cache line begins with them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Counts {
@@ -15,7 +15,7 @@ pub(crate) struct Counts {
     in_flight: AtomicUsize,
 }
 
-/// Only the station's own thread writes.
+/// Only the thread's own thread writes.
 fn raise(count: &AtomicU64) {
     count.store(count.load(Relaxed) + 1, Relaxed);
 }
@@ -34,7 +34,7 @@ impl Counts {
     }
 
     /// So many are with the driver.
-    pub(crate) fn flying(&self, count: usize) {
+    pub(crate) fn in_driver(&self, count: usize) {
         self.in_flight.store(count, Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! [`Driver`]: what carries out operations for one thread.
+//! [`Driver`]: submits operations to the system and collects their answers, for one thread.
 
 use std::fmt;
 use std::io;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::request::Request;
 
-/// Which operation, of those of one driver. No two that live at the same time
-/// share one, and one that is used again has another generation.
+/// The number of an operation with its driver. No two operations in flight have the same
+/// index, and an index that is used again has another generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpId {
     /// The place in the table.
@@ -23,23 +23,23 @@ impl fmt::Debug for OpId {
     }
 }
 
-/// An operation is over, or, if it is a series, has answered.
+/// The system's answer to an operation. A series has several, every other operation one.
 #[derive(Clone, Copy, Debug)]
-pub struct Landed {
-    /// Which.
+pub struct Answer {
+    /// Which operation.
     pub id: OpId,
-    /// As kernels answer: what was done, or the negative error number.
+    /// As kernels answer: a count or a descriptor, or the negative error number.
     pub result: i32,
-    /// It is a series and goes on: another answer will come.
+    /// The operation is a series and goes on: another answer will come.
     pub more: bool,
-    /// The buffer of the request's shelf that was filled, if it has one.
+    /// The buffer of the request's group that was filled, if the request has a group.
     pub buffer: Option<u16>,
 }
 
-impl Landed {
-    /// It is over.
-    pub fn over(id: OpId, result: i32) -> Landed {
-        Landed {
+impl Answer {
+    /// The last answer: the operation is complete.
+    pub fn last(id: OpId, result: i32) -> Answer {
+        Answer {
             id,
             result,
             more: false,
@@ -48,50 +48,52 @@ impl Landed {
     }
 }
 
-/// How long a driver may wait for the first operation to be over.
+/// How long a poll of a driver may wait for the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// It only collects what is over already. What was submitted may stay here,
-    /// and the system need not be asked.
+pub enum WaitMode {
+    /// Only collects answers that are there. Submissions may stay queued, and no system
+    /// call is needed.
     Peek,
-    /// Not at all; but what was submitted is handed over.
+    /// Does not wait, but hands queued submissions to the system.
     No,
-    /// So long at most.
+    /// Waits for at most this long.
     AtMost(Duration),
-    /// Until one is, or the alarm rings.
-    ForGood,
+    /// Waits for an answer or a [`Notifier::notify`].
+    Forever,
 }
 
 /// Ends the wait of a driver, from any thread.
-pub trait Alarm: Send + Sync {
-    /// The driver's wait returns, this one or the next.
-    fn ring(&self);
+pub trait Notifier: Send + Sync {
+    /// The current wait of the driver returns, or, if there is none, the next.
+    fn notify(&self);
 }
 
-/// What carries out operations for one thread.
+/// Submits operations to the system and collects their answers, for one thread.
 ///
-/// It owns nothing but the traffic with the system: who waits, and the memory
-/// that requests lead to, is kept by the station it works for.
+/// A driver owns nothing else: the memory that requests point to, and the waiting tasks, are
+/// kept by the [`ThreadIo`](super::ThreadIo) it works for.
 ///
 /// # Safety
-/// The end of every submission is collected once, and from then on the driver does not touch
-/// what the request leads to. Of bytes it says no more than were asked for, and
-/// those it says were read it has written; a file it says was opened is open.
-/// A buffer of a shelf that it names it has taken from there, and from then on it
-/// is whose answer that is.
+/// - Every submission gets exactly one last [`Answer`]. From then on the driver does not touch
+///   the memory that the request points to.
+/// - A reported byte count does not exceed the requested length; for reads, that many bytes of
+///   the buffer are initialised.
+/// - A returned descriptor is open and owned by the receiver of the answer.
+/// - A buffer that an answer names was taken from the group of the request, and is owned by
+///   the receiver of the answer.
 pub unsafe trait Driver: Send {
-    /// Begins `request`. Its end will be collected with this `id`, once,
-    /// whatever happens: if it cannot be begun, that is its end. Only a series
-    /// ([`Request::AcceptMany`], [`Request::RecvMany`]) may give answers before its end.
+    /// Begins `request`. Its last answer carries this `id` and comes exactly once, also if
+    /// the request cannot be begun: then the answer is the error. Only a series
+    /// ([`Request::AcceptMany`], [`Request::RecvMany`]) has answers before the last.
     ///
     /// # Safety
-    /// What the request leads to stays where it is, and nobody else uses it,
-    /// until that end was collected.
+    /// The memory that the request points to does not move, and no other code uses it, until
+    /// the last answer was collected.
     unsafe fn submit(&mut self, id: OpId, request: &Request);
 
-    /// Carries out `request` here and now, if that is one call and there is nothing
-    /// to wait for; the answer. None if it has to be [submitted](Driver::submit),
-    /// and nothing has happened.
+    /// Carries out `request` by one system call that does not wait, and returns the answer.
+    /// `None` means that nothing has happened, and that the request has to be
+    /// [submitted](Driver::submit).
     ///
     /// # Safety
     /// As for [`submit`](Driver::submit), until it returns.
@@ -100,25 +102,24 @@ pub unsafe trait Driver: Send {
         None
     }
 
-    /// Asks for the operation to be ended early. It ends by itself, with its
-    /// result or with `ECANCELED`. It may be over already, or somebody else's
-    /// by now: then nothing happens.
+    /// Asks the system to end the operation early. Its last answer comes as ever, with the
+    /// result or with `ECANCELED`. A number whose operation is complete is ignored.
     fn cancel(&mut self, id: OpId);
 
-    /// Hands over what was submitted, waits if told to, and collects what is
-    /// over. [Peeking](Wait::Peek) it may leave out the first.
+    /// Hands queued submissions to the system, waits as `wait` says, and collects answers. With
+    /// [`WaitMode::Peek`] the submissions may stay queued.
     ///
     /// # Errors
-    /// Only if the driver cannot go on: its process is aborted then. What is wrong
-    /// with one operation is the answer of that one.
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()>;
+    /// Only if the driver cannot go on: then the process is aborted. An error of one operation
+    /// is the answer of that operation.
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()>;
 
-    /// What ends its wait.
-    fn alarm(&self) -> Arc<dyn Alarm>;
+    /// Ends the driver's wait from other threads.
+    fn notifier(&self) -> Arc<dyn Notifier>;
 
-    /// True if sockets and pipes must not block.
+    /// True if sockets and pipes must be in non-blocking mode.
     fn wants_nonblocking(&self) -> bool;
 
-    /// What it is called.
+    /// The name of the driver, for reports.
     fn name(&self) -> &'static str;
 }

@@ -64,7 +64,7 @@ struct State {
     free: usize,
     /// In order of their numbers.
     waiting: BTreeMap<u64, Waker>,
-    /// Whose turn has come, and who have not taken it yet.
+    /// Permits that were granted and not taken yet.
     granted: BTreeSet<u64>,
     next: u64,
 }
@@ -87,7 +87,7 @@ impl Limit {
         })
     }
 
-    /// A permit, if one is free; it is not while somebody waits.
+    /// A permit, if one is free; it is not while an operation waits.
     pub(crate) fn try_take(self: &Arc<Limit>) -> Option<Permit> {
         let mut state = self.state();
         state.free = state.free.checked_sub(1)?;
@@ -135,22 +135,22 @@ impl Drop for Permit {
 }
 
 /// Waits for a permit.
-pub(crate) struct Turn {
+pub(crate) struct PermitWait {
     limit: Arc<Limit>,
     /// None while it does not stand in the queue.
     number: Option<u64>,
     /// Once it has come: that of the limit around it.
-    got: Option<(Permit, Box<Turn>)>,
+    got: Option<(Permit, Box<PermitWait>)>,
 }
 
 /// The turn that an operation begun here has to wait for; none without a limit.
-pub(crate) fn turn() -> Option<Turn> {
-    LIMIT.get().map(Turn::of)
+pub(crate) fn wait_for_permit() -> Option<PermitWait> {
+    LIMIT.get().map(PermitWait::of)
 }
 
-impl Turn {
-    pub(crate) fn of(limit: Arc<Limit>) -> Turn {
-        Turn {
+impl PermitWait {
+    pub(crate) fn of(limit: Arc<Limit>) -> PermitWait {
+        PermitWait {
             limit,
             number: None,
             got: None,
@@ -165,7 +165,7 @@ impl Turn {
             let Some(beyond) = self.limit.beyond.clone() else {
                 return Poll::Ready(permit);
             };
-            self.got = Some((permit, Box::new(Turn::of(beyond))));
+            self.got = Some((permit, Box::new(PermitWait::of(beyond))));
         }
         if let Some((_, beyond)) = &mut self.got {
             let outer = ready!(beyond.poll(cx));
@@ -206,13 +206,13 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PermitWait {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let mut state = self.limit.state();
         if state.granted.remove(&number) {
             drop(state);
-            // Nobody takes it: to the next in the queue.
+            // It is not taken: to the next in the queue.
             self.limit.release();
         } else {
             let gone = state.waiting.remove(&number);

@@ -3,55 +3,57 @@
 //! An operation owns what the system works on, buffer and file, until the system
 //! has let go; see `README.md` beside this file.
 
-#[cfg(all(test, target_os = "linux", not(loom)))]
-mod alike;
-mod arrivals;
 mod buf;
+mod buffer_pool;
 mod choice;
 mod counts;
-mod desk;
 pub mod driver;
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod drivers_agree;
 mod fd;
-mod flight;
-mod hub;
+mod handle;
+mod in_flight;
 mod limit;
-mod next;
+mod mailbox;
 mod op;
 pub(crate) mod ops;
 mod pipe;
 mod pipe_ends;
-mod pool;
 mod readiness;
 mod region;
 mod registered;
-mod request;
+pub mod request;
 mod series;
-mod station;
 mod status;
 mod system;
+mod thread_io;
+#[cfg(target_os = "linux")]
+mod uring;
+#[cfg(not(target_os = "linux"))]
+#[path = "uring/absent.rs"]
 mod uring;
 mod watched;
 
-pub(crate) use arrivals::Arrival;
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
+pub use buffer_pool::{BufferGroup, BufferPool, Chunk};
 pub use choice::IoDriver;
 pub(crate) use fd::Fd;
-pub(crate) use flight::{Operation, Start, failure};
-pub(crate) use hub::Step;
-pub use hub::{Hub, IN_FLIGHT, MakeDrivers, SocketOption, System};
+pub(crate) use handle::ClockEvent;
+pub use handle::{IN_FLIGHT, IoHandle, MakeDrivers, SocketOption, System};
+pub(crate) use in_flight::{Operation, Start, failure};
 pub use limit::at_most;
-pub(crate) use next::{Next, What};
 pub use op::told;
 pub(crate) use op::{Op, cancelled};
 pub use pipe::{PipeReader, PipeWriter, pipe};
-pub use pool::{Chunk, Pool, Shelf};
 pub(crate) use readiness::IoCall;
 pub use registered::{RegisteredBuf, RegisteredBufs, Take, registered};
-pub use request::{Place, Request, StatBuf};
-pub use station::{Entered, Station};
+pub use request::{Offset, Request, StatBuf};
+pub(crate) use series::queue::SeriesItem;
+pub(crate) use series::stream::{SeriesKind, SeriesStream};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};
 pub(crate) use system::{Real, give_away, lend};
+pub use thread_io::{ThreadIo, ThreadIoGuard};
 pub use watched::{Interest, Readiness, Watched};
 
 /// A trip to the driver and back.

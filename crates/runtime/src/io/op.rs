@@ -8,35 +8,35 @@ use std::task::{Context, Poll, Waker, ready};
 use kinfolk_core::kit::{Point, cancelled_in};
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::flight::{Flight, Operation, Start, answer};
-use super::hub::Hub;
-use super::limit::{self, Permit, Turn};
+use super::handle::IoHandle;
+use super::in_flight::{Operation, Single, Start, to_result};
+use super::limit::{self, Permit, PermitWait};
 
-enum At<T: Operation> {
-    /// Not begun: nobody else has it.
-    Start(Arc<Flight<T>>),
-    Flying(Arc<Flight<T>>),
+enum OpState<T: Operation> {
+    /// Not begun: no other code has it.
+    Start(Arc<Single<T>>),
+    InFlight(Arc<Single<T>>),
     Over,
 }
 
-/// Which hub carries out an operation.
+/// Which handle carries out an operation.
 enum Via {
     /// That of the file it works on, or of the job that begins it: not known yet.
     Unknown,
-    Own(Arc<Hub>),
+    Own(Arc<IoHandle>),
     /// That of the file it works on. A reference to it is not counted, which would
-    /// cost two atomic steps for each operation: it is there as long as the load
+    /// cost two atomic steps for each operation: it is there as long as the operation
     /// is, and looked at no longer.
-    Loads(Borrowed),
+    OfFile(BorrowedHandle),
 }
 
-/// Leads to the hub that a load keeps.
-struct Borrowed(*const Arc<Hub>);
+/// Leads to the handle that a operation keeps.
+struct BorrowedHandle(*const Arc<IoHandle>);
 
-// SAFETY: as `&Arc<Hub>`.
-unsafe impl Send for Borrowed {}
+// SAFETY: as `&Arc<IoHandle>`.
+unsafe impl Send for BorrowedHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Borrowed {}
+unsafe impl Sync for BorrowedHandle {}
 
 /// Waits for one operation.
 ///
@@ -48,50 +48,50 @@ unsafe impl Sync for Borrowed {}
 /// then its result is dropped.
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Op<T: Operation> {
-    at: At<T>,
+    at: OpState<T>,
     via: Via,
     /// It counts where there is a limit.
     limited: bool,
     /// It waits for its turn, where there is a limit.
-    turn: Option<Box<Turn>>,
+    permit_wait: Option<Box<PermitWait>>,
     /// It was told this while the operation was under way.
     told: Option<Cancelled>,
     point: Point,
 }
 
-// Nothing in it is pinned: what the system works on lies in the flight.
+// Nothing in it is pinned: what the system works on lies in the in_flight.
 impl<T: Operation> Unpin for Op<T> {}
 
 impl<T: Operation> Op<T> {
-    /// An operation of `hub`, or, if there is none, of the hub of the file it works
+    /// An operation of `handle`, or, if there is none, of the handle of the file it works
     /// on, or, if there is none either, of that of the job that begins it.
     #[track_caller]
     #[inline(always)] // Made in its place: otherwise it is copied there.
-    pub(crate) fn new(hub: Option<Arc<Hub>>, load: T) -> Op<T> {
+    pub(crate) fn new(handle: Option<Arc<IoHandle>>, operation: T) -> Op<T> {
         Op {
-            at: At::Start(Flight::new(load)),
-            via: hub.map_or(Via::Unknown, Via::Own),
+            at: OpState::Start(Single::new(operation)),
+            via: handle.map_or(Via::Unknown, Via::Own),
             limited: true,
-            turn: None,
+            permit_wait: None,
             told: None,
             point: Point::new(),
         }
     }
 
     /// Waits for its turn, where there is a limit.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
         if !self.limited {
             return Poll::Ready(None);
         }
-        let turn = match &mut self.turn {
-            Some(turn) => turn,
-            None => match limit::turn() {
-                Some(turn) => self.turn.insert(Box::new(turn)),
+        let wait = match &mut self.permit_wait {
+            Some(wait) => wait,
+            None => match limit::wait_for_permit() {
+                Some(wait) => self.permit_wait.insert(Box::new(wait)),
                 None => return Poll::Ready(None),
             },
         };
-        let permit = ready!(turn.poll(cx));
-        self.turn = None;
+        let permit = ready!(wait.poll(cx));
+        self.permit_wait = None;
         Poll::Ready(Some(permit))
     }
 
@@ -106,57 +106,57 @@ impl<T: Operation> Op<T> {
     /// Begins it. What comes of it, if it is over in here.
     fn begin(
         &mut self,
-        flight: Arc<Flight<T>>,
+        in_flight: Arc<Single<T>>,
         permit: Option<Permit>,
         waker: &Waker,
     ) -> Result<(), T::Output> {
         if let Via::Unknown = self.via {
-            // SAFETY: nobody else has it: it was never submitted.
-            self.via = match unsafe { flight.hub() } {
-                Some(hub) => Via::Loads(Borrowed(hub)),
-                None => match Hub::current() {
-                    Ok(hub) => Via::Own(hub),
-                    Err(error) => return Err(flight.never_begun().finish(Err(error))),
+            // SAFETY: no other code has it: it was never submitted.
+            self.via = match unsafe { in_flight.handle() } {
+                Some(handle) => Via::OfFile(BorrowedHandle(handle)),
+                None => match IoHandle::current() {
+                    Ok(handle) => Via::Own(handle),
+                    Err(error) => return Err(in_flight.never_begun().finish(Err(error))),
                 },
             };
         }
-        let hub = match &self.via {
-            Via::Own(hub) => hub,
-            // SAFETY: the load is in the flight, here or in an earlier one, and
-            // nobody but us takes it out.
-            Via::Loads(hub) => unsafe { &*hub.0 },
+        let handle = match &self.via {
+            Via::Own(handle) => handle,
+            // SAFETY: the operation is in the in_flight, here or in an earlier one, and
+            // no other code takes it out.
+            Via::OfFile(handle) => unsafe { &*handle.0 },
             Via::Unknown => unreachable!("it was looked up above"),
         };
-        if let Err(error) = hub.ready() {
-            return Err(flight.never_begun().finish(Err(error)));
+        if let Err(error) = handle.ready() {
+            return Err(in_flight.never_begun().finish(Err(error)));
         }
-        // SAFETY: nobody else has it: it was never submitted.
-        let request = unsafe { flight.request(hub) };
-        // SAFETY: it leads into the flight, which lies still.
-        if let Some(result) = unsafe { hub.at_once(&request) } {
+        // SAFETY: no other code has it: it was never submitted.
+        let request = unsafe { in_flight.request(handle) };
+        // SAFETY: it leads into the in_flight, which lies still.
+        if let Some(result) = unsafe { handle.at_once(&request) } {
             self.point.done();
             drop(permit);
-            let mut load = flight.never_begun();
-            load.answered(result);
-            return Err(load.finish(answer(result)));
+            let mut operation = in_flight.never_begun();
+            operation.answered(result);
+            return Err(operation.finish(to_result(result)));
         }
         // SAFETY: as above.
-        unsafe { flight.prepare(permit, waker) };
-        self.at = At::Flying(flight.clone());
-        hub.submit(flight, &request);
+        unsafe { in_flight.prepare(permit, waker) };
+        self.at = OpState::InFlight(in_flight.clone());
+        handle.submit(in_flight, &request);
         Ok(())
     }
 
-    /// The hub of a flight that was begun.
+    /// The handle of a in_flight that was begun.
     ///
     /// # Safety
-    /// It was not given up, and its load was not taken out.
-    unsafe fn hub(&self) -> Option<Arc<Hub>> {
+    /// It was not given up, and its operation was not taken out.
+    unsafe fn handle(&self) -> Option<Arc<IoHandle>> {
         match &self.via {
             Via::Unknown => None,
-            Via::Own(hub) => Some(hub.clone()),
-            // SAFETY: as the caller says: the load is there.
-            Via::Loads(hub) => Some(unsafe { (*hub.0).clone() }),
+            Via::Own(handle) => Some(handle.clone()),
+            // SAFETY: as the caller says: the operation is there.
+            Via::OfFile(handle) => Some(unsafe { (*handle.0).clone() }),
         }
     }
 }
@@ -192,8 +192,8 @@ pub fn told(error: &io::Error) -> Option<&Cancelled> {
 }
 
 impl<T: Operation> Op<T> {
-    /// Polls it. With `other` it is looked after on somebody's behalf: then that
-    /// is woken when it is over, and it is no point, and takes nobody's interrupt.
+    /// Polls it. With `other` that waker is woken when the operation is complete, and the
+    /// poll is no cancellation point: it takes no interrupt of the job.
     pub(crate) fn poll_as(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,98 +201,124 @@ impl<T: Operation> Op<T> {
     ) -> Poll<T::Output> {
         let asks = other.is_none();
         loop {
-            if let At::Flying(flight) = &self.at {
-                if let Poll::Ready((mut load, result)) = flight.take(other.unwrap_or(cx.waker())) {
-                    self.at = At::Over;
-                    self.point.done();
-                    let again = load.answered(result);
-                    if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
-                        // Ended early, and it was not known yet on whose word.
-                        match self.told.take() {
-                            Some(told) if self.point.still_told(&told) => {
-                                return Poll::Ready(load.finish(Err(cancelled(told))));
-                            }
-                            // Nobody has asked for it here: once more, if nobody
-                            // does now.
-                            told => {
-                                if let Some(told) = told {
-                                    self.point.tell_again(&told);
-                                }
-                                self.at = At::Start(Flight::new(load));
-                            }
-                        }
-                        continue;
+            if let OpState::InFlight(in_flight) = &self.at {
+                if let Poll::Ready((operation, result)) =
+                    in_flight.take(other.unwrap_or(cx.waker()))
+                {
+                    match self.answered(operation, result) {
+                        Some(output) => return Poll::Ready(output),
+                        None => continue,
                     }
-                    if let Some(told) = self.told.take() {
-                        self.point.tell_again(&told);
-                    }
-                    return Poll::Ready(load.finish(answer(result)));
                 }
                 if self.told.is_none()
                     && let Err(told) = ready!(self.poll_enter(cx, asks))
                 {
-                    self.told = Some(told);
-                    // SAFETY: its load was not taken out above, and only we take it.
-                    let hub = unsafe { self.hub() };
-                    if let At::Flying(flight) = &self.at
-                        && let Some(hub) = hub
-                    {
-                        hub.cancel(flight.clone());
-                    }
-                    // It may have landed in here.
+                    self.end_early(told);
+                    // It may be complete by now.
                     continue;
                 }
                 self.pending(cx, asks);
                 return Poll::Pending;
             }
-            match std::mem::replace(&mut self.at, At::Over) {
-                At::Start(flight) => {
-                    match self.poll_enter(cx, asks) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(told)) => {
-                            self.turn = None;
-                            let load = flight.never_begun();
-                            return Poll::Ready(load.finish(Err(cancelled(told))));
-                        }
-                        Poll::Pending => {
-                            self.at = At::Start(flight);
-                            return Poll::Pending;
-                        }
-                    }
-                    // SAFETY: nobody else has it: it was never submitted.
-                    match unsafe { flight.poll_start(cx) } {
-                        Poll::Ready(Start::Ask) => {}
-                        Poll::Ready(Start::Answered) => {
-                            self.turn = None;
-                            self.point.done();
-                            return Poll::Ready(flight.never_begun().finish(Ok(0)));
-                        }
-                        Poll::Pending => {
-                            self.at = At::Start(flight);
-                            self.pending(cx, asks);
-                            return Poll::Pending;
-                        }
-                    }
-                    let Poll::Ready(permit) = self.poll_turn(cx) else {
-                        self.at = At::Start(flight);
-                        self.pending(cx, asks);
-                        return Poll::Pending;
-                    };
-                    if let Err(over) = self.begin(flight, permit, other.unwrap_or(cx.waker())) {
-                        return Poll::Ready(over);
-                    }
-                    if let At::Flying(flight) = &self.at
-                        && !flight.has_landed()
-                    {
-                        // It has our waker, and we have asked a moment ago.
-                        self.pending(cx, asks);
-                        return Poll::Pending;
-                    }
-                }
-                At::Flying(_) => unreachable!("it was looked at above"),
-                At::Over => panic!("an operation was polled after it was over"),
+            if let Some(output) = ready!(self.poll_begin(cx, other)) {
+                return Poll::Ready(output);
             }
         }
+    }
+
+    /// The system has answered: the result, or nothing if the operation is to be submitted
+    /// again because it was ended early and no cancel of this job stands behind that.
+    #[inline]
+    fn answered(&mut self, mut operation: T, result: i32) -> Option<T::Output> {
+        self.at = OpState::Over;
+        self.point.done();
+        let again = operation.answered(result);
+        let told = self.told.take();
+        if again && (result == -libc::ECANCELED || result == -libc::EINTR) {
+            if let Some(told) = told {
+                if self.point.still_told(&told) {
+                    return Some(operation.finish(Err(cancelled(told))));
+                }
+                self.point.tell_again(&told);
+            }
+            self.at = OpState::Start(Single::new(operation));
+            return None;
+        }
+        if let Some(told) = told {
+            self.point.tell_again(&told);
+        }
+        Some(operation.finish(to_result(result)))
+    }
+
+    /// The job was told to stop while the operation is in flight: the system is asked to
+    /// end it.
+    fn end_early(&mut self, told: Cancelled) {
+        self.told = Some(told);
+        // SAFETY: its operation was not taken out, and only we take it.
+        let handle = unsafe { self.handle() };
+        if let OpState::InFlight(in_flight) = &self.at
+            && let Some(handle) = handle
+        {
+            handle.cancel(in_flight.clone());
+        }
+    }
+
+    /// Begins an operation that is not in flight, once it may. The output, if it is over
+    /// without the system or was answered at once; nothing, if it is in flight and complete.
+    #[inline]
+    fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        other: Option<&Waker>,
+    ) -> Poll<Option<T::Output>> {
+        let asks = other.is_none();
+        let in_flight = match std::mem::replace(&mut self.at, OpState::Over) {
+            OpState::Start(in_flight) => in_flight,
+            OpState::InFlight(_) => unreachable!("the caller has looked"),
+            OpState::Over => panic!("an operation was polled after it was over"),
+        };
+        match self.poll_enter(cx, asks) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(told)) => {
+                self.permit_wait = None;
+                let operation = in_flight.never_begun();
+                return Poll::Ready(Some(operation.finish(Err(cancelled(told)))));
+            }
+            Poll::Pending => {
+                self.at = OpState::Start(in_flight);
+                return Poll::Pending;
+            }
+        }
+        // SAFETY: no other code has it: it was never submitted.
+        match unsafe { in_flight.poll_start(cx) } {
+            Poll::Ready(Start::Ask) => {}
+            Poll::Ready(Start::Answered) => {
+                self.permit_wait = None;
+                self.point.done();
+                return Poll::Ready(Some(in_flight.never_begun().finish(Ok(0))));
+            }
+            Poll::Pending => {
+                self.at = OpState::Start(in_flight);
+                self.pending(cx, asks);
+                return Poll::Pending;
+            }
+        }
+        let Poll::Ready(permit) = self.poll_permit(cx) else {
+            self.at = OpState::Start(in_flight);
+            self.pending(cx, asks);
+            return Poll::Pending;
+        };
+        if let Err(over) = self.begin(in_flight, permit, other.unwrap_or(cx.waker())) {
+            return Poll::Ready(Some(over));
+        }
+        if let OpState::InFlight(in_flight) = &self.at
+            && !in_flight.is_complete()
+        {
+            // It has our waker, and the point was asked a moment ago.
+            self.pending(cx, asks);
+            return Poll::Pending;
+        }
+        Poll::Ready(None)
     }
 
     fn poll_enter(&mut self, cx: &mut Context<'_>, asks: bool) -> Poll<Result<(), Cancelled>> {
@@ -320,16 +346,16 @@ impl<T: Operation> Future for Op<T> {
 impl<T: Operation> Drop for Op<T> {
     fn drop(&mut self) {
         if let Some(told) = self.told.take() {
-            // Nobody acts on it any more: the next point tells it.
+            // No wait acts on it any more: the next point tells it.
             self.point.tell_again(&told);
         }
-        if let At::Flying(flight) = std::mem::replace(&mut self.at, At::Over) {
-            // SAFETY: nobody has given it up yet, and only we take its load.
-            let hub = unsafe { self.hub() };
-            if flight.give_up()
-                && let Some(hub) = hub
+        if let OpState::InFlight(in_flight) = std::mem::replace(&mut self.at, OpState::Over) {
+            // SAFETY: nobody has given it up yet, and only we take its operation.
+            let handle = unsafe { self.handle() };
+            if in_flight.give_up()
+                && let Some(handle) = handle
             {
-                hub.cancel(flight);
+                handle.cancel(in_flight);
             }
         }
     }
@@ -354,7 +380,7 @@ mod tests {
         rt.block_on(async {
             let (quiet, _other) = UnixStream::pair()?;
             let poll = ops::Poll::new(Arc::new(quiet), libc::POLLIN as u32);
-            let mut op = Op::new(Some(Hub::current()?), poll);
+            let mut op = Op::new(Some(IoHandle::current()?), poll);
             // Once to begin it, once to be told.
             poll_fn(|cx| Poll::Ready(op.poll_as(cx, None).is_ready())).await;
             current_job().expect("a job").interrupt("look up");

@@ -4,20 +4,20 @@ use std::fmt;
 use std::io;
 
 use super::ops::{Read, Write};
-use super::{Fd, Hub, IoBuf, IoBufMut, IoOp, Op, Place, start};
+use super::{Fd, IoBuf, IoBufMut, IoHandle, IoOp, Offset, Op, start};
 
 /// A pipe of the system: what is written to one end is read from the other.
 ///
 /// # Errors
 /// Those of the system, and outside every job.
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    let hub = Hub::current()?;
-    let (reader, writer) = hub.system().pipe(hub.nonblocking()?)?;
+    let handle = IoHandle::current()?;
+    let (reader, writer) = handle.system().pipe(handle.nonblocking()?)?;
     let reader = PipeReader {
-        fd: Fd::new(reader, hub.clone()),
+        fd: Fd::new(reader, handle.clone()),
     };
     let writer = PipeWriter {
-        fd: Fd::new(writer, hub),
+        fd: Fd::new(writer, handle),
     };
     Ok((reader, writer))
 }
@@ -39,15 +39,15 @@ impl PipeReader {
         &self,
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        let read = Read::new(self.fd.clone(), buf, Place::Here);
+        let read = Read::new(self.fd.clone(), buf, Offset::Current);
         Op::new(None, read)
     }
 
     /// As [`read`](PipeReader::read), without waiting.
     #[track_caller]
     pub fn start_read<B: IoBufMut>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
-        let read = Read::new(self.fd.clone(), buf, Place::Here);
-        start(self.fd.hub(), read)
+        let read = Read::new(self.fd.clone(), buf, Offset::Current);
+        start(self.fd.handle(), read)
     }
 }
 
@@ -72,15 +72,15 @@ impl PipeWriter {
         &self,
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        let write = Write::new(self.fd.clone(), buf, Place::Here);
+        let write = Write::new(self.fd.clone(), buf, Offset::Current);
         Op::new(None, write)
     }
 
     /// As [`write`](PipeWriter::write), without waiting.
     #[track_caller]
     pub fn start_write<B: IoBuf>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
-        let write = Write::new(self.fd.clone(), buf, Place::Here);
-        start(self.fd.hub(), write)
+        let write = Write::new(self.fd.clone(), buf, Offset::Current);
+        start(self.fd.handle(), write)
     }
 }
 

@@ -135,22 +135,22 @@ pub(crate) fn listed() -> (usize, Vec<Arc<Region>>) {
 }
 
 /// A region that is on the list until this is dropped.
-pub(crate) struct Listed(Arc<Region>);
+pub(crate) struct ListedRegion(Arc<Region>);
 
-impl Listed {
+impl ListedRegion {
     /// Room for buffers that begin at each multiple of `stride`.
-    pub(crate) fn zeroed(len: usize, stride: usize) -> Listed {
-        Listed::in_parts(len, stride, MOST)
+    pub(crate) fn zeroed(len: usize, stride: usize) -> ListedRegion {
+        ListedRegion::in_parts(len, stride, MOST)
     }
 
     /// As above, with parts of `most` bytes at most.
-    pub(crate) fn in_parts(len: usize, stride: usize, most: usize) -> Listed {
+    pub(crate) fn in_parts(len: usize, stride: usize, most: usize) -> ListedRegion {
         let region = Arc::new(Region::zeroed(len, stride, most));
         let mut list = list();
         list.push(region.clone());
         VERSION.fetch_add(1, Ordering::AcqRel);
         drop(list);
-        Listed(region)
+        ListedRegion(region)
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -158,7 +158,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedRegion {
     fn drop(&mut self) {
         let mut list = list();
         list.retain(|other| !Arc::ptr_eq(other, &self.0));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_region_knows_its_bytes() {
-        let listed = Listed::zeroed(2 * PAGE, PAGE);
+        let listed = ListedRegion::zeroed(2 * PAGE, PAGE);
         let region = listed.region();
         let start = region.start().as_ptr().cast_const();
         assert!(region.holds(start, 2 * PAGE));
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_buffer_lies_in_one_part_of_a_region() {
         // Five buffers of two pages, and five pages at most in a part.
-        let listed = Listed::in_parts(10 * PAGE, 2 * PAGE, 5 * PAGE);
+        let listed = ListedRegion::in_parts(10 * PAGE, 2 * PAGE, 5 * PAGE);
         let region = listed.region();
         let at = |page: usize| {
             region
@@ -203,14 +203,14 @@ mod tests {
         assert_eq!(parts, [0, 0, 1, 1, 2].map(Some));
         assert_eq!(region.part_of(at(3), 2 * PAGE), None, "two of them");
         // A buffer that is longer than a part may be is one by itself.
-        let long = Listed::in_parts(4 * PAGE, 2 * PAGE, PAGE);
+        let long = ListedRegion::in_parts(4 * PAGE, 2 * PAGE, PAGE);
         assert_eq!(long.region().parts(), 2);
     }
 
     #[test]
     fn a_region_is_listed_while_it_is_used() {
         let before = version();
-        let listed = Listed::zeroed(PAGE, PAGE);
+        let listed = ListedRegion::zeroed(PAGE, PAGE);
         let there = version();
         assert!(there > before);
         let is_there = |region: &Region| {

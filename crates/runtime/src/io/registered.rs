@@ -10,11 +10,11 @@ use std::task::{Context, Poll, ready};
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use super::limit::{Limit, Permit, Turn};
-use super::region::{Listed, PAGE};
+use super::limit::{Limit, Permit, PermitWait};
+use super::region::{ListedRegion, PAGE};
 
 struct Inner {
-    listed: Listed,
+    listed: ListedRegion,
     size: usize,
     /// How far from one buffer to the next.
     stride: usize,
@@ -77,7 +77,7 @@ pub fn registered(count: u32, size: usize) -> RegisteredBufs {
         .and_then(|stride| Some((stride, stride.checked_mul(count as usize)?)));
     let (stride, len) = whole.expect("a pool that fits into memory");
     RegisteredBufs(Arc::new(Inner {
-        listed: Listed::zeroed(len, stride),
+        listed: ListedRegion::zeroed(len, stride),
         size,
         stride,
         limit: Limit::new(count as usize),
@@ -86,7 +86,7 @@ pub fn registered(count: u32, size: usize) -> RegisteredBufs {
 }
 
 impl RegisteredBufs {
-    /// A buffer, if one is free and nobody waits for it. What its last user left
+    /// A buffer, if one is free and no task waits for one. What its last user left
     /// in it is still there.
     pub fn try_take(&self) -> Option<RegisteredBuf> {
         self.0.limit.try_take().map(|permit| self.hand_out(permit))
@@ -147,7 +147,7 @@ impl fmt::Debug for RegisteredBufs {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Take {
     pool: RegisteredBufs,
-    turn: Option<Turn>,
+    turn: Option<PermitWait>,
     point: Point,
 }
 
@@ -166,7 +166,7 @@ impl Future for Take {
         }
         let turn = this
             .turn
-            .get_or_insert_with(|| Turn::of(this.pool.0.limit.clone()));
+            .get_or_insert_with(|| PermitWait::of(this.pool.0.limit.clone()));
         match turn.poll(cx) {
             Poll::Ready(permit) => {
                 this.turn = None;

@@ -12,41 +12,41 @@ use std::task::{Context, Poll, Waker};
 use kinfolk_core::kit::{self, Point, Reap, Work};
 use kinfolk_core::{Scope, WaitKind};
 
-use super::flight::{Flight, Landing, Operation, Ticket, answer};
-use super::hub::Hub;
+use super::handle::IoHandle;
+use super::in_flight::{InFlight, OpIdCell, Operation, Single, to_result};
 use super::op::cancelled;
 
 /// What holds the job open that an operation belongs to.
-enum Held {
+enum JobHold {
     UnderWay(Option<Work>),
-    /// Until somebody takes the result.
-    Landed {
+    /// Until the result is taken.
+    Complete {
         _unreaped: Option<Work>,
     },
     Over,
 }
 
-/// A flight that holds a job open until it lands.
-struct Escorted<T> {
-    flight: Arc<Flight<T>>,
-    held: Mutex<Held>,
-    hub: Arc<Hub>,
+/// A in_flight that holds a job open until it completes.
+struct Started<T> {
+    in_flight: Arc<Single<T>>,
+    held: Mutex<JobHold>,
+    handle: Arc<IoHandle>,
     /// How often it has gone over to another job.
     owner: AtomicU32,
     /// One more than the last owner whose body is over.
     stopped: AtomicU32,
-    /// Somebody has asked for its end.
+    /// Its end was asked for.
     asked: AtomicBool,
 }
 
-impl<T: Operation> Escorted<T> {
-    fn held(&self) -> MutexGuard<'_, Held> {
+impl<T: Operation> Started<T> {
+    fn held(&self) -> MutexGuard<'_, JobHold> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its result was taken: it is nobody's work any more.
+    /// Its result was taken: it is no work of a job any more.
     fn taken(&self) {
-        let held = std::mem::replace(&mut *self.held(), Held::Over);
+        let held = std::mem::replace(&mut *self.held(), JobHold::Over);
         drop(held);
     }
 
@@ -54,43 +54,43 @@ impl<T: Operation> Escorted<T> {
     fn stop(self: &Arc<Self>, owner: u32) -> impl FnOnce() + Send + 'static {
         let seen = Arc::downgrade(self);
         move || {
-            let Some(flight) = seen.upgrade() else {
+            let Some(in_flight) = seen.upgrade() else {
                 return;
             };
-            flight.stopped.fetch_max(owner + 1, Ordering::SeqCst);
+            in_flight.stopped.fetch_max(owner + 1, Ordering::SeqCst);
             // Not if it has gone over to another job meanwhile.
-            if flight.owner.load(Ordering::SeqCst) == owner {
-                flight.cancel();
+            if in_flight.owner.load(Ordering::SeqCst) == owner {
+                in_flight.cancel();
             }
         }
     }
 }
 
-impl<T: Operation> Landing for Escorted<T> {
-    fn land(self: Arc<Self>, result: i32) {
-        self.flight.clone().land(result);
+impl<T: Operation> InFlight for Started<T> {
+    fn complete(self: Arc<Self>, result: i32) {
+        self.in_flight.clone().complete(result);
         let mut work = match &mut *self.held() {
-            Held::UnderWay(work) => work.take(),
-            Held::Landed { .. } | Held::Over => None,
+            JobHold::UnderWay(work) => work.take(),
+            JobHold::Complete { .. } | JobHold::Over => None,
         };
         if let Some(work) = &mut work {
             work.finish();
         }
         let mut held = self.held();
         let before = match *held {
-            Held::Over => Held::Landed { _unreaped: work },
-            _ => std::mem::replace(&mut *held, Held::Landed { _unreaped: work }),
+            JobHold::Over => JobHold::Complete { _unreaped: work },
+            _ => std::mem::replace(&mut *held, JobHold::Complete { _unreaped: work }),
         };
         drop(held);
         drop(before);
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.flight.ticket()
+    fn id_cell(&self) -> &OpIdCell {
+        self.in_flight.id_cell()
     }
 }
 
-/// What an [`IoOp`] needs of its flight, whatever it carries.
+/// What an [`IoOp`] needs of its in_flight, whatever it carries.
 trait Status<O>: Send + Sync {
     fn poll(&self, waker: &Waker) -> Poll<O>;
     fn is_done(&self) -> bool;
@@ -99,9 +99,9 @@ trait Status<O>: Send + Sync {
     fn direct_to(self: Arc<Self>, scope: &Scope) -> bool;
 }
 
-impl<T: Operation> Status<T::Output> for Escorted<T> {
+impl<T: Operation> Status<T::Output> for Started<T> {
     fn poll(&self, waker: &Waker) -> Poll<T::Output> {
-        self.flight.take(waker).map(|(load, result)| {
+        self.in_flight.take(waker).map(|(operation, result)| {
             self.taken();
             // Interrupted on its way out of the kernel, because it was asked to.
             let asked = self.asked.load(Ordering::SeqCst);
@@ -109,22 +109,22 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
                 true => -libc::ECANCELED,
                 false => result,
             };
-            load.finish(answer(result))
+            operation.finish(to_result(result))
         })
     }
 
     fn is_done(&self) -> bool {
-        self.flight.has_landed()
+        self.in_flight.is_complete()
     }
 
     fn cancel(self: Arc<Self>) {
         self.asked.store(true, Ordering::SeqCst);
-        let hub = self.hub.clone();
-        hub.cancel(self);
+        let handle = self.handle.clone();
+        handle.cancel(self);
     }
 
     fn give_up(self: Arc<Self>) {
-        if self.flight.give_up() {
+        if self.in_flight.give_up() {
             self.cancel();
         }
     }
@@ -143,8 +143,8 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
         }
         let mut held = self.held();
         let before = match &mut *held {
-            Held::UnderWay(before) => before.replace(work),
-            Held::Landed { .. } | Held::Over => Some(work),
+            JobHold::UnderWay(before) => before.replace(work),
+            JobHold::Complete { .. } | JobHold::Over => Some(work),
         };
         drop(held);
         drop(before);
@@ -180,11 +180,11 @@ impl<T: Operation> Status<T::Output> for Escorted<T> {
 /// dropped when it comes.
 #[must_use = "dropping it ends the operation early"]
 pub struct IoOp<O> {
-    at: At<O>,
+    at: IoOpState<O>,
     point: Point,
 }
 
-enum At<O> {
+enum IoOpState<O> {
     UnderWay(Arc<dyn Status<O>>),
     /// It was never begun.
     Refused(O),
@@ -196,42 +196,42 @@ impl<O> Unpin for IoOp<O> {}
 
 /// Begins an operation that goes on by itself.
 #[track_caller]
-pub(crate) fn start<T: Operation>(hub: &Arc<Hub>, load: T) -> IoOp<T::Output> {
+pub(crate) fn start<T: Operation>(handle: &Arc<IoHandle>, operation: T) -> IoOp<T::Output> {
     let point = Point::new();
-    let refused = |load: T, error| IoOp {
-        at: At::Refused(load.finish(Err(error))),
+    let refused = |operation: T, error| IoOp {
+        at: IoOpState::Refused(operation.finish(Err(error))),
         point: Point::new(),
     };
     if let Some(told) = kit::cancelled_here() {
-        return refused(load, cancelled(told));
+        return refused(operation, cancelled(told));
     }
-    if let Err(error) = hub.ready() {
-        return refused(load, error);
+    if let Err(error) = handle.ready() {
+        return refused(operation, error);
     }
-    let flight = Flight::new(load);
-    // SAFETY: nobody else has it yet.
-    let request = unsafe { flight.request(hub) };
-    let escorted = Arc::new(Escorted {
-        flight,
-        held: Mutex::new(Held::UnderWay(None)),
-        hub: hub.clone(),
+    let in_flight = Single::new(operation);
+    // SAFETY: no other code has it yet.
+    let request = unsafe { in_flight.request(handle) };
+    let started = Arc::new(Started {
+        in_flight,
+        held: Mutex::new(JobHold::UnderWay(None)),
+        handle: handle.clone(),
         owner: AtomicU32::new(0),
         stopped: AtomicU32::new(0),
         asked: AtomicBool::new(false),
     });
     if kinfolk_core::current_job().is_some() {
-        let Some(work) = Work::here(escorted.stop(0)) else {
+        let Some(work) = Work::here(started.stop(0)) else {
             return refused(
-                escorted.flight.never_begun(),
+                started.in_flight.never_begun(),
                 io::Error::other("the job shuts down and begins nothing more"),
             );
         };
         // As in `direct_to`.
-        *escorted.held() = Held::UnderWay(Some(work.lets_time_pass()));
+        *started.held() = JobHold::UnderWay(Some(work.lets_time_pass()));
     }
-    hub.submit(escorted.clone(), &request);
+    handle.submit(started.clone(), &request);
     IoOp {
-        at: At::UnderWay(escorted),
+        at: IoOpState::UnderWay(started),
         point,
     }
 }
@@ -240,16 +240,16 @@ impl<O> IoOp<O> {
     /// Asks for an early end. The operation is over when it says so, and may have
     /// been done all the same; otherwise its error is `ECANCELED`.
     pub fn cancel(&self) {
-        if let At::UnderWay(flight) = &self.at {
-            flight.clone().cancel();
+        if let IoOpState::UnderWay(in_flight) = &self.at {
+            in_flight.clone().cancel();
         }
     }
 
     /// True once it is over: awaiting it returns at once.
     pub fn is_done(&self) -> bool {
         match &self.at {
-            At::UnderWay(flight) => flight.is_done(),
-            At::Refused(_) | At::Over => true,
+            IoOpState::UnderWay(in_flight) => in_flight.is_done(),
+            IoOpState::Refused(_) | IoOpState::Over => true,
         }
     }
 
@@ -258,7 +258,7 @@ impl<O> IoOp<O> {
     /// it was.
     pub fn direct_to(self, scope: &Scope) -> Result<IoOp<O>, IoOp<O>> {
         match &self.at {
-            At::UnderWay(flight) if !flight.clone().direct_to(scope) => Err(self),
+            IoOpState::UnderWay(in_flight) if !in_flight.clone().direct_to(scope) => Err(self),
             _ => Ok(self),
         }
     }
@@ -268,30 +268,30 @@ impl<O> Future for IoOp<O> {
     type Output = O;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
-        if let At::UnderWay(flight) = &self.at {
+        if let IoOpState::UnderWay(in_flight) = &self.at {
             // It stays here meanwhile: a waker may panic.
-            let polled = flight.poll(cx.waker());
+            let polled = in_flight.poll(cx.waker());
             match polled.is_ready() {
                 true => {
-                    self.at = At::Over;
+                    self.at = IoOpState::Over;
                     self.point.done();
                 }
                 false => self.point.pending_as(cx, WaitKind::Io),
             }
             return polled;
         }
-        match std::mem::replace(&mut self.at, At::Over) {
-            At::UnderWay(_) => unreachable!("it was looked at above"),
-            At::Refused(output) => Poll::Ready(output),
-            At::Over => panic!("an operation was polled after it was over"),
+        match std::mem::replace(&mut self.at, IoOpState::Over) {
+            IoOpState::UnderWay(_) => unreachable!("it was looked at above"),
+            IoOpState::Refused(output) => Poll::Ready(output),
+            IoOpState::Over => panic!("an operation was polled after it was over"),
         }
     }
 }
 
 impl<O> Drop for IoOp<O> {
     fn drop(&mut self) {
-        if let At::UnderWay(flight) = std::mem::replace(&mut self.at, At::Over) {
-            flight.give_up();
+        if let IoOpState::UnderWay(in_flight) = std::mem::replace(&mut self.at, IoOpState::Over) {
+            in_flight.give_up();
         }
     }
 }

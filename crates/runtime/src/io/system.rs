@@ -11,14 +11,15 @@ use std::path::Path;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::fd::Fd;
-use super::hub::{SocketOption, System};
+use super::handle::{SocketOption, System};
+use crate::linux::{self, mode};
 
 /// The system of this machine.
 pub(crate) struct Real;
 
 /// Borrows a socket for the time of a call.
 fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
-    // SAFETY: whoever calls keeps it open meanwhile, and it is not dropped here.
+    // SAFETY: the caller keeps it open meanwhile, and it is not dropped here.
     ManuallyDrop::new(unsafe { Socket::from_raw_fd(fd) })
 }
 
@@ -28,7 +29,7 @@ fn socket(fd: RawFd) -> ManuallyDrop<Socket> {
 /// If it is a simulated one, whose number means another file of this process or
 /// none.
 pub(crate) fn lend(fd: &Fd) -> BorrowedFd<'_> {
-    if let Err(error) = fd.hub().must_be_real("descriptors to lend") {
+    if let Err(error) = fd.handle().must_be_real("descriptors to lend") {
         panic!("{error}");
     }
     // SAFETY: open as long as `fd` lives.
@@ -37,7 +38,7 @@ pub(crate) fn lend(fd: &Fd) -> BorrowedFd<'_> {
 
 /// Gives the file away, if no operation uses it.
 pub(crate) fn give_away(fd: Fd) -> Result<OwnedFd, Fd> {
-    if !fd.hub().system().is_real() {
+    if !fd.handle().system().is_real() {
         return Err(fd);
     }
     let (raw, _) = fd.into_raw()?;
@@ -48,25 +49,16 @@ pub(crate) fn give_away(fd: Fd) -> Result<OwnedFd, Fd> {
 /// What sort of file, as `st_mode` says it.
 fn sort(kind: fs::FileType) -> u32 {
     match kind {
-        _ if kind.is_file() => libc::S_IFREG,
-        _ if kind.is_dir() => libc::S_IFDIR,
-        _ if kind.is_symlink() => libc::S_IFLNK,
-        _ => libc::S_IFSOCK,
-    }
-}
-
-/// A kind of socket that others of this process do not inherit.
-fn kind(kind: Type, nonblocking: bool) -> Type {
-    let kind = kind.cloexec();
-    match nonblocking {
-        true => kind.nonblocking(),
-        false => kind,
+        _ if kind.is_file() => mode::FILE,
+        _ if kind.is_dir() => mode::DIR,
+        _ if kind.is_symlink() => mode::LINK,
+        _ => mode::SOCKET,
     }
 }
 
 impl System for Real {
     fn close(&self, fd: RawFd) {
-        // SAFETY: whoever calls owns it and gives it up.
+        // SAFETY: the caller owns it and gives it up.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 
@@ -87,11 +79,11 @@ impl System for Real {
         protocol: Option<Protocol>,
         nonblocking: bool,
     ) -> io::Result<RawFd> {
-        Ok(Socket::new_raw(domain, kind(of, nonblocking), protocol)?.into_raw_fd())
+        Ok(linux::socket(domain, of, protocol, nonblocking)?.into_raw_fd())
     }
 
     fn socket_pair(&self, of: Type, nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
-        let (one, two) = Socket::pair_raw(Domain::UNIX, kind(of, nonblocking), None)?;
+        let (one, two) = linux::socket_pair(of, nonblocking)?;
         Ok((one.into_raw_fd(), two.into_raw_fd()))
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::ops::Poll;
-use super::{Hub, Op};
+use super::{IoHandle, Op};
 
 /// What is waited for: `Interest::READABLE | Interest::WRITABLE`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ impl Readiness {
 /// Dropped, the file is dropped once the system no longer watches it.
 pub struct Watched<T> {
     file: Arc<T>,
-    hub: Arc<Hub>,
+    handle: Arc<IoHandle>,
 }
 
 impl<T: AsFd + Send + Sync + 'static> Watched<T> {
@@ -88,11 +88,11 @@ impl<T: AsFd + Send + Sync + 'static> Watched<T> {
     /// # Errors
     /// Outside every job, and in a simulation.
     pub fn new(file: T) -> io::Result<Watched<T>> {
-        let hub = Hub::current()?;
-        hub.must_be_real("files of others")?;
+        let handle = IoHandle::current()?;
+        handle.must_be_real("files of others")?;
         Ok(Watched {
             file: Arc::new(file),
-            hub,
+            handle,
         })
     }
 
@@ -109,7 +109,7 @@ impl<T: AsFd + Send + Sync + 'static> Watched<T> {
         interest: Interest,
     ) -> impl Future<Output = io::Result<Readiness>> + Send + use<T> {
         let poll = Poll::new(self.file.clone(), interest.0);
-        let op = Op::new(Some(self.hub.clone()), poll);
+        let op = Op::new(Some(self.handle.clone()), poll);
         async move { op.await.map(Readiness) }
     }
 
@@ -118,8 +118,8 @@ impl<T: AsFd + Send + Sync + 'static> Watched<T> {
     /// # Errors
     /// The watched file, if one does.
     pub fn into_inner(self) -> Result<T, Watched<T>> {
-        let hub = self.hub;
-        Arc::try_unwrap(self.file).map_err(|file| Watched { file, hub })
+        let handle = self.handle;
+        Arc::try_unwrap(self.file).map_err(|file| Watched { file, handle })
     }
 }
 

@@ -7,11 +7,11 @@ use std::pin::Pin;
 #[cfg(feature = "stream")]
 use std::task::{Context, Poll};
 
-use crate::io::{Arrival, Chunk, Next, failure};
+use crate::io::{Chunk, SeriesItem, SeriesStream, failure};
 
 /// What a stream receives, chunk by chunk, to its end; made by `chunks`.
 ///
-/// A stream that waits needs no buffer: one of the [`Pool`](crate::io::Pool) is taken when there
+/// A stream that waits needs no buffer: one of the [`BufferPool`](crate::io::BufferPool) is taken when there
 /// are bytes. With io_uring it is begun once, and the system receives by itself
 /// from then on, up to 16 chunks and what came with them that nobody has taken;
 /// then it stops until they were taken. If the pool has no buffer left it waits
@@ -20,14 +20,14 @@ use crate::io::{Arrival, Chunk, Next, failure};
 /// ```
 /// use kinfolk_core::{Error, scope};
 /// use kinfolk_runtime::Runtime;
-/// use kinfolk_runtime::io::Pool;
+/// use kinfolk_runtime::io::BufferPool;
 /// use kinfolk_runtime::net::{TcpListener, TcpStream};
 ///
 /// Runtime::new()?.block_on(scope(async |s| {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let addr = listener.local_addr()?;
 ///     s.launch(async move {
-///         let pool = Pool::new(64, 4096); // for all connections together
+///         let pool = BufferPool::new(64, 4096); // for all connections together
 ///         let (stream, _peer) = listener.accept().await?;
 ///         let mut chunks = stream.chunks(&pool);
 ///         while let Some(chunk) = chunks.next().await {
@@ -53,12 +53,12 @@ use crate::io::{Arrival, Chunk, Next, failure};
 /// nothing is taken; told while it waits, a chunk that came all the same is
 /// returned, and the next point tells.
 pub struct Chunks {
-    next: Next,
+    next: SeriesStream,
     ended: bool,
 }
 
 impl Chunks {
-    pub(super) fn new(next: Next) -> Chunks {
+    pub(super) fn new(next: SeriesStream) -> Chunks {
         let ended = false;
         Chunks { next, ended }
     }
@@ -74,14 +74,14 @@ impl Chunks {
         if self.ended {
             return None;
         }
-        let arrival = self.next.wait().await;
-        self.chunk(arrival)
+        let item = self.next.wait().await;
+        self.chunk(item)
     }
 
-    fn chunk(&mut self, arrival: io::Result<Arrival>) -> Option<io::Result<Chunk>> {
-        match arrival {
-            Ok(Arrival::Bytes(chunk)) => Some(Ok(chunk)),
-            Ok(Arrival::Failed { result, .. }) => Some(Err(failure(result))),
+    fn chunk(&mut self, item: io::Result<SeriesItem>) -> Option<io::Result<Chunk>> {
+        match item {
+            Ok(SeriesItem::Bytes(chunk)) => Some(Ok(chunk)),
+            Ok(SeriesItem::Failed { result, .. }) => Some(Err(failure(result))),
             Ok(_) => {
                 self.ended = true;
                 None
@@ -100,8 +100,8 @@ impl futures_core::Stream for Chunks {
         if this.ended {
             return Poll::Ready(None);
         }
-        let arrival = this.next.poll(cx);
-        arrival.map(|arrival| this.chunk(arrival))
+        let item = this.next.poll(cx);
+        item.map(|item| this.chunk(item))
     }
 }
 

@@ -224,11 +224,11 @@ pub struct Timer;
 impl rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         // What cannot be represented is never.
-        Box::pin(Sleep::new(now().checked_add(duration)))
+        Box::pin(HyperSleep::new(now().checked_add(duration)))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Sleep::new(Some(deadline)))
+        Box::pin(HyperSleep::new(Some(deadline)))
     }
 
     fn now(&self) -> Instant {
@@ -242,22 +242,22 @@ impl rt::Timer for Timer {
 
 /// A sleep that cannot say that it was cancelled: then it does not end. Who waits
 /// for it is told by the stream.
-struct Sleep {
+struct HyperSleep {
     until: Option<Instant>,
     /// There while it waits. Never locked: it makes the sleep `Sync`.
     inner: Mutex<Option<kinfolk_core::Sleep>>,
 }
 
-impl Sleep {
-    fn new(until: Option<Instant>) -> Sleep {
+impl HyperSleep {
+    fn new(until: Option<Instant>) -> HyperSleep {
         let inner = Mutex::new(None);
-        Sleep { until, inner }
+        HyperSleep { until, inner }
     }
 }
 
-impl rt::Sleep for Sleep {}
+impl rt::Sleep for HyperSleep {}
 
-impl Future for Sleep {
+impl Future for HyperSleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

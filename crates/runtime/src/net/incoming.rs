@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::socket::Socket;
 use super::{TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::io::{Arrival, Next, failure};
+use crate::io::{SeriesItem, SeriesStream, failure};
 
 /// The connections of a listener, one after the other; made by `incoming`. It
 /// never ends: an error is an item, and after it the listener can be asked again.
@@ -32,7 +32,7 @@ use crate::io::{Arrival, Next, failure};
 /// taken from the listener; told while it waits, a connection that came all the
 /// same is returned, and the next point tells.
 pub struct Incoming<'a, S> {
-    next: Next,
+    next: SeriesStream,
     socket: &'a Socket,
     make: fn(Socket) -> S,
 }
@@ -69,14 +69,14 @@ impl<S> Incoming<'_, S> {
     /// # Cancellation
     /// A *point*: see [`Incoming`].
     pub async fn next(&mut self) -> Option<io::Result<S>> {
-        let arrival = self.next.wait().await;
-        Some(self.accepted(arrival))
+        let item = self.next.wait().await;
+        Some(self.accepted(item))
     }
 
-    fn accepted(&self, arrival: io::Result<Arrival>) -> io::Result<S> {
-        match arrival {
-            Ok(Arrival::Connection(fd)) => Ok((self.make)(Socket::new(fd))),
-            Ok(Arrival::Failed { result, .. }) => Err(failure(result)),
+    fn accepted(&self, item: io::Result<SeriesItem>) -> io::Result<S> {
+        match item {
+            Ok(SeriesItem::Connection(fd)) => Ok((self.make)(Socket::new(fd))),
+            Ok(SeriesItem::Failed { result, .. }) => Err(failure(result)),
             Ok(_) => Err(io::ErrorKind::InvalidData.into()),
             Err(error) => Err(error),
         }
@@ -89,8 +89,8 @@ impl<S> futures_core::Stream for Incoming<'_, S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<S>>> {
         let this = self.get_mut();
-        let arrival = this.next.poll(cx);
-        arrival.map(|arrival| Some(this.accepted(arrival)))
+        let item = this.next.poll(cx);
+        item.map(|item| Some(this.accepted(item)))
     }
 }
 

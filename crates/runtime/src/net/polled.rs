@@ -5,8 +5,8 @@
 //! is one in between for each direction, and at most one operation that has it.
 //!
 //! ```text
-//! read:   empty ──recv──▶ with the system ──landed──▶ full ──taken──▶ empty
-//! write:  empty ──accepted──▶ with the system ──landed──▶ empty
+//! read:   empty ──recv──▶ with the system ──complete──▶ full ──taken──▶ empty
+//! write:  empty ──accepted──▶ with the system ──complete──▶ empty
 //!                                  ▲    └── short ──▶ rest ──┐
 //!                                  └───────── polled ─────────┘
 //! ```
@@ -301,7 +301,7 @@ struct Writing {
     /// How much of it was sent.
     sent: usize,
     op: Option<Op<ops::Send<Slice<Vec<u8>>>>>,
-    ending: Option<Op<ops::Shutdown>>,
+    ending: Option<Op<ops::ShutdownSocket>>,
     /// Asked before bytes are accepted.
     entry: Point,
     /// Asked while what was accepted is sent.
@@ -336,7 +336,7 @@ impl Writing {
             self.ears.listen(by, cx.waker());
             let ears = Waker::from(self.ears.clone());
             if let Poll::Ready((sent, part)) = op.poll_as(cx, Some(&ears)) {
-                self.landed(sent, part)?;
+                self.send_done(sent, part)?;
                 continue;
             }
             if by == By::Writer {
@@ -350,7 +350,7 @@ impl Writing {
     }
 
     /// An operation is over.
-    fn landed(&mut self, sent: io::Result<usize>, part: Slice<Vec<u8>>) -> io::Result<()> {
+    fn send_done(&mut self, sent: io::Result<usize>, part: Slice<Vec<u8>>) -> io::Result<()> {
         self.op = None;
         self.sent = part.begin();
         self.buf = part.into_inner();
@@ -399,11 +399,11 @@ impl Writing {
         match op.poll_as(cx, Some(&ears)) {
             Poll::Pending => Poll::Ready(Ok(accepted)),
             Poll::Ready((sent, part)) => {
-                let landed = self.landed(sent, part);
+                let done = self.send_done(sent, part);
                 let sent = std::mem::take(&mut self.sent);
                 self.buf.clear();
                 // What was not sent is not accepted.
-                Poll::Ready(landed.map(|()| sent))
+                Poll::Ready(done.map(|()| sent))
             }
         }
     }

@@ -8,7 +8,10 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Next, Op, Operation, Pool, SocketOption, What, ops};
+use crate::io::{
+    BufferPool, Fd, IoBuf, IoBufMut, IoHandle, Op, Operation, SeriesKind, SeriesStream,
+    SocketOption, ops,
+};
 
 /// How many connections may wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -23,13 +26,13 @@ impl Socket {
         Socket { fd }
     }
 
-    /// A socket of the hub of the job that asks.
+    /// A socket of the handle of the job that asks.
     pub(super) fn make(domain: Domain, kind: Type) -> io::Result<Socket> {
-        let hub = Hub::current()?;
-        let raw = hub
+        let handle = IoHandle::current()?;
+        let raw = handle
             .system()
-            .socket(domain, kind, None, hub.nonblocking()?)?;
-        Ok(Socket::new(Fd::new(raw, hub)))
+            .socket(domain, kind, None, handle.nonblocking()?)?;
+        Ok(Socket::new(Fd::new(raw, handle)))
     }
 
     /// As above, at this address.
@@ -41,10 +44,10 @@ impl Socket {
 
     /// Two that are connected with each other.
     pub(super) fn pair(kind: Type) -> io::Result<(Socket, Socket)> {
-        let hub = Hub::current()?;
-        let (one, two) = hub.system().socket_pair(kind, hub.nonblocking()?)?;
-        let one = Socket::new(Fd::new(one, hub.clone()));
-        Ok((one, Socket::new(Fd::new(two, hub))))
+        let handle = IoHandle::current()?;
+        let (one, two) = handle.system().socket_pair(kind, handle.nonblocking()?)?;
+        let one = Socket::new(Fd::new(one, handle.clone()));
+        Ok((one, Socket::new(Fd::new(two, handle))))
     }
 
     /// One that comes from elsewhere.
@@ -56,14 +59,14 @@ impl Socket {
     pub(super) fn into_std<T: From<OwnedFd>>(self) -> io::Result<T> {
         let fd = self.fd.clone();
         drop(self);
-        let (raw, hub) = fd.into_raw().map_err(|_used| {
+        let (raw, handle) = fd.into_raw().map_err(|_used| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
                 "an operation on this socket is still under way, or something has arrived that nobody has taken",
             )
         })?;
-        if let Err(error) = hub.system().adopt(raw, false) {
-            hub.system().close(raw);
+        if let Err(error) = handle.system().adopt(raw, false) {
+            handle.system().close(raw);
             return Err(error);
         }
         // SAFETY: a file of the system, which has just said so, and ours alone.
@@ -71,11 +74,11 @@ impl Socket {
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        let hub = self.fd.hub();
+        let handle = self.fd.handle();
         let raw = self.fd.raw();
-        let adopted = hub
+        let adopted = handle
             .nonblocking()
-            .and_then(|nonblocking| hub.system().adopt(raw, nonblocking));
+            .and_then(|nonblocking| handle.system().adopt(raw, nonblocking));
         // It stays as it was; but a system that has no such files says so.
         if let Err(error) = adopted {
             panic!("a socket that is no file of this machine was asked for one: {error}");
@@ -85,28 +88,28 @@ impl Socket {
     }
 
     pub(super) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
-        self.fd.hub().system().bind(self.fd.raw(), addr)
+        self.fd.handle().system().bind(self.fd.raw(), addr)
     }
 
     pub(super) fn listen(&self) -> io::Result<()> {
-        self.fd.hub().system().listen(self.fd.raw(), BACKLOG)
+        self.fd.handle().system().listen(self.fd.raw(), BACKLOG)
     }
 
     pub(super) fn set(&self, option: SocketOption) -> io::Result<()> {
-        self.fd.hub().system().set_option(self.fd.raw(), option)
+        self.fd.handle().system().set_option(self.fd.raw(), option)
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SockAddr> {
-        self.fd.hub().system().local_addr(self.fd.raw())
+        self.fd.handle().system().local_addr(self.fd.raw())
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SockAddr> {
-        self.fd.hub().system().peer_addr(self.fd.raw())
+        self.fd.handle().system().peer_addr(self.fd.raw())
     }
 
     #[track_caller]
-    fn op<T: Operation>(&self, load: T) -> Op<T> {
-        Op::new(Some(self.fd.hub().clone()), load)
+    fn op<T: Operation>(&self, operation: T) -> Op<T> {
+        Op::new(Some(self.fd.handle().clone()), operation)
     }
 
     #[track_caller]
@@ -116,14 +119,14 @@ impl Socket {
 
     /// Its connections, one after the other.
     #[track_caller]
-    pub(super) fn incoming(&self) -> Next {
-        Next::new(self.fd.clone(), What::Connections)
+    pub(super) fn incoming(&self) -> SeriesStream {
+        SeriesStream::new(self.fd.clone(), SeriesKind::Connections)
     }
 
     /// What is received, in buffers of a pool.
     #[track_caller]
-    pub(super) fn chunks(&self, pool: &Pool) -> Next {
-        Next::new(self.fd.clone(), What::Bytes(pool.clone()))
+    pub(super) fn chunks(&self, pool: &BufferPool) -> SeriesStream {
+        SeriesStream::new(self.fd.clone(), SeriesKind::Bytes(pool.clone()))
     }
 
     #[track_caller]
@@ -173,8 +176,8 @@ impl Socket {
     }
 
     #[track_caller]
-    pub(super) fn shutdown(&self, how: Shutdown) -> Op<ops::Shutdown> {
-        self.op(ops::Shutdown::new(self.fd.clone(), how))
+    pub(super) fn shutdown(&self, how: Shutdown) -> Op<ops::ShutdownSocket> {
+        self.op(ops::ShutdownSocket::new(self.fd.clone(), how))
     }
 
     /// Fills all of `buf`.
@@ -212,9 +215,9 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // The series keeps the file open until the system has let go of it.
-        let arrivals = self.fd.known_arrivals();
-        if arrivals.is_some_and(|arrivals| arrivals.is_accepting()) {
-            self.fd.hub().system().stop_listening(self.fd.raw());
+        let queue = self.fd.known_series_queue();
+        if queue.is_some_and(|queue| queue.is_accepting()) {
+            self.fd.handle().system().stop_listening(self.fd.raw());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net as unix_net;
 
 use super::socket::{inet, unix};
 use super::{Chunks, TcpStream, UnixStream};
-use crate::io::{IoBuf, IoBufMut, Pool};
+use crate::io::{BufferPool, IoBuf, IoBufMut};
 
 /// For each kind of stream: what an address is, and what makes one of the system's.
 macro_rules! streams {
@@ -97,7 +97,7 @@ macro_rules! streams {
             ///
             /// Whoever reads in another way at the same time gets a part of the bytes.
             #[track_caller]
-            pub fn chunks(&self, pool: &Pool) -> Chunks {
+            pub fn chunks(&self, pool: &BufferPool) -> Chunks {
                 Chunks::new(self.socket.chunks(pool))
             }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kinfolk_core::Task;
 
 use super::io_error;
-use super::kept::Kept;
+use super::record::ProcessRecord;
 use crate::io::{PipeReader, PipeWriter};
 
 /// The pipes to a process.
@@ -31,18 +31,18 @@ pub struct Child {
     pub stdout: Option<PipeReader>,
     /// Its words on errors, if they are piped.
     pub stderr: Option<PipeReader>,
-    process: Arc<Kept>,
-    minder: Task<()>,
+    process: Arc<ProcessRecord>,
+    reaper: Task<()>,
 }
 
 impl Child {
-    pub(super) fn new(process: Arc<Kept>, pipes: Pipes, minder: Task<()>) -> Child {
+    pub(super) fn new(process: Arc<ProcessRecord>, pipes: Pipes, reaper: Task<()>) -> Child {
         Child {
             stdin: pipes.stdin,
             stdout: pipes.stdout,
             stderr: pipes.stderr,
             process,
-            minder,
+            reaper,
         }
     }
 
@@ -65,10 +65,10 @@ impl Child {
     #[track_caller]
     pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         self.stdin = None;
-        let ended = self.minder.join();
+        let ended = self.reaper.join();
         let process = self.process.clone();
         async move {
-            // How the minder ended does not matter: it never fails.
+            // How the reaper ended does not matter: it never fails.
             let _outcome = ended.await.map_err(|told| io_error(told.into()))?;
             let status = process.status();
             status.unwrap_or_else(|| Err(io::Error::other("nobody minds the process")))
@@ -93,7 +93,7 @@ impl Child {
     /// As [`wait`](Child::wait).
     #[track_caller]
     pub fn stop(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
-        self.minder.cancel("the process is to be stopped");
+        self.reaper.cancel("the process is to be stopped");
         self.wait()
     }
 

@@ -13,9 +13,9 @@ use kinfolk_core::{Error, Scope, all, scope};
 
 use super::child::{Child, Pipes};
 use super::io_error;
-use super::kept::Kept;
-use super::minder::mind;
-use crate::io::{Hub, PipeReader};
+use super::reaper::reap_when_ended;
+use super::record::ProcessRecord;
+use crate::io::{IoHandle, PipeReader};
 use crate::linux;
 
 /// How long a process that is told to stop may take, unless it is set.
@@ -176,17 +176,17 @@ impl Command {
         std
     }
 
-    /// In the minder's body.
-    fn start(&self) -> io::Result<(Arc<Kept>, Pipes)> {
-        let hub = Hub::current()?;
-        hub.must_be_real("processes")?;
+    /// In the reaper's body.
+    fn start(&self) -> io::Result<(Arc<ProcessRecord>, Pipes)> {
+        let handle = IoHandle::current()?;
+        handle.must_be_real("processes")?;
         let mut child = linux::with_usual_timers(|| self.to_std().spawn())?;
         let (stdin, stdout, stderr) = (
             child.stdin.take().map(OwnedFd::from),
             child.stdout.take().map(OwnedFd::from),
             child.stderr.take().map(OwnedFd::from),
         );
-        let process = Arc::new(Kept::new(child, self.group, hub)?);
+        let process = Arc::new(ProcessRecord::new(child, self.group, handle)?);
         let pipes = || {
             Ok(Pipes {
                 stdin: stdin.map(TryInto::try_into).transpose()?,
@@ -217,7 +217,7 @@ impl Command {
                 match command.start() {
                     Ok((process, pipes)) => {
                         ready.ready(Ok((process.clone(), pipes)));
-                        mind(process, command.grace).await;
+                        reap_when_ended(process, command.grace).await;
                     }
                     Err(error) => ready.ready(Err(error)),
                 }
@@ -230,9 +230,9 @@ impl Command {
                     "a process was started outside every job: start it in a task of a runtime",
                 ));
             };
-            let (started, minder) = start.await.map_err(io_error)?;
+            let (started, reaper) = start.await.map_err(io_error)?;
             let (process, pipes) = started?;
-            Ok(Child::new(process, pipes, minder))
+            Ok(Child::new(process, pipes, reaper))
         }
     }
 

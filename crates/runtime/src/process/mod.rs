@@ -14,7 +14,7 @@
 //!
 //! # Who stops a process, and when
 //!
-//! Each process has a *minder*, a service of the job that started it. The minder
+//! Each process has a *reaper*, a service of the job that started it. The reaper
 //! waits for the end of the process and reaps it. When it is cancelled it stops
 //! the process first: SIGTERM; after a [grace](Command::grace) SIGKILL. It is
 //! cancelled
@@ -24,7 +24,7 @@
 //! - when the job that started the process is over: its body and every child that
 //!   is no service.
 //!
-//! That job waits for the minder as for every child, so that no process outlives
+//! That job waits for the reaper as for every child, so that no process outlives
 //! its family, and none is left a zombie. A job that is cancelled hears it in
 //! [`Child::wait`], returns, drops the child, and ends once the process has; in its
 //! `cleanup` it can still talk to the process.
@@ -32,13 +32,13 @@
 //! Where the system has no `pidfd_open`, or a sandbox hides it, a thread for each
 //! process waits for its end.
 //!
-//! A shutdown that lifts shields cuts the grace short. A minder that is dropped by
+//! A shutdown that lifts shields cuts the grace short. A reaper that is dropped by
 //! force kills the process at once and leaves the reaping to a thread.
 
 mod child;
 mod command;
-mod kept;
-mod minder;
+mod reaper;
+mod record;
 mod waiter;
 
 pub use child::Child;

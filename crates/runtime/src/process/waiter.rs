@@ -18,15 +18,15 @@ struct State {
 
 /// Waits for the end of a process.
 #[derive(Default)]
-pub(super) struct Waiter(Mutex<State>);
+pub(super) struct ExitWaiter(Mutex<State>);
 
-impl Waiter {
+impl ExitWaiter {
     /// Waits for this process of ours. The process is not reaped.
     ///
     /// # Errors
     /// If the system starts no more threads.
-    pub(super) fn start(id: u32) -> io::Result<Arc<Waiter>> {
-        let waiter = Arc::new(Waiter::default());
+    pub(super) fn start(id: u32) -> io::Result<Arc<ExitWaiter>> {
+        let waiter = Arc::new(ExitWaiter::default());
         let thread = std::thread::Builder::new().name("kinfolk-waiter".into());
         let own = waiter.clone();
         thread.spawn(move || {

@@ -1,26 +1,19 @@
 //! A worker: find, run, look after the clock, sleep.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, contained, look_again};
+use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
 
-use super::idle::Sleep;
-use super::injector::Injector;
 use super::pace::Pace;
-use super::ring::{Item, LOOT, Line, Ring};
-use super::slot::{SeenItem, Slot};
 use crate::here::{self, Here};
-use crate::io::Station;
-use crate::io::driver::Wait;
+use crate::io::ThreadIo;
+use crate::io::driver::WaitMode;
 use crate::machine::Machine;
 use crate::runtime::Abort;
 use crate::sync::{self, SPINS, Thread};
-
-/// How many turns what was woken last may take before others have one.
-const STREAK: u32 = 8;
 
 /// How many turns until the injector is served although there is own work.
 const INJECTED: u32 = 61;
@@ -33,44 +26,16 @@ const LOAD: u32 = 127;
 const LONG_INJECTED: u32 = 4;
 const LONG_LOAD: u32 = 8;
 
-/// How many more that are.
-const FAR_MORE: usize = 64;
-
-/// So many in a ring are more than one worker can do soon.
-const LONG: usize = 256;
-
-/// What has waited this long in a neighbour's queue is stolen.
-const STALE: Duration = Duration::from_micros(50);
-
-/// How soon the sentinel looks again.
-const MOMENT: Duration = Duration::from_millis(1);
-
-/// Woken together up to this many go into the ring; more go to everybody.
-const FEW: usize = 32;
-
 /// What others see of a worker.
 pub(crate) struct Neighbour {
-    ring: Ring,
-    /// What the ring has no room for: behind it, and first in, first out. Only the
-    /// worker puts something in.
-    backlog: Line<Injector>,
-    /// What the last turn woke: it goes first, so that awaiting a child is a
-    /// hand-over. Others may take it if the turn lasts.
-    next: Slot,
-    /// Turns begun. Written by the worker only.
-    turns: AtomicU32,
-    in_turn: AtomicBool,
+    pub(crate) tray: Tray,
     thread: std::sync::OnceLock<Thread>,
 }
 
 impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
-            ring: Ring::new(),
-            backlog: Line(Injector::in_rows_of(LOOT)),
-            next: Slot::new(),
-            turns: AtomicU32::new(0),
-            in_turn: AtomicBool::new(false),
+            tray: Tray::new(),
             thread: std::sync::OnceLock::new(),
         }
     }
@@ -81,52 +46,6 @@ impl Neighbour {
             thread.unpark();
         }
     }
-
-    /// How many are queued here, and whether a turn is taken.
-    pub(crate) fn load(&self) -> (usize, bool) {
-        let (head, tail) = self.ring.span();
-        let next = usize::from(!self.next.look().is_none());
-        (
-            (tail - head) as usize + self.backlog.0.len() + next,
-            self.in_turn.load(Ordering::Relaxed),
-        )
-    }
-
-    fn take_next(&self) -> Option<Turn> {
-        self.next.take().map(turn)
-    }
-
-    /// Gives a thief up to `most` of what has waited longest.
-    fn give(&self, most: usize, mut take: impl FnMut(Turn)) {
-        let until = self.ring.span().0.saturating_add(2 * most as u64);
-        let given = self.ring.steal(until, |item| take(turn(item)));
-        let left = most.min(LOOT).saturating_sub(given);
-        self.backlog.0.take(left).for_each(take);
-    }
-}
-
-impl Drop for Neighbour {
-    fn drop(&mut self) {
-        drop(self.take_next());
-        while let Some(item) = self.ring.pop() {
-            drop(turn(item));
-        }
-    }
-}
-
-fn turn(item: Item) -> Turn {
-    // SAFETY: everything in rings and slots came from `into_raw`, and each
-    // comes out once (R2, a swap).
-    unsafe { Turn::from_raw(item) }
-}
-
-/// What a worker remembers of a neighbour since it last looked.
-#[derive(Clone, Copy)]
-struct Seen {
-    at: Instant,
-    tail: u64,
-    next: SeenItem,
-    turns: u32,
 }
 
 /// A worker's private part.
@@ -135,35 +54,29 @@ pub(crate) struct Worker {
     n: usize,
     ticks: Cell<u32>,
     pace: Pace,
-    streak: Cell<u32>,
-    seen: RefCell<Vec<Option<Seen>>>,
-    /// Whose load is looked at next, and how many turns each had begun when it was
-    /// looked at last.
-    whose: Cell<usize>,
-    begun: RefCell<Vec<u32>>,
+    streak: Streak,
+    thief: Thief,
     /// None in models.
-    station: Option<Station>,
+    thread_io: Option<ThreadIo>,
 }
 
 impl Worker {
     pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Worker {
         let workers = machine.workers.len();
-        let station = machine.io().map(|hub| Station::new(hub.clone(), n));
+        let thread_io = machine.io().map(|handle| ThreadIo::new(handle.clone(), n));
         Worker {
-            station,
+            thread_io,
             machine,
             n,
             ticks: Cell::new(0),
             pace: Pace::new(Instant::now()),
-            streak: Cell::new(0),
-            seen: RefCell::new(vec![None; workers]),
-            whose: Cell::new(0),
-            begun: RefCell::new(vec![0; workers]),
+            streak: Streak::default(),
+            thief: Thief::new(workers),
         }
     }
 
-    fn own(&self) -> &Neighbour {
-        &self.machine.workers[self.n]
+    fn own(&self) -> &Tray {
+        &self.machine.workers[self.n].tray
     }
 
     /// The life of the worker, on its thread.
@@ -171,7 +84,7 @@ impl Worker {
         // SAFETY: `self` and the machine live until the end of this function.
         let _here = unsafe { here::enter(Here::Worker(Arc::as_ptr(&self.machine), &self)) };
         // SAFETY: it lives as long as `self`, and this is its thread.
-        let _station = self.station.as_ref().map(|s| unsafe { s.enter() });
+        let _thread_io = self.thread_io.as_ref().map(|s| unsafe { s.enter() });
         self.settle_in();
         crate::linux::precise_timers();
         while !self.machine.is_stopping() {
@@ -197,7 +110,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
-                None if self.visit_io(Station::settle) => {}
+                None if self.visit_io(ThreadIo::poll_idle) => {}
                 None => {
                     self.sleep();
                     look_again();
@@ -209,7 +122,7 @@ impl Worker {
 
     /// What [`take`](Worker::take) does after a turn. False if there was none.
     fn turn_unwound(&self) -> bool {
-        let in_turn = self.own().in_turn.swap(false, Ordering::Relaxed);
+        let in_turn = self.own().turn_unwound();
         if in_turn {
             self.machine.rested();
         }
@@ -218,18 +131,11 @@ impl Worker {
 
     /// Before it can sleep, so that whoever wakes it finds it.
     pub(crate) fn settle_in(&self) {
-        let _ = self.own().thread.set(sync::current());
+        let _ = self.machine.workers[self.n].thread.set(sync::current());
     }
 
     fn take(&self, turn: Turn) {
-        let turns = &self.own().turns;
-        turns.store(
-            turns.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-        self.own().in_turn.store(true, Ordering::Relaxed);
-        let again = turn.run();
-        self.own().in_turn.store(false, Ordering::Relaxed);
+        let again = self.own().run(turn);
         if let Some(again) = again {
             self.machine.busy.add(1);
             self.put_back(again);
@@ -251,11 +157,7 @@ impl Worker {
         if serve && let Some(turn) = self.injected() {
             return Some(turn);
         }
-        self.handed_over()
-            .or_else(|| self.own().ring.pop().map(turn))
-            .or_else(|| self.refilled())
-            .or_else(|| self.own().take_next())
-            .or_else(|| self.injected())
+        self.own().pop(&self.streak).or_else(|| self.injected())
     }
 
     /// Time has passed: timers may be due, operations over.
@@ -264,7 +166,7 @@ impl Worker {
         look_again();
         self.pace.looked(ticks, Instant::now());
         self.machine.fire_due();
-        self.visit_io(Station::glance);
+        self.visit_io(ThreadIo::poll_busy);
         if self.pace.is_long(LONG_LOAD) {
             self.even_out();
         }
@@ -275,44 +177,18 @@ impl Worker {
     fn look_if_asked(&self) -> bool {
         let asked = self.machine.is_asked(self.n);
         if asked {
-            self.visit_io(|station| station.turn(Wait::No));
+            self.visit_io(|thread_io| thread_io.poll(WaitMode::No));
             self.machine.rested();
         }
         asked
     }
 
     /// Wakes whose operations are over; true if there were any.
-    fn visit_io(&self, visit: impl FnOnce(&Station) -> usize) -> bool {
-        match &self.station {
-            Some(station) if station.is_busy() => visit(station) > 0,
+    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+        match &self.thread_io {
+            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
             _ => false,
         }
-    }
-
-    /// What the last turn woke, unless that has gone on for long.
-    fn handed_over(&self) -> Option<Turn> {
-        if self.streak.get() >= STREAK {
-            self.streak.set(0);
-            return None;
-        }
-        let next = self.own().take_next();
-        let streak = if next.is_some() {
-            self.streak.get() + 1
-        } else {
-            0
-        };
-        self.streak.set(streak);
-        next
-    }
-
-    /// The ring is empty: what waits behind it comes in.
-    fn refilled(&self) -> Option<Turn> {
-        let mut row = self.own().backlog.0.take(LOOT);
-        let first = row.next();
-        for turn in row {
-            self.push_or_defer(turn);
-        }
-        first
     }
 
     /// A fair share of what lies where everybody looks.
@@ -338,32 +214,23 @@ impl Worker {
         injector.take_all(|row| self.put_all_back(row));
     }
 
-    /// Takes half of what a neighbour has more than we have, so that tasks have as
-    /// many turns on one worker as on another. One that is in the same turn as when
-    /// we looked last does nothing of it: half of all.
+    /// Takes its share of what a neighbour has more.
     fn even_out(&self) {
-        let n = self.whose.get() % self.machine.workers.len();
-        self.whose.set(n + 1);
-        if n == self.n {
-            return;
-        }
-        let neighbour = &self.machine.workers[n];
-        let turns = neighbour.turns.load(Ordering::Relaxed);
-        let stays = std::mem::replace(&mut self.begun.borrow_mut()[n], turns) == turns;
-        let (own, least) = match stays {
-            true => (0, 0),
-            false => (self.own().load().0, FAR_MORE),
-        };
-        let more = neighbour.load().0.saturating_sub(own);
-        if more > least {
-            neighbour.give(more.div_ceil(2), |turn| self.put_back(turn));
-        }
+        let workers = &self.machine.workers;
+        self.thief.even_out(
+            self.n,
+            workers.len(),
+            |n| &workers[n].tray,
+            |turn| {
+                self.put_back(turn);
+            },
+        );
     }
 
     /// Woken or new: it goes next.
     pub(crate) fn put(&self, new: Turn) {
-        match self.own().next.put(new.into_raw()) {
-            Some(before) => self.put_back(turn(before)),
+        match self.own().put_next(new) {
+            Some(before) => self.put_back(before),
             None => self.want_sentinel(),
         }
     }
@@ -387,58 +254,34 @@ impl Worker {
     }
 
     /// There is something behind our turn: somebody should look after it.
-    fn want_sentinel(&self) {
+    pub(crate) fn want_sentinel(&self) {
         if let Some(n) = self.machine.idle.wake_sentinel() {
             self.machine.unpark(n);
         }
     }
 
-    /// There is more behind our turn than we can do soon: whoever sleeps may help.
-    fn want_help(&self) {
-        if self.machine.idle.somebody_sleeps() {
+    /// There may be more behind our turn than we can do soon: whoever sleeps may help.
+    fn want_help(&self, then: Then) {
+        if then.wants_help() && self.machine.idle.somebody_sleeps() {
             self.machine.wake_one();
         }
     }
 
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
-        match self.own().backlog.0.len() {
-            0 => self.push_or_defer(turn),
-            _ => self.defer(turn),
-        }
+        self.want_help(self.own().put_back(turn));
         self.want_sentinel();
     }
 
     /// All of them behind the others.
     fn put_all_back(&self, row: Ready) {
-        if self.own().backlog.0.len() == 0 {
-            for turn in row {
-                self.put_back(turn);
+        match self.own().put_row_behind_backlog(row) {
+            Ok(then) => self.want_help(then),
+            Err(row) => {
+                for turn in row {
+                    self.put_back(turn);
+                }
             }
-        } else if !row.is_empty() {
-            self.own().backlog.0.push(row);
-            self.want_help();
-        }
-    }
-
-    fn push_or_defer(&self, new: Turn) {
-        match self.own().ring.push(new.into_raw()) {
-            // Not each time: to wake one takes longer than many turns.
-            Ok(len) if len >= LONG && len.is_multiple_of(LOOT) => self.want_help(),
-            Ok(_) => {}
-            Err(item) => self.defer(turn(item)),
-        }
-    }
-
-    /// There is no room in the ring.
-    fn defer(&self, turn: Turn) {
-        let mut row = Ready::new();
-        row.push_back(turn);
-        let backlog = &self.own().backlog.0;
-        let before = backlog.len();
-        backlog.push(row);
-        if before.is_multiple_of(LOOT) {
-            self.want_help();
         }
     }
 
@@ -452,78 +295,28 @@ impl Worker {
 
     /// Takes what has waited for long in a neighbour's queue into our own.
     fn steal(&self) -> bool {
-        let mut found = false;
         let now = Instant::now();
-        for n in 0..self.machine.workers.len() {
-            if n == self.n {
-                continue;
-            }
-            let neighbour = &self.machine.workers[n];
-            let there = neighbour.load().0;
-            if there >= LONG || neighbour.backlog.0.len() > 0 {
-                // It has more than it can do soon, however new that is.
-                neighbour.give(there.div_ceil(2), |turn| {
-                    self.steal_one(turn.into_raw(), &mut found);
-                });
-                if found {
-                    return true;
-                }
-            }
-            let (head, tail) = neighbour.ring.span();
-            let next = neighbour.next.look();
-            let turns = neighbour.turns.load(Ordering::Relaxed);
-            let fresh = Seen {
-                at: now,
-                tail,
-                next,
-                turns,
-            };
-            let mut seen = self.seen.borrow_mut();
-            let Some(before) = seen[n] else {
-                seen[n] = (head != tail || !next.is_none()).then_some(fresh);
-                continue;
-            };
-            let waits = head < before.tail;
-            let held = !next.is_none() && next == before.next && turns == before.turns;
-            if !waits && !held {
-                seen[n] = (head != tail || !next.is_none()).then_some(fresh);
-                continue;
-            }
-            if now - before.at < STALE {
-                continue;
-            }
-            seen[n] = None;
-            drop(seen);
-            if waits {
-                neighbour
-                    .ring
-                    .steal(before.tail, |item| self.steal_one(item, &mut found));
-            }
-            if held && let Some(item) = neighbour.next.steal(next) {
-                self.steal_one(item, &mut found);
-            }
-            if found {
-                return true;
-            }
-        }
-        found
-    }
-
-    fn steal_one(&self, item: Item, found: &mut bool) {
-        *found = true;
-        // There is room: our ring is empty when we steal.
-        self.push_or_defer(turn(item));
+        let workers = self.machine.workers.iter().enumerate();
+        workers.filter(|(n, _)| *n != self.n).any(|(n, neighbour)| {
+            self.thief.steal(
+                n,
+                &neighbour.tray,
+                || now,
+                // There is room: our ring is empty when we steal.
+                |turn| self.want_help(self.own().push_or_defer(turn)),
+            )
+        })
     }
 
     /// Nothing to do: looks round for a moment, then sleeps until there is.
     pub(crate) fn sleep(&self) {
         // What waits to be handed over to the system is handed over first.
-        let spins = match &self.station {
-            Some(station) if station.has_unsent() => 0,
+        let spins = match &self.thread_io {
+            Some(thread_io) if thread_io.has_unsent() => 0,
             _ => SPINS,
         };
         for _ in 0..spins {
-            if self.machine.injector.len() > 0 || self.machine.is_stopping() {
+            if !self.machine.injector.is_empty() || self.machine.is_stopping() {
                 return;
             }
             std::hint::spin_loop();
@@ -536,10 +329,10 @@ impl Worker {
         let mut how = idle.lie_down(self.n);
         loop {
             let found = self.look_if_asked()
-                || self.machine.injector.len() > 0
+                || !self.machine.injector.is_empty()
                 || self.machine.is_stopping()
-                || self.machine.fire_due() > 0
-                || self.visit_io(Station::settle)
+                || self.machine.due().is_some()
+                || self.visit_io(ThreadIo::poll_idle)
                 || (how == Sleep::Sentinel && self.steal());
             if found {
                 break;
@@ -554,8 +347,8 @@ impl Worker {
                 (Some(wait), Some(due)) => Some(wait.min(due)),
                 (wait, due) => wait.or(due),
             };
-            let landed = match (&self.station, most) {
-                (Some(station), _) if station.is_busy() => station.park(most) > 0,
+            let landed = match (&self.thread_io, most) {
+                (Some(thread_io), _) if thread_io.is_busy() => thread_io.park(most) > 0,
                 (_, None) => {
                     sync::park();
                     false
@@ -581,11 +374,13 @@ impl Worker {
         if let Some(n) = idle.stay_up(self.n) {
             self.machine.unpark(n);
         }
+        // Counted as awake: what a timer calls may be slow.
+        self.machine.fire_due();
     }
 
     /// How soon to look again: sooner if something may be getting old.
     fn moment(&self) -> Duration {
-        match self.seen.borrow().iter().any(Option::is_some) {
+        match self.thief.has_seen() {
             true => STALE,
             false => MOMENT,
         }

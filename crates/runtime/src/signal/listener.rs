@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kinfolk_core::checkpoint;
 
 use super::wire::Wire;
-use crate::io::{Hub, Interest, Watched};
+use crate::io::{Interest, IoHandle, Watched};
 
 /// How many signals there are.
 const MOST: i32 = 64;
@@ -40,7 +40,7 @@ impl Signals {
     /// `InvalidInput` for a number that is no signal or one that cannot be heard,
     /// as SIGKILL; those of the system; outside every job, and in a simulation.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
-        Hub::current()?.must_be_real("signals")?;
+        IoHandle::current()?.must_be_real("signals")?;
         let signals: Vec<i32> = signals.into_iter().collect();
         if let Some(wrong) = signals.iter().find(|n| !(1..=MOST).contains(*n)) {
             return Err(io::Error::new(

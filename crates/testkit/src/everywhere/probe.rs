@@ -1,5 +1,6 @@
 //! What the points of one run are told, and where the scenario was stopped.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,14 +22,17 @@ pub(super) struct Probe {
     seen: Mutex<Seen>,
 }
 
+/// The job that polled a point, and in debug builds the place of the point.
+type Reached = (JobId, Option<&'static Location<'static>>);
+
 #[derive(Default)]
 struct Seen {
     /// The job whose points do not count.
     spared: Option<JobId>,
     /// The job that is stopped.
     target: Option<Job>,
-    /// The job that polled the point at which the scenario was stopped.
-    polled_by: Option<JobId>,
+    /// The point at which the scenario was stopped.
+    reached: Option<Reached>,
     /// Clean-up that did not come to its end, in words.
     cut: Vec<String>,
 }
@@ -50,15 +54,15 @@ impl Probe {
         self.seen().spared = Some(job);
     }
 
-    pub(super) fn polled_by(&self) -> Option<JobId> {
-        self.seen().polled_by
+    pub(super) fn reached(&self) -> Option<Reached> {
+        self.seen().reached
     }
 
     pub(super) fn points(&self) -> u64 {
         self.passed.load(SeqCst)
     }
 
-    pub(super) fn point(&self, job: JobId) -> PointHeld {
+    pub(super) fn point(&self, job: JobId, site: Option<&'static Location<'static>>) -> PointHeld {
         if self.seen().spared == Some(job) {
             return PointHeld::No;
         }
@@ -67,7 +71,7 @@ impl Probe {
         }
         let passed = self.passed.fetch_add(1, SeqCst) + 1;
         if passed == self.at.load(SeqCst) {
-            self.seen().polled_by = Some(job);
+            self.seen().reached = Some((job, site));
             self.due.store(true, SeqCst);
             self.holds.store(true, SeqCst);
             return PointHeld::Yes;

@@ -3,83 +3,63 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use kinfolk_runtime::io::{Place, Request, Shelf};
+use kinfolk_runtime::io::request::{
+    AcceptArgs, AcceptManyArgs, AllocateArgs, CloseArgs, ConnectArgs, MakeDirArgs, NopArgs,
+    OpenArgs, PollArgs, ReadArgs, ReadVectoredArgs, RecvArgs, RecvManyArgs, RecvMsgArgs,
+    RenameArgs, SendArgs, SendMsgArgs, ShutdownArgs, StatArgs, SyncArgs, SyncRangeArgs, UnlinkArgs,
+    WriteArgs, WriteThenSyncArgs, WriteVectoredArgs,
+};
+use kinfolk_runtime::io::{BufferGroup, Offset, Request};
 use socket2::Domain;
 
 use super::addr::Addr;
 use super::disk::Errno;
 use super::faults::{Fate, On};
-use super::kernel::{Key, State};
-use super::memory::{self, About, Pieces};
+use super::kernel::{State, WaitKey};
+use super::linux::mode;
+use super::memory::{self, FileFacts, Pieces};
 use super::network::{self, AGAIN};
-use super::owners::Open;
-use super::sockets::{Message, Pair, Sent, Socket, SocketId, Sockets, Stage, Target};
-use super::wires::{Flown, Sort, Wire};
+use super::owners::OpenFile;
+use super::sockets::{Datagram, Pair, Sent, SimSocket, SocketId, SocketStage, Sockets, Target};
+use super::wires::{Flown, Sort, WireId};
 
 /// What came of a request.
-pub(crate) enum Carried {
+pub(crate) enum Progress {
     /// As kernels answer.
     Done(i32),
     /// It has to wait for one of these to change.
-    Wait(Vec<Key>),
+    Wait(Vec<WaitKey>),
     /// It is tried again after so long.
     Later(Duration),
 }
 
 /// What a request does: the number it answers, or for what it waits.
-type Step = Result<Result<usize, Waits>, Errno>;
+type StepResult = Result<Result<usize, Blocked>, Errno>;
 
 /// What a request waits for.
-enum Waits {
-    For(Vec<Key>),
+enum Blocked {
+    For(Vec<WaitKey>),
     Until(Duration),
 }
 
-fn done(answer: usize) -> Step {
+fn done(answer: usize) -> StepResult {
     Ok(Ok(answer))
 }
 
-fn wait(key: Key) -> Step {
-    Ok(Err(Waits::For(vec![key])))
-}
-
-/// The file that a request works on.
-pub(crate) fn file_of(request: &Request) -> Option<RawFd> {
-    match *request {
-        Request::Read { fd, .. }
-        | Request::Write { fd, .. }
-        | Request::Sync { fd, .. }
-        | Request::ReadVectored { fd, .. }
-        | Request::WriteVectored { fd, .. }
-        | Request::WriteThenSync { fd, .. }
-        | Request::SyncRange { fd, .. }
-        | Request::Allocate { fd, .. }
-        | Request::Accept { fd, .. }
-        | Request::AcceptMany { fd }
-        | Request::Connect { fd, .. }
-        | Request::Recv { fd, .. }
-        | Request::RecvMany { fd, .. }
-        | Request::Send { fd, .. }
-        | Request::RecvMsg { fd, .. }
-        | Request::SendMsg { fd, .. }
-        | Request::Shutdown { fd, .. }
-        | Request::Poll { fd, .. }
-        | Request::Close { fd } => Some(fd),
-        Request::Stat { fd, .. } if fd >= 0 => Some(fd),
-        _ => None,
-    }
+fn wait(key: WaitKey) -> StepResult {
+    Ok(Err(Blocked::For(vec![key])))
 }
 
 /// What kind of thing is open.
-pub(crate) fn kind_of(open: &Open, sockets: &mut Sockets) -> On {
+pub(crate) fn kind_of(open: &OpenFile, sockets: &mut Sockets) -> On {
     match open {
-        Open::File { .. } => On::Disk,
-        Open::PipeReader(_) | Open::PipeWriter(_) => On::Pipe,
-        Open::Socket(id) => {
+        OpenFile::File { .. } => On::Disk,
+        OpenFile::PipeReader(_) | OpenFile::PipeWriter(_) => On::Pipe,
+        OpenFile::Socket(id) => {
             let socket = sockets.get(*id);
             match socket.stage {
-                Stage::Messages { .. } if socket.domain == Domain::UNIX => On::LocalMessages,
-                Stage::Messages { .. } => On::Datagrams,
+                SocketStage::Messages { .. } if socket.domain == Domain::UNIX => On::LocalMessages,
+                SocketStage::Messages { .. } => On::Datagrams,
                 _ => On::Connection,
             }
         }
@@ -89,16 +69,16 @@ pub(crate) fn kind_of(open: &Open, sockets: &mut Sockets) -> On {
 impl State {
     /// Carries a request out, now.
     /// It was begun at `began`.
-    pub(crate) fn carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Carried {
+    pub(crate) fn carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Progress {
         match self.try_carry(request, fate, began) {
-            Ok(Ok(answer)) => Carried::Done(i32::try_from(answer).unwrap_or(i32::MAX)),
-            Ok(Err(Waits::For(keys))) => Carried::Wait(keys),
-            Ok(Err(Waits::Until(at))) => Carried::Later(at.saturating_sub(self.clock.elapsed())),
-            Err(errno) => Carried::Done(-errno),
+            Ok(Ok(answer)) => Progress::Done(i32::try_from(answer).unwrap_or(i32::MAX)),
+            Ok(Err(Blocked::For(keys))) => Progress::Wait(keys),
+            Ok(Err(Blocked::Until(at))) => Progress::Later(at.saturating_sub(self.clock.elapsed())),
+            Err(errno) => Progress::Done(-errno),
         }
     }
 
-    fn open_file(&mut self, fd: RawFd) -> Result<Open, Errno> {
+    fn open_file(&mut self, fd: RawFd) -> Result<OpenFile, Errno> {
         self.owners
             .get(fd, "an operation")
             .cloned()
@@ -107,59 +87,67 @@ impl State {
 
     fn socket(&mut self, fd: RawFd) -> Result<SocketId, Errno> {
         match self.open_file(fd)? {
-            Open::Socket(id) => Ok(id),
+            OpenFile::Socket(id) => Ok(id),
             _ => Err(libc::ENOTSOCK),
         }
     }
 
-    fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> Step {
+    /// Long because it has an arm for each request; what takes more than a few lines is a
+    /// function of its own.
+    fn try_carry(&mut self, request: &Request, fate: Fate, began: Duration) -> StepResult {
         let short = fate.short;
         match *request {
-            Request::Nop => done(0),
-            Request::Read { fd, place, .. } | Request::ReadVectored { fd, place, .. } => {
-                self.read(fd, place, request, short, 0)
+            Request::Nop(NopArgs) => done(0),
+            Request::Read(ReadArgs { fd, offset, .. })
+            | Request::ReadVectored(ReadVectoredArgs { fd, offset, .. }) => {
+                self.read(fd, offset, request, short, 0)
             }
-            Request::Recv { fd, flags, .. } | Request::RecvMsg { fd, flags, .. } => {
+            Request::Recv(RecvArgs { fd, flags, .. })
+            | Request::RecvMsg(RecvMsgArgs { fd, flags, .. }) => {
                 self.socket(fd)?;
-                self.read(fd, Place::Here, request, short, flags)
+                self.read(fd, Offset::Current, request, short, flags)
             }
-            Request::RecvMany { fd, shelf } => self.recv_many(fd, &memory::shelf(shelf), short),
-            Request::Write { fd, place, .. }
-            | Request::WriteVectored { fd, place, .. }
-            | Request::WriteThenSync { fd, place, .. } => self.write(fd, place, request, fate),
-            Request::Send { fd, .. } | Request::SendMsg { fd, .. } => {
+            Request::RecvMany(RecvManyArgs { fd, group }) => {
+                self.recv_many(fd, &memory::group(group), short)
+            }
+            Request::Write(WriteArgs { fd, offset, .. })
+            | Request::WriteVectored(WriteVectoredArgs { fd, offset, .. })
+            | Request::WriteThenSync(WriteThenSyncArgs { fd, offset, .. }) => {
+                self.write(fd, offset, request, fate)
+            }
+            Request::Send(SendArgs { fd, .. }) | Request::SendMsg(SendMsgArgs { fd, .. }) => {
                 self.socket(fd)?;
-                self.write(fd, Place::Here, request, fate)
+                self.write(fd, Offset::Current, request, fate)
             }
-            Request::Sync { fd, .. } => match self.open_file(fd)? {
-                Open::File { number, .. } => {
+            Request::Sync(SyncArgs { fd, .. }) => match self.open_file(fd)? {
+                OpenFile::File { number, .. } => {
                     self.disk.sync(number);
                     done(0)
                 }
                 _ => Err(libc::EINVAL),
             },
             // It says nothing about what a power cut leaves.
-            Request::SyncRange { fd, .. } => match self.open_file(fd)? {
-                Open::File { .. } => done(0),
+            Request::SyncRange(SyncRangeArgs { fd, .. }) => match self.open_file(fd)? {
+                OpenFile::File { .. } => done(0),
                 _ => Err(libc::EINVAL),
             },
-            Request::Allocate { fd, mode, at, len } => match self.open_file(fd)? {
-                Open::File { flags, .. } if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+            Request::Allocate(AllocateArgs { fd, mode, at, len }) => match self.open_file(fd)? {
+                OpenFile::File { flags, .. } if flags & libc::O_ACCMODE == libc::O_RDONLY => {
                     Err(libc::EBADF)
                 }
-                Open::File { .. } if fate.full => Err(libc::ENOSPC),
-                Open::File { .. } if len == 0 => Err(libc::EINVAL),
-                Open::File { number, .. } => {
+                OpenFile::File { .. } if fate.full => Err(libc::ENOSPC),
+                OpenFile::File { .. } if len == 0 => Err(libc::EINVAL),
+                OpenFile::File { number, .. } => {
                     self.disk.allocate(number, mode, at, len)?;
                     done(0)
                 }
                 _ => Err(libc::ESPIPE),
             },
-            Request::Open { path, flags, mode } => {
+            Request::Open(OpenArgs { path, flags, mode }) => {
                 let path = memory::path(path);
                 let number = self.disk.open(&path, flags, mode)?;
                 let path = String::from_utf8_lossy(&path).into_owned();
-                let fd = self.add_file(Open::File {
+                let fd = self.add_file(OpenFile::File {
                     number,
                     at: 0,
                     flags,
@@ -168,26 +156,28 @@ impl State {
                 });
                 done(fd as usize)
             }
-            Request::Stat { fd, path, out, .. } => self.stat(fd, &memory::path(path), out),
-            Request::Rename { from, to } => {
+            Request::Stat(StatArgs { fd, path, out, .. }) => {
+                self.stat(fd, &memory::path(path), out)
+            }
+            Request::Rename(RenameArgs { from, to }) => {
                 self.disk.rename(&memory::path(from), &memory::path(to))?;
                 done(0)
             }
-            Request::Unlink { path, dir } => {
+            Request::Unlink(UnlinkArgs { path, dir }) => {
                 self.disk.unlink(&memory::path(path), dir)?;
                 done(0)
             }
-            Request::MakeDir { path, mode } => {
+            Request::MakeDir(MakeDirArgs { path, mode }) => {
                 self.disk.make_dir(&memory::path(path), mode)?;
                 done(0)
             }
-            Request::Accept { fd, .. } | Request::AcceptMany { fd } => {
+            Request::Accept(AcceptArgs { fd, .. }) | Request::AcceptMany(AcceptManyArgs { fd }) => {
                 self.accept(fd, request, fate)
             }
-            Request::Connect { fd, .. } => self.connect(fd, request, began),
-            Request::Shutdown { fd, how } => self.shut_down(fd, how),
-            Request::Poll { fd, events } => self.poll(fd, events),
-            Request::Close { fd } => {
+            Request::Connect(ConnectArgs { fd, .. }) => self.connect(fd, request, began),
+            Request::Shutdown(ShutdownArgs { fd, how }) => self.shut_down(fd, how),
+            Request::Poll(PollArgs { fd, events }) => self.poll(fd, events),
+            Request::Close(CloseArgs { fd }) => {
                 self.close(fd);
                 done(0)
             }
@@ -215,36 +205,36 @@ impl State {
     fn read(
         &mut self,
         fd: RawFd,
-        place: Place,
+        offset: Offset,
         request: &Request,
         short: bool,
         flags: i32,
-    ) -> Step {
+    ) -> StepResult {
         let pieces = Pieces::of(request);
         let wire = match self.open_file(fd)? {
-            Open::File {
+            OpenFile::File {
                 number, at, flags, ..
             } => {
                 if flags & libc::O_ACCMODE == libc::O_WRONLY {
                     return Err(libc::EBADF);
                 }
-                let from = match place {
-                    Place::At(at) => at,
-                    Place::Here => at,
+                let from = match offset {
+                    Offset::At(at) => at,
+                    Offset::Current => at,
                 };
                 let there = self.disk.size(number).saturating_sub(from);
                 let there = usize::try_from(there).unwrap_or(usize::MAX);
                 let most = self.portion_of(there, pieces.len(), short);
                 let bytes = self.disk.read(number, from, most)?;
                 pieces.fill(&bytes);
-                self.move_on(fd, place, bytes.len());
+                self.move_on(fd, offset, bytes.len());
                 return done(bytes.len());
             }
-            Open::PipeWriter(_) => return Err(libc::EBADF),
-            Open::PipeReader(wire) => wire,
-            Open::Socket(id) => match &mut self.sockets.get(id).stage {
-                Stage::Connected { input, .. } => *input,
-                Stage::Messages { inbox, error, .. } => {
+            OpenFile::PipeWriter(_) => return Err(libc::EBADF),
+            OpenFile::PipeReader(wire) => wire,
+            OpenFile::Socket(id) => match &mut self.sockets.get(id).stage {
+                SocketStage::Connected { input, .. } => *input,
+                SocketStage::Messages { inbox, error, .. } => {
                     if let Some(errno) = error.take() {
                         return Err(errno);
                     }
@@ -254,69 +244,69 @@ impl State {
                         false => inbox.pop_front(),
                     };
                     let Some((from, bytes)) = first else {
-                        return wait(Key::Socket(id));
+                        return wait(WaitKey::Socket(id));
                     };
                     // There is room for whoever waits to send.
-                    self.changed.insert(Key::Socket(id));
+                    self.changed.insert(WaitKey::Socket(id));
                     let fits = bytes.len().min(pieces.len());
                     pieces.fill(&bytes[..fits]);
                     memory::answer_source(request, &from);
                     memory::answer_message(request, fits < bytes.len());
                     return done(fits);
                 }
-                Stage::Fresh | Stage::Listening { .. } => return Err(libc::ENOTCONN),
+                SocketStage::Fresh | SocketStage::Listening { .. } => return Err(libc::ENOTCONN),
             },
         };
         let keep = flags & libc::MSG_PEEK != 0;
         let most = self.portion_of(self.wires.waiting(wire), pieces.len(), short);
         match self.wires.read(wire, most, keep)? {
-            None => wait(Key::Wire(wire)),
+            None => wait(WaitKey::Wire(wire)),
             Some(bytes) => {
                 pieces.fill(&bytes);
                 memory::answer_message(request, false);
-                self.changed.insert(Key::Wire(wire));
+                self.changed.insert(WaitKey::Wire(wire));
                 done(bytes.len())
             }
         }
     }
 
-    /// Receives into a buffer of a shelf. One is taken when there is something
+    /// Receives into a buffer of a group. One is taken when there is something
     /// to receive; what is filled is left in `filled`.
-    fn recv_many(&mut self, fd: RawFd, shelf: &Shelf, short: bool) -> Step {
+    fn recv_many(&mut self, fd: RawFd, group: &BufferGroup, short: bool) -> StepResult {
         let id = self.socket(fd)?;
-        let Stage::Connected { input, .. } = self.sockets.get(id).stage else {
+        let SocketStage::Connected { input, .. } = self.sockets.get(id).stage else {
             return Err(libc::ENOTCONN);
         };
-        let most = self.portion_of(self.wires.waiting(input), shelf.size() as usize, short);
+        let most = self.portion_of(self.wires.waiting(input), group.size() as usize, short);
         let bytes = match self.wires.read(input, most, true)? {
-            None => return wait(Key::Wire(input)),
+            None => return wait(WaitKey::Wire(input)),
             Some(bytes) if bytes.is_empty() => return done(0),
             Some(bytes) => bytes,
         };
-        let Some(number) = shelf.take() else {
+        let Some(number) = group.take() else {
             return Err(libc::ENOBUFS);
         };
-        Pieces::of_buffer(shelf, number).fill(&bytes);
+        Pieces::of_buffer(group, number).fill(&bytes);
         self.wires.read(input, bytes.len(), false)?;
-        self.changed.insert(Key::Wire(input));
+        self.changed.insert(WaitKey::Wire(input));
         self.filled = Some(number);
         done(bytes.len())
     }
 
-    /// The place in a file that is read or written where it stands moves on.
-    fn move_on(&mut self, fd: RawFd, place: Place, bytes: usize) {
-        if place == Place::Here
-            && let Some(Open::File { at, .. }) = self.owners.get(fd, "an operation")
+    /// The offset in a file that is read or written where it stands moves on.
+    fn move_on(&mut self, fd: RawFd, offset: Offset, bytes: usize) {
+        if offset == Offset::Current
+            && let Some(OpenFile::File { at, .. }) = self.owners.get(fd, "an operation")
         {
             *at += bytes as u64;
         }
     }
 
-    fn write(&mut self, fd: RawFd, place: Place, request: &Request, fate: Fate) -> Step {
+    fn write(&mut self, fd: RawFd, offset: Offset, request: &Request, fate: Fate) -> StepResult {
         let pieces = Pieces::of(request);
         let mut most = self.portion(pieces.len(), fate.short);
         let (input, output) = match self.open_file(fd)? {
-            Open::File {
+            OpenFile::File {
                 number,
                 at,
                 flags,
@@ -326,10 +316,10 @@ impl State {
                 if flags & libc::O_ACCMODE == libc::O_RDONLY {
                     return Err(libc::EBADF);
                 }
-                let to = match place {
+                let to = match offset {
                     _ if flags & libc::O_APPEND != 0 => self.disk.size(number),
-                    Place::At(at) => at,
-                    Place::Here => at,
+                    Offset::At(at) => at,
+                    Offset::Current => at,
                 };
                 if fate.full {
                     // Some of it fits, and the next write finds out; or nothing does.
@@ -347,39 +337,42 @@ impl State {
                 let now = self.clock.elapsed();
                 self.disk.write(number, to, &bytes, now)?;
                 let all = bytes.len() == pieces.len();
-                if all && matches!(request, Request::WriteThenSync { .. }) {
+                if all && matches!(request, Request::WriteThenSync(..)) {
                     self.disk.sync(number);
                 }
-                self.move_on(fd, place, bytes.len());
+                self.move_on(fd, offset, bytes.len());
                 return done(bytes.len());
             }
-            Open::PipeReader(_) => return Err(libc::EBADF),
-            Open::PipeWriter(wire) => {
+            OpenFile::PipeReader(_) => return Err(libc::EBADF),
+            OpenFile::PipeWriter(wire) => {
                 // A signal may cut a large write short, never a small one.
                 if pieces.len() <= libc::PIPE_BUF {
                     most = pieces.len();
                 }
                 return match self.wires.room_in_pipe(wire, most)? {
-                    None => wait(Key::Wire(wire)),
+                    None => wait(WaitKey::Wire(wire)),
                     Some(room) => {
                         self.wires.write_to_pipe(wire, &pieces.bytes(room));
-                        self.changed.insert(Key::Wire(wire));
+                        self.changed.insert(WaitKey::Wire(wire));
                         done(room)
                     }
                 };
             }
-            Open::Socket(id) => match self.sockets.get(id).stage {
-                Stage::Connected { input, output } => (input, output),
-                Stage::Messages { .. } => {
+            OpenFile::Socket(id) => match self.sockets.get(id).stage {
+                SocketStage::Connected { input, output } => (input, output),
+                SocketStage::Messages { .. } => {
                     let to = memory::target(request);
                     return self.send_message(id, to, pieces.bytes(pieces.len()), fate);
                 }
-                Stage::Fresh | Stage::Listening { .. } => return Err(libc::ENOTCONN),
+                SocketStage::Fresh | SocketStage::Listening { .. } => return Err(libc::ENOTCONN),
             },
         };
         match self.wires.room(input, output, most)? {
             // The end of the connection is told there too.
-            None => Ok(Err(Waits::For(vec![Key::Wire(output), Key::Wire(input)]))),
+            None => Ok(Err(Blocked::For(vec![
+                WaitKey::Wire(output),
+                WaitKey::Wire(input),
+            ]))),
             Some(0) => done(0),
             Some(room) => {
                 self.fly(output, Flown::Bytes(pieces.bytes(room)));
@@ -389,25 +382,25 @@ impl State {
     }
 
     fn set_full(&mut self, fd: RawFd, is: bool) {
-        if let Some(Open::File { full, .. }) = self.owners.get(fd, "an operation") {
+        if let Some(OpenFile::File { full, .. }) = self.owners.get(fd, "an operation") {
             *full = is;
         }
     }
 
     /// Sends something along a stream, as fast as its way is.
-    fn fly(&mut self, wire: Wire, flown: Flown) {
+    fn fly(&mut self, wire: WireId, flown: Flown) {
         let now = self.clock.elapsed();
         let at = self
             .network
             .delay(self.wires.path(wire))
             .map(|delay| now.saturating_add(delay));
         let changed = self.wires.send(wire, flown, at, now);
-        self.changed.extend(changed.into_iter().map(Key::Wire));
+        self.changed.extend(changed.into_iter().map(WaitKey::Wire));
         self.await_arrival(wire);
     }
 
     /// What is on its way has arrived, unless its way is cut meanwhile.
-    pub(crate) fn land(&mut self, wire: Wire) {
+    pub(crate) fn land(&mut self, wire: WireId) {
         let now = self.clock.elapsed();
         if let Some(path) = self.wires.path(wire)
             && self.network.delay(Some(path)).is_none()
@@ -418,7 +411,7 @@ impl State {
         for back in self.wires.land(wire, now) {
             self.fly(back, Flown::Reset);
         }
-        self.changed.insert(Key::Wire(wire));
+        self.changed.insert(WaitKey::Wire(wire));
         self.await_arrival(wire);
     }
 
@@ -432,7 +425,13 @@ impl State {
         }
     }
 
-    fn send_message(&mut self, id: SocketId, to: Option<Addr>, bytes: Vec<u8>, fate: Fate) -> Step {
+    fn send_message(
+        &mut self,
+        id: SocketId,
+        to: Option<Addr>,
+        bytes: Vec<u8>,
+        fate: Fate,
+    ) -> StepResult {
         let (all, connected) = (bytes.len(), to.is_none());
         let target = to.map(|to| self.named(to)).transpose()?;
         let message = self.sockets.address(id, target, bytes)?;
@@ -449,10 +448,10 @@ impl State {
         }
         match self.sockets.deliver(&message) {
             Sent::To(receiver) => {
-                self.changed.insert(Key::Socket(receiver));
+                self.changed.insert(WaitKey::Socket(receiver));
                 done(all)
             }
-            Sent::Full(receiver) => wait(Key::Socket(receiver)),
+            Sent::Full(receiver) => wait(WaitKey::Socket(receiver)),
             Sent::ToNobody => {
                 if connected {
                     self.sockets.disconnect(id);
@@ -463,30 +462,35 @@ impl State {
     }
 
     /// A message over the network has arrived.
-    pub(crate) fn receive(&mut self, message: &Message) {
+    pub(crate) fn receive(&mut self, message: &Datagram) {
         match self.sockets.deliver(message) {
             Sent::To(receiver) | Sent::Full(receiver) => {
-                self.changed.insert(Key::Socket(receiver));
+                self.changed.insert(WaitKey::Socket(receiver));
             }
             Sent::ToNobody => {
                 self.sockets.refused(message);
-                self.changed.insert(Key::Socket(message.sender));
+                self.changed.insert(WaitKey::Socket(message.sender));
             }
         }
     }
 
-    fn stat(&mut self, fd: RawFd, path: &[u8], out: *mut kinfolk_runtime::io::StatBuf) -> Step {
+    fn stat(
+        &mut self,
+        fd: RawFd,
+        path: &[u8],
+        out: *mut kinfolk_runtime::io::StatBuf,
+    ) -> StepResult {
         let number = match path.is_empty() {
             false => self.disk.find(path)?,
             true => match self.open_file(fd)? {
-                Open::File { number, .. } => number,
+                OpenFile::File { number, .. } => number,
                 other => {
-                    let mode = match other {
-                        Open::Socket(_) => libc::S_IFSOCK,
-                        _ => libc::S_IFIFO,
+                    let kind = match other {
+                        OpenFile::Socket(_) => mode::SOCKET,
+                        _ => mode::FIFO,
                     };
-                    let about = About {
-                        mode: mode | 0o600,
+                    let about = FileFacts {
+                        mode: kind | 0o600,
                         links: 1,
                         number: 0,
                         size: 0,
@@ -499,7 +503,7 @@ impl State {
         };
         let size = self.disk.size(number);
         let node = self.disk.node(number);
-        let about = About {
+        let about = FileFacts {
             mode: node.full_mode(),
             links: node.links,
             number,
@@ -510,26 +514,26 @@ impl State {
         done(0)
     }
 
-    fn accept(&mut self, fd: RawFd, request: &Request, fate: Fate) -> Step {
+    fn accept(&mut self, fd: RawFd, request: &Request, fate: Fate) -> StepResult {
         let id = self.socket(fd)?;
         let domain = self.sockets.get(id).domain;
-        let Stage::Listening { waiting, .. } = &mut self.sockets.get(id).stage else {
+        let SocketStage::Listening { waiting, .. } = &mut self.sockets.get(id).stage else {
             return Err(libc::EINVAL);
         };
         let Some(pair) = waiting.pop_front() else {
-            return wait(Key::Socket(id));
+            return wait(WaitKey::Socket(id));
         };
         // There is room for those who wait to connect.
-        self.changed.insert(Key::Socket(id));
+        self.changed.insert(WaitKey::Socket(id));
         if fate.aborted {
             self.abort(&pair);
             return Err(libc::ECONNABORTED);
         }
         memory::answer_source(request, &pair.peer);
         let machine = self.sockets.get(id).machine;
-        let accepted = self.sockets.add(Socket {
+        let accepted = self.sockets.add(SimSocket {
             domain,
-            stage: Stage::Connected {
+            stage: SocketStage::Connected {
                 input: pair.input,
                 output: pair.output,
             },
@@ -538,15 +542,15 @@ impl State {
             named: None,
             machine,
         });
-        done(self.add_file(Open::Socket(accepted)) as usize)
+        done(self.add_file(OpenFile::Socket(accepted)) as usize)
     }
 
-    fn connect(&mut self, fd: RawFd, request: &Request, began: Duration) -> Step {
+    fn connect(&mut self, fd: RawFd, request: &Request, began: Duration) -> StepResult {
         let id = self.socket(fd)?;
         let to = memory::target(request).ok_or(libc::EAFNOSUPPORT)?;
         match &mut self.sockets.get(id).stage {
-            Stage::Fresh => {}
-            Stage::Messages { .. } => {
+            SocketStage::Fresh => {}
+            SocketStage::Messages { .. } => {
                 let to = match self.named(to.clone())? {
                     Target::At(_) => to,
                     target => {
@@ -554,15 +558,16 @@ impl State {
                         self.sockets.local(receiver.ok_or(libc::ECONNREFUSED)?)
                     }
                 };
-                if let Stage::Messages { to: connected, .. } = &mut self.sockets.get(id).stage {
+                if let SocketStage::Messages { to: connected, .. } = &mut self.sockets.get(id).stage
+                {
                     *connected = Some(to.clone());
                 }
                 self.sockets.get(id).peer = Some(to);
                 self.sockets.bind_any(id);
                 return done(0);
             }
-            Stage::Connected { .. } => return Err(libc::EISCONN),
-            Stage::Listening { .. } => return Err(libc::EOPNOTSUPP),
+            SocketStage::Connected { .. } => return Err(libc::EISCONN),
+            SocketStage::Listening { .. } => return Err(libc::EOPNOTSUPP),
         }
         let target = self.named(to.clone())?;
         let local = self.sockets.bind_any(id);
@@ -570,10 +575,10 @@ impl State {
         let now = self.clock.elapsed();
         match self.network.delay(path) {
             None if now >= began + network::CONNECTING => return Err(libc::ETIMEDOUT),
-            None => return Ok(Err(Waits::Until(now + AGAIN))),
+            None => return Ok(Err(Blocked::Until(now + AGAIN))),
             // There and back.
             Some(delay) if now < began + 2 * delay => {
-                return Ok(Err(Waits::Until(began + 2 * delay)));
+                return Ok(Err(Blocked::Until(began + 2 * delay)));
             }
             Some(_) => {}
         }
@@ -587,11 +592,11 @@ impl State {
             (Addr::Inet(own), Addr::Inet(_)) if own.ip().is_unspecified() => to.clone(),
             (own, _) => own,
         };
-        let Stage::Listening { waiting, most } = &mut self.sockets.get(listener).stage else {
+        let SocketStage::Listening { waiting, most } = &mut self.sockets.get(listener).stage else {
             return Err(libc::ECONNREFUSED);
         };
         if waiting.len() >= *most {
-            return wait(Key::Socket(listener));
+            return wait(WaitKey::Socket(listener));
         }
         let sort = if path.is_some() {
             Sort::Tcp
@@ -605,19 +610,19 @@ impl State {
             local: peer.clone(),
             peer: local,
         });
-        self.changed.insert(Key::Socket(listener));
+        self.changed.insert(WaitKey::Socket(listener));
         let socket = self.sockets.get(id);
         socket.peer = Some(peer);
-        socket.stage = Stage::Connected {
+        socket.stage = SocketStage::Connected {
             input: from_it,
             output: to_it,
         };
         done(0)
     }
 
-    fn shut_down(&mut self, fd: RawFd, how: i32) -> Step {
+    fn shut_down(&mut self, fd: RawFd, how: i32) -> StepResult {
         let id = self.socket(fd)?;
-        let Stage::Connected { input, output } = self.sockets.get(id).stage else {
+        let SocketStage::Connected { input, output } = self.sockets.get(id).stage else {
             return Err(libc::ENOTCONN);
         };
         if self.wires.is_dead(input) {
@@ -625,7 +630,7 @@ impl State {
         }
         if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
             self.wires.stop_listening(input);
-            self.changed.insert(Key::Wire(input));
+            self.changed.insert(WaitKey::Wire(input));
         }
         if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && self.wires.shut(output) {
             self.fly(output, Flown::End);
@@ -633,32 +638,32 @@ impl State {
         done(0)
     }
 
-    fn poll(&mut self, fd: RawFd, events: u32) -> Step {
+    fn poll(&mut self, fd: RawFd, events: u32) -> StepResult {
         let wants = |flag: i16| events & flag as u32 != 0;
         let mut ready = 0_i16;
         let mut keys = Vec::new();
-        let (input, output): (Option<Wire>, Option<Wire>) = match self.open_file(fd)? {
-            Open::File { .. } => {
+        let (input, output): (Option<WireId>, Option<WireId>) = match self.open_file(fd)? {
+            OpenFile::File { .. } => {
                 return done((events as i16 & (libc::POLLIN | libc::POLLOUT)) as usize);
             }
-            Open::PipeReader(wire) => (Some(wire), None),
-            Open::PipeWriter(wire) => (None, Some(wire)),
-            Open::Socket(id) => match &self.sockets.get(id).stage {
-                Stage::Fresh => return done((libc::POLLOUT | libc::POLLHUP) as usize),
-                Stage::Connected { input, output } => (Some(*input), Some(*output)),
-                Stage::Listening { waiting, .. } => {
+            OpenFile::PipeReader(wire) => (Some(wire), None),
+            OpenFile::PipeWriter(wire) => (None, Some(wire)),
+            OpenFile::Socket(id) => match &self.sockets.get(id).stage {
+                SocketStage::Fresh => return done((libc::POLLOUT | libc::POLLHUP) as usize),
+                SocketStage::Connected { input, output } => (Some(*input), Some(*output)),
+                SocketStage::Listening { waiting, .. } => {
                     if !waiting.is_empty() {
                         ready |= libc::POLLIN;
                     }
-                    keys.push(Key::Socket(id));
+                    keys.push(WaitKey::Socket(id));
                     (None, None)
                 }
-                Stage::Messages { inbox, error, .. } => {
+                SocketStage::Messages { inbox, error, .. } => {
                     if !inbox.is_empty() || error.is_some() {
                         ready |= libc::POLLIN;
                     }
                     ready |= libc::POLLOUT;
-                    keys.push(Key::Socket(id));
+                    keys.push(WaitKey::Socket(id));
                     (None, None)
                 }
             },
@@ -670,13 +675,13 @@ impl State {
             if self.wires.is_over(input) {
                 ready |= libc::POLLHUP;
             }
-            keys.push(Key::Wire(input));
+            keys.push(WaitKey::Wire(input));
         }
         if let Some(output) = output {
             if self.wires.is_writable(output) {
                 ready |= libc::POLLOUT;
             }
-            keys.push(Key::Wire(output));
+            keys.push(WaitKey::Wire(output));
         }
         let always = ready & libc::POLLHUP;
         let asked = (if wants(libc::POLLIN) { libc::POLLIN } else { 0 })
@@ -686,7 +691,7 @@ impl State {
                 0
             });
         match ready & asked | always {
-            0 => Ok(Err(Waits::For(keys))),
+            0 => Ok(Err(Blocked::For(keys))),
             ready => done(ready as usize),
         }
     }
@@ -695,20 +700,20 @@ impl State {
     pub(crate) fn close(&mut self, fd: RawFd) {
         match self.owners.remove(fd) {
             None => {}
-            Some(Open::File { number, .. }) => self.disk.let_go(number),
-            Some(Open::PipeReader(wire)) => {
+            Some(OpenFile::File { number, .. }) => self.disk.let_go(number),
+            Some(OpenFile::PipeReader(wire)) => {
                 self.wires.close_reader(wire);
-                self.changed.insert(Key::Wire(wire));
+                self.changed.insert(WaitKey::Wire(wire));
             }
-            Some(Open::PipeWriter(wire)) => {
+            Some(OpenFile::PipeWriter(wire)) => {
                 self.wires.close_writer(wire);
-                self.changed.insert(Key::Wire(wire));
+                self.changed.insert(WaitKey::Wire(wire));
             }
-            Some(Open::Socket(id)) => {
-                self.changed.insert(Key::Socket(id));
+            Some(OpenFile::Socket(id)) => {
+                self.changed.insert(WaitKey::Socket(id));
                 match self.sockets.remove(id).map(|socket| socket.stage) {
-                    Some(Stage::Connected { input, output }) => self.hang_up(input, output),
-                    Some(Stage::Listening { waiting, .. }) => {
+                    Some(SocketStage::Connected { input, output }) => self.hang_up(input, output),
+                    Some(SocketStage::Listening { waiting, .. }) => {
                         waiting.iter().for_each(|pair| self.abort(pair));
                     }
                     _ => {}
@@ -719,7 +724,7 @@ impl State {
 
     /// One side of a connection is gone. If it left something unread the other
     /// side hears of it, once it has read what was sent before.
-    fn hang_up(&mut self, input: Wire, output: Wire) {
+    fn hang_up(&mut self, input: WireId, output: WireId) {
         let dead = self.wires.is_dead(input);
         let unread = self.wires.waiting(input) > 0;
         match (self.wires.sort(output), unread) {
@@ -735,7 +740,8 @@ impl State {
         }
         self.wires.close_reader(input);
         self.wires.close_writer(output);
-        self.changed.extend([Key::Wire(input), Key::Wire(output)]);
+        self.changed
+            .extend([WaitKey::Wire(input), WaitKey::Wire(output)]);
     }
 
     /// A connection ends that nobody has accepted.
@@ -747,18 +753,18 @@ impl State {
         self.wires.close_reader(pair.input);
         self.wires.close_writer(pair.output);
         let wires = [pair.input, pair.output];
-        self.changed.extend(wires.map(Key::Wire));
+        self.changed.extend(wires.map(WaitKey::Wire));
     }
 
     /// A connection breaks, and one side has just been told.
     pub(crate) fn break_off(&mut self, id: SocketId) {
-        let Stage::Connected { input, output } = self.sockets.get(id).stage else {
+        let SocketStage::Connected { input, output } = self.sockets.get(id).stage else {
             return;
         };
         let kept = self.wires.waiting(output);
         let kept = self.rng.below(kept + 1);
         self.wires.break_off(input, output, kept);
         self.fly(output, Flown::Reset);
-        self.changed.insert(Key::Wire(input));
+        self.changed.insert(WaitKey::Wire(input));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::journal::{Changed, Journal};
-use super::linux::{KEEP_SIZE, PUNCH_HOLE};
+use super::linux::{KEEP_SIZE, PUNCH_HOLE, mode};
 use super::power_cut::Unsynced;
 use crate::rng::Rng;
 
@@ -26,7 +26,7 @@ const ROOT: Number = 1;
 pub(crate) type Errno = i32;
 
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum NodeKind {
     Dir(BTreeMap<Vec<u8>, Number>),
     File(Vec<u8>),
     /// The name of a socket.
@@ -35,7 +35,7 @@ pub(crate) enum What {
 
 #[derive(Clone)]
 pub(crate) struct Node {
-    pub(crate) what: What,
+    pub(crate) what: NodeKind,
     /// Names.
     pub(crate) links: u32,
     /// Open files.
@@ -59,9 +59,9 @@ impl Node {
     /// What it is, and who may do what with it, as in `st_mode`.
     pub(crate) fn full_mode(&self) -> u32 {
         let kind = match self.what {
-            What::Dir(_) => libc::S_IFDIR,
-            What::File(_) => libc::S_IFREG,
-            What::Socket => libc::S_IFSOCK,
+            NodeKind::Dir(_) => mode::DIR,
+            NodeKind::File(_) => mode::FILE,
+            NodeKind::Socket => mode::SOCKET,
         };
         kind | self.mode
     }
@@ -81,7 +81,7 @@ impl Disk {
             next: ROOT,
             journal: Journal::default(),
         };
-        disk.make(What::Dir(BTreeMap::new()), 0o755);
+        disk.make(NodeKind::Dir(BTreeMap::new()), 0o755);
         for dir in ["/tmp", "/etc", "/var", "/home"] {
             let _ = disk.make_dir(dir.as_bytes(), 0o755);
         }
@@ -89,7 +89,7 @@ impl Disk {
         disk
     }
 
-    fn make(&mut self, what: What, mode: u32) -> Number {
+    fn make(&mut self, what: NodeKind, mode: u32) -> Number {
         let number = self.next;
         self.next += 1;
         let node = Node {
@@ -110,7 +110,7 @@ impl Disk {
 
     fn dir(&mut self, number: Number) -> Result<&mut BTreeMap<Vec<u8>, Number>, Errno> {
         match &mut self.nodes.get_mut(&number).ok_or(libc::ENOENT)?.what {
-            What::Dir(names) => Ok(names),
+            NodeKind::Dir(names) => Ok(names),
             _ => Err(libc::ENOTDIR),
         }
     }
@@ -131,7 +131,7 @@ impl Disk {
         for (at, part) in parts.iter().enumerate() {
             let here = *way.last().unwrap_or(&ROOT);
             let names = match &self.nodes.get(&here).ok_or(libc::ENOENT)?.what {
-                What::Dir(names) => names,
+                NodeKind::Dir(names) => names,
                 _ => return Err(libc::ENOTDIR),
             };
             if *part == b".." {
@@ -149,7 +149,7 @@ impl Disk {
         }
         let last = *way.last().unwrap_or(&ROOT);
         match self.nodes.get(&last).map(|node| &node.what) {
-            Some(What::Dir(_)) => Ok((way, None)),
+            Some(NodeKind::Dir(_)) => Ok((way, None)),
             _ if path.ends_with(b"/") => Err(libc::ENOTDIR),
             _ => Ok((way, None)),
         }
@@ -180,7 +180,7 @@ impl Disk {
         Ok((dir, name.ok_or(libc::ENOENT)?))
     }
 
-    fn name(&mut self, path: &[u8], what: What, mode: u32) -> Result<Number, Errno> {
+    fn name(&mut self, path: &[u8], what: NodeKind, mode: u32) -> Result<Number, Errno> {
         match self.walk(path)? {
             (_, None) => Err(libc::EEXIST),
             (way, Some(name)) => {
@@ -204,17 +204,17 @@ impl Disk {
                 return Err(libc::EISDIR);
             }
             Err(libc::ENOENT) if has(libc::O_CREAT) => {
-                self.name(path, What::File(Vec::new()), mode)?
+                self.name(path, NodeKind::File(Vec::new()), mode)?
             }
             Err(errno) => return Err(errno),
         };
         let node = self.nodes.get_mut(&number).ok_or(libc::ENOENT)?;
         match &mut node.what {
-            What::Dir(_) if writes => return Err(libc::EISDIR),
-            What::Dir(_) => {}
-            What::Socket => return Err(libc::ENXIO),
-            What::File(_) if has(libc::O_DIRECTORY) => return Err(libc::ENOTDIR),
-            What::File(bytes) => {
+            NodeKind::Dir(_) if writes => return Err(libc::EISDIR),
+            NodeKind::Dir(_) => {}
+            NodeKind::Socket => return Err(libc::ENXIO),
+            NodeKind::File(_) if has(libc::O_DIRECTORY) => return Err(libc::ENOTDIR),
+            NodeKind::File(bytes) => {
                 if has(libc::O_TRUNC) && writes {
                     node.unsynced.touch(bytes, 0..bytes.len());
                     bytes.clear();
@@ -248,21 +248,21 @@ impl Disk {
     fn file(&mut self, number: Number) -> Result<&mut Node, Errno> {
         let node = self.nodes.get_mut(&number).ok_or(libc::EBADF)?;
         match node.what {
-            What::File(_) => Ok(node),
+            NodeKind::File(_) => Ok(node),
             _ => Err(libc::EISDIR),
         }
     }
 
     pub(crate) fn size(&self, number: Number) -> u64 {
         match &self.node(number).what {
-            What::File(bytes) => bytes.len() as u64,
-            What::Dir(_) => 4096,
-            What::Socket => 0,
+            NodeKind::File(bytes) => bytes.len() as u64,
+            NodeKind::Dir(_) => 4096,
+            NodeKind::Socket => 0,
         }
     }
 
     pub(crate) fn read(&mut self, number: Number, at: u64, most: usize) -> Result<Vec<u8>, Errno> {
-        let What::File(bytes) = &self.file(number)?.what else {
+        let NodeKind::File(bytes) = &self.file(number)?.what else {
             return Err(libc::EISDIR);
         };
         let from = usize::try_from(at).map_or(bytes.len(), |at| at.min(bytes.len()));
@@ -284,7 +284,7 @@ impl Disk {
             _ => return Err(libc::EINVAL),
         }
         node.changed = now;
-        let What::File(bytes) = &mut node.what else {
+        let NodeKind::File(bytes) = &mut node.what else {
             return Err(libc::EISDIR);
         };
         let at = at as usize;
@@ -305,7 +305,7 @@ impl Disk {
             return Err(libc::EFBIG);
         }
         let node = self.file(number)?;
-        let What::File(bytes) = &mut node.what else {
+        let NodeKind::File(bytes) = &mut node.what else {
             return Err(libc::EINVAL);
         };
         let (old, new) = (bytes.len(), len as usize);
@@ -342,7 +342,7 @@ impl Disk {
     pub(crate) fn restart(
         &mut self,
         lost: Vec<Changed>,
-        mut each: impl FnMut(&mut What, &Unsynced),
+        mut each: impl FnMut(&mut NodeKind, &Unsynced),
     ) {
         for (dir, name, before) in lost {
             if let Ok(names) = self.dir(dir) {
@@ -365,7 +365,7 @@ impl Disk {
         let mut links = BTreeMap::from([(ROOT, 1)]);
         let mut dirs = vec![ROOT];
         while let Some(dir) = dirs.pop() {
-            if let Some(What::Dir(names)) = self.nodes.get(&dir).map(|node| &node.what) {
+            if let Some(NodeKind::Dir(names)) = self.nodes.get(&dir).map(|node| &node.what) {
                 for number in names.values() {
                     *links.entry(*number).or_insert(0) += 1;
                     dirs.push(*number);
@@ -381,7 +381,7 @@ impl Disk {
     pub(crate) fn get(&self, path: &[u8]) -> Option<Vec<u8>> {
         let number = self.find(path).ok()?;
         match &self.node(number).what {
-            What::File(bytes) => Some(bytes.clone()),
+            NodeKind::File(bytes) => Some(bytes.clone()),
             _ => None,
         }
     }
@@ -390,7 +390,7 @@ impl Disk {
     pub(crate) fn list(&mut self, path: &[u8]) -> Result<Vec<(Vec<u8>, u32)>, Errno> {
         let number = self.find(path)?;
         match &self.node(number).what {
-            What::Dir(names) => Ok(names
+            NodeKind::Dir(names) => Ok(names
                 .iter()
                 .map(|(name, number)| (name.clone(), self.node(*number).full_mode()))
                 .collect()),
@@ -407,7 +407,7 @@ impl Disk {
         len: u64,
     ) -> Result<(), Errno> {
         let node = self.file(number)?;
-        let What::File(bytes) = &mut node.what else {
+        let NodeKind::File(bytes) = &mut node.what else {
             return Err(libc::EISDIR);
         };
         let end = at.checked_add(len).filter(|end| *end <= LONGEST);
@@ -427,12 +427,13 @@ impl Disk {
     }
 
     pub(crate) fn make_dir(&mut self, path: &[u8], mode: u32) -> Result<(), Errno> {
-        self.name(path, What::Dir(BTreeMap::new()), mode).map(drop)
+        self.name(path, NodeKind::Dir(BTreeMap::new()), mode)
+            .map(drop)
     }
 
     /// A socket gets a name on the disk.
     pub(crate) fn name_socket(&mut self, path: &[u8]) -> Result<Number, Errno> {
-        match self.name(path, What::Socket, 0o755) {
+        match self.name(path, NodeKind::Socket, 0o755) {
             Err(libc::EEXIST) => Err(libc::EADDRINUSE),
             made => made,
         }
@@ -446,9 +447,9 @@ impl Disk {
         }
         let number = self.find(path)?;
         match (&self.node(number).what, dir) {
-            (What::Dir(_), false) => return Err(libc::EISDIR),
-            (What::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
-            (What::Dir(_), true) | (_, false) => {}
+            (NodeKind::Dir(_), false) => return Err(libc::EISDIR),
+            (NodeKind::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
+            (NodeKind::Dir(_), true) | (_, false) => {}
             (_, true) => return Err(libc::ENOTDIR),
         }
         let (parent, name) = self.parent(path)?;
@@ -474,7 +475,7 @@ impl Disk {
             return Err(libc::EBUSY);
         }
         let number = self.find(from)?;
-        let is_dir = matches!(self.node(number).what, What::Dir(_));
+        let is_dir = matches!(self.node(number).what, NodeKind::Dir(_));
         let (way, _) = self.walk(to)?;
         if is_dir && way.contains(&number) && self.find(to) != Ok(number) {
             return Err(libc::EINVAL);
@@ -482,9 +483,9 @@ impl Disk {
         let replaced = match self.find(to) {
             Ok(same) if same == number => return Ok(()),
             Ok(other) => match (&self.node(other).what, is_dir) {
-                (What::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
-                (What::Dir(_), false) => return Err(libc::EISDIR),
-                (What::File(_) | What::Socket, true) => return Err(libc::ENOTDIR),
+                (NodeKind::Dir(names), true) if !names.is_empty() => return Err(libc::ENOTEMPTY),
+                (NodeKind::Dir(_), false) => return Err(libc::EISDIR),
+                (NodeKind::File(_) | NodeKind::Socket, true) => return Err(libc::ENOTDIR),
                 _ => Some(other),
             },
             Err(libc::ENOENT) if !is_dir && to.ends_with(b"/") => return Err(libc::ENOTDIR),
@@ -508,13 +509,13 @@ impl Disk {
         let mut found = Vec::new();
         let mut dirs = vec![(Vec::new(), ROOT)];
         while let Some((path, dir)) = dirs.pop() {
-            let What::Dir(names) = &self.node(dir).what else {
+            let NodeKind::Dir(names) = &self.node(dir).what else {
                 continue;
             };
             for (name, number) in names {
                 let path = [&path[..], b"/", name].concat();
                 match self.node(*number).what {
-                    What::Dir(_) => dirs.push((path, *number)),
+                    NodeKind::Dir(_) => dirs.push((path, *number)),
                     _ => found.push(path),
                 }
             }

@@ -8,16 +8,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use kinfolk_runtime::io::driver::{Alarm, Driver, Landed, OpId, Wait};
+use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use kinfolk_runtime::io::{Request, SocketOption, System};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::addr::Addr;
 use super::disk::Errno;
-use super::kernel::{Key, SimKernel, State};
+use super::kernel::{SimKernel, State, WaitKey};
 use super::network::machine;
-use super::owners::Open;
-use super::sockets::{Socket, SocketId, Stage};
+use super::owners::OpenFile;
+use super::sockets::{SimSocket, SocketId, SocketStage};
 use super::wires::Sort;
 
 pub(crate) struct SimDriver(pub(crate) SimKernel);
@@ -25,8 +25,8 @@ pub(crate) struct SimDriver(pub(crate) SimKernel);
 /// Nobody sleeps in a simulated driver.
 struct Silent;
 
-impl Alarm for Silent {
-    fn ring(&self) {}
+impl Notifier for Silent {
+    fn notify(&self) {}
 }
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
@@ -40,21 +40,21 @@ unsafe impl Driver for SimDriver {
         self.0.state().cancel(id);
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
         let mut state = self.0.state();
-        state.collect(landed);
+        state.collect(answers);
         // Whoever waits makes time pass.
-        while !matches!(wait, Wait::Peek | Wait::No)
-            && landed.is_empty()
+        while !matches!(wait, WaitMode::Peek | WaitMode::No)
+            && answers.is_empty()
             && let Some(at) = state.next_at()
         {
             state.clock.move_to(at);
-            state.collect(landed);
+            state.collect(answers);
         }
         Ok(())
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
+    fn notifier(&self) -> Arc<dyn Notifier> {
         Arc::new(Silent)
     }
 
@@ -89,7 +89,7 @@ impl SimKernel {
     ) -> io::Result<R> {
         let mut state = self.state();
         let id = match state.owners.get(fd, what) {
-            Some(Open::Socket(id)) => *id,
+            Some(OpenFile::Socket(id)) => *id,
             Some(_) => return Err(failed(libc::ENOTSOCK)),
             None => return Err(failed(libc::EBADF)),
         };
@@ -110,8 +110,8 @@ impl System for SimKernel {
         let mut state = self.making()?;
         let wire = state.wires.pipe();
         Ok((
-            state.add_file(Open::PipeReader(wire)),
-            state.add_file(Open::PipeWriter(wire)),
+            state.add_file(OpenFile::PipeReader(wire)),
+            state.add_file(OpenFile::PipeWriter(wire)),
         ))
     }
 
@@ -124,7 +124,7 @@ impl System for SimKernel {
     ) -> io::Result<RawFd> {
         let mut state = self.making()?;
         let id = state.sockets.make(domain, kind, machine());
-        Ok(state.add_file(Open::Socket(id)))
+        Ok(state.add_file(OpenFile::Socket(id)))
     }
 
     fn socket_pair(&self, kind: Type, _nonblocking: bool) -> io::Result<(RawFd, RawFd)> {
@@ -135,17 +135,17 @@ impl System for SimKernel {
             let messages = kind == Type::DGRAM;
             let (own, other) = (names[side].clone(), names[1 - side].clone());
             let stage = match messages {
-                true => Stage::Messages {
+                true => SocketStage::Messages {
                     inbox: VecDeque::new(),
                     to: Some(other),
                     error: None,
                 },
-                false => Stage::Connected {
+                false => SocketStage::Connected {
                     input: [there, back][side],
                     output: [there, back][1 - side],
                 },
             };
-            let id = state.sockets.add(Socket {
+            let id = state.sockets.add(SimSocket {
                 domain: Domain::UNIX,
                 stage,
                 local: messages.then_some(own),
@@ -153,7 +153,7 @@ impl System for SimKernel {
                 named: None,
                 machine: None,
             });
-            state.add_file(Open::Socket(id))
+            state.add_file(OpenFile::Socket(id))
         });
         Ok((one, two))
     }
@@ -180,14 +180,14 @@ impl System for SimKernel {
             state.sockets.bind_any(id);
             let socket = state.sockets.get(id);
             match socket.stage {
-                Stage::Fresh => {
-                    socket.stage = Stage::Listening {
+                SocketStage::Fresh => {
+                    socket.stage = SocketStage::Listening {
                         waiting: VecDeque::new(),
                         most: usize::try_from(backlog).unwrap_or(0).max(1),
                     };
                     Ok(())
                 }
-                Stage::Listening { .. } => Ok(()),
+                SocketStage::Listening { .. } => Ok(()),
                 _ => Err(libc::EOPNOTSUPP),
             }
         })
@@ -201,7 +201,7 @@ impl System for SimKernel {
 
     fn peer_addr(&self, fd: RawFd) -> io::Result<SockAddr> {
         self.with_socket(fd, "peer_addr", |state, id| {
-            if let Stage::Connected { input, .. } = state.sockets.get(id).stage
+            if let SocketStage::Connected { input, .. } = state.sockets.get(id).stage
                 && state.wires.is_dead(input)
             {
                 return Err(libc::ENOTCONN);
@@ -209,7 +209,7 @@ impl System for SimKernel {
             let socket = state.sockets.get(id);
             match (&socket.peer, &socket.stage) {
                 (Some(peer), _) => Ok(peer.to_system()),
-                (None, Stage::Connected { .. }) => Ok(Addr::none(socket.domain).to_system()),
+                (None, SocketStage::Connected { .. }) => Ok(Addr::none(socket.domain).to_system()),
                 (None, _) => Err(libc::ENOTCONN),
             }
         })
@@ -228,14 +228,14 @@ impl System for SimKernel {
 
     fn recv_now(&self, fd: RawFd, to: &mut [u8]) -> io::Result<usize> {
         self.with_socket(fd, "recv_now", |state, id| {
-            let Stage::Connected { input, .. } = state.sockets.get(id).stage else {
+            let SocketStage::Connected { input, .. } = state.sockets.get(id).stage else {
                 return Err(libc::ENOTCONN);
             };
             let Some(bytes) = state.wires.read(input, to.len(), false)? else {
                 return Err(libc::EAGAIN);
             };
             to[..bytes.len()].copy_from_slice(&bytes);
-            state.changed.insert(Key::Wire(input));
+            state.changed.insert(WaitKey::Wire(input));
             Ok(bytes.len())
         })
     }
@@ -249,7 +249,9 @@ impl System for SimKernel {
             return Err(failed(errno));
         }
         match state.owners.get(fd, "set_len").cloned() {
-            Some(Open::File { number, flags, .. }) if flags & libc::O_ACCMODE != libc::O_RDONLY => {
+            Some(OpenFile::File { number, flags, .. })
+                if flags & libc::O_ACCMODE != libc::O_RDONLY =>
+            {
                 state.disk.set_len(number, len).map_err(failed)
             }
             Some(_) => Err(failed(libc::EINVAL)),

@@ -135,25 +135,23 @@ pub enum OpKind {
 impl OpKind {
     pub(crate) fn of(request: &Request) -> OpKind {
         match request {
-            Request::Read { .. }
-            | Request::ReadVectored { .. }
-            | Request::Recv { .. }
-            | Request::RecvMany { .. }
-            | Request::RecvMsg { .. } => OpKind::Read,
-            Request::Write { .. }
-            | Request::WriteVectored { .. }
-            | Request::WriteThenSync { .. }
-            | Request::Send { .. }
-            | Request::SendMsg { .. } => OpKind::Write,
-            Request::Open { .. } => OpKind::Open,
-            Request::Close { .. } => OpKind::Close,
-            Request::Sync { .. } | Request::SyncRange { .. } => OpKind::Sync,
-            Request::Accept { .. } | Request::AcceptMany { .. } => OpKind::Accept,
-            Request::Connect { .. } => OpKind::Connect,
-            Request::Rename { .. } | Request::Unlink { .. } | Request::MakeDir { .. } => {
-                OpKind::Name
-            }
-            Request::Allocate { .. } => OpKind::Resize,
+            Request::Read(..)
+            | Request::ReadVectored(..)
+            | Request::Recv(..)
+            | Request::RecvMany(..)
+            | Request::RecvMsg(..) => OpKind::Read,
+            Request::Write(..)
+            | Request::WriteVectored(..)
+            | Request::WriteThenSync(..)
+            | Request::Send(..)
+            | Request::SendMsg(..) => OpKind::Write,
+            Request::Open(..) => OpKind::Open,
+            Request::Close(..) => OpKind::Close,
+            Request::Sync(..) | Request::SyncRange(..) => OpKind::Sync,
+            Request::Accept(..) | Request::AcceptMany(..) => OpKind::Accept,
+            Request::Connect(..) => OpKind::Connect,
+            Request::Rename(..) | Request::Unlink(..) | Request::MakeDir(..) => OpKind::Name,
+            Request::Allocate(..) => OpKind::Resize,
             _ => OpKind::Other,
         }
     }
@@ -174,7 +172,7 @@ pub(crate) enum On {
 
 /// To which operations a rate belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum FaultOwner {
     #[default]
     All,
     /// Those on files and directories.
@@ -184,11 +182,11 @@ pub(crate) enum Whose {
 }
 
 impl On {
-    fn whose(self) -> Whose {
+    fn whose(self) -> FaultOwner {
         match self {
-            On::Disk => Whose::Files,
-            On::Pipe | On::Connection | On::Datagrams | On::LocalMessages => Whose::Sockets,
-            On::Nothing => Whose::All,
+            On::Disk => FaultOwner::Files,
+            On::Pipe | On::Connection | On::Datagrams | On::LocalMessages => FaultOwner::Sockets,
+            On::Nothing => FaultOwner::All,
         }
     }
 }
@@ -196,11 +194,11 @@ impl On {
 /// What a request works on that names no open file.
 pub(crate) fn on_path(request: &Request) -> On {
     match request {
-        Request::Open { .. }
-        | Request::Stat { .. }
-        | Request::Rename { .. }
-        | Request::Unlink { .. }
-        | Request::MakeDir { .. } => On::Disk,
+        Request::Open(..)
+        | Request::Stat(..)
+        | Request::Rename(..)
+        | Request::Unlink(..)
+        | Request::MakeDir(..) => On::Disk,
         _ => On::Nothing,
     }
 }
@@ -252,7 +250,7 @@ fn part_of(longest: Duration, rng: &mut Rng) -> Duration {
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct ScriptLine {
     kind: OpKind,
     /// How many of that kind go before.
     before: u64,
@@ -262,8 +260,8 @@ struct Line {
 /// What goes wrong, by rate and by script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
-    rates: Vec<(Fault, Whose, f64)>,
-    script: Vec<Line>,
+    rates: Vec<(Fault, FaultOwner, f64)>,
+    script: Vec<ScriptLine>,
 }
 
 /// Faults of one sort, whatever their delays are.
@@ -273,7 +271,7 @@ fn same_sort(one: Fault, other: Fault) -> bool {
 
 impl Faults {
     /// The rate of some operations goes before that of all.
-    pub(crate) fn set_rate(&mut self, fault: Fault, whose: Whose, rate: f64) {
+    pub(crate) fn set_rate(&mut self, fault: Fault, whose: FaultOwner, rate: f64) {
         assert!(
             (0.0..=1.0).contains(&rate),
             "a rate of {rate}: it lies between 0 and 1"
@@ -284,7 +282,7 @@ impl Faults {
     }
 
     pub(crate) fn script(&mut self, kind: OpKind, before: u64, fault: Fault) {
-        self.script.push(Line {
+        self.script.push(ScriptLine {
             kind,
             before,
             fault,
@@ -292,9 +290,9 @@ impl Faults {
     }
 
     /// True if those operations have a rate of their own.
-    fn has_own(&self, fault: Fault, whose: Whose) -> bool {
-        let own = |rate: &(Fault, Whose, f64)| same_sort(rate.0, fault) && rate.1 == whose;
-        whose != Whose::All && self.rates.iter().any(own)
+    fn has_own(&self, fault: Fault, whose: FaultOwner) -> bool {
+        let own = |rate: &(Fault, FaultOwner, f64)| same_sort(rate.0, fault) && rate.1 == whose;
+        whose != FaultOwner::All && self.rates.iter().any(own)
     }
 
     /// What will go wrong with the next operation of that kind.
@@ -302,7 +300,7 @@ impl Faults {
         let mut fate = Fate::default();
         for &(fault, whose, rate) in &self.rates {
             let counts = match whose {
-                Whose::All => !self.has_own(fault, on.whose()),
+                FaultOwner::All => !self.has_own(fault, on.whose()),
                 whose => whose == on.whose(),
             };
             if counts && rng.chance(rate) && fault.befalls(kind, on) {
@@ -342,7 +340,7 @@ mod tests {
     #[test]
     fn rates_hit_what_they_are_for() {
         let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
-        faults.set_rate(Fault::Reset, Whose::All, 0.5);
+        faults.set_rate(Fault::Reset, FaultOwner::All, 0.5);
         let hits = |faults: &mut Faults, rng: &mut Rng, on| {
             (0..1000)
                 .filter(|_| faults.next(OpKind::Read, on, rng).errno.is_some())
@@ -351,7 +349,7 @@ mod tests {
         let hit = hits(&mut faults, &mut rng, On::Connection);
         assert!((400..600).contains(&hit), "{hit}");
         assert_eq!(hits(&mut faults, &mut rng, On::Pipe), 0);
-        faults.set_rate(Fault::Reset, Whose::All, 0.0);
+        faults.set_rate(Fault::Reset, FaultOwner::All, 0.0);
         assert_eq!(hits(&mut faults, &mut rng, On::Connection), 0);
     }
 
@@ -359,9 +357,9 @@ mod tests {
     fn files_and_sockets_have_rates_of_their_own() {
         let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
         let ms = Duration::from_millis;
-        faults.set_rate(Fault::Late(ms(1)), Whose::All, 1.0);
-        faults.set_rate(Fault::Late(ms(9)), Whose::Files, 0.0);
-        faults.set_rate(Fault::NotTaken, Whose::Sockets, 1.0);
+        faults.set_rate(Fault::Late(ms(1)), FaultOwner::All, 1.0);
+        faults.set_rate(Fault::Late(ms(9)), FaultOwner::Files, 0.0);
+        faults.set_rate(Fault::NotTaken, FaultOwner::Sockets, 1.0);
         let mut next = |kind, on| {
             let fate = faults.next(kind, on, &mut rng);
             (fate.late > Duration::ZERO, fate.errno.is_some())
@@ -375,6 +373,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "it lies between 0 and 1")]
     fn a_rate_is_a_probability() {
-        Faults::default().set_rate(Fault::Short, Whose::All, 20.0);
+        Faults::default().set_rate(Fault::Short, FaultOwner::All, 20.0);
     }
 }

@@ -23,37 +23,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kinfolk_runtime::io::Request;
-use kinfolk_runtime::io::driver::{Landed, OpId};
+use kinfolk_runtime::io::driver::{Answer, OpId};
+use kinfolk_runtime::io::request::{CloseArgs, SyncArgs, WriteArgs, WriteThenSyncArgs};
 
-use super::carry::{self, Carried};
+use super::carry::{self, Progress};
 use super::disk::Disk;
 use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::memory::Pieces;
 use super::network::{self, Network, Path as Way};
 use super::options::SimIo;
-use super::owners::{Open, Owners};
+use super::owners::{OpenFile, Owners};
 use super::power_cut::SavedDisk;
-use super::sockets::{Message, SocketId, Sockets, Target};
-use super::wires::{Wire, Wires};
+use super::sockets::{Datagram, SocketId, Sockets, Target};
+use super::wires::{WireId, Wires};
 use crate::clock::VirtualClock;
 use crate::rng::Rng;
 
 /// What an operation can wait for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Key {
-    Wire(Wire),
+pub(crate) enum WaitKey {
+    Wire(WireId),
     Socket(SocketId),
 }
 
 /// Operations are counted as they come.
-type Count = u64;
+type OpNumber = u64;
 
 /// What happens at an instant; the order of one instant comes from the seed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
+struct SimEvent {
     at: Duration,
     order: u64,
-    count: Count,
+    count: OpNumber,
     what: Happens,
 }
 
@@ -62,38 +63,38 @@ enum Happens {
     Over,
     CancelIsHeard,
     /// What is on its way along a stream.
-    Arrives(Wire),
+    Arrives(WireId),
     /// The message of that number.
     MessageArrives,
 }
 
-enum At {
-    Due(Event),
+enum OpPhase {
+    Due(SimEvent),
     /// It is tried again then.
-    Resting(Event),
+    Resting(SimEvent),
     Waiting,
 }
 
-struct Op {
+struct SimOp {
     id: OpId,
     request: Request,
     fate: Fate,
     began: Duration,
-    at: At,
+    at: OpPhase,
     /// Fixed already: an error, or that it was cancelled.
     answer: Option<i32>,
     /// A cancel came too late, unless it has to wait.
     end_at_wait: bool,
     /// When a cancel is heard.
-    heard: Option<Event>,
+    heard: Option<SimEvent>,
 }
 
 /// Whether a request may answer again after this answer.
 fn may_go_on(request: &Request, result: i32) -> bool {
     match request {
-        Request::AcceptMany { .. } => result >= 0,
+        Request::AcceptMany(..) => result >= 0,
         // No bytes are the end.
-        Request::RecvMany { .. } => result > 0,
+        Request::RecvMany(..) => result > 0,
         _ => false,
     }
 }
@@ -109,24 +110,24 @@ pub(crate) struct State {
     pub(crate) sockets: Sockets,
     pub(crate) network: Network,
     /// Messages on their way.
-    messages: BTreeMap<Count, Message>,
-    posted: Count,
+    messages: BTreeMap<OpNumber, Datagram>,
+    posted: OpNumber,
     /// What has changed, and may be waited for.
-    pub(crate) changed: BTreeSet<Key>,
-    ops: BTreeMap<Count, Op>,
-    counts: HashMap<OpId, Count>,
-    submitted: Count,
-    events: BTreeSet<Event>,
-    waiting: BTreeMap<Key, Vec<Count>>,
+    pub(crate) changed: BTreeSet<WaitKey>,
+    ops: BTreeMap<OpNumber, SimOp>,
+    counts: HashMap<OpId, OpNumber>,
+    submitted: OpNumber,
+    events: BTreeSet<SimEvent>,
+    waiting: BTreeMap<WaitKey, Vec<OpNumber>>,
     /// The memory that reads will fill, by where it begins.
     lent: BTreeMap<usize, usize>,
-    /// The buffer of a shelf that was just filled.
+    /// The buffer of a group that was just filled.
     pub(crate) filled: Option<u16>,
 }
 
 impl State {
-    fn event(&mut self, count: Count, what: Happens, after: Duration) -> Event {
-        let event = Event {
+    fn event(&mut self, count: OpNumber, what: Happens, after: Duration) -> SimEvent {
+        let event = SimEvent {
             at: self.clock.elapsed().saturating_add(after),
             order: self.rng.next_u64(),
             count,
@@ -137,20 +138,20 @@ impl State {
     }
 
     /// The operation will be carried out so much later.
-    fn make_due(&mut self, count: Count, after: Duration) {
+    fn make_due(&mut self, count: OpNumber, after: Duration) {
         if let Some(op) = self.ops.get(&count)
-            && let At::Due(event) | At::Resting(event) = op.at
+            && let OpPhase::Due(event) | OpPhase::Resting(event) = op.at
         {
             self.events.remove(&event);
         }
         let event = self.event(count, Happens::Over, after);
         if let Some(op) = self.ops.get_mut(&count) {
-            op.at = At::Due(event);
+            op.at = OpPhase::Due(event);
         }
     }
 
     /// Looks at a stream again when what is on its way there arrives.
-    pub(crate) fn await_arrival(&mut self, wire: Wire) {
+    pub(crate) fn await_arrival(&mut self, wire: WireId) {
         if let Some(at) = self.wires.next_arrival(wire) {
             let after = at.saturating_sub(self.clock.elapsed());
             self.event(0, Happens::Arrives(wire), after);
@@ -158,7 +159,7 @@ impl State {
     }
 
     /// Sends a message on its way.
-    pub(crate) fn post(&mut self, message: &Message, after: Duration) {
+    pub(crate) fn post(&mut self, message: &Datagram, after: Duration) {
         if after.is_zero() {
             return self.receive(message);
         }
@@ -167,7 +168,7 @@ impl State {
         self.event(self.posted, Happens::MessageArrives, after);
     }
 
-    fn message_arrives(&mut self, number: Count) {
+    fn message_arrives(&mut self, number: OpNumber) {
         let Some(message) = self.messages.remove(&number) else {
             return;
         };
@@ -200,7 +201,7 @@ impl State {
         let kind = OpKind::of(&request);
         let mut answer = None;
         let mut on = on_path(&request);
-        if let Some(fd) = carry::file_of(&request) {
+        if let Some(fd) = request.fd() {
             on = match self.owners.get(fd, &format!("{kind:?}")) {
                 Some(open) => carry::kind_of(open, &mut self.sockets),
                 None => {
@@ -217,12 +218,12 @@ impl State {
         if fate.errno == Some(libc::ETIMEDOUT) {
             fate.late = fate.late.max(network::CONNECTING);
         }
-        let op = Op {
+        let op = SimOp {
             id,
             request,
             fate,
             began: self.clock.elapsed(),
-            at: At::Waiting,
+            at: OpPhase::Waiting,
             answer: answer.or(fate.errno.map(|errno| -errno)),
             end_at_wait: false,
             heard: None,
@@ -268,7 +269,7 @@ impl State {
         };
         let fate = op.fate;
         // One that runs may be too far on, and one that waits never is.
-        if matches!(op.at, At::Due(_)) && (fate.cancel_too_late || too_late) {
+        if matches!(op.at, OpPhase::Due(_)) && (fate.cancel_too_late || too_late) {
             op.end_at_wait = true;
             return;
         }
@@ -284,7 +285,7 @@ impl State {
     }
 
     /// A cancel is heard.
-    fn end_early(&mut self, count: Count) {
+    fn end_early(&mut self, count: OpNumber) {
         if let Some(op) = self.ops.get_mut(&count)
             && op.answer.is_none()
         {
@@ -299,7 +300,7 @@ impl State {
         while let Some(key) = self.changed.pop_first() {
             for count in self.waiting.remove(&key).unwrap_or_default() {
                 if let Some(op) = self.ops.get(&count)
-                    && matches!(op.at, At::Waiting)
+                    && matches!(op.at, OpPhase::Waiting)
                 {
                     let late = op.fate.late;
                     self.make_due(count, late);
@@ -330,7 +331,7 @@ impl State {
     }
 
     /// Collects some of those that are over by now: one at least, if any is.
-    pub(crate) fn collect(&mut self, landed: &mut Vec<Landed>) {
+    pub(crate) fn collect(&mut self, answers: &mut Vec<Answer>) {
         let now = self.clock.elapsed();
         while let Some(event) = self.events.first().copied()
             && event.at <= now
@@ -340,41 +341,41 @@ impl State {
                 Happens::CancelIsHeard => self.end_early(event.count),
                 Happens::Arrives(wire) => self.land(wire),
                 Happens::MessageArrives => self.message_arrives(event.count),
-                Happens::Over => landed.extend(self.carry_out(event.count)),
+                Happens::Over => answers.extend(self.carry_out(event.count)),
             }
             self.tell_changed();
-            if !landed.is_empty() && self.rng.below(2) == 0 {
+            if !answers.is_empty() && self.rng.below(2) == 0 {
                 return;
             }
         }
     }
 
-    fn carry_out(&mut self, count: Count) -> Option<Landed> {
+    fn carry_out(&mut self, count: OpNumber) -> Option<Answer> {
         let op = self.ops.get(&count)?;
         let (id, request, fate, answer) = (op.id, op.request, op.fate, op.answer);
         let began = op.began;
         let carried = match answer {
             Some(answer) => {
                 self.fail(&request, answer);
-                Carried::Done(answer)
+                Progress::Done(answer)
             }
-            None if fate.stuck => Carried::Wait(Vec::new()),
+            None if fate.stuck => Progress::Wait(Vec::new()),
             None => self.carry(&request, fate, began),
         };
         let buffer = self.filled.take();
         match carried {
-            Carried::Done(result) if self.goes_on(count, result) => {
+            Progress::Done(result) if self.goes_on(count, result) => {
                 self.make_due(count, fate.late);
-                Some(Landed {
+                Some(Answer {
                     id,
                     result,
                     more: true,
                     buffer,
                 })
             }
-            Carried::Done(result) => {
+            Progress::Done(result) => {
                 self.give_back(&request);
-                if let Some(fd) = carry::file_of(&request)
+                if let Some(fd) = request.fd()
                     && OpKind::of(&request) != OpKind::Close
                 {
                     self.owners.end_use(fd);
@@ -384,23 +385,23 @@ impl State {
                 if let Some(event) = op.heard {
                     self.events.remove(&event);
                 }
-                Some(Landed {
+                Some(Answer {
                     buffer,
-                    ..Landed::over(id, result)
+                    ..Answer::last(id, result)
                 })
             }
-            Carried::Later(after) => {
+            Progress::Later(after) => {
                 let event = self.event(count, Happens::Over, after);
                 let op = self.ops.get_mut(&count)?;
-                op.at = At::Resting(event);
+                op.at = OpPhase::Resting(event);
                 if op.end_at_wait {
                     self.end_early(count);
                 }
                 None
             }
-            Carried::Wait(keys) => {
+            Progress::Wait(keys) => {
                 let op = self.ops.get_mut(&count)?;
-                op.at = At::Waiting;
+                op.at = OpPhase::Waiting;
                 if op.end_at_wait {
                     self.end_early(count);
                     return None;
@@ -414,7 +415,7 @@ impl State {
     }
 
     /// A series ends after any answer, now and then.
-    fn goes_on(&mut self, count: Count, result: i32) -> bool {
+    fn goes_on(&mut self, count: OpNumber, result: i32) -> bool {
         match self.ops.get(&count) {
             Some(op) if may_go_on(&op.request, result) && !op.end_at_wait => self.rng.below(4) != 0,
             _ => false,
@@ -425,36 +426,36 @@ impl State {
     fn fail(&mut self, request: &Request, answer: i32) {
         match (request, -answer) {
             // As on Linux: whatever it says, it is closed.
-            (Request::Close { fd }, errno) if errno != libc::ECANCELED => {
+            (Request::Close(CloseArgs { fd }), errno) if errno != libc::ECANCELED => {
                 if errno == libc::EIO {
                     self.lose_unsynced(*fd);
                 }
                 self.close(*fd);
             }
             (_, libc::ECONNRESET) => {
-                if let Some(fd) = carry::file_of(request)
-                    && let Some(Open::Socket(id)) = self.owners.get(fd, "a reset").cloned()
+                if let Some(fd) = request.fd()
+                    && let Some(OpenFile::Socket(id)) = self.owners.get(fd, "a reset").cloned()
                 {
                     self.break_off(id);
                 }
             }
-            (Request::Sync { fd, .. }, libc::EIO) => self.lose_unsynced(*fd),
+            (Request::Sync(SyncArgs { fd, .. }), libc::EIO) => self.lose_unsynced(*fd),
             // The write may have been done, and then the sync has failed.
             (
-                &Request::WriteThenSync {
+                &Request::WriteThenSync(WriteThenSyncArgs {
                     fd,
                     buf,
                     len,
-                    place,
-                },
+                    offset,
+                }),
                 libc::EIO,
             ) if self.rng.below(2) == 0 => {
-                let write = Request::Write {
+                let write = Request::Write(WriteArgs {
                     fd,
                     buf,
                     len,
-                    place,
-                };
+                    offset,
+                });
                 self.carry(&write, Fate::default(), Duration::ZERO);
                 self.lose_unsynced(fd);
             }
@@ -465,7 +466,7 @@ impl State {
     /// What of a file is not on the disk may never get there, though a later sync says
     /// that it is.
     fn lose_unsynced(&mut self, fd: RawFd) {
-        if let Some(Open::File { number, .. }) = self.owners.get(fd, "a sync").cloned() {
+        if let Some(OpenFile::File { number, .. }) = self.owners.get(fd, "a sync").cloned() {
             self.disk.fail_sync(number, &mut self.rng);
         }
     }
@@ -485,7 +486,7 @@ impl State {
             .filter(|errno| *errno != libc::EINTR)
     }
 
-    pub(crate) fn add_file(&mut self, open: Open) -> RawFd {
+    pub(crate) fn add_file(&mut self, open: OpenFile) -> RawFd {
         self.owners.add(open)
     }
 }

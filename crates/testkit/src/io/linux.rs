@@ -2,7 +2,7 @@
 
 use kinfolk_runtime::io::StatBuf;
 
-use super::memory::About;
+use super::memory::FileFacts;
 
 /// Room is made without changing the length.
 #[cfg(target_os = "linux")]
@@ -22,7 +22,7 @@ pub(crate) const PUNCH_HOLE: i32 = 2;
 
 /// What the system says of a file.
 #[cfg(target_os = "linux")]
-pub(crate) fn stat(about: &About) -> StatBuf {
+pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     // SAFETY: plain numbers: all zero is one.
     let mut stat: StatBuf = unsafe { std::mem::zeroed() };
     stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
@@ -45,7 +45,7 @@ pub(crate) fn stat(about: &About) -> StatBuf {
 
 /// As above.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn stat(about: &About) -> StatBuf {
+pub(crate) fn stat(about: &FileFacts) -> StatBuf {
     // SAFETY: plain numbers: all zero is one.
     let mut stat: StatBuf = unsafe { std::mem::zeroed() };
     stat.st_mode = about.mode as libc::mode_t;
@@ -54,4 +54,19 @@ pub(crate) fn stat(about: &About) -> StatBuf {
     stat.st_size = about.size as libc::off_t;
     stat.st_mtime = about.changed.as_secs() as libc::time_t;
     stat
+}
+
+/// How many parts a message has; the type of the field differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) fn part_count(msg: &libc::msghdr) -> usize {
+    msg.msg_iovlen as usize
+}
+
+/// The bits of `st_mode` that say what a file is; their type differs from system to system.
+#[allow(clippy::unnecessary_cast)] // It is none elsewhere.
+pub(crate) mod mode {
+    pub(crate) const FILE: u32 = libc::S_IFREG as u32;
+    pub(crate) const DIR: u32 = libc::S_IFDIR as u32;
+    pub(crate) const SOCKET: u32 = libc::S_IFSOCK as u32;
+    pub(crate) const FIFO: u32 = libc::S_IFIFO as u32;
 }

@@ -1,13 +1,17 @@
-//! The only place that follows the pointers of a request.
+//! The only offset that follows the pointers of a request.
 //!
-//! **P1** They lead into the flight of an operation, which lies still and is
+//! **P1** They lead into the in-flight record of an operation, which lies still and is
 //! nobody else's from submission until its end was collected. The kernel calls
 //! in here between the two, and at no other time.
 
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use kinfolk_runtime::io::{Request, Shelf, StatBuf};
+use kinfolk_runtime::io::request::{
+    AcceptArgs, ConnectArgs, ReadArgs, ReadVectoredArgs, RecvArgs, RecvMsgArgs, SendArgs,
+    SendMsgArgs, WriteArgs, WriteThenSyncArgs, WriteVectoredArgs,
+};
+use kinfolk_runtime::io::{BufferGroup, Request, StatBuf};
 use socket2::SockAddr;
 
 use super::addr::Addr;
@@ -33,35 +37,35 @@ impl Pieces {
                 .collect()
         };
         Pieces(match *request {
-            Request::Read { buf, len, .. } | Request::Recv { buf, len, .. } => {
+            Request::Read(ReadArgs { buf, len, .. }) | Request::Recv(RecvArgs { buf, len, .. }) => {
                 vec![(buf, len as usize)]
             }
-            Request::Write { buf, len, .. }
-            | Request::WriteThenSync { buf, len, .. }
-            | Request::Send { buf, len, .. } => vec![(buf.cast_mut(), len as usize)],
-            Request::ReadVectored {
+            Request::Write(WriteArgs { buf, len, .. })
+            | Request::WriteThenSync(WriteThenSyncArgs { buf, len, .. })
+            | Request::Send(SendArgs { buf, len, .. }) => vec![(buf.cast_mut(), len as usize)],
+            Request::ReadVectored(ReadVectoredArgs {
                 parts: p, count, ..
-            }
-            | Request::WriteVectored {
+            })
+            | Request::WriteVectored(WriteVectoredArgs {
                 parts: p, count, ..
-            } => parts(p, count as usize),
-            Request::RecvMsg { msg, .. } => {
+            }) => parts(p, count as usize),
+            Request::RecvMsg(RecvMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
-                parts(msg.msg_iov, msg.msg_iovlen)
+                parts(msg.msg_iov, linux::part_count(msg))
             }
-            Request::SendMsg { msg, .. } => {
+            Request::SendMsg(SendMsgArgs { msg, .. }) => {
                 // SAFETY: P1.
                 let msg = unsafe { &*msg };
-                parts(msg.msg_iov, msg.msg_iovlen)
+                parts(msg.msg_iov, linux::part_count(msg))
             }
             _ => Vec::new(),
         })
     }
 
-    /// The memory of a buffer of a shelf, which the caller has taken.
-    pub(crate) fn of_buffer(shelf: &Shelf, number: u16) -> Pieces {
-        Pieces(vec![(shelf.place(number), shelf.size() as usize)])
+    /// The memory of a buffer of a group, which the caller has taken.
+    pub(crate) fn of_buffer(group: &BufferGroup, number: u16) -> Pieces {
+        Pieces(vec![(group.buffer_ptr(number), group.size() as usize)])
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -103,10 +107,10 @@ impl Pieces {
     }
 }
 
-/// The shelf of a request.
-pub(crate) fn shelf(shelf: *const Arc<Shelf>) -> Arc<Shelf> {
+/// The group of a request.
+pub(crate) fn group(group: *const Arc<BufferGroup>) -> Arc<BufferGroup> {
     // SAFETY: P1.
-    unsafe { &*shelf }.clone()
+    unsafe { &*group }.clone()
 }
 
 /// A path of a request.
@@ -116,7 +120,7 @@ pub(crate) fn path(path: *const libc::c_char) -> Vec<u8> {
 }
 
 /// What was asked about a file.
-pub(crate) struct About {
+pub(crate) struct FileFacts {
     pub(crate) mode: u32,
     pub(crate) links: u32,
     pub(crate) number: u64,
@@ -125,7 +129,7 @@ pub(crate) struct About {
 }
 
 /// Answers what was asked about a file.
-pub(crate) fn answer_stat(out: *mut StatBuf, about: &About) {
+pub(crate) fn answer_stat(out: *mut StatBuf, about: &FileFacts) {
     // SAFETY: P1.
     unsafe { out.write(linux::stat(about)) };
 }
@@ -147,8 +151,8 @@ fn addr(at: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Addr>
 /// Whom a connect is for, or a message.
 pub(crate) fn target(request: &Request) -> Option<Addr> {
     match *request {
-        Request::Connect { addr: at, len, .. } => addr(at, len),
-        Request::SendMsg { msg, .. } => {
+        Request::Connect(ConnectArgs { addr: at, len, .. }) => addr(at, len),
+        Request::SendMsg(SendMsgArgs { msg, .. }) => {
             // SAFETY: P1.
             let msg = unsafe { &*msg };
             match msg.msg_name.is_null() || msg.msg_namelen == 0 {
@@ -170,11 +174,11 @@ pub(crate) fn answer_source(request: &Request, from: &Addr) {
         from.len()
     };
     match *request {
-        Request::Accept { addr, len, .. } if !addr.is_null() && !len.is_null() => {
+        Request::Accept(AcceptArgs { addr, len, .. }) if !addr.is_null() && !len.is_null() => {
             // SAFETY: P1.
             unsafe { *len = put(addr.cast(), *len as usize) };
         }
-        Request::RecvMsg { msg, .. } => {
+        Request::RecvMsg(RecvMsgArgs { msg, .. }) => {
             // SAFETY: P1.
             let msg = unsafe { &mut *msg };
             if !msg.msg_name.is_null() {
@@ -187,7 +191,7 @@ pub(crate) fn answer_source(request: &Request, from: &Addr) {
 
 /// Answers what a message was like.
 pub(crate) fn answer_message(request: &Request, cut: bool) {
-    if let Request::RecvMsg { msg, .. } = *request {
+    if let Request::RecvMsg(RecvMsgArgs { msg, .. }) = *request {
         // SAFETY: P1.
         let msg = unsafe { &mut *msg };
         msg.msg_controllen = 0;

@@ -22,16 +22,18 @@
 //! | `linux` | what only Linux has |
 //! | `driver` | the kernel as a driver and as a system |
 //! | `side` | the simulation's end of it |
-//! | `witness` | [`Witness`]: counts and checks the traffic of any driver |
-//! | `weather` | [`Weather`]: the same faults on any driver |
+//! | `audit` | [`Audit`]: counts and checks the traffic of any driver |
+//! | `fault_plan` | [`FaultPlan`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
 //! | `pages` | [`HeldPages`]: the memory of pools, watched after it was freed |
 //! | `open_files` | [`OpenFiles`]: what this process has open |
 
 mod addr;
+mod audit;
 mod carry;
 mod disk;
 mod driver;
+mod fault_plan;
 mod faults;
 mod journal;
 mod kernel;
@@ -46,10 +48,10 @@ mod power_cut;
 mod quarantine;
 pub(crate) mod side;
 mod sockets;
-mod weather;
 mod wires;
-mod witness;
 
+pub use audit::Audit;
+pub use fault_plan::FaultPlan;
 pub use faults::{Fault, OpKind};
 pub use kernel::SimKernel;
 pub use network::machine_at;
@@ -58,5 +60,3 @@ pub use options::SimIo;
 pub use pages::HeldPages;
 pub use power_cut::SavedDisk;
 pub use quarantine::{Quarantine, Quarantined};
-pub use weather::Weather;
-pub use witness::Witness;

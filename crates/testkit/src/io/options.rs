@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kinfolk_runtime::io::IN_FLIGHT;
 
-use super::faults::{Fault, Faults, OpKind, Whose};
+use super::faults::{Fault, FaultOwner, Faults, OpKind};
 use super::power_cut::SavedDisk;
 
 /// What a simulated kernel is made with: `Sim::builder(7).io(SimIo::rough())`.
@@ -16,7 +16,7 @@ use super::power_cut::SavedDisk;
 /// use kinfolk_runtime::{fs::File, io};
 /// use kinfolk_testkit::{Sim, io::{Fault, OpKind, SimIo}};
 ///
-/// let weather = SimIo::rough().fault(OpKind::Write, 1, Fault::NoSpace);
+/// let fault_plan = SimIo::rough().fault(OpKind::Write, 1, Fault::NoSpace);
 /// let mut sim = Sim::builder(7).io(weather).build();
 /// sim.io().put("/etc/motd", "hello");
 /// sim.run(async {
@@ -36,7 +36,7 @@ use super::power_cut::SavedDisk;
 pub struct SimIo {
     pub(crate) faults: Faults,
     /// To which operations the next rates belong.
-    whose: Whose,
+    whose: FaultOwner,
     pub(crate) in_flight: usize,
     /// None: an empty one.
     pub(crate) disk: Option<SavedDisk>,
@@ -47,7 +47,7 @@ impl SimIo {
     pub fn new() -> SimIo {
         SimIo {
             faults: Faults::default(),
-            whose: Whose::All,
+            whose: FaultOwner::All,
             in_flight: IN_FLIGHT,
             disk: None,
         }
@@ -71,7 +71,7 @@ impl SimIo {
         self
     }
 
-    fn only(mut self, whose: Whose, set: impl FnOnce(SimIo) -> SimIo) -> Self {
+    fn only(mut self, whose: FaultOwner, set: impl FnOnce(SimIo) -> SimIo) -> Self {
         let before = std::mem::replace(&mut self.whose, whose);
         let mut set = set(self);
         set.whose = before;
@@ -87,19 +87,19 @@ impl SimIo {
     ///
     /// // A slow disk, and a good network.
     /// let moment = Duration::from_millis(5);
-    /// let weather = SimIo::rough()
+    /// let fault_plan = SimIo::rough()
     ///     .for_files(|files| files.late(1.0, moment).no_space(0.1))
     ///     .for_sockets(|sockets| sockets.late(0.0, moment));
     /// # drop(weather);
     /// ```
     pub fn for_files(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
-        self.only(Whose::Files, set)
+        self.only(FaultOwner::Files, set)
     }
 
     /// The rates that `set` sets are those of sockets and pipes, and go before those
     /// of everything.
     pub fn for_sockets(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
-        self.only(Whose::Sockets, set)
+        self.only(FaultOwner::Sockets, set)
     }
 
     /// How often fewer bytes are moved than could be.

@@ -10,14 +10,14 @@ use kinfolk_core::host::say::{Topic, say};
 
 use super::disk::Number;
 use super::sockets::SocketId;
-use super::wires::Wire;
+use super::wires::WireId;
 
 /// The first number: no process has so many files open.
 const FIRST: RawFd = 0x4000_0000;
 
 /// What is open.
 #[derive(Clone, Debug)]
-pub(crate) enum Open {
+pub(crate) enum OpenFile {
     File {
         number: Number,
         at: u64,
@@ -26,24 +26,24 @@ pub(crate) enum Open {
         /// The disk had no room for all of the last write.
         full: bool,
     },
-    PipeReader(Wire),
-    PipeWriter(Wire),
+    PipeReader(WireId),
+    PipeWriter(WireId),
     Socket(SocketId),
 }
 
-impl Open {
+impl OpenFile {
     fn words(&self) -> String {
         match self {
-            Open::File { path, .. } => format!("file {path}"),
-            Open::PipeReader(_) => "end of a pipe, to read from".into(),
-            Open::PipeWriter(_) => "end of a pipe, to write to".into(),
-            Open::Socket(_) => "socket".into(),
+            OpenFile::File { path, .. } => format!("file {path}"),
+            OpenFile::PipeReader(_) => "end of a pipe, to read from".into(),
+            OpenFile::PipeWriter(_) => "end of a pipe, to write to".into(),
+            OpenFile::Socket(_) => "socket".into(),
         }
     }
 }
 
-struct Owned {
-    open: Open,
+struct OwnedFile {
+    open: OpenFile,
     /// Operations under way that use it.
     used: u32,
 }
@@ -51,17 +51,17 @@ struct Owned {
 /// The table of open files.
 #[derive(Default)]
 pub(crate) struct Owners {
-    open: BTreeMap<RawFd, Owned>,
+    open: BTreeMap<RawFd, OwnedFile>,
     made: RawFd,
     /// What somebody did wrong.
     wrong: Vec<String>,
 }
 
 impl Owners {
-    pub(crate) fn add(&mut self, open: Open) -> RawFd {
+    pub(crate) fn add(&mut self, open: OpenFile) -> RawFd {
         let fd = FIRST + self.made;
         self.made += 1;
-        self.open.insert(fd, Owned { open, used: 0 });
+        self.open.insert(fd, OwnedFile { open, used: 0 });
         fd
     }
 
@@ -82,7 +82,7 @@ impl Owners {
     }
 
     /// What it is, for somebody who should own it.
-    pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut Open> {
+    pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut OpenFile> {
         if !self.open.contains_key(&fd) {
             let why = self.why_not(fd);
             self.complain(format!("{what} on file {fd} {why}"));
@@ -105,7 +105,7 @@ impl Owners {
     }
 
     /// Closed by its owner.
-    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<Open> {
+    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<OpenFile> {
         match self.open.remove(&fd) {
             Some(owned) => {
                 if owned.used > 0 {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn who_closes_twice_or_comes_late_is_found_out() {
         let mut owners = Owners::default();
-        let fd = owners.add(Open::PipeReader(1));
+        let fd = owners.add(OpenFile::PipeReader(1));
         owners.begin_use(fd);
         owners.end_use(fd);
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
         owners.remove(fd);
         owners.get(fd, "a read");
         owners.get(3, "a read");
-        let busy = owners.add(Open::PipeReader(2));
+        let busy = owners.add(OpenFile::PipeReader(2));
         assert_ne!(busy, fd, "numbers are not used again");
         owners.begin_use(busy);
         owners.remove(busy);

@@ -15,12 +15,12 @@ const MOST: usize = 512;
 const MOST_BYTES: usize = 16 << 20;
 
 #[derive(Clone, Copy)]
-struct Piece {
+struct PagePiece {
     at: usize,
     size: usize,
 }
 
-impl Piece {
+impl PagePiece {
     fn layout(self) -> Layout {
         // SAFETY: it was one when it was allocated.
         unsafe { Layout::from_size_align_unchecked(self.size, PAGE) }
@@ -34,8 +34,8 @@ impl Piece {
 }
 
 /// An allocator must not allocate: all of it lies here.
-struct Held {
-    pieces: [Piece; MOST],
+struct HeldPieces {
+    pieces: [PagePiece; MOST],
     first: usize,
     count: usize,
     bytes: usize,
@@ -47,8 +47,8 @@ struct Held {
     wrong_at: usize,
 }
 
-impl Held {
-    fn add(&mut self, piece: Piece) {
+impl HeldPieces {
+    fn add(&mut self, piece: PagePiece) {
         while self.count == MOST || (self.count > 0 && self.bytes + piece.size > MOST_BYTES) {
             self.let_go();
         }
@@ -70,7 +70,7 @@ impl Held {
         unsafe { System.dealloc(at, oldest.layout()) };
     }
 
-    fn look_at(&mut self, piece: &Piece) {
+    fn look_at(&mut self, piece: &PagePiece) {
         if let Some(at) = wrong_from(piece.bytes()) {
             if self.wrong == 0 {
                 self.wrong_at = at;
@@ -83,7 +83,7 @@ impl Held {
 /// An allocator that does not free pages but fills them with a pattern and holds
 /// them back: whoever writes there afterwards, a kernel above all, is found out by
 /// [`check`](HeldPages::check). Pages are what begins at a multiple of 4096: so the
-/// buffers of a [`Pool`](kinfolk_runtime::io::Pool), of
+/// buffers of a [`BufferPool`](kinfolk_runtime::io::BufferPool), of
 /// [`registered`](kinfolk_runtime::io::registered) and
 /// [`Aligned`](kinfolk_runtime::io::Aligned). All else goes to the system's
 /// allocator.
@@ -98,14 +98,14 @@ impl Held {
 /// assert_eq!(PAGES.freed(), 1);
 /// PAGES.check();
 /// ```
-pub struct HeldPages(Mutex<Held>);
+pub struct HeldPages(Mutex<HeldPieces>);
 
 impl HeldPages {
     /// One that holds nothing.
     #[expect(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> HeldPages {
-        HeldPages(Mutex::new(Held {
-            pieces: [Piece { at: 0, size: 0 }; MOST],
+        HeldPages(Mutex::new(HeldPieces {
+            pieces: [PagePiece { at: 0, size: 0 }; MOST],
             first: 0,
             count: 0,
             bytes: 0,
@@ -115,7 +115,7 @@ impl HeldPages {
         }))
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldPieces> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,7 +172,7 @@ unsafe impl GlobalAlloc for HeldPages {
         }
         // SAFETY: the caller gives it up.
         unsafe { at.write_bytes(PATTERN, layout.size()) };
-        let piece = Piece {
+        let piece = PagePiece {
             at: at.expose_provenance(),
             size: layout.size(),
         };

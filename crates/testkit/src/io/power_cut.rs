@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use super::disk::{Disk, What};
+use super::disk::{Disk, NodeKind};
 use crate::rng::Rng;
 
 /// What a disk writes at once: all of it, or nothing.
@@ -98,7 +98,7 @@ impl SavedDisk {
         let mut left = disk.clone();
         let lost = left.take_journal().cut(&mut rng);
         left.restart(lost, |what, unsynced| {
-            if let What::File(bytes) = what {
+            if let NodeKind::File(bytes) = what {
                 unsynced.cut(bytes, &mut rng);
             }
         });

@@ -12,7 +12,7 @@ pub(super) const PATTERN: u8 = 0xdb;
 /// How many bytes are held back, unless somebody says it.
 const MOST: usize = 64 << 20;
 
-struct Held {
+struct HeldBuffers {
     boxes: VecDeque<Box<[u8]>>,
     bytes: usize,
     /// How many bytes are held back, at most; of more, the oldest are checked and
@@ -23,7 +23,7 @@ struct Held {
     living: usize,
 }
 
-impl Held {
+impl HeldBuffers {
     fn add(&mut self, mut bytes: Box<[u8]>) {
         bytes.fill(PATTERN);
         self.living -= 1;
@@ -80,7 +80,7 @@ fn changed(bytes: &[u8]) -> Option<String> {
 /// quarantine.check();
 /// ```
 #[derive(Clone)]
-pub struct Quarantine(Arc<Mutex<Held>>);
+pub struct Quarantine(Arc<Mutex<HeldBuffers>>);
 
 impl Default for Quarantine {
     fn default() -> Quarantine {
@@ -97,7 +97,7 @@ impl Quarantine {
     /// One that holds back so many bytes at most: of more, the oldest are checked
     /// and let go.
     pub fn at_most(bytes: usize) -> Quarantine {
-        Quarantine(Arc::new(Mutex::new(Held {
+        Quarantine(Arc::new(Mutex::new(HeldBuffers {
             boxes: VecDeque::new(),
             bytes: 0,
             most: bytes,
@@ -106,7 +106,7 @@ impl Quarantine {
         })))
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn held(&self) -> std::sync::MutexGuard<'_, HeldBuffers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! The simulation's end of the i/o: what its host answers, and the station that
+//! The simulation's end of the i/o: what its host answers, and the thread_io that
 //! its loop turns. `no_io.rs` stands in for this file where there is no i/o.
 
 use std::any::Any;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinfolk_core::IoGauges;
-use kinfolk_runtime::io::driver::{Driver, Wait};
-use kinfolk_runtime::io::{Entered, Hub, Station};
+use kinfolk_runtime::io::driver::{Driver, WaitMode};
+use kinfolk_runtime::io::{IoHandle, ThreadIo, ThreadIoGuard};
 
+use super::audit::Audit;
 use super::driver::SimDriver;
 use super::kernel::SimKernel;
 use super::options::SimIo;
-use super::witness::Witness;
 use crate::clock::VirtualClock;
 use crate::sim::{Sim, SimBuilder};
 
@@ -25,9 +25,9 @@ pub(crate) fn rough() -> Options {
 }
 
 /// What the host answers.
-pub(crate) struct IoHub(Arc<Hub>);
+pub(crate) struct SimIoHandle(Arc<IoHandle>);
 
-impl IoHub {
+impl SimIoHandle {
     pub(crate) fn as_any(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.0)
     }
@@ -40,34 +40,34 @@ impl IoHub {
 /// What the loop turns.
 pub(crate) struct IoSide {
     // Before the kernel: it waits for what is under way there.
-    station: Box<Station>,
+    thread_io: Box<ThreadIo>,
     kernel: SimKernel,
-    witness: Witness,
+    audit: Audit,
 }
 
 /// The two ends of it.
-pub(crate) fn make(options: Options, seed: u64, clock: &VirtualClock) -> (IoHub, IoSide) {
+pub(crate) fn make(options: Options, seed: u64, clock: &VirtualClock) -> (SimIoHandle, IoSide) {
     let most = options.in_flight;
     let kernel = SimKernel::new(options, seed, clock.clone());
-    let witness = Witness::new();
-    let (inner, seen) = (kernel.clone(), witness.clone());
-    let hub = Hub::new(
+    let audit = Audit::new();
+    let (inner, seen) = (kernel.clone(), audit.clone());
+    let handle = IoHandle::new(
         1,
-        Box::new(move |stations| {
+        Box::new(move |threads| {
             let one = || -> Box<dyn Driver> { seen.watch(Box::new(SimDriver(inner.clone()))) };
-            Ok((0..stations).map(|_| one()).collect())
+            Ok((0..threads).map(|_| one()).collect())
         }),
         Box::new(kernel.clone()),
         most,
-        // The loop looks at its station whenever it may have something.
+        // The loop looks at its thread_io whenever it may have something.
         Box::new(|_| {}),
     );
     let side = IoSide {
-        station: Box::new(Station::new(hub.clone(), 0)),
+        thread_io: Box::new(ThreadIo::new(handle.clone(), 0)),
         kernel,
-        witness,
+        audit,
     };
-    (IoHub(hub), side)
+    (SimIoHandle(handle), side)
 }
 
 impl IoSide {
@@ -75,20 +75,20 @@ impl IoSide {
     pub(crate) fn enter(&self) -> Inside<'_> {
         Inside {
             // SAFETY: the answer borrows us, so that we outlive it; and we are
-            // on one thread at a time, because a station is on one.
-            _entered: unsafe { self.station.enter() },
+            // on one thread at a time, because a thread_io is on one.
+            _entered: unsafe { self.thread_io.enter() },
             _side: self,
         }
     }
 
-    /// True if there may be something to turn the station for.
+    /// True if there may be something to turn the thread_io for.
     pub(crate) fn is_busy(&self) -> bool {
-        self.station.is_busy()
+        self.thread_io.is_busy()
     }
 
     /// Wakes whoever's operation is over by now; how many.
     pub(crate) fn turn(&self) -> usize {
-        self.station.turn(Wait::No)
+        self.thread_io.poll(WaitMode::No)
     }
 
     /// When the next operation is over.
@@ -99,8 +99,8 @@ impl IoSide {
     /// What is under way is ended, and nothing may be left behind.
     #[track_caller]
     pub(crate) fn finish(&self, seed: u64) {
-        self.station.close();
-        self.witness.check();
+        self.thread_io.close();
+        self.audit.check();
         self.kernel.check();
         let open = self.kernel.open_files();
         assert!(
@@ -112,9 +112,9 @@ impl IoSide {
     }
 }
 
-/// Evidence that the station was entered.
+/// Evidence that the thread_io was entered.
 pub(crate) struct Inside<'a> {
-    _entered: Entered,
+    _entered: ThreadIoGuard,
     _side: &'a IoSide,
 }
 
@@ -134,7 +134,7 @@ impl Sim {
     }
 
     /// What goes between it and its kernel.
-    pub fn io_witness(&self) -> Witness {
-        self.io.witness.clone()
+    pub fn io_audit(&self) -> Audit {
+        self.io.audit.clone()
     }
 }

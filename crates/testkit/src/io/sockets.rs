@@ -9,7 +9,7 @@ use socket2::{Domain, Type};
 use super::addr::Addr;
 use super::disk::{Errno, Number};
 use super::network::own_address;
-use super::wires::Wire;
+use super::wires::WireId;
 
 /// The number of a socket.
 pub(crate) type SocketId = u64;
@@ -26,7 +26,7 @@ const LOCAL_MESSAGES: usize = 11;
 /// No message over the network is longer.
 const LONGEST: usize = 65_507;
 
-pub(crate) enum Stage {
+pub(crate) enum SocketStage {
     /// Made, and perhaps bound.
     Fresh,
     Listening {
@@ -34,8 +34,8 @@ pub(crate) enum Stage {
         most: usize,
     },
     Connected {
-        input: Wire,
-        output: Wire,
+        input: WireId,
+        output: WireId,
     },
     /// Messages: those that came, and to whom it is connected.
     Messages {
@@ -57,7 +57,7 @@ pub(crate) enum Target {
 
 /// A message on its way.
 #[derive(Clone)]
-pub(crate) struct Message {
+pub(crate) struct Datagram {
     pub(crate) sender: SocketId,
     pub(crate) source: Addr,
     pub(crate) target: Target,
@@ -74,15 +74,15 @@ pub(crate) enum Sent {
 
 /// A connection that waits to be accepted, as its listener will see it.
 pub(crate) struct Pair {
-    pub(crate) input: Wire,
-    pub(crate) output: Wire,
+    pub(crate) input: WireId,
+    pub(crate) output: WireId,
     pub(crate) local: Addr,
     pub(crate) peer: Addr,
 }
 
-pub(crate) struct Socket {
+pub(crate) struct SimSocket {
     pub(crate) domain: Domain,
-    pub(crate) stage: Stage,
+    pub(crate) stage: SocketStage,
     pub(crate) local: Option<Addr>,
     pub(crate) peer: Option<Addr>,
     /// Its name on the disk.
@@ -94,7 +94,7 @@ pub(crate) struct Socket {
 /// All sockets.
 #[derive(Default)]
 pub(crate) struct Sockets {
-    all: BTreeMap<SocketId, Socket>,
+    all: BTreeMap<SocketId, SimSocket>,
     next: SocketId,
     ports: u16,
 }
@@ -102,14 +102,14 @@ pub(crate) struct Sockets {
 impl Sockets {
     pub(crate) fn make(&mut self, domain: Domain, kind: Type, machine: Option<IpAddr>) -> SocketId {
         let stage = match kind == Type::DGRAM {
-            true => Stage::Messages {
+            true => SocketStage::Messages {
                 inbox: VecDeque::new(),
                 to: None,
                 error: None,
             },
-            false => Stage::Fresh,
+            false => SocketStage::Fresh,
         };
-        self.add(Socket {
+        self.add(SimSocket {
             domain,
             stage,
             local: None,
@@ -119,17 +119,17 @@ impl Sockets {
         })
     }
 
-    pub(crate) fn add(&mut self, socket: Socket) -> SocketId {
+    pub(crate) fn add(&mut self, socket: SimSocket) -> SocketId {
         self.next += 1;
         self.all.insert(self.next, socket);
         self.next
     }
 
-    pub(crate) fn get(&mut self, id: SocketId) -> &mut Socket {
+    pub(crate) fn get(&mut self, id: SocketId) -> &mut SimSocket {
         self.all.get_mut(&id).expect("an open socket is there")
     }
 
-    pub(crate) fn remove(&mut self, id: SocketId) -> Option<Socket> {
+    pub(crate) fn remove(&mut self, id: SocketId) -> Option<SimSocket> {
         self.all.remove(&id)
     }
 
@@ -167,10 +167,10 @@ impl Sockets {
             }
             addr => addr,
         };
-        let messages = matches!(self.get(id).stage, Stage::Messages { .. });
+        let messages = matches!(self.get(id).stage, SocketStage::Messages { .. });
         let taken = self.all.values().any(|other| {
-            matches!(other.stage, Stage::Messages { .. }) == messages
-                && !matches!(other.stage, Stage::Connected { .. })
+            matches!(other.stage, SocketStage::Messages { .. }) == messages
+                && !matches!(other.stage, SocketStage::Connected { .. })
                 && other.local.as_ref().is_some_and(|own| own.takes(&addr))
         });
         if taken {
@@ -204,8 +204,8 @@ impl Sockets {
 
     /// Who listens under a name on the disk.
     pub(crate) fn listener_named(&self, name: Number) -> Option<SocketId> {
-        let listens = |socket: &Socket| {
-            matches!(socket.stage, Stage::Listening { .. }) && socket.named == Some(name)
+        let listens = |socket: &SimSocket| {
+            matches!(socket.stage, SocketStage::Listening { .. }) && socket.named == Some(name)
         };
         let mut found = self.all.iter().filter(|(_, socket)| listens(socket));
         found.next().map(|(id, _)| *id)
@@ -213,8 +213,8 @@ impl Sockets {
 
     /// Who listens at an address.
     pub(crate) fn listener(&self, to: &Addr) -> Option<SocketId> {
-        let listens = |socket: &Socket| {
-            matches!(socket.stage, Stage::Listening { .. })
+        let listens = |socket: &SimSocket| {
+            matches!(socket.stage, SocketStage::Listening { .. })
                 && socket.local.as_ref().is_some_and(|own| own.takes(to))
         };
         let mut found = self.all.iter().filter(|(_, socket)| listens(socket));
@@ -223,12 +223,12 @@ impl Sockets {
 
     /// Who gets messages.
     pub(crate) fn receiver(&self, target: &Target) -> Option<SocketId> {
-        let gets = |socket: &Socket| {
+        let gets = |socket: &SimSocket| {
             let is_meant = match target {
                 Target::At(to) => socket.local.as_ref().is_some_and(|own| own.takes(to)),
                 Target::Named(name) => socket.named == Some(*name),
             };
-            matches!(socket.stage, Stage::Messages { .. }) && is_meant
+            matches!(socket.stage, SocketStage::Messages { .. }) && is_meant
         };
         let mut found = self.all.iter().filter(|(_, socket)| gets(socket));
         found.next().map(|(id, _)| *id)
@@ -237,7 +237,7 @@ impl Sockets {
     /// An error that the owner of a socket for messages has not been told yet.
     pub(crate) fn take_error(&mut self, id: SocketId) -> Result<(), Errno> {
         match &mut self.get(id).stage {
-            Stage::Messages { error, .. } => error.take().map_or(Ok(()), Err),
+            SocketStage::Messages { error, .. } => error.take().map_or(Ok(()), Err),
             _ => Ok(()),
         }
     }
@@ -249,11 +249,11 @@ impl Sockets {
         sender: SocketId,
         to: Option<Target>,
         bytes: Vec<u8>,
-    ) -> Result<Message, Errno> {
+    ) -> Result<Datagram, Errno> {
         self.take_error(sender)?;
         let socket = self.get(sender);
         let unix = socket.domain == Domain::UNIX;
-        let Stage::Messages { to: connected, .. } = &socket.stage else {
+        let SocketStage::Messages { to: connected, .. } = &socket.stage else {
             return Err(libc::ENOTCONN);
         };
         let none = if unix {
@@ -266,7 +266,7 @@ impl Sockets {
         if !unix && bytes.len() > LONGEST {
             return Err(libc::EMSGSIZE);
         }
-        Ok(Message {
+        Ok(Datagram {
             sender,
             source: self.bind_any(sender),
             target,
@@ -275,12 +275,12 @@ impl Sockets {
     }
 
     /// A message arrives.
-    pub(crate) fn deliver(&mut self, message: &Message) -> Sent {
+    pub(crate) fn deliver(&mut self, message: &Datagram) -> Sent {
         let Some(receiver) = self.receiver(&message.target) else {
             return Sent::ToNobody;
         };
         let unix = self.get(receiver).domain == Domain::UNIX;
-        if let Stage::Messages { inbox, to, .. } = &mut self.get(receiver).stage
+        if let SocketStage::Messages { inbox, to, .. } = &mut self.get(receiver).stage
             && to.as_ref().is_none_or(|peer| message.source.takes(peer))
         {
             if unix && inbox.len() >= LOCAL_MESSAGES {
@@ -295,9 +295,9 @@ impl Sockets {
 
     /// A message over the network came to nobody. One who is connected there is told,
     /// with the next thing that he does.
-    pub(crate) fn refused(&mut self, message: &Message) {
+    pub(crate) fn refused(&mut self, message: &Datagram) {
         if let Some(socket) = self.all.get_mut(&message.sender)
-            && let Stage::Messages {
+            && let SocketStage::Messages {
                 to: Some(to),
                 error,
                 ..
@@ -313,7 +313,7 @@ impl Sockets {
     pub(crate) fn disconnect(&mut self, id: SocketId) {
         let socket = self.get(id);
         socket.peer = None;
-        if let Stage::Messages { inbox, to, .. } = &mut socket.stage {
+        if let SocketStage::Messages { inbox, to, .. } = &mut socket.stage {
             *to = None;
             inbox.clear();
         }

@@ -18,7 +18,7 @@ const PAGES: usize = 16;
 const PAGE: usize = 4096;
 
 /// The number of a stream.
-pub(crate) type Wire = u64;
+pub(crate) type WireId = u64;
 
 /// What a stream is part of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub(crate) enum Flown {
 struct State {
     sort: Sort,
     /// The stream in the other direction.
-    back: Option<Wire>,
+    back: Option<WireId>,
     /// From whom to whom, if a network is between them.
     path: Option<Path>,
     bytes: VecDeque<u8>,
@@ -69,15 +69,15 @@ struct State {
 /// All streams.
 #[derive(Default)]
 pub(crate) struct Wires {
-    all: BTreeMap<Wire, State>,
-    next: Wire,
+    all: BTreeMap<WireId, State>,
+    next: WireId,
 }
 
 /// What came of it; none if it has to wait.
 pub(crate) type Tried<T> = Result<Option<T>, Errno>;
 
 impl Wires {
-    fn add(&mut self, sort: Sort, back: Option<Wire>, path: Option<Path>) -> Wire {
+    fn add(&mut self, sort: Sort, back: Option<WireId>, path: Option<Path>) -> WireId {
         self.next += 1;
         let state = State {
             sort,
@@ -98,28 +98,28 @@ impl Wires {
         self.next
     }
 
-    pub(crate) fn pipe(&mut self) -> Wire {
+    pub(crate) fn pipe(&mut self) -> WireId {
         self.add(Sort::Pipe, None, None)
     }
 
     /// Both directions of a connection. `path` is that of the first.
-    pub(crate) fn connection(&mut self, sort: Sort, path: Option<Path>) -> (Wire, Wire) {
+    pub(crate) fn connection(&mut self, sort: Sort, path: Option<Path>) -> (WireId, WireId) {
         let one = self.next + 1;
         let there = self.add(sort, Some(one + 1), path);
         let back = self.add(sort, Some(one), path.map(|(from, to)| (to, from)));
         (there, back)
     }
 
-    fn state(&mut self, wire: Wire) -> &mut State {
+    fn state(&mut self, wire: WireId) -> &mut State {
         self.all.get_mut(&wire).expect("an open stream is there")
     }
 
-    pub(crate) fn path(&self, wire: Wire) -> Option<Path> {
+    pub(crate) fn path(&self, wire: WireId) -> Option<Path> {
         self.all.get(&wire).and_then(|state| state.path)
     }
 
     /// Up to `most` bytes, none at the end. `keep` leaves them there.
-    pub(crate) fn read(&mut self, wire: Wire, most: usize, keep: bool) -> Tried<Vec<u8>> {
+    pub(crate) fn read(&mut self, wire: WireId, most: usize, keep: bool) -> Tried<Vec<u8>> {
         let state = self.state(wire);
         if !state.bytes.is_empty() {
             let bytes = most.min(state.bytes.len());
@@ -143,7 +143,7 @@ impl Wires {
     }
 
     /// How many of `wanted` bytes could be written to a pipe now.
-    pub(crate) fn room_in_pipe(&mut self, wire: Wire, wanted: usize) -> Tried<usize> {
+    pub(crate) fn room_in_pipe(&mut self, wire: WireId, wanted: usize) -> Tried<usize> {
         let state = self.state(wire);
         if wanted == 0 {
             return Ok(Some(0));
@@ -159,7 +159,7 @@ impl Wires {
     }
 
     /// How many of `wanted` bytes one who reads `input` could write to `output` now.
-    pub(crate) fn room(&mut self, input: Wire, output: Wire, wanted: usize) -> Tried<usize> {
+    pub(crate) fn room(&mut self, input: WireId, output: WireId, wanted: usize) -> Tried<usize> {
         let own = self.state(input);
         if own.sort == Sort::Tcp && (own.error.is_some() || own.dead) {
             return Err(own.error.take().unwrap_or(libc::EPIPE));
@@ -177,12 +177,12 @@ impl Wires {
     }
 
     /// Puts bytes into a pipe; there is room.
-    pub(crate) fn write_to_pipe(&mut self, wire: Wire, bytes: &[u8]) {
+    pub(crate) fn write_to_pipe(&mut self, wire: WireId, bytes: &[u8]) {
         self.state(wire).put_in_pages(bytes);
     }
 
     /// This arrives now.
-    fn arrive(&mut self, wire: Wire, flown: Flown, bounced: &mut Vec<Wire>) {
+    fn arrive(&mut self, wire: WireId, flown: Flown, bounced: &mut Vec<WireId>) {
         let Some(back) = self.all.get(&wire).map(|state| state.back) else {
             return;
         };
@@ -221,11 +221,11 @@ impl Wires {
     #[must_use]
     pub(crate) fn send(
         &mut self,
-        wire: Wire,
+        wire: WireId,
         flown: Flown,
         at: Option<Duration>,
         now: Duration,
-    ) -> Vec<Wire> {
+    ) -> Vec<WireId> {
         let Some(state) = self.all.get_mut(&wire) else {
             return Vec::new();
         };
@@ -246,12 +246,12 @@ impl Wires {
     }
 
     /// When the next of what is on its way arrives.
-    pub(crate) fn next_arrival(&self, wire: Wire) -> Option<Duration> {
+    pub(crate) fn next_arrival(&self, wire: WireId) -> Option<Duration> {
         self.all.get(&wire)?.flying.front()?.0
     }
 
     /// What has arrived by now; the streams on which a reset goes back.
-    pub(crate) fn land(&mut self, wire: Wire, now: Duration) -> Vec<Wire> {
+    pub(crate) fn land(&mut self, wire: WireId, now: Duration) -> Vec<WireId> {
         let mut bounced = Vec::new();
         while let Some(state) = self.all.get_mut(&wire)
             && let Some((Some(at), _)) = state.flying.front()
@@ -270,7 +270,7 @@ impl Wires {
         &mut self,
         is_theirs: impl Fn(Path) -> bool,
         at: Option<Duration>,
-    ) -> Vec<Wire> {
+    ) -> Vec<WireId> {
         let mut theirs = Vec::new();
         for (wire, state) in &mut self.all {
             if state.path.is_some_and(&is_theirs) {
@@ -282,18 +282,18 @@ impl Wires {
     }
 
     /// The writer ends its direction; true if it had not before.
-    pub(crate) fn shut(&mut self, wire: Wire) -> bool {
+    pub(crate) fn shut(&mut self, wire: WireId) -> bool {
         !std::mem::replace(&mut self.state(wire).shut, true)
     }
 
     /// The reader wants no more, and keeps its end.
-    pub(crate) fn stop_listening(&mut self, wire: Wire) {
+    pub(crate) fn stop_listening(&mut self, wire: WireId) {
         self.state(wire).unheard = true;
     }
 
     /// The reader's side has been told that the connection is gone. Some of what was
     /// on its way from it may be lost: `kept` bytes are left.
-    pub(crate) fn break_off(&mut self, input: Wire, output: Wire, kept: usize) {
+    pub(crate) fn break_off(&mut self, input: WireId, output: WireId, kept: usize) {
         let own = self.state(input);
         own.die(0);
         own.error = None;
@@ -302,12 +302,12 @@ impl Wires {
     }
 
     /// How many bytes lie there.
-    pub(crate) fn waiting(&self, wire: Wire) -> usize {
+    pub(crate) fn waiting(&self, wire: WireId) -> usize {
         self.all.get(&wire).map_or(0, |state| state.bytes.len())
     }
 
     /// The reader's end is closed. True if something was left unread.
-    pub(crate) fn close_reader(&mut self, wire: Wire) -> bool {
+    pub(crate) fn close_reader(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         let unread = !state.bytes.is_empty();
         state.bytes.clear();
@@ -318,7 +318,7 @@ impl Wires {
     }
 
     /// The writer's end is closed.
-    pub(crate) fn close_writer(&mut self, wire: Wire) {
+    pub(crate) fn close_writer(&mut self, wire: WireId) {
         let state = self.state(wire);
         (state.shut, state.left) = (true, true);
         // Without a network the reader knows at once.
@@ -327,26 +327,26 @@ impl Wires {
     }
 
     /// The reader of a local connection is told this, once.
-    pub(crate) fn tell(&mut self, wire: Wire, errno: Errno) {
+    pub(crate) fn tell(&mut self, wire: WireId, errno: Errno) {
         self.state(wire).error = Some(errno);
     }
 
     /// True if for the reader's side the connection is gone.
-    pub(crate) fn is_dead(&mut self, wire: Wire) -> bool {
+    pub(crate) fn is_dead(&mut self, wire: WireId) -> bool {
         self.state(wire).dead
     }
 
-    pub(crate) fn sort(&mut self, wire: Wire) -> Sort {
+    pub(crate) fn sort(&mut self, wire: WireId) -> Sort {
         self.state(wire).sort
     }
 
     /// Whether a read would not wait.
-    pub(crate) fn is_readable(&mut self, wire: Wire) -> bool {
+    pub(crate) fn is_readable(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         !state.bytes.is_empty() || state.ended || state.dead || state.unheard
     }
 
-    pub(crate) fn is_writable(&mut self, wire: Wire) -> bool {
+    pub(crate) fn is_writable(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         let room = match state.sort {
             Sort::Pipe => state.pages.len() < PAGES,
@@ -356,12 +356,12 @@ impl Wires {
     }
 
     /// Whether the other end has hung up on one who reads.
-    pub(crate) fn is_over(&mut self, wire: Wire) -> bool {
+    pub(crate) fn is_over(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         state.ended || state.dead
     }
 
-    fn forget(&mut self, wire: Wire) {
+    fn forget(&mut self, wire: WireId) {
         if let Some(state) = self.all.get(&wire)
             && state.deaf
             && state.left

@@ -1,15 +1,20 @@
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, Type};
 
-use crate::io::{Fd, Hub, Operation, Request};
+use super::{Class, Fallback, RequestArgs};
+use crate::io::readiness::calls::answer;
+use crate::io::request::NopArgs;
+use crate::io::{Fd, IoHandle, Operation, Request};
+use crate::linux::on_ring;
 
 /// Which socket is connected.
 enum Which {
     /// One that was there before.
     This(Fd),
-    /// One that is made for it. Connected for nobody, it is closed again.
+    /// One that is made for it. If the future was dropped, it is closed again.
     New {
         kind: Type,
         made: Option<io::Result<Fd>>,
@@ -36,34 +41,34 @@ impl Connect {
     }
 }
 
-fn make(hub: &Arc<Hub>, domain: Domain, kind: Type) -> io::Result<Fd> {
-    let raw = hub
+fn make(handle: &Arc<IoHandle>, domain: Domain, kind: Type) -> io::Result<Fd> {
+    let raw = handle
         .system()
-        .socket(domain, kind, None, hub.nonblocking()?)?;
-    Ok(Fd::new(raw, hub.clone()))
+        .socket(domain, kind, None, handle.nonblocking()?)?;
+    Ok(Fd::new(raw, handle.clone()))
 }
 
 impl Operation for Connect {
     type Output = io::Result<Fd>;
 
-    fn request(&mut self, hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, handle: &Arc<IoHandle>) -> Request {
         let fd = match &mut self.which {
             Which::This(fd) => fd.raw(),
             Which::New { kind, made } => {
                 // A fresh one also if it is asked for a second time: where a
                 // connection was begun, another cannot be.
-                match made.insert(make(hub, self.addr.domain(), *kind)) {
+                match made.insert(make(handle, self.addr.domain(), *kind)) {
                     Ok(fd) => fd.raw(),
                     // `finish` says so.
-                    Err(_) => return Request::Nop,
+                    Err(_) => return Request::Nop(NopArgs),
                 }
             }
         };
-        Request::Connect {
+        Request::Connect(ConnectArgs {
             fd,
             addr: self.addr.as_ptr().cast(),
             len: self.addr.len(),
-        }
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> io::Result<Fd> {
@@ -74,6 +79,49 @@ impl Operation for Connect {
                 result?;
                 made.expect("what was connected was made")
             }
+        }
+    }
+}
+
+/// Connects a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectArgs {
+    /// The socket.
+    pub fd: RawFd,
+    /// To whom.
+    pub addr: *const libc::sockaddr_storage,
+    /// How long that is.
+    pub len: libc::socklen_t,
+}
+
+impl RequestArgs for ConnectArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Writable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // Not again after a signal: the connection goes on without us.
+        // SAFETY: as the caller says.
+        answer(unsafe { libc::connect(self.fd, self.addr.cast(), self.len) } as isize)
+    }
+}
+
+on_ring! {
+    impl Sqe for ConnectArgs {
+        const CODE: u8 = opcode::Connect::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::Connect::new(RingFd(self.fd), self.addr.cast(), self.len)
+                .build()
         }
     }
 }

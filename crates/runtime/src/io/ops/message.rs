@@ -7,18 +7,18 @@ use socket2::{SockAddr, SockAddrStorage};
 
 /// The header of a message and the list of its parts. It lies in the operation,
 /// and its pointers lead there; they are set when the operation lies still.
-pub(super) struct Header {
+pub(super) struct MsgHeader {
     msg: libc::msghdr,
     parts: Vec<libc::iovec>,
 }
 
 // SAFETY: the pointers lead into the operation that it is a part of, and only
 // the system follows them.
-unsafe impl Send for Header {}
+unsafe impl Send for MsgHeader {}
 
-impl Header {
-    pub(super) fn new() -> Header {
-        Header {
+impl MsgHeader {
+    pub(super) fn new() -> MsgHeader {
+        MsgHeader {
             // SAFETY: all zeros is a header without anything.
             msg: unsafe { MaybeUninit::zeroed().assume_init() },
             parts: Vec::new(),

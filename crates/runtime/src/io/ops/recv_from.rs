@@ -1,17 +1,21 @@
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::message::Header;
-use crate::io::{Fd, Hub, IoBufMut, Operation, Request};
+use super::message::MsgHeader;
+use super::{Class, Fallback, RequestArgs};
+use crate::io::readiness::calls::again;
+use crate::io::{Fd, IoBufMut, IoHandle, Operation, Request};
+use crate::linux::on_ring;
 
-/// A message from a socket, and whom it is from.
+/// A message from a socket, and the address it is from.
 pub(crate) struct RecvFrom<B> {
     fd: Fd,
     buf: B,
     addr: SockAddrStorage,
-    header: Header,
+    header: MsgHeader,
 }
 
 impl<B: IoBufMut> RecvFrom<B> {
@@ -20,7 +24,7 @@ impl<B: IoBufMut> RecvFrom<B> {
             fd,
             buf,
             addr: SockAddrStorage::zeroed(),
-            header: Header::new(),
+            header: MsgHeader::new(),
         }
     }
 }
@@ -28,16 +32,16 @@ impl<B: IoBufMut> RecvFrom<B> {
 impl<B: IoBufMut> Operation for RecvFrom<B> {
     type Output = (io::Result<(usize, SockAddr)>, B);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let room = self.buf.room();
         let part = (self.buf.ptr_mut(), room);
         self.header.set_parts([part].into_iter());
         self.header.set_room_for_addr(&mut self.addr);
-        Request::RecvMsg {
+        Request::RecvMsg(RecvMsgArgs {
             fd: self.fd.raw(),
             msg: self.header.as_mut_ptr(),
             flags: 0,
-        }
+        })
     }
 
     fn finish(mut self, result: io::Result<u32>) -> Self::Output {
@@ -51,5 +55,48 @@ impl<B: IoBufMut> Operation for RecvFrom<B> {
             (bytes, unsafe { SockAddr::new(self.addr, len) })
         });
         (result, self.buf)
+    }
+}
+
+/// A message from a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvMsgArgs {
+    /// The socket.
+    pub fd: RawFd,
+    /// As for `recvmsg`.
+    pub msg: *mut libc::msghdr,
+    /// As for `recvmsg`.
+    pub flags: i32,
+}
+
+impl RequestArgs for RecvMsgArgs {
+    fn class(&self) -> Class {
+        Class::Input
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::Readable(self.fd)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        // SAFETY: as the caller says.
+        again(|| unsafe { libc::recvmsg(self.fd, self.msg, self.flags | libc::MSG_DONTWAIT) })
+    }
+}
+
+on_ring! {
+    impl Sqe for RecvMsgArgs {
+        const CODE: u8 = opcode::RecvMsg::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::RecvMsg::new(RingFd(self.fd), self.msg)
+                .flags(self.flags as u32)
+                .build()
+        }
     }
 }

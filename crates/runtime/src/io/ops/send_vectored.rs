@@ -1,8 +1,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::message::Header;
-use crate::io::{Fd, Hub, IoBuf, Operation, Request};
+use super::message::MsgHeader;
+use crate::io::request::SendMsgArgs;
+use crate::io::{Fd, IoBuf, IoHandle, Operation, Request};
 
 /// The most buffers that one operation takes: more than that the kernel refuses.
 const MOST_PARTS: usize = 1024;
@@ -11,7 +12,7 @@ const MOST_PARTS: usize = 1024;
 pub(crate) struct SendVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
-    header: Header,
+    header: MsgHeader,
 }
 
 impl<B: IoBuf> SendVectored<B> {
@@ -19,7 +20,7 @@ impl<B: IoBuf> SendVectored<B> {
         SendVectored {
             fd,
             bufs,
-            header: Header::new(),
+            header: MsgHeader::new(),
         }
     }
 }
@@ -27,15 +28,15 @@ impl<B: IoBuf> SendVectored<B> {
 impl<B: IoBuf> Operation for SendVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let parts = self.bufs.iter().take(MOST_PARTS);
         self.header
             .set_parts(parts.map(|buf| (buf.ptr().cast_mut(), buf.filled())));
-        Request::SendMsg {
+        Request::SendMsg(SendMsgArgs {
             fd: self.fd.raw(),
             msg: self.header.as_mut_ptr(),
             flags: 0,
-        }
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> Self::Output {

@@ -1,8 +1,12 @@
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::MOST;
-use crate::io::{Fd, Hub, IoBuf, IoBufMut, Operation, Place, Request};
+use super::{Class, Fallback, RequestArgs};
+use crate::io::readiness::calls::again;
+use crate::io::{Fd, IoBuf, IoBufMut, IoHandle, Offset, Operation, Request};
+use crate::linux::on_ring;
 
 /// How many parts the kernel takes at once.
 const MOST_PARTS: usize = 1024;
@@ -35,16 +39,16 @@ pub(crate) struct ReadVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
     parts: Parts,
-    place: Place,
+    offset: Offset,
 }
 
 impl<B: IoBufMut> ReadVectored<B> {
-    pub(crate) fn new(fd: Fd, bufs: Vec<B>, place: Place) -> ReadVectored<B> {
+    pub(crate) fn new(fd: Fd, bufs: Vec<B>, offset: Offset) -> ReadVectored<B> {
         ReadVectored {
             fd,
             bufs,
             parts: Parts::default(),
-            place,
+            offset,
         }
     }
 }
@@ -52,15 +56,15 @@ impl<B: IoBufMut> ReadVectored<B> {
 impl<B: IoBufMut> Operation for ReadVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let bufs = self.bufs.iter_mut();
         self.parts.set(bufs.map(|buf| (buf.ptr_mut(), buf.room())));
-        Request::ReadVectored {
+        Request::ReadVectored(ReadVectoredArgs {
             fd: self.fd.raw(),
             parts: self.parts.0.as_ptr(),
             count: self.parts.0.len() as u32,
-            place: self.place,
-        }
+            offset: self.offset,
+        })
     }
 
     fn finish(mut self, result: io::Result<u32>) -> Self::Output {
@@ -84,16 +88,16 @@ pub(crate) struct WriteVectored<B> {
     fd: Fd,
     bufs: Vec<B>,
     parts: Parts,
-    place: Place,
+    offset: Offset,
 }
 
 impl<B: IoBuf> WriteVectored<B> {
-    pub(crate) fn new(fd: Fd, bufs: Vec<B>, place: Place) -> WriteVectored<B> {
+    pub(crate) fn new(fd: Fd, bufs: Vec<B>, offset: Offset) -> WriteVectored<B> {
         WriteVectored {
             fd,
             bufs,
             parts: Parts::default(),
-            place,
+            offset,
         }
     }
 }
@@ -101,19 +105,121 @@ impl<B: IoBuf> WriteVectored<B> {
 impl<B: IoBuf> Operation for WriteVectored<B> {
     type Output = (io::Result<usize>, Vec<B>);
 
-    fn request(&mut self, _hub: &Arc<Hub>) -> Request {
+    fn request(&mut self, _handle: &Arc<IoHandle>) -> Request {
         let bufs = self.bufs.iter();
         self.parts
             .set(bufs.map(|buf| (buf.ptr().cast_mut(), buf.filled())));
-        Request::WriteVectored {
+        Request::WriteVectored(WriteVectoredArgs {
             fd: self.fd.raw(),
             parts: self.parts.0.as_ptr(),
             count: self.parts.0.len() as u32,
-            place: self.place,
-        }
+            offset: self.offset,
+        })
     }
 
     fn finish(self, result: io::Result<u32>) -> Self::Output {
         (result.map(|bytes| bytes as usize), self.bufs)
+    }
+}
+
+/// As [`ReadArgs`](super::read::ReadArgs), into several buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadVectoredArgs {
+    /// The file.
+    pub fd: RawFd,
+    /// Where the bytes go.
+    pub parts: *const libc::iovec,
+    /// How many parts.
+    pub count: u32,
+    /// Where they are.
+    pub offset: Offset,
+}
+
+impl RequestArgs for ReadVectoredArgs {
+    fn class(&self) -> Class {
+        Class::at(self.offset, Class::Input)
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::read(self.fd, self.offset)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        again(|| match self.offset {
+            // SAFETY: as the caller says; here and below.
+            Offset::At(at) => unsafe {
+                libc::preadv(self.fd, self.parts, self.count as i32, at as libc::off_t)
+            },
+            // SAFETY: as above.
+            Offset::Current => unsafe { libc::readv(self.fd, self.parts, self.count as i32) },
+        })
+    }
+}
+
+on_ring! {
+    impl Sqe for ReadVectoredArgs {
+        const CODE: u8 = opcode::Readv::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::Readv::new(RingFd(self.fd), self.parts, self.count)
+                .offset(sqe_offset(self.offset))
+                .build()
+        }
+    }
+}
+
+/// As [`WriteArgs`](super::write::WriteArgs), from several buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteVectoredArgs {
+    /// The file.
+    pub fd: RawFd,
+    /// Where the bytes are.
+    pub parts: *const libc::iovec,
+    /// How many parts.
+    pub count: u32,
+    /// Where they go.
+    pub offset: Offset,
+}
+
+impl RequestArgs for WriteVectoredArgs {
+    fn class(&self) -> Class {
+        Class::at(self.offset, Class::Output)
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn fallback(&self) -> Fallback {
+        Fallback::write(self.fd, self.offset)
+    }
+
+    unsafe fn call(&self) -> i32 {
+        again(|| match self.offset {
+            // SAFETY: as the caller says; here and below.
+            Offset::At(at) => unsafe {
+                libc::pwritev(self.fd, self.parts, self.count as i32, at as libc::off_t)
+            },
+            // SAFETY: as above.
+            Offset::Current => unsafe { libc::writev(self.fd, self.parts, self.count as i32) },
+        })
+    }
+}
+
+on_ring! {
+    impl Sqe for WriteVectoredArgs {
+        const CODE: u8 = opcode::Writev::CODE;
+
+        #[inline]
+        fn sqe(&self) -> Entry {
+            opcode::Writev::new(RingFd(self.fd), self.parts, self.count)
+                .offset(sqe_offset(self.offset))
+                .build()
+        }
     }
 }

@@ -1,27 +1,20 @@
 //! The readiness driver: for systems without io_uring, on the crate `polling`,
-//! one poller for each station.
+//! one poller for each thread.
 //!
 //! Sockets and pipes do not block. A call is tried at once; if the system says
 //! that it would have to wait, its file is armed, and when that is reported the
 //! call is tried again. Files are always ready and block all the same: their
 //! calls are made on the runtime's threads for that.
 //!
-//! - **W1** A file that is armed has somebody who waits for it. It is disarmed
-//!   before the last of them lands, hence before its number can be closed and
-//!   used again.
-//! - **W2** A report is a hint: whoever waits for that number tries again. One
-//!   that is meant for another file does no harm.
-//! - **W3** Who waits is in one row of one watch, or in `later`, or is called
-//!   aside; and leaves it when its end goes into `done`.
-//! - **W4** A direction that is reported again and again, and nobody can go on,
-//!   rests for a moment: it is not armed, and tried when the moment is over.
+//! The rules W1 to W4 are in `README.md` of the i/o layer.
 
-mod aside;
-mod calls;
+pub(in crate::io) mod calls;
+mod offload;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod watch;
 
+use crate::io::request::{ConnectArgs, RecvManyArgs};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -30,32 +23,33 @@ use std::time::{Duration, Instant};
 
 use polling::{Event, Events, Poller};
 
-pub(crate) use aside::IoCall;
-use aside::{Back, Call};
-use watch::{Interest, Side, Watch};
+pub(crate) use offload::IoCall;
+use offload::{OffloadResults, OffloadedCall};
+use watch::{EventMask, FileWatch, Side};
 
-use super::driver::{Alarm, Driver, Landed, OpId, Wait};
-use super::request::{Place, Request};
+use super::driver::{Answer, Driver, Notifier, OpId, WaitMode};
+use super::ops::Fallback;
+use super::request::Request;
 use crate::blocking::Blocking;
 
-/// How soon that is tried again of which the system reports nothing.
+/// Retry interval for requests that the poller cannot report on.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is under way.
-enum What {
+enum PendingOp {
     /// Its file is armed.
-    Waits(Waits),
+    Waits(WaitingOp),
     /// It is tried again in a moment.
     Later(Request),
     /// A thread makes the call.
-    Aside(Arc<Call>),
+    Offload(Arc<OffloadedCall>),
 }
 
 #[derive(Clone, Copy)]
-struct Waits {
+struct WaitingOp {
     fd: RawFd,
     side: Side,
-    interest: Interest,
+    interest: EventMask,
     request: Request,
     /// A connection that was begun.
     begun: bool,
@@ -63,17 +57,17 @@ struct Waits {
 
 /// What is under way, by number.
 #[derive(Default)]
-struct Ops(Vec<Option<(u32, What)>>);
+struct Ops(Vec<Option<(u32, PendingOp)>>);
 
 impl Ops {
-    fn get(&self, id: OpId) -> Option<&What> {
+    fn get(&self, id: OpId) -> Option<&PendingOp> {
         match self.0.get(id.index as usize) {
             Some(Some((generation, what))) if *generation == id.generation => Some(what),
             _ => None,
         }
     }
 
-    fn insert(&mut self, id: OpId, what: What) {
+    fn insert(&mut self, id: OpId, what: PendingOp) {
         let index = id.index as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -81,7 +75,7 @@ impl Ops {
         self.0[index] = Some((id.generation, what));
     }
 
-    fn remove(&mut self, id: OpId) -> Option<What> {
+    fn remove(&mut self, id: OpId) -> Option<PendingOp> {
         self.get(id)?;
         let (_, what) = self.0[id.index as usize].take()?;
         Some(what)
@@ -89,14 +83,14 @@ impl Ops {
 
     /// True if it waits for its file.
     fn waits(&self, id: OpId) -> bool {
-        matches!(self.get(id), Some(What::Waits(_)))
+        matches!(self.get(id), Some(PendingOp::Waits(_)))
     }
 }
 
 /// How an attempt went.
-enum Tried {
+enum Attempt {
     Over(i32),
-    /// So many bytes came into this buffer of a shelf.
+    /// So many bytes came into this buffer of a group.
     Filled(i32, u16),
     /// Its file is not ready.
     NotYet,
@@ -106,106 +100,56 @@ enum Tried {
     Later,
 }
 
-/// How a request is carried out.
-enum Plan {
-    /// It never waits.
-    Now,
-    /// When its file is ready.
-    Ready(RawFd, Side, Interest),
-    /// By a thread that may block.
-    Aside,
-}
-
-fn plan(request: &Request) -> Plan {
-    use Request::*;
-    let read = |fd| Plan::Ready(fd, Side::Read, Interest::READ);
-    let write = |fd| Plan::Ready(fd, Side::Write, Interest::WRITE);
-    match *request {
-        Nop | Shutdown { .. } => Plan::Now,
-        Accept { fd, .. }
-        | AcceptMany { fd }
-        | Recv { fd, .. }
-        | RecvMany { fd, .. }
-        | RecvMsg { fd, .. } => read(fd),
-        Connect { fd, .. } | Send { fd, .. } | SendMsg { fd, .. } => write(fd),
-        Poll { fd, events } => Plan::Ready(fd, Side::Poll, Interest::of_poll(events)),
-        Read { fd, place, .. } | ReadVectored { fd, place, .. }
-            if place == Place::Here && calls::never_blocks(fd) =>
-        {
-            read(fd)
-        }
-        Write { fd, place, .. } | WriteVectored { fd, place, .. }
-            if place == Place::Here && calls::never_blocks(fd) =>
-        {
-            write(fd)
-        }
-        Read { .. }
-        | ReadVectored { .. }
-        | Write { .. }
-        | WriteVectored { .. }
-        | WriteThenSync { .. }
-        | Sync { .. }
-        | SyncRange { .. }
-        | Open { .. }
-        | Allocate { .. }
-        | Stat { .. }
-        | Rename { .. }
-        | Unlink { .. }
-        | MakeDir { .. }
-        | Close { .. } => Plan::Aside,
-    }
-}
-
 /// Tries a call.
 ///
 /// # Safety
-/// What the request leads to is there, and nobody else uses it.
-unsafe fn attempt(request: &Request, begun: bool) -> Tried {
-    if let Request::Connect { fd, .. } = *request
+/// What the request leads to is there, and no other code uses it.
+unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
+    if let Request::Connect(ConnectArgs { fd, .. }) = *request
         && begun
     {
         // SAFETY: as the caller says.
         let went = unsafe { calls::connected(fd, request) };
-        return went.map_or(Tried::NotYet, Tried::Over);
+        return went.map_or(Attempt::NotYet, Attempt::Over);
     }
-    if let Request::RecvMany { fd, shelf } = *request {
+    if let Request::RecvMany(RecvManyArgs { fd, group }) = *request {
         // SAFETY: as the caller says.
-        return match unsafe { &*shelf }.recv(fd) {
-            (bytes, Some(buffer)) => Tried::Filled(bytes, buffer),
-            (result, None) if result == -libc::EAGAIN => Tried::NotYet,
-            (result, None) => Tried::Over(result),
+        return match unsafe { &*group }.recv(fd) {
+            (bytes, Some(buffer)) => Attempt::Filled(bytes, buffer),
+            (result, None) if result == -libc::EAGAIN => Attempt::NotYet,
+            (result, None) => Attempt::Over(result),
         };
     }
     // SAFETY: as the caller says.
-    let result = unsafe { calls::call(request) };
+    let result = unsafe { request.call() };
     match (request, -result) {
-        (Request::Connect { .. }, libc::EINPROGRESS | libc::EINTR | libc::EALREADY) => Tried::Begun,
-        // Whoever listens on a Unix socket has no room.
-        (Request::Connect { .. }, libc::EAGAIN) => Tried::Later,
-        (_, libc::EAGAIN) => Tried::NotYet,
-        _ => Tried::Over(result),
+        (Request::Connect(..), libc::EINPROGRESS | libc::EINTR | libc::EALREADY) => Attempt::Begun,
+        // The backlog of a Unix socket is full.
+        (Request::Connect(..), libc::EAGAIN) => Attempt::Later,
+        (_, libc::EAGAIN) => Attempt::NotYet,
+        _ => Attempt::Over(result),
     }
 }
 
-struct Bell(Arc<Poller>);
+struct PollerNotifier(Arc<Poller>);
 
-impl Alarm for Bell {
-    fn ring(&self) {
-        // As in `Back`.
+impl Notifier for PollerNotifier {
+    fn notify(&self) {
+        // As in `OffloadResults`.
         let _ = self.0.notify();
     }
 }
 
 /// The readiness driver.
-pub(crate) struct Readiness {
+pub(crate) struct ReadinessDriver {
     poller: Arc<Poller>,
     events: Events,
     /// Those of `events` while they are gone through.
     reports: Vec<Event>,
     blocking: Arc<Blocking>,
-    back: Arc<Back>,
+    back: Arc<OffloadResults>,
     ops: Ops,
-    watches: HashMap<RawFd, Watch>,
+    watches: HashMap<RawFd, FileWatch>,
     /// How many of them are armed.
     armed: usize,
     /// Some may be gone again.
@@ -214,24 +158,24 @@ pub(crate) struct Readiness {
     /// others: then it does no harm.
     resting: Vec<(Instant, RawFd)>,
     /// Over, and not collected yet.
-    done: Vec<Landed>,
+    done: Vec<Answer>,
 }
 
-impl Readiness {
-    /// Drivers for so many stations, or why there are none.
+impl ReadinessDriver {
+    /// Drivers for so many threads, or why there are none.
     pub(crate) fn make(
-        stations: usize,
+        threads: usize,
         blocking: &Arc<Blocking>,
     ) -> io::Result<Vec<Box<dyn Driver>>> {
-        (0..stations)
-            .map(|_| Ok(Box::new(Readiness::new(blocking.clone())?) as Box<dyn Driver>))
+        (0..threads)
+            .map(|_| Ok(Box::new(ReadinessDriver::new(blocking.clone())?) as Box<dyn Driver>))
             .collect()
     }
 
-    fn new(blocking: Arc<Blocking>) -> io::Result<Readiness> {
+    fn new(blocking: Arc<Blocking>) -> io::Result<ReadinessDriver> {
         let poller = Arc::new(Poller::new()?);
-        Ok(Readiness {
-            back: Arc::new(Back::new(poller.clone())),
+        Ok(ReadinessDriver {
+            back: Arc::new(OffloadResults::new(poller.clone())),
             poller,
             events: Events::new(),
             reports: Vec::new(),
@@ -246,44 +190,44 @@ impl Readiness {
     }
 
     fn over(&mut self, id: OpId, result: i32) {
-        self.done.push(Landed::over(id, result));
+        self.done.push(Answer::last(id, result));
     }
 
     fn filled(&mut self, id: OpId, bytes: i32, buffer: u16) {
-        self.done.push(Landed {
+        self.done.push(Answer {
             buffer: Some(buffer),
-            ..Landed::over(id, bytes)
+            ..Answer::last(id, bytes)
         });
     }
 
-    fn aside(&mut self, id: OpId, request: Request) {
+    fn offload(&mut self, id: OpId, request: Request) {
         // SAFETY: `submit`'s promise: it was not collected, and will not be
         // until the call has come back or was cancelled.
-        let call = unsafe { Call::new(id, request, self.back.clone()) };
-        self.ops.insert(id, What::Aside(call.clone()));
+        let call = unsafe { OffloadedCall::new(id, request, self.back.clone()) };
+        self.ops.insert(id, PendingOp::Offload(call.clone()));
         self.blocking.run_io(IoCall::new(call));
     }
 
-    fn wait_for(&mut self, id: OpId, waits: Waits) {
+    fn wait_for(&mut self, id: OpId, waits: WaitingOp) {
         let watch = self.watches.entry(waits.fd).or_default();
         watch.push(waits.side, waits.interest, id);
-        self.ops.insert(id, What::Waits(waits));
+        self.ops.insert(id, PendingOp::Waits(waits));
         self.arm(waits.fd);
     }
 
-    /// Takes out one who waits for its file.
-    fn leave(&mut self, id: OpId, waits: Waits) {
+    /// Takes out an operation that waits for its file.
+    fn leave(&mut self, id: OpId, waits: WaitingOp) {
         self.ops.remove(id);
         if let Some(watch) = self.watches.get_mut(&waits.fd) {
             watch.gone(waits.side, waits.interest, |id| self.ops.waits(id));
         }
     }
 
-    fn set_armed(&mut self, fd: RawFd, armed: Interest) {
+    fn set_armed(&mut self, fd: RawFd, armed: EventMask) {
         if let Some(watch) = self.watches.get_mut(&fd) {
             let before = std::mem::replace(&mut watch.armed, armed);
-            self.armed -= usize::from(before != Interest::NONE);
-            self.armed += usize::from(armed != Interest::NONE);
+            self.armed -= usize::from(before != EventMask::NONE);
+            self.armed += usize::from(armed != EventMask::NONE);
         }
     }
 
@@ -293,15 +237,15 @@ impl Readiness {
             return;
         };
         let wanted = watch.wanted();
-        if wanted == Interest::NONE {
+        if wanted == EventMask::NONE {
             // All of it rests.
             return;
         }
-        if watch.armed != Interest::NONE && watch.armed.covers(wanted) {
+        if watch.armed != EventMask::NONE && watch.armed.covers(wanted) {
             return;
         }
         let event = wanted.event(fd as usize);
-        // SAFETY: somebody waits for it, and keeps it open.
+        // SAFETY: an operation waits for it, and keeps it open.
         let source = unsafe { BorrowedFd::borrow_raw(fd) };
         // SAFETY: it is disarmed before it can be closed (W1). Closed, the
         // system forgets it; where it does not, it reports nothing of what is
@@ -337,28 +281,28 @@ impl Readiness {
             return;
         };
         for id in watch.all(|id| self.ops.waits(id)) {
-            let Some(What::Waits(waits)) = self.ops.get(id) else {
+            let Some(PendingOp::Waits(waits)) = self.ops.get(id) else {
                 continue;
             };
             let waits = *waits;
             self.leave(id, waits);
             match errno {
-                libc::EPERM => self.aside(id, waits.request),
+                libc::EPERM => self.offload(id, waits.request),
                 _ => self.over(id, -errno),
             }
         }
         self.forget(fd);
     }
 
-    /// Nobody waits for this file any more: it is disarmed (W1).
+    /// No operation waits for this file any more: it is disarmed (W1).
     fn forget(&mut self, fd: RawFd) {
-        let armed = |watch: &Watch| watch.armed != Interest::NONE;
+        let armed = |watch: &FileWatch| watch.armed != EventMask::NONE;
         if self.watches.get(&fd).is_some_and(armed) {
-            // SAFETY: those who waited have not landed, and keep it open.
+            // SAFETY: the operations that waited are not complete, and keep it open.
             let source = unsafe { BorrowedFd::borrow_raw(fd) };
             // If it fails it is not armed.
             let _ = self.poller.delete(source);
-            self.set_armed(fd, Interest::NONE);
+            self.set_armed(fd, EventMask::NONE);
         }
         self.watches.remove(&fd);
     }
@@ -366,11 +310,11 @@ impl Readiness {
     /// Something was reported of a file.
     fn reported(&mut self, fd: RawFd, readable: bool, writable: bool) {
         // Each report is the last until it is armed again.
-        self.set_armed(fd, Interest::NONE);
+        self.set_armed(fd, EventMask::NONE);
         let read = readable && self.serve(fd, Side::Read);
         let write = writable && self.serve(fd, Side::Write);
         let polls = self.serve_polls(fd);
-        // Somebody else may have been quicker: that was not in vain.
+        // Another process may have been quicker: that was not in vain.
         let gone = |events: libc::c_short| calls::poll(fd, events as u32) == 0;
         if let Some(watch) = self.watches.get_mut(&fd) {
             let read = readable.then(|| {
@@ -407,7 +351,7 @@ impl Readiness {
                 continue;
             };
             watch.rested(read || polls, write || polls);
-            match self.watches.get(&fd).is_some_and(Watch::is_empty) {
+            match self.watches.get(&fd).is_some_and(FileWatch::is_empty) {
                 true => self.forget(fd),
                 false => self.arm(fd),
             }
@@ -438,31 +382,32 @@ impl Readiness {
         went_on
     }
 
-    /// Tries the call of one who waits for its file; true if it is over.
+    /// Tries the call of an operation that waits for its file; true if it is over.
     fn try_again(&mut self, id: OpId) -> bool {
-        let Some(What::Waits(waits)) = self.ops.get(id) else {
+        let Some(PendingOp::Waits(waits)) = self.ops.get(id) else {
             return false;
         };
         let waits = *waits;
         // SAFETY: as in `submit`.
         match unsafe { attempt(&waits.request, waits.begun) } {
-            Tried::Over(result) => {
+            Attempt::Over(result) => {
                 self.leave(id, waits);
                 self.over(id, result);
                 true
             }
-            Tried::Filled(bytes, buffer) => {
+            Attempt::Filled(bytes, buffer) => {
                 self.leave(id, waits);
                 self.filled(id, bytes, buffer);
                 true
             }
-            Tried::Begun => {
+            Attempt::Begun => {
                 let begun = true;
-                self.ops.insert(id, What::Waits(Waits { begun, ..waits }));
+                self.ops
+                    .insert(id, PendingOp::Waits(WaitingOp { begun, ..waits }));
                 false
             }
-            Tried::NotYet => false,
-            Tried::Later => {
+            Attempt::NotYet => false,
+            Attempt::Later => {
                 self.leave(id, waits);
                 self.later(id, waits.request);
                 true
@@ -471,14 +416,14 @@ impl Readiness {
     }
 
     fn later(&mut self, id: OpId, request: Request) {
-        self.ops.insert(id, What::Later(request));
+        self.ops.insert(id, PendingOp::Later(request));
         self.later.push(id);
     }
 
     /// Tries what could not go on a moment ago.
     fn try_later(&mut self) {
         for id in std::mem::take(&mut self.later) {
-            if let Some(What::Later(request)) = self.ops.get(id) {
+            if let Some(PendingOp::Later(request)) = self.ops.get(id) {
                 let request = *request;
                 self.ops.remove(id);
                 // SAFETY: as in `submit`.
@@ -496,17 +441,17 @@ impl Readiness {
     }
 
     /// Asks the system what is ready.
-    fn look(&mut self, wait: Wait) -> io::Result<()> {
+    fn look(&mut self, wait: WaitMode) -> io::Result<()> {
         let most = match wait {
-            Wait::Peek => return Ok(()),
-            Wait::No if self.armed == 0 => return Ok(()),
+            WaitMode::Peek => return Ok(()),
+            WaitMode::No if self.armed == 0 => return Ok(()),
             // One question instead of the poller's five.
-            Wait::No if calls::poll(self.poller.as_raw_fd(), libc::POLLIN as u32) == 0 => {
+            WaitMode::No if calls::poll(self.poller.as_raw_fd(), libc::POLLIN as u32) == 0 => {
                 return Ok(());
             }
-            Wait::No => Some(Duration::ZERO),
-            Wait::AtMost(most) => Some(most),
-            Wait::ForGood => None,
+            WaitMode::No => Some(Duration::ZERO),
+            WaitMode::AtMost(most) => Some(most),
+            WaitMode::Forever => None,
         };
         let most = most.into_iter().chain(self.next_try()).min();
         self.events.clear();
@@ -523,37 +468,39 @@ impl Readiness {
         Ok(())
     }
 
-    fn collect(&mut self, landed: &mut Vec<Landed>) {
+    fn collect(&mut self, answers: &mut Vec<Answer>) {
         for back in self.back.take() {
             let call = self.ops.remove(back.id);
-            debug_assert!(matches!(call, Some(What::Aside(_))), "{back:?}");
-            landed.push(back);
+            debug_assert!(matches!(call, Some(PendingOp::Offload(_))), "{back:?}");
+            answers.push(back);
         }
-        landed.append(&mut self.done);
+        answers.append(&mut self.done);
     }
 }
 
 // SAFETY: each submission is collected once, after the last touch of its memory,
 // with no more than was asked for.
-unsafe impl Driver for Readiness {
+unsafe impl Driver for ReadinessDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
-        let (fd, side, interest) = match plan(request) {
-            Plan::Now => {
+        let (fd, side, interest) = match request.fallback() {
+            Fallback::Now => {
                 // SAFETY: as the caller says.
-                let result = unsafe { calls::call(request) };
+                let result = unsafe { request.call() };
                 return self.over(id, result);
             }
-            Plan::Aside => return self.aside(id, *request),
-            Plan::Ready(fd, side, interest) => (fd, side, interest),
+            Fallback::Offload => return self.offload(id, *request),
+            Fallback::Readable(fd) => (fd, Side::Read, EventMask::READ),
+            Fallback::Writable(fd) => (fd, Side::Write, EventMask::WRITE),
+            Fallback::Polled(fd, events) => (fd, Side::Poll, EventMask::of_poll(events)),
         };
-        let waits = |begun| Waits {
+        let waits = |begun| WaitingOp {
             fd,
             side,
             interest,
             request: *request,
             begun,
         };
-        // Behind those who wait already, unless order means nothing.
+        // Behind the operations that wait already, unless order means nothing.
         if side != Side::Poll
             && let Some(watch) = self.watches.get_mut(&fd)
             && !watch.row(side).is_empty()
@@ -562,31 +509,31 @@ unsafe impl Driver for Readiness {
         }
         // SAFETY: as the caller says.
         match unsafe { attempt(request, false) } {
-            Tried::Over(result) => self.over(id, result),
-            Tried::Filled(bytes, buffer) => self.filled(id, bytes, buffer),
-            Tried::NotYet => self.wait_for(id, waits(false)),
-            Tried::Begun => self.wait_for(id, waits(true)),
-            Tried::Later => self.later(id, *request),
+            Attempt::Over(result) => self.over(id, result),
+            Attempt::Filled(bytes, buffer) => self.filled(id, bytes, buffer),
+            Attempt::NotYet => self.wait_for(id, waits(false)),
+            Attempt::Begun => self.wait_for(id, waits(true)),
+            Attempt::Later => self.later(id, *request),
         }
     }
 
     fn cancel(&mut self, id: OpId) {
         match self.ops.get(id) {
             None => return,
-            Some(What::Later(_)) => {
+            Some(PendingOp::Later(_)) => {
                 self.ops.remove(id);
             }
-            Some(What::Aside(call)) => {
+            Some(PendingOp::Offload(call)) => {
                 if !call.cancel() {
                     // It comes to its own end.
                     return;
                 }
                 self.ops.remove(id);
             }
-            Some(What::Waits(waits)) => {
+            Some(PendingOp::Waits(waits)) => {
                 let waits = *waits;
                 self.leave(id, waits);
-                if self.watches.get(&waits.fd).is_some_and(Watch::is_empty) {
+                if self.watches.get(&waits.fd).is_some_and(FileWatch::is_empty) {
                     self.forget(waits.fd);
                 }
             }
@@ -594,21 +541,21 @@ unsafe impl Driver for Readiness {
         self.over(id, -libc::ECANCELED);
     }
 
-    fn turn(&mut self, wait: Wait, landed: &mut Vec<Landed>) -> io::Result<()> {
+    fn poll(&mut self, wait: WaitMode, answers: &mut Vec<Answer>) -> io::Result<()> {
         self.try_later();
         self.try_rested();
-        self.collect(landed);
-        let wait = match landed.is_empty() || wait == Wait::Peek {
+        self.collect(answers);
+        let wait = match answers.is_empty() || wait == WaitMode::Peek {
             true => wait,
-            false => Wait::No,
+            false => WaitMode::No,
         };
         self.look(wait)?;
-        self.collect(landed);
+        self.collect(answers);
         Ok(())
     }
 
-    fn alarm(&self) -> Arc<dyn Alarm> {
-        Arc::new(Bell(self.poller.clone()))
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        Arc::new(PollerNotifier(self.poller.clone()))
     }
 
     fn wants_nonblocking(&self) -> bool {

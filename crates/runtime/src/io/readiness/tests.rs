@@ -13,13 +13,17 @@ use std::time::Instant;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::*;
+use crate::io::request::{
+    AcceptArgs, CloseArgs, ConnectArgs, Offset, PollArgs, ReadArgs, RecvArgs, SendArgs,
+    SendMsgArgs, ShutdownArgs, SyncArgs, WriteArgs,
+};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
 
 /// A driver, and the numbers for it.
 struct Rig {
-    driver: Readiness,
+    driver: ReadinessDriver,
     next: u32,
     over: Vec<(u32, i32)>,
 }
@@ -31,14 +35,14 @@ impl Rig {
 
     fn with(blocking: Arc<Blocking>) -> Rig {
         Rig {
-            driver: Readiness::new(blocking).expect("a poller"),
+            driver: ReadinessDriver::new(blocking).expect("a poller"),
             next: 0,
             over: Vec::new(),
         }
     }
 
     fn id(index: u32) -> OpId {
-        // As a station has it: the same place, another generation.
+        // As a thread has it: the same offset, another generation.
         OpId {
             index: index % 64,
             generation: index / 64,
@@ -54,38 +58,38 @@ impl Rig {
     }
 
     fn read(&mut self, fd: &impl AsFd, buf: &mut [u8]) -> u32 {
-        self.submit(Request::Read {
+        self.submit(Request::Read(ReadArgs {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: buf.len() as u32,
-            place: Place::Here,
-        })
+            offset: Offset::Current,
+        }))
     }
 
     fn write(&mut self, fd: &impl AsFd, buf: &[u8]) -> u32 {
-        self.submit(Request::Write {
+        self.submit(Request::Write(WriteArgs {
             fd: fd.as_fd().as_raw_fd(),
             buf: buf.as_ptr(),
             len: buf.len() as u32,
-            place: Place::Here,
-        })
+            offset: Offset::Current,
+        }))
     }
 
     fn poll(&mut self, fd: &impl AsFd, events: libc::c_short) -> u32 {
-        self.submit(Request::Poll {
+        self.submit(Request::Poll(PollArgs {
             fd: fd.as_fd().as_raw_fd(),
             events: events as u32,
-        })
+        }))
     }
 
     fn cancel(&mut self, n: u32) {
         self.driver.cancel(Rig::id(n));
     }
 
-    fn turn(&mut self, wait: Wait) {
-        let mut landed = Vec::new();
-        self.driver.turn(wait, &mut landed).expect("a turn");
-        for one in landed {
+    fn turn(&mut self, wait: WaitMode) {
+        let mut answers = Vec::new();
+        self.driver.poll(wait, &mut answers).expect("a turn");
+        for one in answers {
             self.over
                 .push((one.id.generation * 64 + one.id.index, one.result));
         }
@@ -95,7 +99,7 @@ impl Rig {
     fn over(&mut self, count: usize) -> Vec<(u32, i32)> {
         let until = Instant::now() + LONG;
         while self.over.len() < count {
-            self.turn(Wait::AtMost(LONG));
+            self.turn(WaitMode::AtMost(LONG));
             assert!(
                 Instant::now() < until,
                 "{:?} of {count} are over",
@@ -109,9 +113,9 @@ impl Rig {
     /// Nothing is over, however often one looks.
     fn nothing(&mut self) {
         for _ in 0..5 {
-            self.turn(Wait::No);
+            self.turn(WaitMode::No);
         }
-        self.turn(Wait::AtMost(Duration::from_millis(1)));
+        self.turn(WaitMode::AtMost(Duration::from_millis(1)));
         assert_eq!(self.over, []);
     }
 }
@@ -120,7 +124,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.driver.armed, 0, "W1");
-            assert!(self.driver.watches.values().all(Watch::is_empty));
+            assert!(self.driver.watches.values().all(FileWatch::is_empty));
             assert!(self.driver.ops.0.iter().all(Option::is_none), "W3");
         }
     }
@@ -186,7 +190,7 @@ fn both_directions_of_one_file_wait_at_once() {
     for _ in 0..4 {
         writes.push(rig.write(&one, &big));
     }
-    rig.turn(Wait::No);
+    rig.turn(WaitMode::No);
     let begun = rig.over.iter().map(|over| over.1 as usize).sum::<usize>();
     let count = rig.over.len();
     rig.over.clear();
@@ -233,7 +237,7 @@ fn one_that_was_cancelled_gets_nothing() {
     let done = rig.read(&reader, &mut bufs[1]);
     rig.cancel(done);
     assert_eq!(rig.over(1), [(done, 1)]);
-    // A number of before means nobody.
+    // A number of before means no operation.
     let waits = rig.read(&reader, &mut bufs[1]);
     rig.cancel(0);
     rig.nothing();
@@ -311,7 +315,7 @@ fn a_report_is_a_hint() {
 
 #[test]
 fn a_file_that_cannot_be_armed_is_called_aside() {
-    let path = std::env::temp_dir().join(format!("kinfolk-aside-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("kinfolk-offload-{}", std::process::id()));
     std::fs::write(&path, b"hello").expect("a file");
     let quick = libc::O_NONBLOCK;
     let mut options = File::options();
@@ -321,23 +325,23 @@ fn a_file_that_cannot_be_armed_is_called_aside() {
     let mut rig = Rig::new();
     let mut buf = [0; 8];
     // It never says that it would have to wait; so as if it did.
-    let waits = Waits {
+    let waits = WaitingOp {
         fd: file.as_raw_fd(),
         side: Side::Read,
-        interest: Interest::READ,
-        request: Request::Read {
+        interest: EventMask::READ,
+        request: Request::Read(ReadArgs {
             fd: file.as_raw_fd(),
             buf: buf.as_mut_ptr(),
             len: 8,
-            place: Place::Here,
-        },
+            offset: Offset::Current,
+        }),
         begun: false,
     };
     rig.driver.wait_for(Rig::id(0), waits);
     assert_eq!(rig.over(1), [(0, 5)]);
     assert_eq!(&buf[..5], b"hello");
     // What is wrong with a file is said.
-    let gone = Waits { fd: 9_999, ..waits };
+    let gone = WaitingOp { fd: 9_999, ..waits };
     rig.driver.wait_for(Rig::id(1), gone);
     assert_eq!(rig.over(1), [(1, -libc::EBADF)]);
 }
@@ -380,10 +384,10 @@ fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
         std::thread::yield_now();
     }
     // It would say that there is no such file.
-    let nothing = Request::Sync {
+    let nothing = Request::Sync(SyncArgs {
         fd: 9_999,
         data_only: false,
-    };
+    });
     let (second, third) = (rig.submit(nothing), rig.submit(nothing));
     rig.cancel(first);
     rig.cancel(second);
@@ -402,7 +406,7 @@ fn without_threads_a_call_fails_and_a_file_is_closed() {
     let mut buf = [0; 8];
     let read = rig.read(&reader, &mut buf);
     let fd = writer.into_raw_fd();
-    let close = rig.submit(Request::Close { fd });
+    let close = rig.submit(Request::Close(CloseArgs { fd }));
     assert_eq!(rig.over(2), [(read, -libc::EAGAIN), (close, 0)]);
     let mut reader = reader;
     assert_eq!(reader.read(&mut buf).expect("the end"), 0);
@@ -433,8 +437,8 @@ fn address(addr: &SockAddr) -> (Box<libc::sockaddr_storage>, libc::socklen_t) {
     unsafe {
         let mut storage: Box<libc::sockaddr_storage> = Box::new(zeroed());
         let bytes = addr.as_ptr().cast::<u8>();
-        let place = (&raw mut *storage).cast::<u8>();
-        std::ptr::copy_nonoverlapping(bytes, place, addr.len() as usize);
+        let offset = (&raw mut *storage).cast::<u8>();
+        std::ptr::copy_nonoverlapping(bytes, offset, addr.len() as usize);
         (storage, addr.len())
     }
 }
@@ -448,19 +452,19 @@ fn connections_are_made_and_taken() {
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     // SAFETY: all zeros is one.
     let mut from: libc::sockaddr_storage = unsafe { zeroed() };
-    let accept = rig.submit(Request::Accept {
+    let accept = rig.submit(Request::Accept(AcceptArgs {
         fd: listener.as_raw_fd(),
         addr: &raw mut from,
         len: &raw mut len,
-    });
+    }));
     rig.nothing();
     let (addr, size) = address(&SockAddr::from(at));
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).expect("a socket");
-    let connect = rig.submit(Request::Connect {
+    let connect = rig.submit(Request::Connect(ConnectArgs {
         fd: socket.as_raw_fd(),
         addr: &raw const *addr,
         len: size,
-    });
+    }));
     let over = rig.over(2);
     let taken = over.iter().find(|over| over.0 == accept).expect("taken").1;
     assert!(over.contains(&(connect, 0)), "{over:?}");
@@ -470,41 +474,41 @@ fn connections_are_made_and_taken() {
     assert!(len > 0);
     // Bytes, by the calls of sockets.
     let mut buf = [0; 8];
-    let recv = rig.submit(Request::Recv {
+    let recv = rig.submit(Request::Recv(RecvArgs {
         fd: taken.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: 8,
         flags: 0,
-    });
+    }));
     rig.nothing();
-    let send = rig.submit(Request::Send {
+    let send = rig.submit(Request::Send(SendArgs {
         fd: socket.as_raw_fd(),
         buf: b"hello".as_ptr(),
         len: 5,
         flags: 0,
-    });
+    }));
     let over: HashSet<_> = rig.over(2).into_iter().collect();
     assert_eq!(over, HashSet::from([(recv, 5), (send, 5)]));
-    let shutdown = rig.submit(Request::Shutdown {
+    let shutdown = rig.submit(Request::Shutdown(ShutdownArgs {
         fd: socket.as_raw_fd(),
         how: libc::SHUT_WR,
-    });
-    let end = rig.submit(Request::Recv {
+    }));
+    let end = rig.submit(Request::Recv(RecvArgs {
         fd: taken.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: 8,
         flags: 0,
-    });
+    }));
     let over: HashSet<_> = rig.over(2).into_iter().collect();
     assert_eq!(over, HashSet::from([(shutdown, 0), (end, 0)]));
     // Where nobody listens.
     drop(listener);
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).expect("a socket");
-    let connect = rig.submit(Request::Connect {
+    let connect = rig.submit(Request::Connect(ConnectArgs {
         fd: socket.as_raw_fd(),
         addr: &raw const *addr,
         len: size,
-    });
+    }));
     assert_eq!(rig.over(1), [(connect, -libc::ECONNREFUSED)]);
     drop(TcpStream::from(taken));
 }
@@ -515,7 +519,7 @@ fn a_unix_connection_waits_for_room() {
     let path = std::env::temp_dir().join(format!("kinfolk-room-{}", std::process::id()));
     let addr = SockAddr::unix(&path).expect("an address");
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
-    listener.bind(&addr).expect("a place");
+    listener.bind(&addr).expect("a offset");
     listener.listen(0).expect("to listen");
     let (at, len) = address(&addr);
     let mut rig = Rig::new();
@@ -523,11 +527,11 @@ fn a_unix_connection_waits_for_room() {
         .map(|_| Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).expect("a socket"))
         .collect();
     for socket in &sockets {
-        rig.submit(Request::Connect {
+        rig.submit(Request::Connect(ConnectArgs {
             fd: socket.as_raw_fd(),
             addr: &raw const *at,
             len,
-        });
+        }));
     }
     assert_eq!(rig.over(1), [(0, 0)]);
     rig.nothing();
@@ -535,8 +539,8 @@ fn a_unix_connection_waits_for_room() {
     assert_eq!(rig.over(1), [(1, -libc::ECANCELED)]);
     // It does not sleep over it, although nothing will be reported.
     let begun = Instant::now();
-    rig.turn(Wait::ForGood);
-    rig.turn(Wait::AtMost(LONG));
+    rig.turn(WaitMode::Forever);
+    rig.turn(WaitMode::AtMost(LONG));
     assert!(begun.elapsed() < LONG, "it slept");
     assert_eq!(rig.over, []);
     let listener = UnixListener::from(OwnedFd::from(listener));
@@ -550,7 +554,7 @@ fn a_unix_connection_waits_for_room() {
 fn rests(rig: &mut Rig) {
     let begun = Instant::now();
     for _ in 0..50 {
-        rig.turn(Wait::AtMost(LONG));
+        rig.turn(WaitMode::AtMost(LONG));
         assert_eq!(rig.over, []);
     }
     // A rest is two turns: it is over, and the next report is in vain.
@@ -559,11 +563,11 @@ fn rests(rig: &mut Rig) {
 
 #[test]
 fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
-    let place = |name| {
+    let offset = |name| {
         let name = format!("kinfolk-full-{name}-{}", std::process::id());
         std::env::temp_dir().join(name)
     };
-    let (full, own) = (place("receiver"), place("sender"));
+    let (full, own) = (offset("receiver"), offset("sender"));
     let receiver = UnixDatagram::bind(&full).expect("a receiver");
     let sender = UnixDatagram::bind(&own).expect("a sender");
     receiver.set_nonblocking(true).expect("a receiver");
@@ -585,22 +589,22 @@ fn a_send_to_a_full_receiver_of_this_machine_does_not_spin() {
     let mut rig = Rig::new();
     let fd = sender.as_raw_fd();
     let msg = &raw mut msg;
-    let sent = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    let sent = rig.submit(Request::SendMsg(SendMsgArgs { fd, msg, flags: 0 }));
     rests(&mut rig);
     // The other direction is served as ever.
     let (mut one, flags) = ([0; 1], 0);
     let buf = one.as_mut_ptr();
-    let got = rig.submit(Request::Recv {
+    let got = rig.submit(Request::Recv(RecvArgs {
         fd,
         buf,
         len: 1,
         flags,
-    });
-    assert!(rig.driver.watches[&fd].armed.covers(Interest::READ));
+    }));
+    assert!(rig.driver.watches[&fd].armed.covers(EventMask::READ));
     receiver.send_to(b"z", &own).expect("room");
     assert_eq!(rig.over(1), [(got, 1)]);
     // Cancelled while it rests, nothing is left of it.
-    let second = rig.submit(Request::SendMsg { fd, msg, flags: 0 });
+    let second = rig.submit(Request::SendMsg(SendMsgArgs { fd, msg, flags: 0 }));
     rig.cancel(second);
     assert_eq!(rig.over(1), [(second, -libc::ECANCELED)]);
     rests(&mut rig);
@@ -630,7 +634,7 @@ fn an_urgent_byte_that_nobody_wants_does_not_spin() {
     assert!(over[0].1 & i32::from(libc::POLLIN) != 0, "{over:?}");
 }
 
-/// Two stations wait for the same files, in both directions: every byte arrives
+/// Two threads wait for the same files, in both directions: every byte arrives
 /// once, and nobody is forgotten.
 #[test]
 fn two_stations_share_their_files() {

@@ -1,4 +1,4 @@
-//! The buffers of a shelf that the kernel may fill: a ring of its own, from
+//! The buffers of a group that the kernel may fill: a ring of its own, from
 //! which it takes one when there are bytes to receive.
 
 use std::io;
@@ -9,15 +9,15 @@ use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
 use crate::io::buf::{Aligned, IoBufMut};
-use crate::io::pool::Shelf;
+use crate::io::buffer_pool::BufferGroup;
 
 const PAGE: usize = 4096;
 
-/// The buffers of a shelf that the kernel may fill.
+/// The buffers of a group that the kernel may fill.
 pub(super) struct Provided {
-    shelf: Arc<Shelf>,
+    group: Arc<BufferGroup>,
     /// Under which number the kernel knows them.
-    pub(super) group: u16,
+    pub(super) bgid: u16,
     /// Reached through `entries` only. The kernel reads there until it was told
     /// not to, or the ring is closed.
     _memory: Aligned<PAGE>,
@@ -35,19 +35,19 @@ impl Provided {
     /// Tells the kernel of them.
     pub(super) fn register(
         submitter: &Submitter<'_>,
-        shelf: Arc<Shelf>,
-        group: u16,
+        group: Arc<BufferGroup>,
+        bgid: u16,
     ) -> io::Result<Provided> {
-        let count = shelf.count().next_power_of_two();
+        let count = group.count().next_power_of_two();
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
         let mut memory = Aligned::zeroed(bytes.next_multiple_of(PAGE));
         let entries = memory.ptr_mut();
         // SAFETY: the memory is there until it is dropped, which is after
         // `unregister` or with the ring: the kernel holds the pages meanwhile.
-        unsafe { submitter.register_buf_ring_with_flags(entries as u64, count, group, 0) }?;
+        unsafe { submitter.register_buf_ring_with_flags(entries as u64, count, bgid, 0) }?;
         Ok(Provided {
-            shelf,
             group,
+            bgid,
             _memory: memory,
             entries: entries.cast(),
             mask: count - 1,
@@ -56,18 +56,18 @@ impl Provided {
         })
     }
 
-    pub(super) fn is_of(&self, shelf: &Arc<Shelf>) -> bool {
-        Arc::ptr_eq(&self.shelf, shelf)
+    pub(super) fn is_of(&self, group: &Arc<BufferGroup>) -> bool {
+        Arc::ptr_eq(&self.group, group)
     }
 
-    /// Nobody else knows of the shelf: no operation, no chunk, no pool.
+    /// No operation, no chunk and no pool refers to the group.
     pub(super) fn is_forgotten(&self) -> bool {
-        Arc::strong_count(&self.shelf) == 1
+        Arc::strong_count(&self.group) == 1
     }
 
     /// Hands what is free over to the kernel.
     pub(super) fn stock(&mut self) {
-        self.shelf.take_all(&mut self.moved);
+        self.group.take_all(&mut self.moved);
         if self.moved.is_empty() {
             return;
         }
@@ -78,8 +78,8 @@ impl Provided {
             // fields are written: the tail lies in the fourth of the first.
             unsafe {
                 let entry = &mut *self.entries.add(at);
-                entry.set_addr(self.shelf.place(number) as u64);
-                entry.set_len(self.shelf.size());
+                entry.set_addr(self.group.buffer_ptr(number) as u64);
+                entry.set_len(self.group.size());
                 entry.set_bid(number);
             }
             self.tail = self.tail.wrapping_add(1);
@@ -93,13 +93,13 @@ impl Provided {
 
 /// The kernel forgets them; if it does not, their memory is leaked.
 pub(super) fn unregister(submitter: &Submitter<'_>, provided: Provided) {
-    if submitter.unregister_buf_ring(provided.group).is_err() {
+    if submitter.unregister_buf_ring(provided.bgid).is_err() {
         std::mem::forget(provided);
     }
 }
 
 /// A number that none of them has.
-pub(super) fn free_group(provided: &[Provided]) -> u16 {
-    let used = |group| provided.iter().any(|other| other.group == group);
-    (0..u16::MAX).find(|group| !used(*group)).unwrap_or(0)
+pub(super) fn free_bgid(provided: &[Provided]) -> u16 {
+    let used = |bgid| provided.iter().any(|other| other.bgid == bgid);
+    (0..u16::MAX).find(|bgid| !used(*bgid)).unwrap_or(0)
 }

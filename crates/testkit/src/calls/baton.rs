@@ -1,0 +1,211 @@
+//! The baton between a simulation and one of its blocking calls: one of the two goes on
+//! at a time. The call passes it back when it has returned, and when it asks whether it
+//! is cancelled.
+//!
+//! ```text
+//!            1                3
+//!   Goes ─────────▶ Asked    Goes ─────────▶ Over
+//!     ▲               │
+//!     └───────────────┘ 2
+//! ```
+//! 1: [`Baton::ask`], on the call's thread. 2: [`Baton::pass`]; or the call takes it, where
+//! the simulation cannot pass it because one of its tasks blocks, perhaps in a lock that
+//! the call holds. 3: [`Baton::over`].
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use super::asleep::{self, Place, Seen};
+
+/// How often a call may ask at one instant, while nothing else can go on, before it counts
+/// as one that does nothing but ask.
+const QUESTIONS: u32 = 10_000;
+
+/// How long it may sleep between such questions, all in all, in real time.
+const SLEEP: Duration = Duration::from_millis(50);
+
+/// Two questions that are nearer to each other have no sleep between them that counts.
+const NEAR: Duration = Duration::from_micros(100);
+
+/// How often a call that waits for the baton looks at the simulation.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// At so many looks in a row the simulation must be in the same sleep, until the call takes
+/// the baton.
+const SURE: u32 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The call goes on, or waits in a way of its own.
+    Goes,
+    /// The call has asked, and waits for the baton.
+    Asked,
+    /// The call has returned.
+    Over,
+}
+
+struct State {
+    at: At,
+    /// On which thread the call is. Other threads may ask too; they get their answer at
+    /// once.
+    thread: Option<ThreadId>,
+    /// How often it may ask before it has to wait.
+    questions: u32,
+    /// It does nothing but ask.
+    polls: bool,
+    /// The simulation is gone, and waits for nothing.
+    alone: bool,
+    slept: Duration,
+    /// When it last asked, and how often its thread had slept by then.
+    last: Option<(Instant, Option<u64>)>,
+}
+
+impl State {
+    /// How long the call has slept since it last asked, in real time.
+    fn slept_since(&mut self) -> Duration {
+        let since = self.last.map(|(last, _)| last.elapsed());
+        if since.is_some_and(|since| since < NEAR) {
+            // To look would take longer than the time between.
+            self.asked_now(self.last.and_then(|(_, times)| times));
+            return Duration::ZERO;
+        }
+        let before = self.last.and_then(|(_, times)| times);
+        let times = asleep::times_asleep();
+        self.asked_now(times);
+        // Where the system does not tell, it may have slept.
+        match since {
+            Some(since) if times.is_none() || times != before => since,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn asked_now(&mut self, times_asleep: Option<u64>) {
+        self.last = Some((Instant::now(), times_asleep));
+    }
+}
+
+pub(crate) struct Baton {
+    /// The thread of the simulation.
+    simulation: Arc<Place>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Baton {
+    /// In the hands of a call that is about to begin.
+    pub(crate) fn new(simulation: Arc<Place>) -> Baton {
+        Baton {
+            simulation,
+            state: Mutex::new(State {
+                at: At::Goes,
+                thread: None,
+                questions: QUESTIONS,
+                polls: false,
+                alone: false,
+                slept: Duration::ZERO,
+                last: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call begins, on this thread.
+    pub(crate) fn begins(&self) {
+        self.state().thread = Some(std::thread::current().id());
+    }
+
+    /// The call asks. While the simulation has nothing else to do it goes on at once, up
+    /// to a bound. Else it waits until it has the baton again.
+    pub(crate) fn ask(&self, idle: impl FnOnce() -> bool) {
+        if self.state().thread != Some(std::thread::current().id()) {
+            return;
+        }
+        let idle = idle();
+        let mut state = self.state();
+        if state.alone {
+            return;
+        }
+        if !state.polls {
+            let slept = state.slept_since();
+            state.slept += slept;
+            state.polls = state.questions == 0 || state.slept >= SLEEP;
+        }
+        if !state.polls && idle {
+            state.questions -= 1;
+            return;
+        }
+        state.at = At::Asked;
+        self.changed.notify_all();
+        self.await_it(state);
+    }
+
+    /// Waits for the baton. The simulation waits for a time only, unless a task of it
+    /// blocks: then it will not pass the baton, and the call takes it.
+    fn await_it<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        let (mut before, mut times) = (Seen::Runs, 0);
+        loop {
+            let waits = |state: &mut State| state.at == At::Asked && !state.alone;
+            let waited = self.changed.wait_timeout_while(state, LOOK, waits);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !waits(&mut state) {
+                break;
+            }
+            drop(state);
+            let seen = self.simulation.look();
+            times = match seen {
+                Seen::Waits(_) if seen == before => times + 1,
+                _ => 0,
+            };
+            before = seen;
+            state = self.state();
+            if times + 1 >= SURE && state.at == At::Asked {
+                state.at = At::Goes;
+            }
+        }
+        // Its wait for the baton is no sleep of its own.
+        state.last = None;
+    }
+
+    /// The call has returned.
+    pub(crate) fn over(&self) {
+        self.state().at = At::Over;
+        self.changed.notify_all();
+    }
+
+    /// The call that has asked goes on.
+    pub(crate) fn pass(&self) {
+        let mut state = self.state();
+        if state.at != At::Asked {
+            // It has taken the baton.
+            return;
+        }
+        state.at = At::Goes;
+        if !state.polls {
+            state.questions = QUESTIONS;
+            state.slept = Duration::ZERO;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Where it is, once the call does not go on any more, or after `most`.
+    pub(crate) fn wait(&self, most: Duration) -> At {
+        let goes = |state: &mut State| state.at == At::Goes;
+        let waited = self.changed.wait_timeout_while(self.state(), most, goes);
+        waited.unwrap_or_else(PoisonError::into_inner).0.at
+    }
+
+    pub(crate) fn at(&self) -> At {
+        self.state().at
+    }
+
+    /// The simulation is gone: the call goes on by itself.
+    pub(crate) fn let_go(&self) {
+        self.state().alone = true;
+        self.changed.notify_all();
+    }
+}

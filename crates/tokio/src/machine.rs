@@ -1,0 +1,376 @@
+//! What the host, its drivers, the keeper and the watch share: the queues, the timers,
+//! and the count for virtual time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use kinfolk_core::host::{BlockingCall, HostGauges, Ready, TimerKey, TimerQueue, Turn, wake};
+use kinfolk_core::{Clock, WeakTree};
+use kinfolk_queue::{Burial, Idle, Injector};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Notify;
+
+use crate::driver::Driver;
+use crate::here;
+use crate::seat::Seat;
+use crate::watch::{HeldUp, MOST_EXTRA};
+
+/// Where drivers sleep.
+pub(crate) enum Beds {
+    /// There is one driver and will be no other: the runtime has one thread, so no
+    /// other driver could run while that one is in a turn.
+    One,
+    /// As many as tokio has workers, and extra ones in the place of those that are held
+    /// up.
+    Many(Idle, HeldUp),
+}
+
+/// What the host, its drivers, the keeper and the watch share.
+pub(crate) struct Machine {
+    pub(crate) tokio: Handle,
+    pub(crate) clock: Arc<dyn Clock>,
+    timers: Mutex<TimerQueue>,
+    /// Something changed that the keeper should look at.
+    pub(crate) changed: Arc<Notify>,
+    /// The clock is virtual, so turns are counted.
+    pub(crate) counts: bool,
+    /// With virtual time: turns that are queued or taken, calls that are under way.
+    pub(crate) busy: AtomicUsize,
+    /// What comes from outside.
+    pub(crate) injector: Injector,
+    /// Regular drivers first. The tray of one that was never started is not there.
+    seats: Box<[OnceLock<Seat>]>,
+    /// Seats from here on were never taken.
+    taken: AtomicUsize,
+    pub(crate) regular: usize,
+    pub(crate) beds: Beds,
+    /// The tree is gone: drivers go home.
+    stopping: AtomicBool,
+    /// Whether the tokio runtime is going away.
+    pub(crate) burial: Burial,
+    /// The tree was told of it.
+    told: AtomicBool,
+    tree: OnceLock<WeakTree>,
+}
+
+impl Machine {
+    pub(crate) fn new(tokio: Handle, clock: Arc<dyn Clock>) -> Machine {
+        let (beds, regular, seats) = match tokio.runtime_flavor() {
+            RuntimeFlavor::CurrentThread => (Beds::One, 1, 1),
+            _ => {
+                let workers = tokio.metrics().num_workers().max(1);
+                let beds = Beds::Many(Idle::asleep(workers), HeldUp::default());
+                (beds, workers, workers + MOST_EXTRA)
+            }
+        };
+        Machine {
+            tokio,
+            timers: Mutex::default(),
+            changed: Arc::default(),
+            counts: clock.is_virtual(),
+            clock,
+            busy: AtomicUsize::new(0),
+            injector: Injector::default(),
+            seats: (0..seats).map(|_| OnceLock::new()).collect(),
+            taken: AtomicUsize::new(0),
+            regular,
+            beds,
+            stopping: AtomicBool::new(false),
+            burial: Burial::default(),
+            told: AtomicBool::new(false),
+            tree: OnceLock::new(),
+        }
+    }
+
+    /// The tree that this is the host of. Called before its first task.
+    pub(crate) fn serves(&self, tree: WeakTree) {
+        let _ = self.tree.set(tree);
+    }
+
+    pub(crate) fn seat(&self, n: usize) -> &Seat {
+        self.seats[n].get_or_init(|| {
+            self.taken.fetch_max(n + 1, Ordering::SeqCst);
+            match n < self.regular {
+                true => Seat::regular(),
+                false => Seat::extra(),
+            }
+        })
+    }
+
+    /// The seats that were taken, with their numbers.
+    pub(crate) fn seats(&self) -> impl Iterator<Item = (usize, &Seat)> {
+        let seats = &self.seats[..self.taken()];
+        let seats = seats.iter().map(OnceLock::get).enumerate();
+        seats.filter_map(|(n, seat)| Some((n, seat?)))
+    }
+
+    /// How many seats there are, up to the last that was taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed).min(self.seats.len())
+    }
+}
+
+/// Turns come in, and drivers are woken for them.
+impl Machine {
+    /// One new or woken turn.
+    #[inline]
+    pub(crate) fn put_one(self: &Arc<Self>, turn: Turn) {
+        self.count(1);
+        match here::local(self) {
+            Some(local) => local.put(turn),
+            None => self.bring(turn),
+        }
+    }
+
+    /// Hands a turn to a driver that sleeps; puts it where every driver looks if there
+    /// is none, or if others wait there.
+    #[inline]
+    fn bring(self: &Arc<Self>, turn: Turn) {
+        let sleeper = match &self.beds {
+            Beds::One => Some(0),
+            Beds::Many(idle, _) if self.injector.is_empty() => idle.wake_one(None),
+            Beds::Many(..) => None,
+        };
+        let Some(n) = sleeper else {
+            return self.inject_one(turn);
+        };
+        let seat = self.seat(n);
+        if let Err(turn) = seat.door.bring(turn) {
+            // It is awake already.
+            self.inject_one(turn);
+            return self.wake_of_many(n);
+        }
+        self.wake(n);
+        // A driver that goes says so first, and then takes what is at its door.
+        if self.burial.is_gone()
+            && let Some(turn) = seat.door.get_up()
+        {
+            self.inject_one(turn);
+        }
+    }
+
+    /// Wakes driver `n`, which was taken out of the book of those that sleep.
+    #[cold]
+    fn wake_of_many(self: &Arc<Self>, n: usize) {
+        if matches!(self.beds, Beds::Many(..)) {
+            self.wake(n);
+        }
+    }
+
+    pub(crate) fn inject_one(self: &Arc<Self>, turn: Turn) {
+        let mut row = Ready::new();
+        row.push_back(turn);
+        self.inject(row);
+    }
+
+    /// New or woken turns.
+    pub(crate) fn put(self: &Arc<Self>, row: Ready) {
+        self.count(row.len());
+        match here::local(self) {
+            Some(local) => local.put_row(row),
+            None => self.inject(row),
+        }
+    }
+
+    /// Puts turns where every driver looks. They are counted already.
+    pub(crate) fn inject(self: &Arc<Self>, row: Ready) {
+        if row.is_empty() {
+            return;
+        }
+        self.injector.push(row);
+        self.wake_one();
+        // `wake_one` begins with a fence.
+        if self.burial.is_gone() {
+            self.bury();
+        }
+    }
+
+    /// A driver that sleeps should look at the injector.
+    pub(crate) fn wake_one(self: &Arc<Self>) {
+        let woken = match &self.beds {
+            Beds::One => self.seat(0).door.knock().then_some(0),
+            Beds::Many(idle, _) => idle.wake_one(None),
+        };
+        if let Some(n) = woken {
+            self.wake(n);
+        }
+    }
+
+    /// Makes tokio poll driver `n`, which starts it if it was not.
+    #[inline]
+    pub(crate) fn wake(self: &Arc<Self>, n: usize) {
+        let seat = self.seat(n);
+        match seat.is_to_start() {
+            true => drop(self.tokio.spawn(Driver::new(self.clone(), n))),
+            false => seat.wake(),
+        }
+        if matches!(self.beds, Beds::Many(..)) && here::any().is_some() {
+            // What a worker of tokio woke last waits for it to return, and no other
+            // worker may take it: and we are in a turn, which may be a long one. So
+            // something else is the last.
+            drop(self.tokio.spawn(async {}));
+        }
+    }
+}
+
+/// With virtual time.
+impl Machine {
+    #[inline]
+    pub(crate) fn count(&self, more: usize) {
+        if self.counts {
+            self.busy.fetch_add(more, Ordering::SeqCst);
+        }
+    }
+
+    /// One turn or call is over. The keeper lets the clock jump after the last.
+    #[inline]
+    pub(crate) fn rested(&self) {
+        if self.counts && self.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Timers and calls.
+impl Machine {
+    fn timers(&self) -> MutexGuard<'_, TimerQueue> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the first timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.timers().next_at()
+    }
+
+    pub(crate) fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        let (key, first) = {
+            let mut timers = self.timers();
+            let before = timers.next_at();
+            let key = timers.insert(at, waker);
+            (key, before.is_none_or(|before| at < before))
+        };
+        if first {
+            self.changed.notify_one();
+        }
+        key
+    }
+
+    pub(crate) fn clear_timer(&self, key: TimerKey) -> Option<Waker> {
+        self.timers().remove(key)
+    }
+
+    /// Wakes everybody whose time has come, in the order of their instants. A
+    /// waker that panics is the matter of whoever made it: the keeper goes on.
+    pub(crate) fn fire_due(&self) {
+        let now = self.clock.now();
+        loop {
+            let due = self.timers().pop_due(now);
+            match due {
+                Some(waker) => wake(waker),
+                None => return,
+            }
+        }
+    }
+
+    pub(crate) fn run_blocking(self: &Arc<Self>, call: BlockingCall) {
+        self.count(1);
+        let mut flight = InFlight {
+            call: Some(call),
+            machine: self.clone(),
+        };
+        if !self.burial.is_gone() {
+            drop(self.tokio.spawn_blocking(move || {
+                if let Some(call) = flight.call.take() {
+                    call.run();
+                }
+            }));
+        }
+    }
+
+    pub(crate) fn gauges(&self) -> HostGauges {
+        let injected = self.injector.len();
+        let (mut queued, mut turns) = (0, 0);
+        for (_, seat) in self.seats() {
+            let (len, in_turn) = seat.load();
+            queued += len;
+            turns += usize::from(in_turn);
+        }
+        let timers = self.timers();
+        HostGauges {
+            runnable: Some(injected + queued + turns),
+            next_timer: timers.next_at(),
+            queues: vec![
+                ("timers", timers.len()),
+                ("injected", injected),
+                ("drivers", queued),
+                (
+                    "tokio's global queue",
+                    self.tokio.metrics().global_queue_depth(),
+                ),
+            ],
+        }
+    }
+}
+
+/// A blocking call that tokio has. One that it drops ends as one whose host is gone.
+struct InFlight {
+    call: Option<BlockingCall>,
+    machine: Arc<Machine>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        drop(self.call.take());
+        self.machine.rested();
+    }
+}
+
+/// The end, of the tree or of the tokio runtime.
+impl Machine {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The tree is gone, and every driver goes home.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for (_, seat) in self.seats() {
+            seat.wake();
+        }
+    }
+
+    /// tokio has dropped a task of ours, so its runtime is going away: every job ends.
+    /// `seat` is that of the driver that was dropped, if it was one.
+    pub(crate) fn host_gone(self: &Arc<Self>, seat: Option<usize>) {
+        self.burial.begin();
+        if let Some(n) = seat {
+            self.inject(self.seat(n).clear());
+        }
+        self.bury();
+        if !self.told.swap(true, Ordering::SeqCst)
+            && let Some(tree) = self.tree.get().and_then(WeakTree::upgrade)
+        {
+            tree.host_gone();
+        }
+    }
+
+    /// Drops what is queued, which ends its jobs.
+    fn bury(&self) {
+        self.burial.bury(&self.injector, |turn| {
+            drop(turn);
+            self.rested();
+        });
+    }
+}
+
+impl Drop for Machine {
+    /// The keeper goes with it, and the watch.
+    fn drop(&mut self) {
+        self.changed.notify_one();
+        if let Beds::Many(_, held_up) = &self.beds {
+            held_up.wanted.notify_one();
+        }
+    }
+}
