@@ -8,7 +8,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use crate::host::{finish, tree};
-use crate::polled;
+use crate::{now_or_never, polled};
 
 /// A value is received, and so makes room, while the job that waits to send the next is
 /// cancelled: that one was sent or comes back, once.
@@ -36,7 +36,8 @@ fn send_vs_cancel() {
         queue.run_all();
         let rx = other.join().unwrap();
         queue.run_all();
-        drop(task);
+        // A send that was told though it had sent would have no value, and panic.
+        assert!(now_or_never(task.outcome()).unwrap().is_ok());
         let received = rx.try_recv().ok();
         let back = back.lock().unwrap().take();
         assert!(
