@@ -13,6 +13,7 @@ pub mod memory;
 mod ready_point;
 mod scope;
 mod spawn_join;
+mod sync;
 mod timer;
 mod yields;
 
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Group> {
         ready_point::groups,
         yields::groups,
         hand_over::groups,
+        sync::groups,
         timer::groups,
         file_read::groups,
         echo::groups,

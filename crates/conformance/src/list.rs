@@ -888,6 +888,37 @@ macro_rules! for_each_case {
                 case_c09_a_cancelled_child_is_never_reported,
                 src_k13_a_supervisor_completes_though_children_fail,
             ;
+            sync_channels:
+                io_6_a_cancelled_send_gives_the_value_back,
+                io_6_what_was_sent_is_sent,
+                io_6_a_cancelled_receive_takes_nothing,
+                io_6_channels_are_first_come_first_served,
+                io_6_a_rendezvous_is_hand_to_hand,
+                io_6_closing_drains,
+                io_6_each_value_once,
+                io_6_a_oneshot_is_not_lost,
+                io_6_a_watch_shows_the_latest,
+                io_6_a_broadcast_says_what_was_missed,
+            ;
+            sync_locks:
+                io_6_a_lock_is_a_point,
+                io_6_what_was_handed_over_is_returned,
+                io_6_an_interrupt_leaves_the_line,
+                io_6_first_come_first_served,
+                case_m15_a_lock_whose_waiters_are_cancelled_is_never_lost,
+                io_6_the_next_holder_can_ask_how_the_last_guard_went,
+                io_6_permits_are_weighted_and_fair,
+                io_6_readers_and_writers,
+                io_6_a_notification_is_not_lost,
+                io_6_a_barrier_counts_those_who_are_there,
+                io_6_a_cell_is_made_once,
+            ;
+            sync_seeing:
+                see_1_a_wait_names_its_lock_and_who_holds_it,
+                see_2_jobs_that_wait_for_each_other_are_found,
+                see_2_a_parent_that_waits_for_its_child_is_found,
+                see_6_the_stuck_report_names_the_lock,
+            ;
             task_branches:
                 handle_7_a_task_that_loses_is_waited_for,
                 handle_7_a_task_whose_branch_has_not_begun_is_waited_for,

@@ -36,6 +36,7 @@
 //! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside every job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
+//! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
 //! | a task-local: drop | `local::clear`, `Local::with`, the cold part | `Contained` | none |
 //! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | nobody else has it |

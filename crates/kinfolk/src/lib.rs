@@ -51,6 +51,7 @@
 //! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, for one turn of the
 //!   other tasks, or for the cancellation itself. [`is_cancelled`] only asks.
 //! - [`local_scope`], [`local_scope_unsend`]: children that borrow from their caller.
+//! - [`sync`]: channels and locks whose waits are cancellation points, and that lose nothing.
 //! - [`Local`]: a value that every job below a scope can read.
 //! - [`shield`], [`ignore_cancellation`]: postpone cancellation. [`Patience`]: how long a
 //!   cancelled job may stay in a foreign `await`.
@@ -100,6 +101,8 @@ pub use kinfolk_core::{
     is_cancelled, kit, launch, local_scope, local_scope_unsend, now, on, on_cancel, park, race,
     scope, scope_as, select, shield, sleep, spawn, ticker, timeout, yield_now,
 };
+
+pub use kinfolk_sync as sync;
 
 #[doc(inline)]
 #[cfg(any(feature = "runtime", feature = "tokio"))]
@@ -166,9 +169,9 @@ pub mod frame {
 pub mod see {
     #[doc(inline)]
     pub use kinfolk_core::{
-        Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, NodeSnapshot, PartOf,
-        RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot, WaitKind,
-        Waiter,
+        Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, IoGauges, NodeSnapshot,
+        PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot,
+        WaitCycle, WaitKind, Waiter, WaitsFor,
     };
 }
 
@@ -212,3 +215,8 @@ mod testing {}
 #[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
 #[doc = include_str!("../../../docs/io.md")]
 mod io_guide {}
+
+/// And in the guide to channels and locks.
+#[cfg(all(doctest, feature = "runtime", feature = "tokio", feature = "testkit"))]
+#[doc = include_str!("../../../docs/sync.md")]
+mod sync_guide {}

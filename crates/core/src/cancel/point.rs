@@ -430,7 +430,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();
-                contained(|| this.inner.set(None));
+                contained(|| context::half_way(|| this.inner.set(None)));
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}

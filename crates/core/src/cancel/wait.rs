@@ -46,6 +46,16 @@ pub enum WaitKind {
     Custom = 11,
     /// An operation that the system carries out.
     Io = 12,
+    /// A lock: a mutex, a read-write lock, a cell that is set once.
+    Lock = 13,
+    /// A permit of a semaphore.
+    Permit = 14,
+    /// A channel: room for a value, or a value.
+    Channel = 15,
+    /// A notification.
+    Notify = 16,
+    /// The others at a barrier.
+    Barrier = 17,
 }
 
 /// In the kind of wait of a scope: its body is over, and it waits for its
@@ -68,6 +78,11 @@ impl WaitKind {
             10 => WaitKind::Completion,
             11 => WaitKind::Custom,
             12 => WaitKind::Io,
+            13 => WaitKind::Lock,
+            14 => WaitKind::Permit,
+            15 => WaitKind::Channel,
+            16 => WaitKind::Notify,
+            17 => WaitKind::Barrier,
             _ => WaitKind::Foreign,
         }
     }
@@ -89,6 +104,11 @@ impl fmt::Display for WaitKind {
             WaitKind::Completion => "a completion",
             WaitKind::Custom => "a custom point",
             WaitKind::Io => "i/o",
+            WaitKind::Lock => "a lock",
+            WaitKind::Permit => "a permit",
+            WaitKind::Channel => "a channel",
+            WaitKind::Notify => "a notification",
+            WaitKind::Barrier => "a barrier",
         })
     }
 }

@@ -413,7 +413,7 @@ fn left_behind<O: Open>(
 /// children, and its scopes are waited for by nothing.
 fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut Stage<O>>, in_body: bool) {
     let _entered = in_body.then(|| context::enter(h, Waker::noop()));
-    contained(|| stage.set(Stage::Done));
+    contained(|| context::half_way(|| stage.set(Stage::Done)));
 }
 
 /// Drops what is left of a scope that was left behind. Its job may have ended,
@@ -421,7 +421,7 @@ fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut Stage<O>>, in_body: bool)
 #[cold]
 fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
     let _none = context::leave();
-    contained(|| stage.set(Stage::Done));
+    contained(|| context::half_way(|| stage.set(Stage::Done)));
 }
 
 /// Makes the node and links it below the current job.

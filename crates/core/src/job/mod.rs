@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod clock;
 pub(crate) mod cold;
+pub(crate) mod cycles;
 pub(crate) mod end;
 pub(crate) mod failures;
 pub(crate) mod handle;
@@ -27,6 +28,7 @@ pub(crate) mod untaken;
 pub(crate) mod verdict;
 pub(crate) mod waymark;
 
+pub use cycles::{HeldBy, WaitCycle, WaitsFor};
 pub use handle::{Job, Join};
 pub use lease::Lease;
 pub use scope::Scope;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::cycles::{self, WaitsFor};
 use super::handle;
 use super::header::{Header, JobRef, Site};
 use super::id::JobId;
@@ -61,6 +62,9 @@ pub struct NodeSnapshot {
     /// What it waits on, where that wait was made, and for how long; none if
     /// it runs, has not been polled, or its body is over.
     pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
+    /// The lock or the channel that it waits for, if it is one of those that can be
+    /// seen: those of `kinfolk::sync` can.
+    pub waits_for: Option<WaitsFor>,
     /// How many waits for its end are registered: the owner's that awaits its
     /// `Task`, and every `join`.
     pub waiters: usize,
@@ -253,6 +257,10 @@ impl NodeSnapshot {
                 let _ = write!(out, ",\"waits_line\":{}", site.line());
             }
         }
+        if let Some(waits_for) = &self.waits_for {
+            out.push_str(",\"waits_for\":");
+            json_string(out, &waits_for.to_string());
+        }
         if let Some(lasted) = self.polled_for {
             let _ = write!(out, ",\"polled_ms\":{}", lasted.as_millis());
         }
@@ -309,6 +317,9 @@ impl fmt::Display for TreeSnapshot {
             }
             writeln!(f, "{node}")?;
         }
+        for cycle in self.cycles() {
+            writeln!(f, "{cycle}")?;
+        }
         Ok(())
     }
 }
@@ -331,6 +342,9 @@ impl fmt::Display for NodeSnapshot {
                 write!(f, " at {}:{}", site.file(), site.line())?;
             }
             write!(f, " for {since:?}")?;
+        }
+        if let Some(waits_for) = &self.waits_for {
+            write!(f, ", waits for {waits_for}")?;
         }
         self.write_waiters(f)?;
         if let Some(left) = self.deadline_in {
@@ -382,6 +396,7 @@ pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
         tasks.push(task);
     }
     name_waiters(&mut nodes);
+    cycles::name_resources(&mut nodes);
     TreeSnapshot { nodes }
 }
 
@@ -536,6 +551,7 @@ fn look_at(
         polled_for: task.and_then(|task| task.polled_for).filter(|_| running),
         service: st.has(state::SERVICE),
         waits_on,
+        waits_for: None,
         waiters: waiting.len(),
         waited_for_by: waiting
             .into_iter()

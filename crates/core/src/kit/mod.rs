@@ -42,6 +42,7 @@
 mod completion;
 mod held_clock;
 mod point;
+pub(crate) mod resource;
 pub(crate) mod work;
 
 pub use crate::error::cancelled_in;
@@ -49,4 +50,5 @@ pub(crate) use completion::pair;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use held_clock::{HeldClock, hold_clock};
 pub use point::Point;
+pub use resource::{Holder, LastGuard, Listed, Resource, ResourceLook, current_id};
 pub use work::{Reap, Work, cancelled_here};

@@ -215,7 +215,11 @@ pub(super) fn write_place(
         if let Some(site) = site {
             write!(f, " at {}", At(site))?;
         }
-        return write!(f, " for {since:?}");
+        write!(f, " for {since:?}")?;
+        return match &node.waits_for {
+            Some(waits_for) => write!(f, "\n   = waits for {waits_for}"),
+            None => Ok(()),
+        };
     }
     match node.polled_for {
         Some(lasted) => write!(f, "\n   = has been polled for {lasted:?} without a pause"),

@@ -611,7 +611,7 @@ unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
         return unsafe { drop_half_way(tree, h) };
     }
     // SAFETY: C1, this turn is the caller's.
-    match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+    match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
         Ok(()) => BodyEnd::Unpolled,
         Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
     }
@@ -626,7 +626,7 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
     mark_if_forced(tree, h);
     let seen = ForcedDrop::look_at(tree, h);
     // SAFETY: C1, this turn is the caller's.
-    match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+    match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
         Ok(()) => {
             tree.note_forced(seen);
             BodyEnd::Forced
@@ -693,7 +693,7 @@ unsafe fn abandon(h: &Header) {
     let over = {
         let _entered = context::enter(h, &own);
         // SAFETY: C1, this turn is ours.
-        match caught(|| unsafe { (h.vtable.drop_future)(h) }) {
+        match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
             Ok(()) => BodyEnd::Unpolled,
             Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
         }

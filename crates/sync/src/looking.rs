@@ -1,0 +1,123 @@
+//! A wait in which all are woken together, and each looks for itself: for what changes
+//! for everybody at once, as the value of a `watch`.
+
+use std::panic::Location;
+use std::task::{Context, Poll};
+
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, WaitKind};
+
+use crate::line::{Line, Stage, Waiter, Wakes, let_go};
+use crate::sync::Lock;
+
+/// What is looked at: a state under a lock, with a line of those who wait for its change.
+pub(crate) trait Looked {
+    fn line(&mut self) -> &mut Line;
+}
+
+/// One wait for a change, inside the future that waits.
+pub(crate) struct Looking {
+    waiter: Waiter,
+    point: Point,
+}
+
+impl Looking {
+    #[track_caller]
+    pub(crate) fn new() -> Looking {
+        Looking {
+            waiter: Waiter::new(Location::caller()),
+            point: Point::new(),
+        }
+    }
+
+    /// Waits until `look` finds something. Told, it has looked at nothing.
+    ///
+    /// # Safety
+    /// It is pinned, always polled with the same `state`, and
+    /// [`abandon`](Looking::abandon) is called before it goes. `look` runs under the lock
+    /// and calls nothing of the user's.
+    pub(crate) unsafe fn poll<S: Looked, R>(
+        &mut self,
+        state: &Lock<S>,
+        kind: WaitKind,
+        cx: &mut Context<'_>,
+        mut look: impl FnMut(&mut S) -> Option<R>,
+    ) -> Poll<Result<R, Cancelled>> {
+        match self.point.poll_enter(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                self.abandon(state);
+                return Poll::Ready(Err(told));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        let mut found = look(&mut state.lock());
+        if found.is_none() {
+            let mut waker = Some(cx.waker().clone());
+            let mut locked = state.lock();
+            found = look(&mut locked);
+            if found.is_none() {
+                match (self.waiter.stage(), waker.take()) {
+                    (Stage::Listed, new) => {
+                        waker = new;
+                        locked.line().update(&self.waiter, &mut waker);
+                    }
+                    // SAFETY: passed on.
+                    (_, Some(new)) => unsafe { locked.line().push_back(&self.waiter, new, 1) },
+                    (_, None) => unreachable!("it was cloned"),
+                }
+            }
+            drop(locked);
+            let_go(waker);
+        }
+        match found {
+            Some(found) => {
+                self.abandon(state);
+                self.point.done();
+                Poll::Ready(Ok(found))
+            }
+            None => {
+                self.point.pending_as(cx, kind);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// It is not polled any more.
+    pub(crate) fn abandon<S: Looked>(&mut self, state: &Lock<S>) {
+        if self.waiter.stage() == Stage::Idle {
+            return;
+        }
+        let (_, waker) = state.lock().line().leave(&self.waiter);
+        let_go(waker);
+        self.waiter.reset();
+    }
+}
+
+/// Wakes all who wait for a change now. Not under the lock.
+pub(crate) fn wake_all<S: Looked>(state: &Lock<S>) {
+    settle_all(state, Stage::Granted);
+}
+
+/// Settles all who stand in line now. Who comes meanwhile has seen the change.
+pub(crate) fn settle_all<S: Looked>(state: &Lock<S>, stage: Stage) {
+    let mut wakes = Wakes::new();
+    let mut locked = state.lock();
+    let end = locked.line().next_number();
+    loop {
+        let line = locked.line();
+        while !wakes.is_full()
+            && let Some(first) = line.first()
+            && first.number() < end
+        {
+            wakes.push(first.settle(stage));
+        }
+        let more = line.first().is_some_and(|first| first.number() < end);
+        drop(locked);
+        wakes.wake_all();
+        if !more {
+            return;
+        }
+        locked = state.lock();
+    }
+}

@@ -1,0 +1,529 @@
+//! What the two sides of a channel share, and the three things that happen to it: a
+//! value is offered, a value is taken, a side closes.
+//!
+//! Under one lock stand the buffer and two lines. A waiting sender has its value with it
+//! in its future, beside its waiter: an [`Offer`]. Room that becomes free is given to the
+//! first of them at once, by moving its value into the buffer; so no newcomer takes it.
+//!
+//! A receiver that is woken gets no value, but the right to one: `promised` counts those
+//! rights, and whoever comes takes only what nobody was promised. It takes the value
+//! itself, when it is polled. If it is told or dropped first, the right passes on to the
+//! next in line, and the value has not moved: it cannot be lost, and keeps its place.
+//!
+//! In a rendezvous a promise can be broken: the sender whose value it was for may be told
+//! before the receiver is polled. That one then goes back to the front of the line.
+//!
+//! Invariants, whenever the lock is free:
+//! - receivers wait only if every value is promised;
+//! - senders wait only if the buffer is full, or in a rendezvous;
+//! - a closed channel has no waiting sender, and a closed and empty one no waiting
+//!   receiver.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use kinfolk_core::host::{Contained, contained, discard};
+use kinfolk_core::kit::{Listed, Resource, ResourceLook};
+
+use super::buffer::{Buffer, Spare, new_block};
+use crate::line::{Line, Stage, Waiter, Wakes, let_go, wake_one};
+use crate::sync::{AtomicUsize, Lock, Locked, Ordering, Plain, SEEN};
+
+/// A value that waits to be sent, in the future that sends it.
+#[repr(C)]
+pub(super) struct Offer<T> {
+    /// First: the line knows the waiter, and the channel what stands around it.
+    pub(super) waiter: Waiter,
+    /// By rule L2 of the line, like the links of the waiter.
+    pub(super) value: Plain<Option<Contained<T>>>,
+}
+
+// SAFETY: by rule L2 one thread at a time touches the value, which is sent then.
+unsafe impl<T: Send> Send for Offer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Offer<T> {}
+
+pub(super) struct State<T> {
+    buffer: Buffer<T>,
+    /// None without a limit.
+    capacity: Option<usize>,
+    senders: Line,
+    receivers: Line,
+    /// How many receivers were woken, and have neither taken a value nor left.
+    promised: usize,
+    closed: bool,
+    /// Called when there is something to receive and no receiver waits.
+    on_ready: Option<Arc<Contained<Hook>>>,
+}
+
+pub(super) type Hook = Box<dyn Fn() + Send + Sync>;
+
+pub(super) struct Shared<T> {
+    state: Lock<State<T>>,
+    pub(super) senders: AtomicUsize,
+    pub(super) receivers: AtomicUsize,
+    name: OnceLock<Cow<'static, str>>,
+    site: &'static Location<'static>,
+    listed: OnceLock<Listed>,
+}
+
+/// Why a value was not taken in.
+pub(super) enum NoRoom<T> {
+    Full(Contained<T>),
+    Closed(Contained<T>),
+}
+
+/// What a receiver finds.
+pub(super) enum Found<T> {
+    Value(Contained<T>),
+    /// Nothing, and nothing to come.
+    Closed,
+    /// Nothing yet.
+    Nothing,
+}
+
+impl<T> State<T> {
+    /// How many values there are to receive: in a rendezvous those that senders have
+    /// with them too.
+    #[inline]
+    fn there(&self) -> usize {
+        match self.capacity {
+            Some(0) => self.buffer.len() + self.senders.len(),
+            _ => self.buffer.len(),
+        }
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.capacity
+            .is_none_or(|capacity| self.buffer.len() < capacity)
+    }
+
+    /// Promises what is there to those who wait for it. One at a time: each value that
+    /// comes, and each right that comes back, is one.
+    #[inline]
+    fn promise(&mut self) -> Option<Waker> {
+        if self.there() <= self.promised {
+            return None;
+        }
+        let waker = self.receivers.first()?.settle(Stage::Granted);
+        self.promised += 1;
+        waker
+    }
+
+    /// Takes the first value, and lets the first sender in. The caller has a right to it.
+    fn take(&mut self, gone: &mut Spare<T>) -> (Option<Contained<T>>, Option<Waker>) {
+        match self.buffer.pop(gone) {
+            Some(value) if self.has_room() => {
+                let next = self.next_offer();
+                let waker = next.and_then(|(value, waker)| {
+                    // A bounded channel: it needs no block.
+                    self.buffer.push(value, &mut Spare::new());
+                    waker
+                });
+                (Some(value), waker)
+            }
+            Some(value) => (Some(value), None),
+            None => self
+                .next_offer()
+                .map_or((None, None), |(value, waker)| (Some(value), waker)),
+        }
+    }
+
+    /// The value of the first sender in line, which has sent it then.
+    fn next_offer(&mut self) -> Option<(Contained<T>, Option<Waker>)> {
+        let first = self.senders.first()?;
+        let offer = first.as_ptr().cast::<Offer<T>>();
+        // SAFETY: whoever stands in the line of senders is the waiter of an offer, which
+        // begins with it; L1: it is there.
+        let value = unsafe { &(*offer).value };
+        // SAFETY: L2, under the lock.
+        let value = unsafe { value.with_mut(Option::take) }?;
+        Some((value, first.settle(Stage::Granted)))
+    }
+
+    /// The hook, if what has just come is the first that nobody was promised.
+    fn ready(&self) -> Option<Arc<Contained<Hook>>> {
+        if self.on_ready.is_none() || self.there() != self.promised + 1 {
+            return None;
+        }
+        self.on_ready.clone()
+    }
+}
+
+impl<T> Shared<T> {
+    #[track_caller]
+    pub(super) fn new(capacity: Option<usize>) -> Arc<Shared<T>> {
+        Arc::new(Shared {
+            state: Lock::new(State {
+                buffer: Buffer::new(capacity),
+                capacity,
+                senders: Line::new(),
+                receivers: Line::new(),
+                promised: 0,
+                closed: false,
+                on_ready: None,
+            }),
+            senders: AtomicUsize::new(1),
+            receivers: AtomicUsize::new(1),
+            name: OnceLock::new(),
+            site: Location::caller(),
+            listed: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn state(&self) -> Locked<'_, State<T>> {
+        self.state.lock()
+    }
+
+    pub(super) fn set_name(&self, name: Cow<'static, str>) {
+        // The first counts.
+        let _named_before = self.name.set(name);
+    }
+
+    /// A wait begins.
+    fn list(&self) {
+        if SEEN && self.listed.get().is_none() {
+            self.listed.get_or_init(|| {
+                // SAFETY: it lives in an `Arc`, and the first thing that its destructor
+                // does is to take itself off the list.
+                unsafe { Listed::new(self) }
+            });
+        }
+    }
+
+    /// Puts a value into the buffer, if there is room. In a rendezvous it may be left for
+    /// a receiver that waits, if the sender cannot.
+    pub(super) fn push(&self, value: Contained<T>, may_leave: bool) -> Result<(), NoRoom<T>> {
+        let mut block = Spare::new();
+        let mut state = self.state();
+        while state.buffer.needs_block() && block.is_empty() {
+            drop(state);
+            block = new_block();
+            state = self.state();
+        }
+        if state.closed {
+            drop(state);
+            return Err(NoRoom::Closed(value));
+        }
+        let waits = may_leave && state.capacity == Some(0) && !state.receivers.is_empty();
+        if !state.has_room() && !waits {
+            return Err(NoRoom::Full(value));
+        }
+        state.buffer.push(value, &mut block);
+        let waker = state.promise();
+        let hook = state.ready();
+        drop(state);
+        wake_one(waker);
+        call(hook);
+        Ok(())
+    }
+
+    /// Stands in line with a value, if there is still no room for it. The value is in
+    /// the offer, and stays there unless it is sent.
+    ///
+    /// # Safety
+    /// L1 for the waiter of `offer`: whoever gives it up calls
+    /// [`take_back`](Shared::take_back).
+    pub(super) unsafe fn offer(&self, offer: &Offer<T>, waker: Waker) -> Stage {
+        self.list();
+        let mut state = self.state();
+        let stage = if state.closed {
+            Stage::Refused
+        } else if state.has_room() {
+            // SAFETY: not in line: the value is the caller's.
+            let value = unsafe { offer.value.with_mut(Option::take) };
+            let value = value.unwrap_or_else(|| unreachable!("an offer has its value"));
+            state.buffer.push(value, &mut Spare::new());
+            Stage::Granted
+        } else {
+            // SAFETY: passed on.
+            unsafe { state.senders.push_back(&offer.waiter, waker, 1) };
+            let wake = state.promise();
+            let hook = match state.capacity {
+                Some(0) => state.ready(),
+                _ => None,
+            };
+            drop(state);
+            wake_one(wake);
+            call(hook);
+            return Stage::Listed;
+        };
+        let wake = state.promise();
+        let hook = match stage {
+            Stage::Granted => state.ready(),
+            _ => None,
+        };
+        drop(state);
+        let_go(Some(waker));
+        wake_one(wake);
+        call(hook);
+        stage
+    }
+
+    /// A sender in line is polled again.
+    pub(super) fn still_offers(&self, offer: &Offer<T>, waker: Waker) -> Stage {
+        let mut waker = Some(waker);
+        let mut state = self.state();
+        let stage = offer.waiter.stage();
+        if stage == Stage::Listed {
+            state.senders.update(&offer.waiter, &mut waker);
+        }
+        drop(state);
+        let_go(waker);
+        stage
+    }
+
+    /// A sender is told, or goes: what had become of it. If it was `Listed`, its value is
+    /// still in the offer.
+    pub(super) fn take_back(&self, offer: &Offer<T>) -> Stage {
+        let mut state = self.state();
+        let (stage, waker) = state.senders.leave(&offer.waiter);
+        drop(state);
+        let_go(waker);
+        stage
+    }
+
+    /// A value that nobody was promised.
+    pub(super) fn try_take(&self) -> Found<T> {
+        let mut gone = Spare::new();
+        let state = self.state();
+        if state.there() <= state.promised {
+            return match state.closed && state.there() == 0 {
+                true => Found::Closed,
+                false => Found::Nothing,
+            };
+        }
+        self.take(state, &mut gone)
+    }
+
+    /// The value that the receiver of `waiter` was promised. Nothing: the promise was
+    /// broken, and it stands at the front of the line.
+    ///
+    /// # Safety
+    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    pub(super) unsafe fn take_promised(
+        &self,
+        waiter: &Waiter,
+        waker: impl FnOnce() -> Waker,
+    ) -> Found<T> {
+        let mut gone = Spare::new();
+        let mut state = self.state();
+        state.promised -= 1;
+        if state.there() > 0 {
+            waiter.reset();
+            return self.take(state, &mut gone);
+        }
+        if state.closed {
+            waiter.reset();
+            return Found::Closed;
+        }
+        drop(state);
+        // The waker is cloned outside the lock; meanwhile a value may have come, which is
+        // not promised to anybody who came later than this one.
+        let waker = waker();
+        let mut state = self.state();
+        if state.there() > state.promised {
+            waiter.reset();
+            let found = self.take(state, &mut gone);
+            let_go(Some(waker));
+            return found;
+        }
+        if state.closed && state.there() == 0 {
+            waiter.reset();
+            drop(state);
+            let_go(Some(waker));
+            return Found::Closed;
+        }
+        // SAFETY: passed on.
+        unsafe { state.receivers.push_front(waiter, waker, 1) };
+        Found::Nothing
+    }
+
+    /// Takes the first value out, and does what follows from it.
+    fn take(&self, mut state: Locked<'_, State<T>>, gone: &mut Spare<T>) -> Found<T> {
+        let (value, sent) = state.take(gone);
+        // The sender that was let in has brought a value, which may be for another.
+        let next = state.promise();
+        let drained = state.closed && state.there() == 0 && !state.receivers.is_empty();
+        drop(state);
+        wake_one(sent);
+        wake_one(next);
+        if drained {
+            self.refuse_receivers();
+        }
+        discard(std::mem::take(gone));
+        match value {
+            Some(value) => Found::Value(value),
+            None => unreachable!("there was one to take"),
+        }
+    }
+
+    /// Stands in line for a value, if there is still none.
+    ///
+    /// # Safety
+    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    pub(super) unsafe fn wait(&self, waiter: &Waiter, waker: Waker) -> Found<T> {
+        self.list();
+        let mut gone = Spare::new();
+        let mut state = self.state();
+        let found = if state.there() > state.promised {
+            self.take(state, &mut gone)
+        } else if state.closed && state.there() == 0 {
+            drop(state);
+            Found::Closed
+        } else {
+            // SAFETY: passed on.
+            unsafe { state.receivers.push_back(waiter, waker, 1) };
+            return Found::Nothing;
+        };
+        let_go(Some(waker));
+        found
+    }
+
+    /// A receiver in line is polled again.
+    pub(super) fn still_waits(&self, waiter: &Waiter, waker: Waker) -> Stage {
+        let mut waker = Some(waker);
+        let mut state = self.state();
+        let stage = waiter.stage();
+        if stage == Stage::Listed {
+            state.receivers.update(waiter, &mut waker);
+        }
+        drop(state);
+        let_go(waker);
+        stage
+    }
+
+    /// A receiver is told, or goes. What it was promised passes on.
+    pub(super) fn give_up(&self, waiter: &Waiter) {
+        let mut state = self.state();
+        let (stage, waker) = state.receivers.leave(waiter);
+        waiter.reset();
+        let mut hook = None;
+        let mut wake = None;
+        if stage == Stage::Granted {
+            state.promised -= 1;
+            wake = state.promise();
+            hook = state.ready();
+        }
+        drop(state);
+        let_go(waker);
+        wake_one(wake);
+        call(hook);
+    }
+
+    /// No more values are taken in: senders that wait get theirs back. What is there is
+    /// still received. True if this call has closed it.
+    pub(super) fn close(&self) -> bool {
+        let mut state = self.state();
+        let closes = !std::mem::replace(&mut state.closed, true);
+        let hook = if closes { state.on_ready.clone() } else { None };
+        drop(state);
+        self.refuse(|state| Some(&mut state.senders));
+        self.refuse_receivers();
+        call(hook);
+        closes
+    }
+
+    /// Closed and empty: receivers that wait are told so.
+    fn refuse_receivers(&self) {
+        self.refuse(|state| match state.there() {
+            0 => Some(&mut state.receivers),
+            _ => None,
+        });
+    }
+
+    fn refuse(&self, line: impl Fn(&mut State<T>) -> Option<&mut Line>) {
+        let mut wakes = Wakes::new();
+        loop {
+            let mut state = self.state();
+            let Some(line) = line(&mut state) else { return };
+            while !wakes.is_full()
+                && let Some(first) = line.first()
+            {
+                wakes.push(first.settle(Stage::Refused));
+            }
+            let more = !line.is_empty();
+            drop(state);
+            wakes.wake_all();
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// The last receiver is gone: what was not received goes too.
+    pub(super) fn drain(&self) {
+        let mut state = self.state();
+        let empty = Buffer::new(None);
+        let full = std::mem::replace(&mut state.buffer, empty);
+        let hook = state.on_ready.take();
+        drop(state);
+        discard(full);
+        discard(hook);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state().there()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    pub(super) fn capacity(&self) -> Option<usize> {
+        self.state().capacity
+    }
+
+    pub(super) fn set_hook(&self, hook: Hook) {
+        let hook = Some(Arc::new(Contained::new(hook)));
+        let mut state = self.state();
+        let now = state.there() > state.promised || state.closed;
+        let before = std::mem::replace(&mut state.on_ready, hook.clone());
+        drop(state);
+        discard(before);
+        call(hook.filter(|_| now));
+    }
+
+    pub(super) fn sender_gone(&self) {
+        // AcqRel: what the others have done is done before it is closed.
+        if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close();
+        }
+    }
+
+    pub(super) fn receiver_gone(&self) {
+        if self.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close();
+            self.drain();
+        }
+    }
+}
+
+/// Calls the hook. Not under a lock; a panic in it ends there.
+fn call(hook: Option<Arc<Contained<Hook>>>) {
+    if let Some(hook) = hook {
+        contained(|| (***hook)());
+    }
+}
+
+// SAFETY: it takes the lock, and touches the lines, not the values.
+unsafe impl<T> Resource for Shared<T> {
+    fn look(&self) -> ResourceLook {
+        let mut look = ResourceLook::new("channel", self.site);
+        look.name = self.name.get().map(|name| name.to_string());
+        let state = self.state();
+        state.senders.jobs(&mut look.waiters);
+        state.receivers.jobs(&mut look.waiters);
+        look
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Before anything of it goes: a snapshot may look at it until then.
+        self.listed.take();
+    }
+}

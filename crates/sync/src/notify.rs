@@ -1,0 +1,237 @@
+//! [`Notify`]: a wake-up without a value.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, WaitKind};
+
+use crate::blocking::block_on;
+use crate::line::{Line, Stage, Waiter, let_go, wake_one};
+use crate::looking::{Looked, settle_all};
+use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
+
+/// Wakes tasks that wait: one, or all.
+///
+/// A [`notify_one`](Notify::notify_one) that finds nobody is kept for the next one that
+/// waits; several are kept as one.
+///
+/// ```
+/// # async fn demo() -> kinfolk_core::Result<()> {
+/// use kinfolk_sync::Notify;
+///
+/// let changed = Notify::new();
+/// changed.notify_one(); // nobody waits: it is kept
+/// changed.notified().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Notify {
+    state: Lock<State>,
+    /// How often all were notified.
+    calls: AtomicUsize,
+}
+
+struct State {
+    line: Line,
+    /// A notification that found nobody.
+    kept: bool,
+}
+
+impl Looked for State {
+    fn line(&mut self) -> &mut Line {
+        &mut self.line
+    }
+}
+
+/// Notified as one of all: it has nothing to pass on.
+const AS_ONE_OF_ALL: Stage = Stage::Refused;
+
+impl Notify {
+    const_fn! {
+        /// One that nobody was notified by.
+        pub const fn new() -> Notify {
+            Notify {
+                state: Lock::new(State {
+                    line: Line::new(),
+                    kept: false,
+                }),
+                calls: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// Wakes the task that has waited longest; if nobody waits, the next one does not
+    /// have to.
+    pub fn notify_one(&self) {
+        let mut state = self.state.lock();
+        let waker = match state.line.first() {
+            Some(first) => first.settle(Stage::Granted),
+            None => {
+                state.kept = true;
+                None
+            }
+        };
+        drop(state);
+        wake_one(waker);
+    }
+
+    /// Wakes all who wait now: whose [`notified`](Notify::notified) was called before
+    /// this, awaited or not. Nothing is kept.
+    pub fn notify_waiters(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        settle_all(&self.state, AS_ONE_OF_ALL);
+    }
+
+    /// Waits for a notification.
+    ///
+    /// # Cancellation
+    /// A *point*. Told, it has taken no notification. One that came before it was told is
+    /// returned, and the next point tells. Dropped, it passes on what
+    /// [`notify_one`](Notify::notify_one) gave it.
+    #[track_caller]
+    pub fn notified(&self) -> Notified<'_> {
+        Notified {
+            notify: self,
+            waiter: Waiter::new(Location::caller()),
+            point: Point::new(),
+            calls: self.calls.load(Ordering::Acquire),
+        }
+    }
+
+    /// A notification that was kept. Never waits, and is no point.
+    pub fn try_notified(&self) -> bool {
+        std::mem::replace(&mut self.state.lock().kept, false)
+    }
+
+    /// Waits for a notification on this thread.
+    ///
+    /// # Panics
+    /// Inside a job: await [`notified`](Notify::notified) there.
+    #[track_caller]
+    pub fn blocking_notified(&self) {
+        let _never_told = block_on(self.notified());
+    }
+}
+
+impl Default for Notify {
+    fn default() -> Notify {
+        Notify::new()
+    }
+}
+
+impl fmt::Debug for Notify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notify")
+            .field("waiting", &self.state.lock().line.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Notify::notified`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Notified<'a> {
+    notify: &'a Notify,
+    waiter: Waiter,
+    point: Point,
+    /// How often all had been notified when it was made.
+    calls: usize,
+}
+
+impl Notified<'_> {
+    fn leave(&mut self) -> Stage {
+        let (stage, waker) = self.notify.state.lock().line.leave(&self.waiter);
+        let_go(waker);
+        stage
+    }
+
+    /// # Safety
+    /// It is pinned.
+    unsafe fn begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let notify = self.notify;
+        // After a call all are notified; what was kept is for others then.
+        let called = || notify.calls.load(Ordering::Acquire) != self.calls;
+        if called() || notify.try_notified() {
+            return Poll::Ready(());
+        }
+        let waker = cx.waker().clone();
+        let mut state = notify.state.lock();
+        // A call that is counted after this look settles all who stand in line then.
+        if called() || std::mem::replace(&mut state.kept, false) {
+            drop(state);
+            let_go(Some(waker));
+            return Poll::Ready(());
+        }
+        // SAFETY: pinned, and its drop leaves the line.
+        unsafe { state.line.push_back(&self.waiter, waker, 1) };
+        Poll::Pending
+    }
+}
+
+impl Future for Notified<'_> {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: the waiter is not moved out of it.
+        let this = unsafe { self.get_unchecked_mut() };
+        let mut stage = this.waiter.stage();
+        if matches!(stage, Stage::Idle | Stage::Listed) {
+            match this.point.poll_enter(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(told)) => {
+                    stage = match stage {
+                        Stage::Listed => this.leave(),
+                        other => other,
+                    };
+                    if matches!(stage, Stage::Idle | Stage::Listed) {
+                        return Poll::Ready(Err(told));
+                    }
+                    // It came between the two looks.
+                    this.point.tell_again(&told);
+                }
+                Poll::Ready(Ok(())) if stage == Stage::Listed => {
+                    let mut waker = Some(cx.waker().clone());
+                    let mut state = this.notify.state.lock();
+                    stage = this.waiter.stage();
+                    if stage == Stage::Listed {
+                        state.line.update(&this.waiter, &mut waker);
+                    }
+                    drop(state);
+                    let_go(waker);
+                }
+                // SAFETY: pinned.
+                Poll::Ready(Ok(())) => match unsafe { this.begin(cx) } {
+                    Poll::Ready(()) => stage = AS_ONE_OF_ALL,
+                    Poll::Pending => stage = Stage::Listed,
+                },
+            }
+        }
+        if stage == Stage::Listed {
+            this.point.pending_as(cx, WaitKind::Notify);
+            return Poll::Pending;
+        }
+        this.point.done();
+        this.waiter.reset();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        if self.waiter.stage() != Stage::Idle {
+            let stage = self.leave();
+            self.waiter.reset();
+            if stage == Stage::Granted {
+                self.notify.notify_one();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Notified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notified")
+    }
+}

@@ -1,0 +1,334 @@
+//! A channel for one value.
+//!
+//! ```
+//! # async fn demo() -> kinfolk_core::Result<()> {
+//! use kinfolk_sync::oneshot;
+//!
+//! let (tx, rx) = oneshot::channel();
+//! tx.send(7).unwrap(); // an error contains the value: the receiver is gone
+//! assert_eq!(rx.await?, 7);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use kinfolk_core::host::{Contained, discard};
+use kinfolk_core::kit::Point;
+use kinfolk_core::{Cancelled, Error, WaitKind};
+
+use crate::blocking::block_on;
+use crate::error::{Closed, TryRecvError};
+use crate::line::{let_go, wake_one};
+use crate::permits::Refusal;
+use crate::sync::Lock;
+
+struct State<T> {
+    value: Option<Contained<T>>,
+    /// Nothing will be sent, or is wanted, any more.
+    closed: bool,
+    receiver: Option<Waker>,
+    sender: Option<Waker>,
+}
+
+type Shared<T> = Arc<Lock<State<T>>>;
+
+/// A channel for one value.
+#[track_caller]
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Lock::new(State {
+        value: None,
+        closed: false,
+        receiver: None,
+        sender: None,
+    }));
+    let sender = Sender {
+        shared: Some(shared.clone()),
+    };
+    let receiver = Receiver {
+        shared,
+        point: Point::new(),
+        begun: false,
+    };
+    (sender, receiver)
+}
+
+/// Closes it: both sides are woken.
+fn close<T>(shared: &Shared<T>) {
+    let mut state = shared.lock();
+    state.closed = true;
+    let (receiver, sender) = (state.receiver.take(), state.sender.take());
+    drop(state);
+    wake_one(receiver);
+    wake_one(sender);
+}
+
+/// Sends the one value. Dropped without it, it closes the channel.
+pub struct Sender<T> {
+    /// None once it has sent.
+    shared: Option<Shared<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Sends the value. Never waits, and is no point. The value comes back if the
+    /// receiver is gone, or has closed the channel.
+    pub fn send(mut self, value: T) -> Result<(), T> {
+        let Some(shared) = self.shared.take() else {
+            unreachable!("it sends once");
+        };
+        let mut state = shared.lock();
+        if state.closed {
+            return Err(value);
+        }
+        state.value = Some(Contained::new(value));
+        state.closed = true;
+        let (waker, own) = (state.receiver.take(), state.sender.take());
+        drop(state);
+        wake_one(waker);
+        let_go(own);
+        Ok(())
+    }
+
+    /// Waits until the receiver is gone, or has closed the channel: the value is not
+    /// wanted any more.
+    ///
+    /// # Cancellation
+    /// A *point*, which changes nothing.
+    #[track_caller]
+    pub fn closed(&mut self) -> SenderClosed<'_, T> {
+        SenderClosed {
+            sender: self,
+            point: Point::new(),
+        }
+    }
+
+    /// True if the value is not wanted any more.
+    pub fn is_closed(&self) -> bool {
+        self.shared
+            .as_ref()
+            .is_none_or(|shared| shared.lock().closed)
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            close(&shared);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "oneshot::Sender(closed: {})", self.is_closed())
+    }
+}
+
+/// The future of [`Sender::closed`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct SenderClosed<'a, T> {
+    sender: &'a mut Sender<T>,
+    point: Point,
+}
+
+impl<T> Future for SenderClosed<'_, T> {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(self.point.poll_enter(cx))?;
+        let waker = cx.waker().clone();
+        let Some(shared) = &self.sender.shared else {
+            return Poll::Ready(Ok(()));
+        };
+        let mut state = shared.lock();
+        let (closed, unused) = match state.closed {
+            true => (true, Some(waker)),
+            false => (false, state.sender.replace(waker)),
+        };
+        drop(state);
+        let_go(unused);
+        if closed {
+            self.point.done();
+            return Poll::Ready(Ok(()));
+        }
+        self.point.pending_as(cx, WaitKind::Channel);
+        Poll::Pending
+    }
+}
+
+impl<T> fmt::Debug for SenderClosed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SenderClosed")
+    }
+}
+
+/// Waits for the one value, as a future. Dropped, it closes the channel: a value that
+/// was not sent yet goes back to the sender.
+///
+/// # Cancellation
+/// A *point*. Told, it has taken nothing: await `&mut receiver`, and the value is still
+/// to be had, by [`try_recv`](Receiver::try_recv) or inside a `cleanup`. A value that came
+/// while it waited is returned, and the next point tells.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Receiver<T> {
+    shared: Shared<T>,
+    point: Point,
+    /// It has been waited for.
+    begun: bool,
+}
+
+impl<T> Receiver<T> {
+    /// The value, if it is there. Never waits, and is no point.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        let mut state = self.shared.lock();
+        let (value, closed) = (state.value.take(), state.closed);
+        drop(state);
+        match value {
+            Some(value) => Ok(value.into_inner()),
+            None if closed => Err(TryRecvError::Closed),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// Waits for the value on this thread.
+    ///
+    /// # Panics
+    /// Inside a job: await the receiver there.
+    #[track_caller]
+    pub fn blocking_recv(self) -> Result<T, Closed> {
+        block_on(self).map_err(|_| Closed)
+    }
+
+    /// Nothing is wanted any more: a sender that has not sent gets its value back. One
+    /// that was sent is still here.
+    pub fn close(&mut self) {
+        close(&self.shared);
+    }
+
+    /// The value, or that there will be none.
+    fn look(&mut self) -> Option<Result<T, RecvError>> {
+        match self.try_recv() {
+            Ok(value) => Some(Ok(value)),
+            Err(TryRecvError::Closed) => Some(Err(RecvError(Refusal::Closed))),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Result<T, RecvError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        // What came while it waited is returned, and the next point tells.
+        if this.begun
+            && let Some(found) = this.look()
+        {
+            this.point.done();
+            return Poll::Ready(found);
+        }
+        match this.point.poll_enter(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                // It may have come just now.
+                return Poll::Ready(match this.begun.then(|| this.try_recv()) {
+                    Some(Ok(value)) => {
+                        this.point.tell_again(&told);
+                        Ok(value)
+                    }
+                    _ => Err(RecvError(Refusal::Cancelled(told))),
+                });
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        this.begun = true;
+        if let Some(found) = this.look() {
+            this.point.done();
+            return Poll::Ready(found);
+        }
+        let waker = cx.waker().clone();
+        let mut state = this.shared.lock();
+        let (over, unused) = match state.closed {
+            true => (true, Some(waker)),
+            false => (false, state.receiver.replace(waker)),
+        };
+        drop(state);
+        let_go(unused);
+        if over && let Some(found) = this.look() {
+            this.point.done();
+            return Poll::Ready(found);
+        }
+        this.point.pending_as(cx, WaitKind::Channel);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        let (sender, own) = (state.sender.take(), state.receiver.take());
+        let value = state.value.take();
+        drop(state);
+        wake_one(sender);
+        let_go(own);
+        discard(value);
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("oneshot::Receiver")
+    }
+}
+
+/// No value: the sender is gone, or the job was cancelled.
+pub struct RecvError(Refusal);
+
+impl RecvError {
+    /// True if the sender is gone without having sent.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.0, Refusal::Closed)
+    }
+
+    /// The cancellation, if the job that waits was told to stop.
+    pub fn cancelled(&self) -> Option<&Cancelled> {
+        match &self.0 {
+            Refusal::Closed => None,
+            Refusal::Cancelled(told) => Some(told),
+        }
+    }
+}
+
+impl fmt::Debug for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RecvError").field(&self.0).finish()
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Refusal::Closed => f.write_str("the sender is gone"),
+            Refusal::Cancelled(told) => told.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecvError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cancelled().map(|told| told as _)
+    }
+}
+
+impl From<RecvError> for Error {
+    fn from(error: RecvError) -> Error {
+        match error.0 {
+            Refusal::Closed => Error::from_boxed(Box::new(RecvError(Refusal::Closed))),
+            Refusal::Cancelled(told) => told.into(),
+        }
+    }
+}

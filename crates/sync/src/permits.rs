@@ -1,0 +1,462 @@
+//! Permits, counted, and those who wait for them: what semaphores and locks are made
+//! of. A lock is one permit; a read-write lock has many, and its writer takes them all.
+//!
+//! One word has the free permits and two bits: LINE while anyone waits, CLOSED. While
+//! nobody waits, taking and giving back is one step on that word. While somebody does,
+//! the word changes only under the lock of the line: a newcomer goes to the end of it,
+//! and permits that come back are handed over to the first, if there are enough for it.
+//! So nobody overtakes, and what is handed over is never free in between.
+//!
+//! LINE is set exactly while the line is not empty; both change under its lock.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+
+use kinfolk_core::kit::{Holder, Listed, Point, Resource, ResourceLook};
+use kinfolk_core::{Cancelled, WaitKind};
+
+use crate::line::{Line, Stage, Waiter, Wakes, let_go};
+use crate::sync::{AtomicUsize, Lock, Ordering, SEEN, const_fn};
+
+const LINE: usize = 1;
+const CLOSED: usize = 1 << 1;
+const ONE: usize = 1 << 2;
+
+/// How many permits there may be.
+pub(crate) const MOST: usize = usize::MAX >> 3;
+
+/// Why no permits were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotNow {
+    /// There are too few, or others wait for them.
+    TooFew,
+    /// There will be none.
+    Closed,
+}
+
+/// Why a wait has ended without permits.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There will be none.
+    Closed,
+    /// The job that waits was told to stop.
+    Cancelled(Cancelled),
+}
+
+pub struct Permits {
+    word: AtomicUsize,
+    /// Made when somebody waits for the first time. In a place of its own: what is
+    /// listed for snapshots must not move, and a lock may.
+    waiters: OnceLock<Box<Waiters>>,
+    /// The holder, of locks.
+    pub(crate) holder: Holder,
+    kind: &'static str,
+    site: &'static Location<'static>,
+}
+
+struct Waiters {
+    line: Lock<Line>,
+    kind: &'static str,
+    site: &'static Location<'static>,
+    name: Option<Cow<'static, str>>,
+    /// What snapshots see of the holder.
+    holder: Holder,
+    listed: OnceLock<Listed>,
+}
+
+// SAFETY: it takes the lock; the rest is atomic or never changes.
+unsafe impl Resource for Waiters {
+    fn look(&self) -> ResourceLook {
+        let mut look = ResourceLook::new(self.kind, self.site);
+        look.name = self.name.as_ref().map(|name| name.to_string());
+        look.holders.extend(self.holder.job());
+        self.line.lock().jobs(&mut look.waiters);
+        look
+    }
+}
+
+impl Drop for Waiters {
+    fn drop(&mut self) {
+        // Before anything of it goes: a snapshot may look at it until then.
+        self.listed.take();
+    }
+}
+
+/// What came of standing in line.
+enum Queued {
+    Taken,
+    Closed,
+    Listed,
+}
+
+impl Permits {
+    const_fn! {
+        pub(crate) const fn new(permits: usize, kind: &'static str, site: &'static Location<'static>) -> Permits {
+            assert!(permits <= MOST, "too many permits");
+            Permits {
+                word: AtomicUsize::new(permits * ONE),
+                waiters: OnceLock::new(),
+                holder: Holder::new(),
+                kind,
+                site,
+            }
+        }
+    }
+
+    /// Gives it a name, before anybody waits.
+    pub(crate) fn set_name(&mut self, name: Cow<'static, str>) {
+        self.waiters = OnceLock::from(Box::new(self.new_waiters(Some(name))));
+    }
+
+    fn new_waiters(&self, name: Option<Cow<'static, str>>) -> Waiters {
+        let holder = Holder::new();
+        holder.show(&self.holder);
+        Waiters {
+            line: Lock::new(Line::new()),
+            kind: self.kind,
+            site: self.site,
+            name,
+            holder,
+            listed: OnceLock::new(),
+        }
+    }
+
+    fn waiters(&self) -> &Waiters {
+        self.waiters
+            .get_or_init(|| Box::new(self.new_waiters(None)))
+    }
+
+    /// A wait begins.
+    fn list(waiters: &Waiters) {
+        if SEEN && waiters.listed.get().is_none() {
+            waiters.listed.get_or_init(|| {
+                // SAFETY: it is in a box of its own, and the first thing that its
+                // destructor does is to take itself off the list.
+                unsafe { Listed::new(waiters) }
+            });
+        }
+    }
+
+    /// The code that is polled here holds it, as its one holder, taken at `site`.
+    #[inline]
+    pub(crate) fn held(&self, site: &'static Location<'static>) {
+        self.holder.take(site);
+        if let Some(waiters) = self.waiters.get() {
+            waiters.holder.show(&self.holder);
+        }
+    }
+
+    /// It is let go by the destructor of a guard.
+    #[inline]
+    pub(crate) fn unheld(&self) {
+        self.holder.let_go();
+        if let Some(waiters) = self.waiters.get() {
+            waiters.holder.show(&self.holder);
+        }
+    }
+
+    /// One of several holders lets go.
+    pub(crate) fn unshared(&self) {
+        self.holder.let_go_one();
+        if let Some(waiters) = self.waiters.get() {
+            waiters.holder.show(&self.holder);
+        }
+    }
+
+    pub(crate) fn available(&self) -> usize {
+        self.word.load(Ordering::Acquire) / ONE
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.word.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Takes `need` permits if they are free and nobody waits.
+    #[inline]
+    pub(crate) fn try_acquire(&self, need: usize) -> Result<(), NotNow> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & CLOSED != 0 {
+                return Err(NotNow::Closed);
+            }
+            if word & LINE != 0 || word / ONE < need {
+                return Err(NotNow::TooFew);
+            }
+            // Acquire pairs with the Release of whoever gave them back.
+            let next = word - need * ONE;
+            match self
+                .word
+                .compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return Ok(()),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Gives `n` permits back, or adds them.
+    #[inline]
+    pub(crate) fn release(&self, n: usize) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & LINE == 0 {
+            assert!(word / ONE + n <= MOST, "too many permits");
+            let next = word + n * ONE;
+            match self
+                .word
+                .compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        self.hand_over(n, None);
+    }
+
+    /// Under the lock: `n` more are free, or `leaver` stands in line no longer; those
+    /// who have enough now get theirs. What had become of the leaver.
+    #[cold]
+    fn hand_over(&self, n: usize, leaver: Option<&Waiter>) -> Stage {
+        let waiters = self.waiters();
+        let mut wakes = Wakes::new();
+        let mut line = waiters.line.lock();
+        let before = self.word.fetch_add(n * ONE, Ordering::Release);
+        assert!(before / ONE + n <= MOST, "too many permits");
+        let (was, unused) = match leaver {
+            Some(leaver) => line.leave(leaver),
+            None => (Stage::Idle, None),
+        };
+        while !self.serve(&mut line, &mut wakes) {
+            drop(line);
+            wakes.wake_all();
+            line = waiters.line.lock();
+        }
+        drop(line);
+        wakes.wake_all();
+        let_go(unused);
+        was
+    }
+
+    /// Hands permits over to the first in line, as long as there are enough. False if
+    /// there are more to be woken than there is room for.
+    fn serve(&self, line: &mut Line, wakes: &mut Wakes) -> bool {
+        while let Some(first) = line.first() {
+            let need = first.need();
+            // While somebody waits the word changes under this lock only. Acquire: from
+            // whoever gave the permits back, on to who gets them.
+            if self.word.load(Ordering::Acquire) / ONE < need {
+                return true;
+            }
+            if wakes.is_full() {
+                return false;
+            }
+            self.word.fetch_sub(need * ONE, Ordering::AcqRel);
+            wakes.push(first.settle(Stage::Granted));
+        }
+        self.word.fetch_and(!LINE, Ordering::Release);
+        true
+    }
+
+    /// Takes permits if there are enough after all; else stands in line.
+    ///
+    /// # Safety
+    /// L1 for the waiter: whoever gives it up calls [`Permits::leave`].
+    #[cold]
+    unsafe fn stand_in_line(&self, waiter: &Waiter, waker: Waker, need: usize) -> Queued {
+        let waiters = self.waiters();
+        Permits::list(waiters);
+        let mut line = waiters.line.lock();
+        let mut word = self.word.load(Ordering::Relaxed);
+        let queued = loop {
+            let (next, queued) = if word & CLOSED != 0 {
+                break Queued::Closed;
+            } else if line.is_empty() && word / ONE >= need {
+                (word - need * ONE, Queued::Taken)
+            } else {
+                // From here on whoever gives permits back comes to the lock.
+                (word | LINE, Queued::Listed)
+            };
+            match self
+                .word
+                .compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => break queued,
+                Err(now) => word = now,
+            }
+        };
+        if let Queued::Listed = queued {
+            // SAFETY: passed on.
+            unsafe { line.push_back(waiter, waker, need) };
+            return queued;
+        }
+        drop(line);
+        let_go(Some(waker));
+        queued
+    }
+
+    /// A waiter is told, or goes.
+    fn leave(&self, waiter: &Waiter) -> Stage {
+        self.hand_over(0, Some(waiter))
+    }
+
+    /// No permits any more: those who wait are refused, and whoever comes.
+    pub(crate) fn close(&self) {
+        let waiters = self.waiters();
+        let mut wakes = Wakes::new();
+        let mut line = waiters.line.lock();
+        self.word.fetch_or(CLOSED, Ordering::Release);
+        loop {
+            while !wakes.is_full()
+                && let Some(first) = line.first()
+            {
+                wakes.push(first.settle(Stage::Refused));
+            }
+            if line.is_empty() {
+                break;
+            }
+            drop(line);
+            wakes.wake_all();
+            line = waiters.line.lock();
+        }
+        self.word.fetch_and(!LINE, Ordering::Release);
+        drop(line);
+    }
+}
+
+/// One wait for permits, inside the future that waits.
+pub(crate) struct Acquiring {
+    waiter: Waiter,
+    point: Point,
+    need: usize,
+}
+
+impl Acquiring {
+    #[track_caller]
+    #[inline]
+    pub(crate) fn new(need: usize) -> Acquiring {
+        Acquiring {
+            waiter: Waiter::new(Location::caller()),
+            point: Point::new(),
+            need,
+        }
+    }
+
+    pub(crate) fn need(&self) -> usize {
+        self.need
+    }
+
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.waiter.site()
+    }
+
+    /// # Safety
+    /// It is pinned, always polled with the same `permits`, and
+    /// [`abandon`](Acquiring::abandon) is called before it goes.
+    #[inline]
+    pub(crate) unsafe fn poll(
+        &mut self,
+        permits: &Permits,
+        kind: WaitKind,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>> {
+        if self.waiter.stage() != Stage::Idle {
+            // SAFETY: passed on.
+            return unsafe { self.poll_in_line(permits, kind, cx) };
+        }
+        match self.point.poll_enter(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => return Poll::Ready(Err(Refusal::Cancelled(told))),
+            Poll::Ready(Ok(())) => {}
+        }
+        match permits.try_acquire(self.need) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(NotNow::Closed) => Poll::Ready(Err(Refusal::Closed)),
+            // SAFETY: passed on.
+            Err(NotNow::TooFew) => unsafe { self.begin(permits, kind, cx) },
+        }
+    }
+
+    /// # Safety
+    /// As [`poll`](Acquiring::poll).
+    #[cold]
+    unsafe fn begin(
+        &mut self,
+        permits: &Permits,
+        kind: WaitKind,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>> {
+        let waker = cx.waker().clone();
+        // SAFETY: passed on.
+        match unsafe { permits.stand_in_line(&self.waiter, waker, self.need) } {
+            Queued::Taken => Poll::Ready(Ok(())),
+            Queued::Closed => Poll::Ready(Err(Refusal::Closed)),
+            Queued::Listed => {
+                self.point.pending_as(cx, kind);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`poll`](Acquiring::poll).
+    unsafe fn poll_in_line(
+        &mut self,
+        permits: &Permits,
+        kind: WaitKind,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>> {
+        // What was handed over is returned, and the next point tells.
+        let mut stage = self.waiter.stage();
+        if stage == Stage::Listed {
+            match self.point.poll_enter(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(told)) => {
+                    stage = permits.leave(&self.waiter);
+                    if stage == Stage::Listed {
+                        return Poll::Ready(Err(Refusal::Cancelled(told)));
+                    }
+                    // It came between the two looks.
+                    self.point.tell_again(&told);
+                }
+                Poll::Ready(Ok(())) => {
+                    let mut waker = Some(cx.waker().clone());
+                    let mut line = permits.waiters().line.lock();
+                    stage = self.waiter.stage();
+                    if stage == Stage::Listed {
+                        line.update(&self.waiter, &mut waker);
+                    }
+                    drop(line);
+                    let_go(waker);
+                }
+            }
+        }
+        if stage == Stage::Listed {
+            self.point.pending_as(cx, kind);
+            return Poll::Pending;
+        }
+        self.point.done();
+        self.waiter.reset();
+        Poll::Ready(match stage {
+            Stage::Granted => Ok(()),
+            _ => Err(Refusal::Closed),
+        })
+    }
+
+    /// It is not polled any more. What it has got goes back.
+    #[inline]
+    pub(crate) fn abandon(&mut self, permits: &Permits) {
+        if self.waiter.stage() != Stage::Idle {
+            self.leave(permits);
+        }
+    }
+
+    #[cold]
+    fn leave(&mut self, permits: &Permits) {
+        let stage = permits.leave(&self.waiter);
+        self.waiter.reset();
+        if stage == Stage::Granted {
+            permits.release(self.need);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What channels and locks allocate, keep and take. Alone in its process: it counts every
+//! allocation of it. One test at a time.
+#![cfg(not(loom))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use kinfolk_sync::{Mutex, Notify, OwnedMutexGuard, Semaphore, mpmc};
+
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: passes every call on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size() as isize, Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as isize, Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The others wait meanwhile, and allocate nothing.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: StdMutex<()> = StdMutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn calls(f: impl FnOnce()) -> usize {
+    let before = CALLS.load(Relaxed);
+    f();
+    CALLS.load(Relaxed) - before
+}
+
+fn noop() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match std::pin::pin!(future).poll(&mut noop()) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("it should have been ready"),
+    }
+}
+
+#[test]
+fn io_6_sends_and_locks_do_not_allocate() {
+    let _alone = alone();
+    for room in [1, 100] {
+        let (tx, rx) = mpmc::channel(room);
+        let sends = calls(|| {
+            for _ in 0..100 {
+                for n in 0..room {
+                    ready(tx.send(n)).unwrap();
+                }
+                for n in 0..room {
+                    assert_eq!(ready(rx.recv()).unwrap(), Some(n));
+                }
+            }
+        });
+        assert_eq!(sends, 0, "room for {room}");
+        // Waiting allocates nothing either, after the first wait of a channel.
+        let waits = || {
+            for n in 0..room {
+                ready(tx.send(n)).unwrap();
+            }
+            let mut waits = std::pin::pin!(tx.send(7));
+            assert!(waits.as_mut().poll(&mut noop()).is_pending());
+            while rx.try_recv().is_ok() {}
+            assert!(waits.as_mut().poll(&mut noop()).is_ready());
+        };
+        waits();
+        assert_eq!(calls(|| (0..100).for_each(|_| waits())), 0);
+    }
+    let mutex = Mutex::new(0);
+    assert_eq!(
+        calls(|| drop(ready(mutex.lock()).unwrap())),
+        0,
+        "not even the first"
+    );
+    let contended = || {
+        let guard = ready(mutex.lock()).unwrap();
+        let mut waits = std::pin::pin!(mutex.lock());
+        assert!(waits.as_mut().poll(&mut noop()).is_pending());
+        drop(guard);
+        drop(waits.as_mut().poll(&mut noop()));
+    };
+    contended();
+    assert_eq!(calls(|| (0..100).for_each(|_| contended())), 0);
+}
+
+#[test]
+fn io_6_memory_returns_after_a_burst() {
+    let _alone = alone();
+    let (tx, rx) = mpmc::unbounded_channel();
+    let before = BYTES.load(Relaxed);
+    for n in 0..100_000_u64 {
+        tx.send(n).unwrap();
+    }
+    assert!(BYTES.load(Relaxed) - before > 800_000, "it is counted");
+    for n in 0..100_000 {
+        assert_eq!(rx.try_recv(), Ok(n));
+    }
+    let kept = BYTES.load(Relaxed) - before;
+    assert!(kept < 4096, "{kept} bytes are kept");
+}
+
+/// A million waiters come, and go from the middle, the front and the end.
+fn come_and_go(n: usize) -> Duration {
+    let semaphore = Arc::new(Semaphore::new(0));
+    let notify = Notify::new();
+    let mut least = Duration::MAX;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let mut waits: Vec<_> = (0..n)
+            .map(|_| {
+                let mut wait = Box::pin(semaphore.clone().acquire_owned());
+                assert!(wait.as_mut().poll(&mut noop()).is_pending());
+                Some(wait)
+            })
+            .collect();
+        for at in 0..n {
+            // A step that has no divisor with a power of ten: each once, all over.
+            drop(waits[at * 7919 % n].take());
+        }
+        let mut notified: Vec<_> = (0..n).map(|_| Box::pin(notify.notified())).collect();
+        for wait in &mut notified {
+            assert!(wait.as_mut().poll(&mut noop()).is_pending());
+        }
+        notify.notify_waiters();
+        drop(notified);
+        least = least.min(began.elapsed());
+    }
+    least
+}
+
+#[test]
+fn io_6_waiters_come_and_go_in_linear_time() {
+    let _alone = alone();
+    let (few, many) = (come_and_go(20_000), come_and_go(160_000));
+    assert!(
+        many < few * 24,
+        "eight times as many took {many:?}, not {few:?}"
+    );
+}
+
+/// Polls its future when it is woken, which takes the lock and lets it go: that wakes the
+/// next.
+struct Next(StdMutex<Option<Pin<Box<Wait>>>>);
+type Wait = kinfolk_sync::Acquire<Arc<Mutex<u32>>>;
+
+impl Wake for Next {
+    fn wake(self: Arc<Self>) {
+        let Some(mut wait) = self.0.lock().unwrap().take() else {
+            return;
+        };
+        if let std::task::Poll::Ready(guard) = wait.as_mut().poll(&mut noop()) {
+            let mut guard: OwnedMutexGuard<u32> = guard.unwrap();
+            *guard += 1;
+        }
+    }
+}
+
+#[test]
+fn io_6_a_chain_of_wakes_does_not_recur() {
+    let _alone = alone();
+    let mutex = Arc::new(Mutex::new(0));
+    let guard = mutex.clone().try_lock_owned().unwrap();
+    let n = 200_000;
+    for _ in 0..n {
+        let mut wait = Box::pin(mutex.clone().lock_owned());
+        let next = Arc::new(Next(StdMutex::new(None)));
+        let waker = Waker::from(next.clone());
+        assert!(
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        *next.0.lock().unwrap() = Some(wait);
+    }
+    // A small stack: one frame for each would not fit.
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    small.spawn(move || drop(guard)).unwrap().join().unwrap();
+    assert_eq!(*mutex.try_lock().unwrap(), n);
+}

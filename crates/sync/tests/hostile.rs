@@ -1,0 +1,180 @@
+//! Values and wakers that do their worst: destructors, clones and wakes that panic or call
+//! back into what they are in.
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use kinfolk_sync::{Mutex, broadcast, mpmc, oneshot, watch};
+
+/// Panics when it is dropped, or calls back before.
+struct Bomb {
+    drops: Arc<AtomicUsize>,
+    panics: bool,
+    calls: Option<Box<dyn FnMut() + Send>>,
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, SeqCst);
+        if let Some(call) = &mut self.calls {
+            call();
+        }
+        if self.panics {
+            panic!("a destructor that panics");
+        }
+    }
+}
+
+fn bomb(drops: &Arc<AtomicUsize>) -> Bomb {
+    Bomb {
+        drops: drops.clone(),
+        panics: true,
+        calls: None,
+    }
+}
+
+#[test]
+fn io_6_destructors_that_panic_are_contained_in_queues() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = mpmc::channel(4);
+    let (unbounded, rest) = mpmc::unbounded_channel();
+    for _ in 0..3 {
+        assert!(tx.try_send(bomb(&drops)).is_ok());
+        assert!(unbounded.send(bomb(&drops)).is_ok());
+    }
+    drop((rx, rest));
+    assert_eq!(drops.swap(0, SeqCst), 6, "each of them, one by one");
+    assert!(tx.is_closed() && unbounded.is_closed());
+
+    let (tx, rx) = oneshot::channel();
+    assert!(tx.send(bomb(&drops)).is_ok());
+    drop(rx);
+    let (tx, _rx) = watch::channel(bomb(&drops));
+    assert!(tx.send(bomb(&drops)).is_ok());
+    drop(tx);
+    assert_eq!(drops.swap(0, SeqCst), 2);
+    let (tx, rx) = broadcast::channel(1);
+    assert!(tx.send(bomb(&drops)).is_ok());
+    assert!(tx.send(bomb(&drops)).is_ok(), "the first has gone");
+    drop(rx);
+    assert_eq!(drops.load(SeqCst), 3 - 1, "the second with the receiver");
+}
+
+#[test]
+fn io_6_destructors_may_call_back() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = mpmc::channel::<Bomb>(4);
+    for _ in 0..3 {
+        let (sends, receives, more) = (tx.clone(), rx.clone(), drops.clone());
+        let calls = move || {
+            // The channel that it is in: nothing is locked.
+            drop(receives.try_recv());
+            let quiet = Bomb {
+                drops: more.clone(),
+                panics: false,
+                calls: None,
+            };
+            drop(sends.try_send(quiet));
+            sends.close();
+            assert!(sends.is_closed());
+        };
+        let value = Bomb {
+            drops: drops.clone(),
+            panics: false,
+            calls: Some(Box::new(calls)),
+        };
+        assert!(tx.try_send(value).is_ok());
+    }
+    // It drops the first, which drops the second, which drops the third.
+    drop(rx.try_recv());
+    assert!(drops.load(SeqCst) >= 3);
+}
+
+/// A waker that panics when it is woken, and one that calls back.
+struct Waken(StdMutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Wake for Waken {
+    fn wake(self: Arc<Self>) {
+        let call = self.0.lock().unwrap().take();
+        if let Some(call) = call {
+            call();
+        }
+        panic!("a wake that panics");
+    }
+}
+
+fn waken(call: impl FnOnce() + Send + 'static) -> Waker {
+    Waker::from(Arc::new(Waken(StdMutex::new(Some(Box::new(call))))))
+}
+
+#[test]
+fn io_6_wakes_that_panic_or_call_back_hold_up_nobody() {
+    let mutex = Arc::new(Mutex::new(0));
+    let guard = mutex.clone().try_lock_owned().unwrap();
+    let mut waits: Vec<_> = (0..3)
+        .map(|_| Box::pin(mutex.clone().lock_owned()))
+        .collect();
+    for wait in &mut waits {
+        let again = mutex.clone();
+        let waker = waken(move || assert!(again.try_lock().is_err()));
+        assert!(
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    drop(guard);
+    // The first has it; it goes without having been polled.
+    for wait in waits {
+        drop(wait);
+    }
+    assert!(mutex.try_lock().is_ok());
+
+    let (tx, rx) = mpmc::channel(1);
+    tx.try_send(1).unwrap();
+    let mut waits: Vec<_> = (0..3).map(|n| Box::pin(tx.send(n))).collect();
+    for wait in &mut waits {
+        let (tx, rx) = (tx.clone(), rx.clone());
+        let waker = waken(move || {
+            rx.close();
+            assert!(tx.is_closed());
+        });
+        assert!(
+            wait.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    // The first is let in, and its wake closes the channel: the others are refused.
+    assert_eq!(rx.try_recv(), Ok(1));
+    let mut sent = Vec::new();
+    for mut wait in waits {
+        match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => sent.push(result.is_ok()),
+            Poll::Pending => panic!("it was settled"),
+        }
+    }
+    assert_eq!(sent, [true, false, false]);
+    assert_eq!(rx.try_recv(), Ok(0));
+}
+
+/// A clone that panics belongs to the one that receives; the others get theirs.
+#[test]
+fn io_6_a_clone_that_panics_is_its_receivers_own() {
+    struct Once(Arc<AtomicUsize>);
+    impl Clone for Once {
+        fn clone(&self) -> Once {
+            assert!(self.0.fetch_add(1, SeqCst) > 0, "the first clone panics");
+            Once(self.0.clone())
+        }
+    }
+    let (tx, mut a) = broadcast::channel(2);
+    let (mut b, mut c) = (tx.subscribe(), tx.subscribe());
+    assert!(tx.send(Once(Arc::default())).is_ok());
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a.try_recv().is_ok()));
+    assert!(panics.is_err());
+    assert!(b.try_recv().is_ok() && c.try_recv().is_ok());
+    assert!(matches!(a.try_recv(), Err(broadcast::TryRecvError::Empty)));
+}
