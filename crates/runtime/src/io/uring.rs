@@ -19,9 +19,11 @@ mod known;
 #[cfg(all(test, not(loom)))]
 mod older;
 mod provided;
+mod refused;
 
 use self::known::Known;
 use self::provided::Provided;
+use self::refused::Refusals;
 use super::driver::{Alarm, Driver, Landed, OpId, Wait};
 use super::pool::Shelf;
 use super::region;
@@ -126,6 +128,8 @@ pub(crate) struct Uring {
     spill: VecDeque<Spilt>,
     /// The kernel has not taken what was handed over last.
     refused: bool,
+    /// For want of memory.
+    refusals: Refusals,
     linked: HashMap<OpId, Linked>,
     /// Those that answer many times; of one that receives, what it needs when
     /// there is no buffer.
@@ -179,6 +183,7 @@ impl Uring {
             deferred: kernel != Kernel::Old,
             spill: VecDeque::new(),
             refused: false,
+            refusals: Refusals::default(),
             linked: HashMap::new(),
             series: HashMap::new(),
             known: Known::default(),
@@ -246,6 +251,9 @@ impl Uring {
         while let Some(entry) = self.spill.front() {
             let together = entry.len();
             if self.room() < together {
+                if self.refusals.rest() {
+                    return;
+                }
                 let taken = self.enable().and_then(|()| self.ring.submit());
                 // The kernel is short of memory, or of room for completions:
                 // with the next turn, after some were collected.
@@ -345,6 +353,7 @@ impl Uring {
             }
         };
         self.refused = entered.is_err();
+        self.refusals.answered(&entered);
         match entered {
             Ok(_) => Ok(()),
             // Time is up; a signal; the completion queue is full and is emptied
@@ -838,6 +847,9 @@ unsafe impl Driver for Uring {
         if wait == Wait::Peek && self.has_nothing() {
             return Ok(());
         }
+        if self.rests(wait, landed) {
+            return Ok(());
+        }
         self.enable()?;
         self.known.refresh(&self.ring.submitter());
         self.pour();
@@ -856,6 +868,7 @@ unsafe impl Driver for Uring {
         };
         self.enter(wait)?;
         self.collect(landed);
+        self.give_up_refused(landed);
         Ok(())
     }
 
