@@ -8,6 +8,12 @@
 //!                                            4: `land`: the result is adopted
 //! ```
 //!
+//! | rule | noticed by |
+//! |---|---|
+//! | F1 | `who_writes_after_the_end_is_found_out`, `io_3_dropped_cancelled_and_timed_out_at_random` |
+//! | F2 | `flight_land_vs_give_up` |
+//! | F3 | `flight_land_vs_another_waker` |
+//!
 //! **F1** Between submission and landing nobody but the system touches the load.
 //! **F2** Exactly one takes it out afterwards: 2 or 4. Both sides mark the one
 //! word, and whoever finds the other's mark there takes it.

@@ -116,7 +116,8 @@ impl Drop for Neighbour {
 
 fn turn(item: Item) -> Turn {
     // SAFETY: everything in rings and slots came from `into_raw`, and each
-    // comes out once (R2, a swap).
+    // comes out once: R2, noticed by `steal_vs_pop` and `two_thieves`; a swap,
+    // noticed by `slot_hands_over_once`.
     unsafe { Turn::from_raw(item) }
 }
 
