@@ -6,8 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use kinfolk::frame::{Budget, next_pump, with_world};
 use kinfolk::runtime::{HostClock, Runtime};
-use kinfolk::{Budget, Main, Pool, Result, next_pump, on, park, scope, with_world};
+use kinfolk::{Main, Pool, Result, on, park, scope};
 
 const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 const FRAMES: usize = 120;

@@ -9,8 +9,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use kinfolk::frame::Budget;
 use kinfolk::runtime::{Cause, Runtime};
-use kinfolk::{Budget, Main, Result, blocking, scope, sleep};
+use kinfolk::{Main, Result, blocking, scope, sleep};
 
 /// Sleeps until a byte comes or the time is up; says which.
 fn wait(events: &mut UnixStream, until: Option<Instant>) -> std::io::Result<Option<u8>> {

@@ -15,10 +15,10 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 /// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_millis(200);
+const HANDSHAKE: Duration = Duration::from_secs(1);
 
 /// How long a connection may be silent, or not take what we send.
-const IDLE: Duration = Duration::from_millis(500);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// How long we wait if a connection cannot be taken.
 const BREATH: Duration = Duration::from_millis(10);
@@ -172,12 +172,13 @@ use kinfolk::testkit::{
     io::{Fault, OpKind, SimIo},
 };
 
-#[test]
-fn nobody_is_cut() {
-    let (server, client) = keys().expect("keys");
-    let rt = kinfolk::Runtime::new().expect("a runtime");
-    let ends = rt.block_on(run(server, client)).expect("a server");
+/// On real sockets, in virtual time: a busy machine must not look like a slow client.
+#[kinfolk::test(flavor = "native")]
+async fn nobody_is_cut() -> Result<()> {
+    let (server, client) = keys()?;
+    let ends = run(server, client).await?;
     assert_eq!(ends, [End::Clean, End::Clean]);
+    Ok(())
 }
 
 /// The difference, which the client can tell.

@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kinfolk::job::JobState;
 use kinfolk::testkit::Sim;
 use kinfolk::{
-    Error, ErrorKind, JobState, OrFail, Scope, checkpoint, park, scope, scope_as, shield, sleep,
-    spawn, timeout,
+    Error, ErrorKind, OrFail, Scope, checkpoint, park, scope, scope_as, shield, sleep, spawn,
+    timeout,
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -447,10 +447,8 @@ fn test_3_the_place_of_every_kind_of_point_is_named() {
             Err(_) => Err(Error::msg("swallowed")),
         }
     }
-    fn is_named(
-        line: u32,
-        scenario: fn() -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
-    ) {
+    type Scenario = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+    fn is_named(line: u32, scenario: fn() -> Scenario) {
         let found = complaint(|| {
             cancel_everywhere(scenario);
         });

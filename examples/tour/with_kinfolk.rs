@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kinfolk::see::ShutdownReport;
 use kinfolk::tokio::Root;
-use kinfolk::{Error, OrCancel, Scope, ShutdownReport, cleanup, scope, shield, sleep};
+use kinfolk::{Error, OrCancel, Scope, cleanup, scope, shield, sleep};
 use tokio::io::AsyncReadExt;
 
 use crate::wire::{Books, Conn, Lost, Store, connect};

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use kinfolk::{Error, OrCancel, OrFail, Result, now, sleep, sleep_until, spawn};
+use kinfolk::time::sleep_until;
+use kinfolk::{Error, OrCancel, OrFail, Result, now, sleep, spawn};
 use kinfolk_runtime::fs::{self, File};
 use tokio::sync::{broadcast, mpsc};
 

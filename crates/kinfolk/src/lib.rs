@@ -1,21 +1,27 @@
-//! Structured concurrency whose subject is cancellation: no task outlives its
+//! Structured concurrency for Rust, built around cancellation: no task outlives its
 //! family, every task hears the call to stop, and nothing is lost when it does.
 //!
-//! This crate holds no logic: it gathers what programs use. The names come in three
-//! circles; whoever knows the first can write programs.
+//! A *job* is a task or a scope; jobs form a tree. A *cancellation point* is an `await`
+//! that returns `Err(Cancelled)` once its job has been cancelled: the job has then been
+//! *told*. Every function of this crate that is a point says so in its section
+//! *Cancellation*.
+//!
+//! The names come in three circles. The first is enough to write programs.
 //!
 //! **Every day**, and in the [`prelude`].
 //!
-//! - [`scope`], [`Scope`]: a family, left when everybody in it has ended.
-//!   [`Scope::spawn`] starts a task to await, [`Scope::launch`] one to let run.
-//! - [`timeout`], [`sleep`]: a limit, and a point, where a body is told to stop.
-//! - [`cleanup`]: awaiting works again, in code that has been told.
-//! - [`Error`]: what went wrong, and whose cancellation it was.
-//! - [`OrFail`], `.or_fail()?`: any error as ours. [`OrCancel`], `.or_cancel()`: a
-//!   point of any future.
+//! - [`scope`], [`Scope`]: run child tasks; the scope returns when all of them have ended.
+//!   [`Scope::spawn`] returns a handle to await, [`Scope::launch`] needs none.
+//! - [`timeout`]: run a future with a time limit. When the limit passes, the future is told
+//!   and may clean up.
+//! - [`sleep`]: wait for a duration. A cancellation point.
+//! - [`cleanup`]: await again inside a job that has been told.
+//! - [`Error`]: why a scope or task did not succeed, and whose cancellation it was.
+//! - [`OrFail`]: `.or_fail()?` converts any error into an [`Error`].
+//! - [`OrCancel`]: `.or_cancel()` turns any future into a cancellation point.
 //!
-//! And with the name of the crate in front: `kinfolk::Result`, `#[kinfolk::main]`,
-//! `#[kinfolk::test]`.
+//! And with the name of the crate in front: [`kinfolk::Result`](Result),
+//! `#[kinfolk::main]` and `#[kinfolk::test]`.
 //!
 //! ```
 //! use kinfolk::prelude::*;
@@ -36,67 +42,145 @@
 //!
 //! **Sometimes.**
 //!
-//! - [`spawn`], [`launch`]: children of the current job, without its scope at hand.
-//!   [`Task`], [`Job`]: what these and the scope's verbs give; [`Outcome`]: how one
-//!   ended; [`Success`]: a type of your own as the value of a body.
-//! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`],
-//!   [`for_each_concurrent`]: several at once in one task; [`TaskSet`]: in many.
-//! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, or for
-//!   nothing but the cancel. [`is_cancelled`] only asks.
-//! - [`local_scope`]: children that borrow, inside one task.
-//! - [`Local`]: a value that everything below a scope sees.
-//! - [`shield`], [`ignore_cancellation`]: what must not be told yet. [`Patience`]: how
-//!   long with code that cannot hear.
+//! - [`spawn`], [`launch`]: start a child of the current job without its scope at hand.
+//!   [`Task`] is the handle that owns a child, [`Job`] one that observes it. [`Outcome`] says how
+//!   a task ended, [`Success`] makes your own type the value of a body.
+//! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`] with [`Arm`],
+//!   [`for_each_concurrent`]: several futures at once in one task. [`TaskSet`]: results of many
+//!   tasks as they end.
+//! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, for one turn of the
+//!   other tasks, or for the cancellation itself. [`is_cancelled`] only asks.
+//! - [`local_scope`], [`local_scope_unsend`]: children that borrow from their caller.
+//! - [`Local`]: a value that every job below a scope can read.
+//! - [`shield`], [`ignore_cancellation`]: postpone cancellation. [`Patience`]: how long a
+//!   cancelled job may stay in a foreign `await`.
+//! - [`Cancelled`], [`Reason`], [`ReasonKind`], [`ErrorKind`]: what a point returns, and the
+//!   questions that errors answer.
 //! - [`scope_as`]: a scope that fails with an error type of your own.
-//! - [`blocking`]: code that must block a thread.
-//! - [`on`], with [`Pool`] and [`Main`]: which thread polls a task.
-//! - [`detach`], [`Lease`], [`Scope::spawn_service`]: other ways to live in a
-//!   family; [`Scope::start_service`] waits until the service is ready.
-//! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: something every so often,
-//!   or later. [`now`], [`deadline`]: what time it is, and how much is left.
-//! - [`on_cancel`]: a callback for who cannot await.
-//! - [`Job::interrupt`]: a request that is heard once, and can be taken back.
-//! - `fs`, `net`, `io`, `process`, `signal`, with the feature `runtime`: files and sockets whose
-//!   operations are points; buffers always come back.
-//! - `Runtime`, with the same feature: the native runtime by hand;
-//!   [`snapshot`](Tree::snapshot) shows who lives in it, and
-//!   [`stuck`](TreeSnapshot::stuck) who was to stop and is still there.
+//! - [`blocking`]: run code that blocks its thread.
+//! - [`on`], [`Pool`], [`Main`]: choose the thread that polls a task.
+//! - [`detach`]: a child of the root. [`Lease`]: keeps a scope open.
+//!   [`Scope::spawn_service`], [`Scope::start_service`]: children that live as long as the others
+//!   do.
+//! - [`ticker`], [`Scope::interval`], [`Scope::delay`]: repeat or postpone work.
+//!   [`now`]: the time, which tests can move.
+//! - [`current_job`], [`on_cancel`]: the running job, and a callback for its cancellation.
+//! - [`Job::interrupt`]: ask a task once to stop what it does; the request can be withdrawn.
+//! - [`time`], [`job`], [`future`]: the less common functions and types of the above.
+//! - `fs`, `net`, `io`, `process`, `signal` (feature `runtime`): files, sockets and processes
+//!   whose operations are cancellation points and always return their buffers.
+//! - `Runtime` (feature `runtime`): the native runtime, when you build it yourself;
+//!   [`snapshot`](host::Tree::snapshot) prints its jobs, [`stuck`](see::TreeSnapshot::stuck) the
+//!   jobs that do not stop.
 //!
 //! **Authors of libraries and hosts.**
 //!
-//! - `Runtime::pump`, [`next_pump`], [`with_world`]: a program that owns its main
-//!   loop.
-//! - [`kit`]: waits of your own that are points; callbacks and threads of others.
-//! - [`host`], [`Tree`], [`Clock`]: what an executor brings, and gets.
-//! - [`IntoOutcome`]: what a body may return.
-//! - [`Sink`], [`Counters`], [`Gauges`]: seeing.
-//! - `testkit`, a feature: virtual time, seeded schedules, a cancel at every point.
+//! - [`frame`]: for a program that owns its main loop, such as a game.
+//! - [`kit`]: cancellation points of your own, over callbacks and foreign threads.
+//! - [`host`]: what an executor must provide to run Kinfolk.
+//! - [`see`]: snapshots, events, counters and reports.
+//! - `runtime`, `tokio`, `testkit` (features): the native runtime's own options, the tokio host,
+//!   and virtual time with seeded schedules.
 //!
-//! Features: `runtime`, the native runtime; `tokio`, the tree on an existing
-//! tokio runtime; `stream`, for what is a `Stream` and takes one; `anyhow`, whose errors
-//! are recognised by type, so that what is inside can be downcast; `tracing`: children
-//! run in the span in which they were spawned, detached jobs and blocking calls in
-//! none; `futures-io`, `tokio-io` and `hyper`, for streams behind their traits;
-//! `testkit`, which belongs among the dev-dependencies. None is on by default.
+//! Features: `runtime`, the native runtime; `tokio`, the job tree on an existing tokio
+//! runtime; `stream`, for `Stream`s; `anyhow`, whose errors are recognised by type, so that they
+//! can be downcast; `tracing`: children run in the span in which they were spawned, detached
+//! jobs and blocking calls in none; `futures-io`, `tokio-io` and `hyper`: streams behind their
+//! traits; `testkit`, which belongs among the dev-dependencies. None is on by default.
 
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
-pub use kinfolk_core::*;
+// Every name at the root stands in one of the circles above: `tests/perimeter.rs` counts them.
+#[doc(inline)]
+pub use kinfolk_core::{
+    Arm, Cancelled, Error, ErrorKind, Job, Lease, Local, Main, OrCancel, OrFail, Outcome, Patience,
+    Pool, Reason, ReasonKind, Result, Scope, Success, Task, TaskSet, all, all_settled, any,
+    blocking, checkpoint, cleanup, current_job, detach, for_each_concurrent, ignore_cancellation,
+    is_cancelled, kit, launch, local_scope, local_scope_unsend, now, on, on_cancel, park, race,
+    scope, scope_as, select, shield, sleep, spawn, ticker, timeout, yield_now,
+};
 
+#[doc(inline)]
 #[cfg(any(feature = "runtime", feature = "tokio"))]
 pub use kinfolk_macros::main;
 // Without condition: what it makes is there in test builds only, and so may the
 // feature be.
+#[doc(inline)]
 pub use kinfolk_macros::test;
+#[doc(inline)]
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime as runtime;
+#[doc(inline)]
 #[cfg(feature = "runtime")]
 pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
+#[doc(inline)]
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
+#[doc(inline)]
 #[cfg(feature = "tokio")]
 pub use kinfolk_tokio as tokio;
+
+/// Jobs, scopes and tasks beyond the everyday: builders, handles, lanes, services and
+/// what a body may return.
+pub mod job {
+    #[doc(inline)]
+    pub use kinfolk_core::{
+        BoxError, Caller, HookGuard, IgnoreGuard, IntoOutcome, JobId, JobKind, JobState, Lane,
+        LaneFor, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain, OwnError,
+        Ready, RescheduleError, ScopeBuilder, Service, SpawnError, Spawner, UnsendScope,
+        cancel_current, is_shielded, on_cancel_or_end, shield_for, try_shield,
+    };
+}
+
+/// Clocks, deadlines, tickers and timers.
+pub mod time {
+    #[doc(inline)]
+    pub use kinfolk_core::{
+        Clock, MissedTicks, SystemClock, Ticker, Timer, TimerToken, deadline, sleep_until,
+        timeout_at,
+    };
+}
+
+/// The futures that the functions of this crate return, and the traits that say what a
+/// combinator accepts.
+pub mod future {
+    #[doc(inline)]
+    pub use kinfolk_core::{
+        Alike, Blocking, Branches, Checkpoint, ForEach, IgnoreCancellation, Inline, Items, Join,
+        Just, LocalInline, NextInSet, NextPump, Open, OrCancelFuture, Park, Sleep, SpawnInSet,
+        StartService, TaskOutcome, Tick, Together, WithScope, WithScopeAs, YieldNow,
+    };
+    #[doc(inline)]
+    #[cfg(feature = "stream")]
+    pub use kinfolk_core::{OrCancelItems, OrCancelStream};
+}
+
+/// Frames: for a program that owns its main loop and lets the runtime work once in a while.
+pub mod frame {
+    #[doc(inline)]
+    pub use kinfolk_core::{Budget, Pumped, next_pump, with_world};
+}
+
+/// Snapshots of the job tree, events, counters and reports.
+pub mod see {
+    #[doc(inline)]
+    pub use kinfolk_core::{
+        Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, NodeSnapshot, PartOf,
+        RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot, WaitKind,
+        Waiter,
+    };
+}
+
+/// What an executor must provide to run Kinfolk, and the tree that it runs.
+pub mod host {
+    #[doc(inline)]
+    pub use kinfolk_core::host::*;
+    #[doc(inline)]
+    pub use kinfolk_core::{
+        FORCE, FailureHook, ForcedHook, GRACE, PointHeld, PointHook, Shutdown, Tree, TreeOptions,
+    };
+}
 
 /// What most files need: the first circle, and nothing else.
 pub mod prelude {
