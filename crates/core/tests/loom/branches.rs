@@ -96,15 +96,18 @@ fn set_next_vs_end() {
 fn losing_task_vs_cancel_around_it() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
+    builder.max_branches = 10_000;
     builder.check(|| {
         let (tree, queue) = tree();
         let flag = Flag::default();
         // Deaf, until the flag is raised; nobody's child.
         let target = tree.root_scope().spawn(shield(flag.clone()));
-        let parent = tree.root_scope().spawn(async move {
-            let won = race((target, async {}));
-            won.await.map(drop)
-        });
+        let quick = tree.root_scope().spawn(async { Ok::<_, Error>(()) });
+        queue.run_all();
+        // Branches of an iterator are polled when they are woken, and not before.
+        let parent = tree
+            .root_scope()
+            .spawn(async move { race([target, quick]).await });
         let job = parent.job();
         let other = thread::spawn(move || job.cancel("enough"));
         queue.run_all();
