@@ -224,8 +224,7 @@ pub async fn cancel_8_whatever_cancelled_an_ended_job_its_hook_is_called(_lab: L
         ended
             .on_cancel(move |reason| *told.lock().unwrap() = Some(reason.kind()))
             .keep();
-        let kind = *heard.lock().unwrap();
-        kind
+        *heard.lock().unwrap()
     };
     let told = scope(async |s| {
         here();

@@ -349,7 +349,7 @@ mod tests {
                 there.join().unwrap()
             });
             assert!(refused, "the test cannot refuse a call");
-            let mut failed: Vec<_> = landed.drain(..).collect();
+            let mut failed = std::mem::take(&mut landed);
             failed.sort_by_key(|landed| landed.id.index);
             let expected: Vec<_> = (1..=MANY).map(|n| (number(n), -errno)).collect();
             let answers: Vec<_> = failed.iter().map(|one| (one.id, one.result)).collect();
