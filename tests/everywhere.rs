@@ -417,6 +417,104 @@ fn test_3_an_operation_under_way_is_stopped() {
     );
 }
 
+/// Panics never pass, also where failures do, and where the task was dropped.
+#[test]
+fn test_3_a_panic_is_found_though_failures_are_allowed() {
+    let found = complaint(|| {
+        CancelEverywhere::new().allow_failures().run(|| async {
+            let supervisor = Scope::build().supervisor();
+            let run = supervisor.run(async |s| {
+                s.launch(async { assert!(false, "in a child that no handle has") });
+                sleep(SECOND).await?;
+                Ok(())
+            });
+            run.await
+        });
+    });
+    assert!(found.contains("in a child that no handle has"), "{found}");
+}
+
+/// A panic that the tree contains harms no job. It is a bug of the scenario.
+#[test]
+fn test_3_a_contained_panic_is_found() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in a destructor");
+        }
+    }
+    let found = complaint(|| {
+        cancel_everywhere(|| async {
+            // The value of a task that no handle takes.
+            let task = spawn(async { Ok::<_, Error>(Box::new(Bomb) as Box<dyn Send>) });
+            let _ended = task.join().await?;
+            drop(task);
+            Ok::<_, Error>(())
+        });
+    });
+    assert!(found.contains("panicked:\n  in a destructor"), "{found}");
+}
+
+/// The selection of a few points begins elsewhere for each schedule and way to stop.
+#[test]
+fn test_3_few_points_are_not_always_the_same() {
+    let stopped = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = stopped.clone();
+    CancelEverywhere::new().most(10).run(move || {
+        let seen = seen.clone();
+        async move {
+            for passed in 0..20 {
+                if let Err(told) = checkpoint().await {
+                    seen.lock().unwrap().insert(passed);
+                    return Err(told);
+                }
+            }
+            Ok(())
+        }
+    });
+    let stopped = stopped.lock().unwrap();
+    let even = stopped.iter().filter(|passed| **passed % 2 == 0).count();
+    assert!(even > 5 && stopped.len() - even > 5, "{stopped:?}");
+}
+
+/// A scenario that a dropped future leaves in a bad state: the message says so.
+#[test]
+fn test_3_state_that_a_drop_left_behind_is_named() {
+    let busy = Arc::new(Mutex::new(false));
+    let found = complaint(move || {
+        cancel_everywhere(move || {
+            let busy = busy.clone();
+            async move {
+                assert!(!std::mem::replace(&mut *busy.lock().unwrap(), true), "busy");
+                let slept = sleep(SECOND).await;
+                *busy.lock().unwrap() = false;
+                slept
+            }
+        });
+    });
+    assert!(found.contains("busy"), "{found}");
+    assert!(found.contains("an earlier run has dropped"), "{found}");
+}
+
+/// A run that fails in another way the second time does not replay, and that is said.
+#[test]
+fn test_3_another_failure_is_no_replay() {
+    let runs = Arc::new(Mutex::new(0));
+    let found = complaint(move || {
+        cancel_everywhere(move || {
+            let runs = runs.clone();
+            async move {
+                if let Err(told) = sleep(SECOND).await {
+                    *runs.lock().unwrap() += 1;
+                    panic!("lost {} messages: {told}", *runs.lock().unwrap());
+                }
+                Ok::<_, Error>(())
+            }
+        });
+    });
+    assert!(found.contains("failed in another way"), "{found}");
+}
+
 /// The file and line of the point are named; in release builds the job that polls it.
 #[test]
 fn test_3_the_place_of_the_point_is_named() {

@@ -156,10 +156,7 @@ static RUNS: AtomicUsize = AtomicUsize::new(0);
 #[ignore = "run by another"]
 async fn counts() {
     let runs = RUNS.fetch_add(1, SeqCst) + 1;
-    kinfolk_core::host::say::say(
-        kinfolk_core::host::say::Topic::Seldom,
-        format_args!("run {runs}."),
-    );
+    println!("run {runs}.");
 }
 
 #[test]
@@ -206,6 +203,107 @@ fn test_1_the_guard_is_for_each_seed() {
     let (ok, words) = run("hangs", "KINFOLK_TEST_SECONDS", "1");
     assert!(!ok && words.contains("hangs after 1 s"), "{words}");
     assert!(words.contains("KINFOLK_SEED=6 cargo test"), "{words}");
+}
+
+#[test]
+#[ignore = "run by another"]
+fn hangs_once_stopped() {
+    kinfolk::testkit::cancel_everywhere(|| async {
+        while checkpoint().await.is_err() {
+            std::thread::park();
+        }
+    });
+}
+
+/// A run of `cancel_everywhere` that does not come back says which one it is.
+#[test]
+fn test_3_a_hang_has_a_line_that_repeats_it() {
+    let (ok, words) = run("hangs_once_stopped", "KINFOLK_TEST_SECONDS", "1");
+    assert!(!ok && words.contains("hangs after 1 s"), "{words}");
+    let line = "(run it again with KINFOLK_SEED=0 KINFOLK_POINT=cancel@point:1)";
+    assert!(words.contains(line), "{words}");
+}
+
+#[test]
+#[ignore = "run by another"]
+fn can_be_stopped() {
+    kinfolk::testkit::cancel_everywhere(|| sleep(MS));
+}
+
+/// A line that was copied before the code changed must not look like a mended bug.
+#[test]
+fn test_3_a_point_that_is_not_reached_is_an_error() {
+    let (ok, words) = run("can_be_stopped", "KINFOLK_POINT", "cancel@point:1");
+    assert!(ok, "{words}");
+    for point in ["cancel@point:99", "drop-task@turn:99"] {
+        let (ok, words) = run("can_be_stopped", "KINFOLK_POINT", point);
+        assert!(!ok && words.contains("stops nothing"), "{point}: {words}");
+    }
+    for point in ["cancel@point:0", "cancel@turn:0", "twice@turn:1+0"] {
+        let (ok, words) = run("can_be_stopped", "KINFOLK_POINT", point);
+        assert!(!ok && words.contains("names no run"), "{point}: {words}");
+    }
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+/// A panic that the tree contains fails no job, but it fails the test.
+#[kinfolk::test(seeds = 4)]
+#[should_panic(expected = "panicked:\n  in a destructor")]
+async fn test_1_a_contained_panic_fails_the_test() -> Result<(), Error> {
+    let task = spawn(async { Ok::<_, Error>(Box::new(Bomb) as Box<dyn Send>) });
+    let _ended = task.join().await?;
+    drop(task);
+    Ok(())
+}
+
+/// Where failures are allowed it does not.
+#[kinfolk::test(failures = "allowed")]
+async fn test_1_a_contained_panic_may_be_allowed() -> Result<(), Error> {
+    let task = spawn(async { Ok::<_, Error>(Box::new(Bomb) as Box<dyn Send>) });
+    let _ended = task.join().await?;
+    drop(task);
+    Ok(())
+}
+
+/// A branch of `any` that panics has lost, and has a bug.
+#[kinfolk::test(seeds = 4)]
+#[should_panic(expected = "panicked: in a branch")]
+async fn test_1_a_branch_that_panics_fails_the_test() -> Result<(), Error> {
+    let branches = [false, true].map(async |wins| match wins {
+        true => Ok::<_, Error>(sleep(MS).await?),
+        false => panic!("in a branch"),
+    });
+    kinfolk::any(branches).await
+}
+
+static OTHERS: AtomicU32 = AtomicU32::new(0);
+
+#[kinfolk::test(seed = 4)]
+#[ignore = "run by another"]
+async fn fails_with_a_number() {
+    panic!("lost {} messages", OTHERS.fetch_add(1, SeqCst));
+}
+
+/// A second run that fails with another number is no replay.
+#[test]
+fn test_2_another_number_is_no_replay() {
+    let (ok, words) = run("fails_with_a_number", "KINFOLK_SEED", "4");
+    assert!(!ok && words.contains("it does not replay"), "{words}");
+}
+
+/// A test that would run on no seed is refused: it would be green for nothing.
+#[test]
+#[should_panic(expected = "would run on no seed at all")]
+fn test_2_no_seeds_are_refused() {
+    let none = kinfolk::testkit::TestOptions::default().seeds(3..3);
+    kinfolk::testkit::run_test("none", none, async || {});
 }
 
 #[kinfolk::test(seed = 4)]

@@ -1,7 +1,7 @@
 //! Misuse that must not compile, each beside a twin that must. A file in
 //! `ui/` that ends in `_bad.rs` names its error code in the first line, and in
 //! lines that begin with `// says: ` what else a reader must be told; its twin
-//! ends in `_good.rs`. `ui/panics.rs` is a program, built with both ways to panic.
+//! ends in `_good.rs`. A file uses `kinfolk_core`, or the crate in its line `// with: `. `ui/panics.rs` is a program, built with both ways to panic.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,9 @@ fn rustc(name: &str) -> Command {
 /// Compiles one file; what the compiler said.
 fn compile(file: &Path) -> (bool, String) {
     let out = scratch(&file.file_stem().unwrap_or_default().to_string_lossy());
-    let output = rustc("kinfolk_core")
+    let text = std::fs::read_to_string(file).expect("readable");
+    let with = text.lines().find_map(|line| line.strip_prefix("// with: "));
+    let output = rustc(with.unwrap_or("kinfolk_core"))
         .args(["--crate-type", "lib", "--emit", "metadata"])
         .arg("-o")
         .arg(&out)

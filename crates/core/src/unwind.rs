@@ -85,14 +85,7 @@ pub(crate) struct Payload(Contained<Box<dyn Any + Send>>);
 impl Payload {
     /// The words of the panic, where it has any.
     pub(crate) fn message(&self) -> &str {
-        let payload: &(dyn Any + Send) = &**self.0;
-        if let Some(s) = payload.downcast_ref::<&'static str>() {
-            s
-        } else if let Some(s) = payload.downcast_ref::<String>() {
-            s
-        } else {
-            "a panic without words"
-        }
+        message_of(&**self.0)
     }
 
     /// For whoever goes on with it.
@@ -111,8 +104,51 @@ pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Payload> {
 /// something already decided). The panic hook has printed it; the work of the
 /// caller goes on. True if it panicked.
 pub fn contained(f: impl FnOnce()) -> bool {
-    // What the panic carried is dropped here, contained as well.
-    caught(f).is_err()
+    match caught(f) {
+        Ok(()) => false,
+        Err(payload) => {
+            // What the panic carried is dropped here, contained as well.
+            note_contained(&**payload.0);
+            true
+        }
+    }
+}
+
+thread_local! {
+    /// What was contained on this thread, while a test tool collects it.
+    static COLLECTED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Collects the messages of panics that are contained on this thread, from now on or,
+/// with `false`, no longer. Returns those collected so far. For test tools: a program
+/// goes on after such a panic, a test must not be green after it.
+pub fn collect_contained(collect: bool) -> Vec<String> {
+    let next = collect.then(Vec::new);
+    let before = COLLECTED.try_with(|collected| collected.replace(next));
+    before.ok().flatten().unwrap_or_default()
+}
+
+/// A panic with this payload is contained.
+#[cold]
+fn note_contained(payload: &(dyn Any + Send)) {
+    let _ = COLLECTED.try_with(|collected| {
+        if let Ok(mut collected) = collected.try_borrow_mut()
+            && let Some(messages) = &mut *collected
+        {
+            messages.push(message_of(payload).to_string());
+        }
+    });
+}
+
+/// The message of a panic, where it has one.
+fn message_of(payload: &(dyn Any + Send)) -> &str {
+    if let Some(s) = payload.downcast_ref::<&'static str>() {
+        s
+    } else if let Some(s) = payload.downcast_ref::<String>() {
+        s
+    } else {
+        "a panic without words"
+    }
 }
 
 /// Runs code of the caller's and then `after`, also if that code panics: the panic
@@ -139,14 +175,22 @@ pub fn discard<T>(value: T) {
 /// a row of any length is a loop, and does not grow the stack.
 #[inline]
 pub fn wake(waker: Waker) {
-    drop(try_wake(waker));
+    contain(try_wake(waker));
+}
+
+/// A wake has ended here, by a panic or without one.
+#[inline]
+fn contain(panicked: Option<Payload>) {
+    if let Some(payload) = panicked {
+        note_contained(&**payload.0);
+    }
 }
 
 /// The same, and keeps it.
 #[inline]
 pub fn wake_by_ref(waker: &Waker) {
     if wakes(|here| here.depth.get()) < DEEPEST {
-        drop(nested(|| waker.wake_by_ref()));
+        contain(nested(|| waker.wake_by_ref()));
     } else {
         contained(|| wake(waker.clone()));
     }
@@ -269,6 +313,7 @@ fn drop_contained(drop_it: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(drop_it)) else {
         return;
     };
+    note_contained(&*payload);
     if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
         std::mem::forget(second);
     }

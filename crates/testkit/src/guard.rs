@@ -8,14 +8,32 @@ use kinfolk_core::Tree;
 
 use crate::seeds;
 
+/// A run of a test that can be repeated alone.
+#[derive(Clone)]
+pub(crate) enum WatchedRun {
+    /// The test of this name on this seed.
+    Seed(&'static str, u64),
+    /// The run of `cancel_everywhere` that these words describe and repeat.
+    Point(String),
+}
+
+impl WatchedRun {
+    fn in_words(&self) -> String {
+        match self {
+            WatchedRun::Seed(name, seed) => seeds::line(name, *seed),
+            WatchedRun::Point(words) => words.clone(),
+        }
+    }
+}
+
 /// Where a guarded test says which tree to print if it hangs.
 #[derive(Clone)]
 pub struct Watched(Arc<Mutex<Watch>>);
 
 struct Watch {
     tree: Option<Tree>,
-    /// Of which test and seed it is.
-    seed: Option<(&'static str, u64)>,
+    /// Of which run it is.
+    run: Option<WatchedRun>,
     /// From when on its time counts.
     since: Instant,
 }
@@ -24,7 +42,7 @@ impl Watched {
     fn new() -> Watched {
         Watched(Arc::new(Mutex::new(Watch {
             tree: None,
-            seed: None,
+            run: None,
             since: Instant::now(),
         })))
     }
@@ -39,15 +57,15 @@ impl Watched {
         self.set(tree, None);
     }
 
-    /// The same, for this seed of the test of this name.
-    pub(crate) fn watch_seed(&self, tree: &Tree, seed: u64, name: &'static str) {
-        self.set(tree, Some((name, seed)));
+    /// The same; the message also says how to repeat this run.
+    pub(crate) fn watch_run(&self, tree: &Tree, run: WatchedRun) {
+        self.set(tree, Some(run));
     }
 
-    fn set(&self, tree: &Tree, seed: Option<(&'static str, u64)>) {
+    fn set(&self, tree: &Tree, run: Option<WatchedRun>) {
         let watch = Watch {
             tree: Some(tree.clone()),
-            seed,
+            run,
             since: Instant::now(),
         };
         let before = std::mem::replace(&mut *self.lock(), watch);
@@ -102,11 +120,9 @@ pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
             // It has begun another round meanwhile.
             continue;
         }
-        let (tree, seed) = (watch.tree.clone(), watch.seed);
+        let (tree, run) = (watch.tree.clone(), watch.run.clone());
         drop(watch);
-        let line = seed.map_or(String::new(), |(name, seed)| {
-            format!("\n{}", seeds::line(name, seed))
-        });
+        let line = run.map_or(String::new(), |run| format!("\n{}", run.in_words()));
         let tree = tree.map_or(String::new(), |tree| format!(":\n{}", tree.snapshot()));
         panic!("{name} hangs after {} s{tree}{line}", limit.as_secs());
     }

@@ -9,7 +9,7 @@ use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{Error, Outcome, RingSink, Tree};
 
 use crate::clock::VirtualClock;
-use crate::guard::guarded;
+use crate::guard::{WatchedRun, guarded};
 use crate::lab::Lab;
 use crate::sim::Sim;
 
@@ -108,18 +108,33 @@ pub fn expect_nothing_left(name: &str, seed: u64, tree: &Tree) {
 /// once and not for every case.
 pub type Case = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs one case on the seeded simulation, on every seed.
+/// Runs one case on the seeded simulation, on every seed. On half of the seeds the
+/// simulation explores, as in a user's test: ready points may yield, and tasks are not drawn
+/// evenly.
 pub fn on_sim(name: &'static str, case: fn(Lab) -> Case) {
+    on_seeds(name, case, true);
+}
+
+/// The same for a case that counts turns: tasks are drawn evenly, and ready points go on.
+pub fn on_even_sim(name: &'static str, case: fn(Lab) -> Case) {
+    on_seeds(name, case, false);
+}
+
+fn on_seeds(name: &'static str, case: fn(Lab) -> Case, explores: bool) {
     guarded(name, move |watched| {
         for seed in 0..seeds() {
             let fixture = Fixture::new();
-            let mut sim = Sim::builder(seed)
+            let mut builder = Sim::builder(seed);
+            if explores && seed >= seeds() / 2 {
+                builder = builder.explore();
+            }
+            let mut sim = builder
                 .on_failure(fixture.failure_hook())
                 .on_forced(|_| {})
                 .sink(fixture.events.clone())
                 .clock(fixture.clock.clone())
                 .build();
-            watched.watch_seed(sim.tree(), seed, name);
+            watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
             let lab = fixture.lab(sim.tree(), seed);
             let outcome = sim.outcome(case(lab));
             expect_completed(name, seed, outcome);

@@ -5,14 +5,15 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use kinfolk_core::host::collect_contained;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
-use crate::guard::{Watched, guarded};
+use crate::guard::{Watched, WatchedRun, guarded};
 use crate::io::side;
 use crate::seeds;
 use crate::sim::Sim;
-use crate::unheard::Unheard;
+use crate::unheard::{Unheard, contained_panics};
 
 /// How a test is run; the options of `#[kinfolk::test]`.
 #[derive(Clone, Debug)]
@@ -97,6 +98,19 @@ impl TestOptions {
         self
     }
 
+    /// What panics that were contained on this thread say of the test.
+    #[track_caller]
+    fn check_contained(&self, name: &str) {
+        if let Some(complaint) = contained_panics(&collect_contained(true))
+            && !self.failures_allowed
+        {
+            panic!(
+                "{name}: {complaint}\n\
+                 mend it, or write #[kinfolk::test(failures = \"allowed\")]"
+            );
+        }
+    }
+
     /// What a failure that no handle took says of the test.
     #[track_caller]
     fn check(&self, name: &str, unheard: &Unheard) {
@@ -123,7 +137,7 @@ impl TestOptions {
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
-    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
 {
     let seeds = seeds::chosen(options.seeds.clone());
     assert!(
@@ -152,16 +166,10 @@ struct Failure {
 }
 
 impl Failure {
-    /// Without numbers: addresses and the like may differ from run to run.
-    fn gist(&self) -> String {
-        let first = self.words.lines().next().unwrap_or_default();
-        first.chars().filter(|c| !c.is_ascii_digit()).collect()
-    }
-
     /// What is to be said if the same seed did not do the same again.
     fn differs(&self, again: &Result<(), Failure>) -> Option<String> {
         let what = match again {
-            Err(again) if again.gist() == self.gist() => return None,
+            Err(again) if same_words(&again.words, &self.words) => return None,
             Err(again) => format!("failed in another way: {}", again.words),
             Ok(()) => "did not fail".to_string(),
         };
@@ -187,6 +195,23 @@ impl Failure {
     }
 }
 
+/// True if two runs of one seed failed alike. Addresses may differ from run to run.
+pub(crate) fn same_words(one: &str, other: &str) -> bool {
+    without_addresses(one) == without_addresses(other)
+}
+
+fn without_addresses(words: &str) -> String {
+    let mut kept = String::with_capacity(words.len());
+    for (at, part) in words.split("0x").enumerate() {
+        let part = match at {
+            0 => part,
+            _ => part.trim_start_matches(|c: char| c.is_ascii_hexdigit()),
+        };
+        kept.push_str(part);
+    }
+    kept
+}
+
 impl TestOptions {
     /// Runs the test on one seed.
     fn run_once<F, B>(
@@ -198,19 +223,20 @@ impl TestOptions {
     ) -> Result<(), Failure>
     where
         F: Fn() -> B,
-        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
     {
         // Whether it is the test that panics.
         let own = Cell::new(false);
         let run = || {
             let unheard = Unheard::default();
+            collect_contained(true);
             let mut builder = Sim::builder(seed).explore().on_failure(unheard.hook());
             builder.io = self.weather.io(seed);
             if self.time_slips {
                 builder = builder.time_slips();
             }
             let mut sim = builder.build();
-            watched.watch_seed(sim.tree(), seed, name);
+            watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
             match sim.outcome(test()) {
                 Outcome::Completed(_) => {}
                 Outcome::Failed(error) => {
@@ -228,6 +254,7 @@ impl TestOptions {
             sim.assert_nothing_left();
             sim.finish();
             self.check(name, &unheard);
+            self.check_contained(name);
         };
         catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
             let words = match payload.downcast_ref::<&str>() {
@@ -253,7 +280,7 @@ impl TestOptions {
 pub fn run_native_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
-    B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
 {
     guarded(name, move |watched| {
         let runs = if options.real_time { 1 } else { 10 };

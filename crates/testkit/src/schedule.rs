@@ -29,6 +29,19 @@ const NUDGES: usize = 8;
 /// One turn in so many is followed by such a wake later on, where there are any.
 const NUDGED: usize = 8;
 
+/// The place of a seed among eight, for one feature of a simulation. Of the eight seeds from
+/// a multiple of eight on each has another place. From the second eight on the places begin
+/// elsewhere for each feature, so that any two features also meet, and rough i/o, which odd
+/// seeds have, meets them all.
+fn one_of_eight(seed: u64, feature: u64) -> u64 {
+    let eight = seed / 8;
+    let shift = match eight {
+        0 => 0,
+        _ => Rng::new(eight ^ feature).next_u64(),
+    };
+    (seed % 8).wrapping_add(shift) % 8
+}
+
 /// Says of each point of a simulation that would go on whether it yields.
 #[derive(Clone)]
 pub(crate) struct Yields(Arc<Drawn>);
@@ -41,7 +54,7 @@ struct Drawn {
 impl Yields {
     /// None on the other five of eight seeds.
     pub(crate) fn of(seed: u64) -> Option<Yields> {
-        matches!(seed % 8, 1 | 3 | 7).then(|| Yields::seeded(seed))
+        matches!(one_of_eight(seed, 0x0079_6965_6c64), 1 | 3 | 7).then(|| Yields::seeded(seed))
     }
 
     fn seeded(seed: u64) -> Yields {
@@ -113,10 +126,10 @@ fn of_any_size(rng: &mut Rng, most: usize) -> u64 {
 }
 
 impl Schedule {
-    /// That of a seed, by its number: any eight in a row have some of each.
+    /// That of a seed, by its number: the eight from a multiple of eight on have some of each.
     pub(crate) fn of(seed: u64) -> Schedule {
         let mut rng = Rng::new(seed ^ 0x7363_6865_6475_6c65);
-        match seed % 8 {
+        match one_of_eight(seed, 0x0064_7261_7773) {
             2 | 7 => Schedule::Priorities(Priorities {
                 salt: rng.next_u64(),
                 changes: (0..rng.below(CHANGES))
@@ -220,5 +233,49 @@ impl Slow {
             None => Some(drawn),
         };
         self.until = turn + of_any_size(rng, 7);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Among few seeds every way to draw meets yields and none, and rough i/o and fair.
+    #[test]
+    fn test_2_features_of_seeds_meet_each_other() {
+        let mut met = BTreeSet::new();
+        for seed in 0..64 {
+            let draws = match Schedule::of(seed) {
+                Schedule::Even => "even",
+                Schedule::Nudges(_) => "nudges",
+                Schedule::Priorities(_) => "priorities",
+                Schedule::Slow(_) => "slow",
+            };
+            let (yields, rough) = (Yields::of(seed).is_some(), seed % 2 == 1);
+            met.insert((draws, "yields", yields));
+            met.insert((draws, "rough", rough));
+            met.insert(("yields", if yields { "on" } else { "off" }, rough));
+        }
+        assert_eq!(met.len(), 8 + 8 + 4, "{met:?}");
+    }
+
+    /// The eight seeds from a multiple of eight on have some of each.
+    #[test]
+    fn test_2_few_seeds_have_some_of_each() {
+        for first in (0..800).step_by(8) {
+            let seeds = first..first + 8;
+            let drawn = |is: fn(&Schedule) -> bool| {
+                seeds
+                    .clone()
+                    .filter(|seed| is(&Schedule::of(*seed)))
+                    .count()
+            };
+            assert_eq!(drawn(|of| matches!(of, Schedule::Priorities(_))), 2);
+            assert_eq!(drawn(|of| matches!(of, Schedule::Slow(_))), 1);
+            assert_eq!(drawn(|of| matches!(of, Schedule::Nudges(_))), 1);
+            let yields = seeds.clone().filter(|seed| Yields::of(*seed).is_some());
+            assert_eq!(yields.count(), 3);
+        }
     }
 }

@@ -37,7 +37,18 @@ impl Unheard {
     /// One line for each failure: the job, where it was spawned, what it said.
     /// None if there was no failure.
     pub(crate) fn complaint(&self) -> Option<String> {
-        let unheard = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.complaint_of(|_| true)
+    }
+
+    /// The same of panics alone, where failures are allowed.
+    pub(crate) fn panics(&self) -> Option<String> {
+        self.complaint_of(|error| error.kind() == ErrorKind::Panicked)
+    }
+
+    fn complaint_of(&self, counts: fn(&Error) -> bool) -> Option<String> {
+        let mut unheard =
+            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        unheard.retain(counts);
         if unheard.is_empty() {
             return None;
         }
@@ -66,4 +77,14 @@ fn line(error: &Error) -> String {
         _ => "failed",
     };
     format!("  {job}{site}, {what}: {error}")
+}
+
+/// What is said of panics that the tree has contained; none if there were none.
+pub(crate) fn contained_panics(messages: &[String]) -> Option<String> {
+    (!messages.is_empty()).then(|| {
+        format!(
+            "code that Kinfolk called for no job (a destructor, a waker, a callback) panicked:\n  {}",
+            messages.join("\n  ")
+        )
+    })
 }

@@ -4,9 +4,9 @@ use std::panic::Location;
 
 use super::branch::{Lost, was_interrupted};
 use super::branches::Alike;
-use super::taken_in::{Cut, give_up};
+use super::taken_in::{Cut, give_up, report};
 use super::together::{Policy, Together};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::job::failures::{Failure, Failures};
 use crate::job::names;
 use crate::unwind::{Contained, contained};
@@ -22,7 +22,7 @@ use crate::unwind::{Contained, contained};
 /// is dropped unpolled. A loser that cannot hear is dropped there. One that
 /// returns a value all the same is waited for, and its value is dropped, unless
 /// [`late`](Together::late) takes it. A loser's failure is passed over like any
-/// other. A [`Task`](crate::Task) that has lost is waited for too; see
+/// other; a branch that panicked is reported to the failure hook. A [`Task`](crate::Task) that has lost is waited for too; see
 /// [`race`](crate::race()).
 ///
 /// ```
@@ -70,7 +70,10 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
             Ok(item) if self.won.is_some() || stopped => {
                 contained(|| (*self.late)((self.value)(item)));
             }
-            Err(error) if self.won.is_some() || stopped => give_up(&error),
+            Err(error) if self.won.is_some() || stopped => {
+                give_up(&error);
+                report_panic(error);
+            }
             Ok(item) => {
                 self.won = Some(Contained::new((self.value)(item)));
                 return Some(Lost::to_success());
@@ -87,7 +90,13 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
 
     fn finish(self) -> Result<V> {
         match self.won {
-            Some(value) => Ok(value.into_inner()),
+            Some(value) => {
+                if let Some(error) = self.failures.decide() {
+                    let all = std::iter::once(&error).chain(error.suppressed());
+                    all.cloned().for_each(report_panic);
+                }
+                Ok(value.into_inner())
+            }
             None => Err((self.cut.into_error())
                 .or_else(|| self.failures.decide())
                 .unwrap_or_else(|| no_branches("any"))),
@@ -106,6 +115,14 @@ impl<C, I, V, L> Together<C, Any<I, V, L>> {
             cut: any.cut,
             late: Contained::new(late),
         })
+    }
+}
+
+/// A branch that failed is passed over; one that panicked has a bug, and the failure hook
+/// gets it.
+fn report_panic(error: Error) {
+    if error.kind() == ErrorKind::Panicked {
+        report(error);
     }
 }
 

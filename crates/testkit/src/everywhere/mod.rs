@@ -5,7 +5,7 @@ mod probe;
 mod run;
 mod stop;
 
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use kinfolk_core::host::say::{Topic, say};
 
 use self::run::{Run, Went};
 use self::stop::{Case, Moment, Stop};
-use crate::guard::{Watched, guarded};
+use crate::guard::{Watched, WatchedRun, guarded};
+use crate::run_test::same_words;
 use crate::seeds;
 
 /// Schedules on which each scenario is tried, unless it is said otherwise.
@@ -263,11 +264,12 @@ where
 {
     let many = options.seeds.or_else(seeds::how_many).unwrap_or(SEEDS);
     let seeds = seeds::picked().unwrap_or(0..many);
-    let only = std::env::var("KINFOLK_POINT").ok().map(|text| {
-        Case::parse(&text).unwrap_or_else(|| {
+    let only = std::env::var_os("KINFOLK_POINT").map(|text| {
+        text.to_str().and_then(Case::parse).unwrap_or_else(|| {
             panic!(
-                "KINFOLK_POINT={text} names no run: copy it from a message of cancel_everywhere, \
-                 such as cancel@point:17 or drop-future@turn:3:rough"
+                "KINFOLK_POINT={} names no run: copy it from a message of cancel_everywhere, \
+                 such as cancel@point:17 or drop-future@turn:3:rough",
+                text.display()
             )
         })
     });
@@ -284,9 +286,20 @@ where
             options,
             watched,
             went: Everywhere::default(),
+            has_dropped: false,
         };
         if let Some(case) = only {
-            seeds.for_each(|seed| _ = tour.run(case, seed));
+            for seed in seeds {
+                let went = tour.run(case, seed);
+                assert!(
+                    went.stopped || case.at == Moment::Never,
+                    "KINFOLK_POINT={} stops nothing: with seed {seed} the scenario has {} points \
+                     and {} turns",
+                    case.to_text(),
+                    went.points,
+                    went.moments
+                );
+            }
         } else {
             // The drops last: what they leave undone in the state that the runs
             // share is not for the check.
@@ -314,6 +327,8 @@ struct Tour<F, C> {
     options: CancelEverywhere,
     watched: Watched,
     went: Everywhere,
+    /// A run has dropped the scenario's future.
+    has_dropped: bool,
 }
 
 impl<F, B, C> Tour<F, C>
@@ -345,8 +360,10 @@ where
                 say(Topic::Seldom, format_args!("{}: {line}", self.name));
             }
         }
-        let points = evenly(alone.points, most).map(Moment::Point);
-        let turns = evenly(alone.moments, most).map(Moment::Turn);
+        // Other schedules and other ways to stop take other selections.
+        let shift = seed.wrapping_mul(7).wrapping_add(stop.number());
+        let points = evenly(alone.points, most, shift).map(Moment::Point);
+        let turns = evenly(alone.moments, most, shift).map(Moment::Turn);
         for at in points.chain(turns) {
             let case = Case { stop, at, rough };
             let went = self.run(case, seed);
@@ -371,24 +388,23 @@ where
 
     /// One run, and what must hold after it.
     fn run(&mut self, case: Case, seed: u64) -> Went {
-        let went = match self.tried(case, seed, None) {
+        let place = SharedPlace::default();
+        let went = match self.tried(case, seed, place.clone()) {
             Ok(went) => went,
-            Err(panic) => self.explain(case, seed, panic),
+            Err(panic) => self.explain(case, seed, panic, &place),
         };
+        self.has_dropped |= case.stop.drops();
         self.went.runs += 1;
         self.went.forced += went.forced;
         went
     }
 
-    fn tried(
-        &mut self,
-        case: Case,
-        seed: u64,
-        place: Option<Arc<Mutex<String>>>,
-    ) -> std::thread::Result<Went> {
+    fn tried(&mut self, case: Case, seed: u64, place: SharedPlace) -> std::thread::Result<Went> {
         catch_unwind(AssertUnwindSafe(|| {
             let run = Run::new(case, seed, &self.scenario, self.options, place);
-            self.watched.watch(run.sim.tree());
+            let words = format!("{} ({})", case.in_words(), replay(case, seed));
+            self.watched
+                .watch_run(run.sim.tree(), WatchedRun::Point(words));
             let went = run.go();
             if !case.stop.drops() || self.options.dropped {
                 (self.check)();
@@ -400,34 +416,81 @@ where
     /// A run has failed: says which it was, where it was stopped, and how to run it
     /// alone. For that it is run once more, and if it does not fail again that is
     /// said instead: something in it does not come from the seed.
-    fn explain(&mut self, case: Case, seed: u64, panic: Box<dyn std::any::Any + Send>) -> ! {
-        let text = match panic.downcast_ref::<&str>() {
-            Some(text) => (*text).to_string(),
-            None => match panic.downcast_ref::<String>() {
-                Some(text) => text.clone(),
-                None => resume_unwind(panic),
-            },
-        };
-        let place = Arc::new(Mutex::new(String::new()));
-        let again = self.tried(case, seed, Some(place.clone()));
-        let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = match place.as_str() {
-            "" => String::new(),
-            place => format!(", {place}"),
-        };
+    fn explain(
+        &mut self,
+        case: Case,
+        seed: u64,
+        panic: Box<dyn std::any::Any + Send>,
+        place: &SharedPlace,
+    ) -> ! {
+        let text = message_of(&*panic);
+        let again_at = SharedPlace::new(Mutex::new(Place::of_all_jobs()));
+        let again = self.tried(case, seed, again_at.clone());
+        // Of the first run if it is known: state that the runs share may lead the second
+        // one elsewhere.
+        let place = [place, &again_at].into_iter().find_map(|place| {
+            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            place.at.clone()
+        });
+        let place = place.map_or(String::new(), |place| format!(", {place}"));
         let when = case.in_words();
         let replay = match again {
-            Err(_) => format!(
-                "run it again with KINFOLK_SEED={seed} KINFOLK_POINT={}",
-                case.to_text()
+            Err(again) if same_words(&message_of(&*again), &text) => replay(case, seed),
+            Err(again) => format!(
+                "the same run was tried again and failed in another way ({}): something in it does \
+                 not come from the seed",
+                message_of(&*again)
             ),
             Ok(_) => "the same run was tried again and did not fail: something in it does not \
                       come from the seed (the order of a HashMap, the clock of the system, \
                       what an earlier run has left in a static)"
                 .to_string(),
         };
-        panic!("{when}{place} ({replay}): {text}")
+        let dropped = match self.has_dropped && !self.options.dropped {
+            true => {
+                "\nan earlier run has dropped the scenario's future half-way: if the runs share \
+                 state, what it left there may be the cause; make that state inside the scenario"
+            }
+            false => "",
+        };
+        panic!("{when}{place} ({replay}): {text}{dropped}")
     }
+}
+
+/// Where a run was stopped, once that is known.
+#[derive(Default)]
+struct Place {
+    at: Option<String>,
+    /// Though it costs a look at all jobs.
+    full: bool,
+}
+
+type SharedPlace = Arc<Mutex<Place>>;
+
+impl Place {
+    fn of_all_jobs() -> Place {
+        let (at, full) = (None, true);
+        Place { at, full }
+    }
+
+    fn note(&mut self, describe: impl FnOnce(bool) -> Option<String>) {
+        self.at = describe(self.full);
+    }
+}
+
+/// The message of a panic, where it has one.
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    match panic.downcast_ref::<&str>() {
+        Some(text) => (*text).to_string(),
+        None => (panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without words".to_string()),
+    }
+}
+
+/// How to repeat one run alone.
+fn replay(case: Case, seed: u64) -> String {
+    let point = case.to_text();
+    format!("run it again with KINFOLK_SEED={seed} KINFOLK_POINT={point}")
 }
 
 /// How it is stopped on the schedule of one seed, the `number`-th of so many: by a
@@ -444,15 +507,16 @@ fn stops_of(number: u64, seeds: u64) -> impl Iterator<Item = Stop> {
         })
 }
 
-/// An even selection of `1..=all`, `most` of them at most.
-fn evenly(all: u64, most: u64) -> impl Iterator<Item = u64> {
+/// An even selection of `1..=all`, `most` of them at most; `shift` says which.
+fn evenly(all: u64, most: u64, shift: u64) -> impl Iterator<Item = u64> {
     let step = all.div_ceil(most).max(1);
-    (1..=all).step_by(usize::try_from(step).unwrap_or(usize::MAX))
+    (1 + shift % step..=all).step_by(usize::try_from(step).unwrap_or(usize::MAX))
 }
 
 /// How many runs there will be of a scenario that went like this.
 fn planned(alone: &Went, most: u64, seeds: u64) -> u64 {
-    let moments = evenly(alone.points, most).count() + evenly(alone.moments, most).count() + 1;
+    let moments =
+        evenly(alone.points, most, 0).count() + evenly(alone.moments, most, 0).count() + 1;
     let weathers = if alone.has_io { 2 } else { 1 };
     let tours: usize = (0..seeds)
         .map(|number| stops_of(number, seeds).count())

@@ -6,18 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use kinfolk_core::host::collect_contained;
 use kinfolk_core::{
     Error, ErrorKind, IntoOutcome, Job, OrCancel, Outcome, ReasonKind, Scope, Task, current_job,
     timeout,
 };
 
-use super::CancelEverywhere;
 use super::probe::{Lifted, Probe};
 use super::stop::{Case, Moment, Stop};
+use super::{CancelEverywhere, SharedPlace};
 use crate::gate::Gate;
 use crate::io::side;
 use crate::sim::Sim;
-use crate::unheard::{Injected, Unheard};
+use crate::unheard::{Injected, Unheard, contained_panics};
 
 /// Turns a scenario may take once it was stopped.
 const MOST_TURNS: u64 = 200_000;
@@ -32,6 +33,8 @@ pub(super) struct Went {
     /// How many moments there were at which it could have been stopped between two
     /// turns: after each turn, and after each move of the clock.
     pub(super) moments: u64,
+    /// It was stopped.
+    pub(super) stopped: bool,
     /// How many turns there were between the stop and the end.
     pub(super) stopping: u64,
     pub(super) forced: u64,
@@ -52,8 +55,8 @@ pub(super) struct Run<T> {
     task: Option<Task<Option<T>>>,
     unheard: Unheard,
     options: CancelEverywhere,
-    /// Where the scenario was when it was stopped, if that is to be told.
-    place: Option<Arc<Mutex<String>>>,
+    /// Where the scenario was when it was stopped.
+    place: SharedPlace,
 }
 
 impl<T: Send + 'static> Run<T> {
@@ -62,12 +65,13 @@ impl<T: Send + 'static> Run<T> {
         seed: u64,
         scenario: &F,
         options: CancelEverywhere,
-        place: Option<Arc<Mutex<String>>>,
+        place: SharedPlace,
     ) -> Run<T>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
+        collect_contained(true);
         let probe = Arc::new(Probe::default());
         if let Moment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
@@ -75,6 +79,7 @@ impl<T: Send + 'static> Run<T> {
         let (points, forced) = (probe.clone(), probe.clone());
         let unheard = Unheard::default();
         let mut builder = Sim::builder(seed)
+            .explore()
             .on_point(move |job, site| points.point(job, site))
             .on_failure(unheard.hook())
             .on_forced(move |job| forced.forced(job))
@@ -155,13 +160,19 @@ impl<T: Send + 'static> Run<T> {
         // A future that is dropped takes no outcome.
         let failures_allowed = options.failures_allowed || case.stop.drops() && !options.dropped;
         let heard = || {
-            if let Some(complaint) = unheard.complaint()
-                && !failures_allowed
-            {
+            let complaint = match failures_allowed {
+                true => unheard.panics(),
+                false => unheard.complaint(),
+            };
+            if let Some(complaint) = complaint {
                 panic!(
                     "it left {complaint}\n\
-                     take the outcome of that job, or use CancelEverywhere::allow_failures"
+                     take the outcome of that job, or use CancelEverywhere::allow_failures, which \
+                     lets failures pass, but no panics"
                 );
+            }
+            if let Some(complaint) = contained_panics(&collect_contained(true)) {
+                panic!("{complaint}");
             }
         };
         // Before what is left: a job that failed may be why.
@@ -185,6 +196,7 @@ impl<T: Send + 'static> Run<T> {
             points: probe.points(),
             turns,
             moments,
+            stopped: stopped_after.is_some(),
             stopping: stopped_after.map_or(0, |after| turns - after),
             forced: counters.jobs_force_dropped,
             has_io: counters.io_submitted > 0,
@@ -214,10 +226,9 @@ impl<T: Send + 'static> Run<T> {
             let before_turn = case.at == Moment::Turn(moment);
             if probe.due.swap(false, SeqCst) || before_turn {
                 stopped_after = Some(sim.turns());
-                if let Some(place) = place {
-                    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-                    *place = describe(sim, probe, before_turn);
-                }
+                let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+                place.note(|full| describe(sim, probe, before_turn, full));
+                drop(place);
                 stop_now(case.stop, sim, probe, fuse, trapdoor, task);
             }
             if probe.holds.load(SeqCst) && has_taken_effect(case.stop, probe) {
@@ -336,20 +347,24 @@ fn has_taken_effect(stop: Stop, probe: &Probe) -> bool {
 
 /// Where the scenario is: the place of the point (without it, the job that polls it), or
 /// what its jobs wait for.
-fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
+/// `full`: though it costs a look at all jobs.
+fn describe(sim: &Sim, probe: &Probe, before_turn: bool, full: bool) -> Option<String> {
     let reached = probe.reached().filter(|_| !before_turn);
     if let Some((_, Some(site))) = reached {
-        return format!("at {}:{}", site.file(), site.line());
+        return Some(format!("at {}:{}", site.file(), site.line()));
+    }
+    if !full {
+        return None;
     }
     let snapshot = sim.snapshot();
     let polled_by = reached.map(|(job, _)| job);
     if let Some(job) = polled_by.and_then(|id| snapshot.nodes().iter().find(|job| job.id == id)) {
-        return format!(
+        return Some(format!(
             "in {:?} of {}:{}",
             job.name,
             job.site.file(),
             job.site.line()
-        );
+        ));
     }
     let waits = snapshot.nodes().iter().filter_map(|job| {
         let (kind, site, _) = job.waits_on?;
@@ -362,10 +377,10 @@ fn describe(sim: &Sim, probe: &Probe, before_turn: bool) -> String {
         ))
     });
     let waits: Vec<String> = waits.take(4).collect();
-    match waits.is_empty() {
+    Some(match waits.is_empty() {
         true => "while no job of it waits".to_string(),
         false => format!("while {}", waits.join(", ")),
-    }
+    })
 }
 
 /// A door under a future.

@@ -40,6 +40,12 @@ impl Stop {
         Stop::Shutdown,
     ];
 
+    /// Of its own among those that are [alone](Stop::ALONE).
+    pub(super) fn number(self) -> u64 {
+        let at = Stop::ALONE.into_iter().position(|stop| stop == self);
+        at.map_or(0, |at| at as u64)
+    }
+
     /// The word for it in `KINFOLK_POINT`.
     fn word(self) -> &'static str {
         match self {
@@ -151,10 +157,11 @@ impl Case {
         let (word, when) = text.split_once('@')?;
         let (sort, number) = when.split_once(':')?;
         let (number, later) = match number.split_once('+') {
-            Some((number, later)) => (number, Some(later.parse().ok()?)),
+            Some((number, later)) => (number, Some(later.parse().ok().filter(|later| *later > 0)?)),
             None => (number, None),
         };
-        let number = number.parse().ok()?;
+        // There is no point, no turn and no stop of the number zero.
+        let number = number.parse().ok().filter(|number| *number > 0)?;
         let at = match sort {
             "point" => Moment::Point(number),
             "turn" => Moment::Turn(number),
@@ -198,6 +205,9 @@ mod tests {
             "cancel@17",
             "cancel@point",
             "cancel@point:x",
+            "cancel@point:0",
+            "cancel@turn:0",
+            "twice@turn:1+0",
             "cancel@point:1+2",
             "twice@turn:4",
             "stop@turn:1",

@@ -1,0 +1,3 @@
+// with: kinfolk
+#[kinfolk::test(seeds = 1)]
+async fn green_for_a_reason() {}
