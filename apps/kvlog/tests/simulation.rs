@@ -336,9 +336,11 @@ fn the_server_outlives_a_full_disk() {
 /// So it is with a quota that is used up: a write is refused, and the next one is not.
 #[test]
 fn the_server_outlives_a_full_quota() {
+    // In each round the client's two requests and their answers are writes too: the
+    // second of five is that of the log.
     let weather = SimIo::new()
-        .fault(OpKind::Write, 1, Fault::OverQuota)
-        .fault(OpKind::Write, 2, Fault::OverQuota);
+        .fault(OpKind::Write, 2, Fault::OverQuota)
+        .fault(OpKind::Write, 7, Fault::OverQuota);
     let mut sim = Sim::builder(7).io(weather).build();
     let body = with_server(async |addr| {
         let put = "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
