@@ -170,18 +170,121 @@ fn only_tests_that_run_prove_something() {
     );
 }
 
-fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
+/// The tests that prove an id.
+#[derive(Default)]
+struct Proofs {
+    tests: BTreeSet<String>,
+    hosts: BTreeSet<&'static str>,
+}
+
+fn tests_by_id() -> BTreeMap<String, Proofs> {
     let mut files = Vec::new();
     sources(&root().join("crates"), &mut files);
     sources(&root().join("tests"), &mut files);
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Proofs> = BTreeMap::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("readable");
+        let hosts = hosts_of(&file, &text);
         for (test, id) in tests_in(&text) {
-            found.entry(id).or_default().insert(test);
+            let proofs = found.entry(id).or_default();
+            proofs.tests.insert(test);
+            proofs.hosts.extend(&hosts);
         }
     }
     found
+}
+
+const HOSTS: [&str; 3] = ["the simulation", "native", "tokio"];
+
+/// The hosts that the tests of a file run on, by what the file uses. A case of the
+/// suite runs on all of them; a unit test or a loom model of core on none.
+fn hosts_of(file: &Path, text: &str) -> Vec<&'static str> {
+    let [simulation, native, tokio] = HOSTS;
+    let path = file.to_string_lossy();
+    let is_in = |dir: &str| path.contains(dir);
+    if is_in("crates/conformance/src") {
+        return HOSTS.to_vec();
+    }
+    if is_in("crates/core/") {
+        return Vec::new();
+    }
+    let uses = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let mut hosts = Vec::new();
+    if uses(&[
+        "Sim::",
+        "Sim,",
+        "cancel_everywhere",
+        "on_sim",
+        "kinfolk::test",
+    ]) {
+        hosts.push(simulation);
+    }
+    if is_in("crates/runtime/")
+        || uses(&[
+            "kinfolk_runtime",
+            "kinfolk::Runtime",
+            "kinfolk::main",
+            "EXE_signalled",
+        ])
+    {
+        hosts.push(native);
+    }
+    if is_in("crates/tokio/") || uses(&["kinfolk_tokio", "kinfolk::tokio"]) {
+        hosts.push(tokio);
+    }
+    hosts
+}
+
+/// What does not run everywhere: cases that need one thread, and ids that no case of the
+/// suite proves.
+fn not_on_every_host(found: &BTreeMap<String, Proofs>) -> String {
+    let mut page = String::from(
+        "\n## Not on every host\n\nA case of the conformance suite runs on the simulation, on the native runtime (no\nworkers and two) and on tokio (one thread and two workers). On the native runtime\nwith one worker and with eight it runs by `scripts/native` only.\n\nOn two workers these do not run, because only a host with one thread can promise\nwhat they look at:\n\n",
+    );
+    let script = read("scripts/native");
+    assert!(script.contains("for workers in 1 2 8"), "it has changed");
+    let list = read("crates/conformance/tests/one_thread.txt");
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((name, why)) = line.split_once(" # ") {
+            let _ = writeln!(page, "- `{name}`: {why}");
+        }
+    }
+    page.push_str(
+        "\nThese are proved by no case of the suite, but by tests on the hosts that stand here;\n*no host* means unit tests and loom models:\n\n",
+    );
+    let mut by_hosts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (id, proofs) in found {
+        if proofs.hosts.len() < HOSTS.len() {
+            let hosts: Vec<_> = proofs.hosts.iter().copied().collect();
+            let hosts = match hosts.is_empty() {
+                true => "no host".into(),
+                false => hosts.join(", "),
+            };
+            by_hosts.entry(hosts).or_default().push(id);
+        }
+    }
+    for (hosts, ids) in by_hosts {
+        let _ = writeln!(page, "- {hosts}: {}", ids.join(", "));
+    }
+    page.push_str("\nBeside the suite, the files of `tests/` run on these hosts only:\n\n");
+    let mut by_hosts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in std::fs::read_dir(root().join("tests")).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|ext| ext != "rs") {
+            continue;
+        }
+        let hosts = hosts_of(&path, &read(&path));
+        if !hosts.is_empty() && hosts.len() < HOSTS.len() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let files = by_hosts.entry(hosts.join(", ")).or_default();
+            files.insert(format!("`{name}`"));
+        }
+    }
+    for (hosts, files) in by_hosts {
+        let files: Vec<_> = files.into_iter().collect();
+        let _ = writeln!(page, "- {hosts}: {}", files.join(", "));
+    }
+    page
 }
 
 /// Every id with its text, in the order of the lists.
@@ -207,7 +310,7 @@ fn every_id_has_a_test_or_a_reason() {
     let found = tests_by_id();
     let open: BTreeMap<String, String> = ids("open.txt").into_iter().collect();
     let mut page = String::from(
-        "# Which test proves which id\n\nWritten by `KINFOLK_WRITE=1 cargo test -p kinfolk-tests --test coverage`. The texts\nof the ids are in `docs/contract.md` and `tests/ids/`. What is open stands at the\nend, with the reason.\n",
+        "# Which test proves which id\n\nWritten by `KINFOLK_WRITE=1 cargo test -p kinfolk-tests --test coverage`. The texts\nof the ids are in `docs/contract.md` and `tests/ids/`. What does not run on\nevery host, and what is open, stands at the end, with the reason.\n",
     );
     let (mut missing, mut known) = (Vec::new(), BTreeSet::new());
     for (title, list) in all_ids() {
@@ -215,8 +318,8 @@ fn every_id_has_a_test_or_a_reason() {
         for (id, _) in list {
             known.insert(id.clone());
             match found.get(&id) {
-                Some(tests) => {
-                    let tests: Vec<_> = tests.iter().map(|t| format!("`{t}`")).collect();
+                Some(proofs) => {
+                    let tests: Vec<_> = proofs.tests.iter().map(|t| format!("`{t}`")).collect();
                     let _ = writeln!(page, "- **{id}**: {}", tests.join(", "));
                 }
                 None if open.contains_key(&id) => {}
@@ -227,8 +330,10 @@ fn every_id_has_a_test_or_a_reason() {
     let wrong: Vec<_> = found
         .iter()
         .filter(|(id, _)| !known.contains(*id))
+        .map(|(id, proofs)| (id, &proofs.tests))
         .collect();
     assert!(wrong.is_empty(), "tests that name no id: {wrong:#?}");
+    page.push_str(&not_on_every_host(&found));
     page.push_str("\n## Open\n\n");
     for (id, why) in &open {
         assert!(
@@ -254,8 +359,8 @@ fn every_id_has_a_test_or_a_reason() {
     assert!(kept == page, "tests/COVERAGE.md is stale: write it again");
 }
 
-/// Where unsafe code of core rests on a bit or a count, it names the test that
-/// would notice: that test is there.
+/// Where unsafe code rests on a bit or a count, it names the test that would notice:
+/// that test is there.
 #[test]
 fn every_test_that_would_notice_exists() {
     let mut files = Vec::new();
@@ -270,17 +375,27 @@ fn every_test_that_would_notice_exists() {
         .flat_map(|text| text.split("fn ").skip(1))
         .filter_map(|rest| rest.split('(').next())
         .collect();
-    let mut named = 0;
+    let mut named: BTreeMap<String, usize> = BTreeMap::new();
+    let crates = root().join("crates");
     for (file, text) in files.iter().zip(&texts) {
-        if !file.components().any(|part| part.as_os_str() == "core") {
+        let Ok(path) = file.strip_prefix(&crates) else {
             continue;
-        }
+        };
+        let of = path.components().next().expect("a crate");
         for name in noticing(text) {
             assert!(tests.contains(name), "{}: no test {name}", file.display());
-            named += 1;
+            let of = of.as_os_str().to_string_lossy().into_owned();
+            *named.entry(of).or_default() += 1;
         }
     }
-    assert!(named > 40, "only {named} were found");
+    let named = |of: &str| named.get(of).copied().unwrap_or(0);
+    assert!(named("core") > 40, "only {} in core", named("core"));
+    assert!(
+        named("runtime") > 12,
+        "only {} in runtime",
+        named("runtime")
+    );
+    assert!(named("testkit") > 0, "none in the testkit");
 }
 
 /// The names after *Noticed by*, and those in the tables that say so.
@@ -329,6 +444,32 @@ fn every_case_is_in_the_list() {
         }
     }
     assert!(cases > 500, "only {cases} cases were found");
+}
+
+/// outcome-1: what the user's code throws is caught in one file, whose table has every
+/// place. The testkit catches the panics of the test that it runs.
+#[test]
+fn outcome_1_only_one_file_catches_a_panic() {
+    let mut files = Vec::new();
+    for name in ["core", "kinfolk", "macros", "runtime", "tokio"] {
+        sources(&root().join("crates").join(name).join("src"), &mut files);
+    }
+    let catching: Vec<_> = files
+        .iter()
+        .filter(|file| {
+            let text = read(file);
+            let own = text.split("#[cfg(all(test").next().unwrap_or_default();
+            let own = own.split("#[cfg(test)]").next().unwrap_or_default();
+            let mut code = own
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
+            code.any(|line| line.contains("catch_unwind"))
+        })
+        .collect();
+    let [one] = catching[..] else {
+        panic!("call the user's code through unwind.rs: {catching:#?}");
+    };
+    assert!(one.ends_with("core/src/unwind.rs"), "{one:?}");
 }
 
 /// see-7: no print of ours but in one file. `clippy` says so too, of macros.

@@ -210,9 +210,11 @@ impl Host for Still {
     }
 }
 
+/// tree-8: an error where the call returns one, else a panic with the same words; and
+/// there is room again once a root has ended.
 #[test]
-fn a_runtime_beyond_the_most_roots_of_a_process_is_an_error() {
-    let name = "a_runtime_beyond_the_most_roots_of_a_process_is_an_error";
+fn tree_8_a_root_beyond_the_most_of_a_process_is_an_error() {
+    let name = "tree_8_a_root_beyond_the_most_of_a_process_is_an_error";
     if let Some(out) = alone(name) {
         assert!(out.status.success(), "{out:?}");
         return;
@@ -223,6 +225,13 @@ fn a_runtime_beyond_the_most_roots_of_a_process_is_an_error() {
         .collect();
     let error = build().expect_err("there is no room").to_string();
     assert!(error.contains("4095 Kinfolk roots live already"), "{error}");
+    assert!(error.contains("shut some down"), "{error}");
+    let panicked = std::panic::catch_unwind(|| {
+        drop(Tree::new(Box::new(Still), TreeOptions::default()));
+    });
+    let words = panicked.expect_err("there is no room");
+    let words = words.downcast_ref::<String>().expect("words");
+    assert!(words.contains("4095 Kinfolk roots live already"), "{words}");
     for tree in trees {
         tree.request_shutdown(kinfolk_core::ReasonKind::Shutdown);
     }

@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -263,28 +263,43 @@ where
     });
 }
 
-/// A hook drops the runtime in the middle of the walk that calls it: the walk has
-/// claimed the task whose body goes, and ends it when it lets go.
-#[test]
-fn shutdown_1_a_hook_that_drops_its_runtime_on_tokio() {
-    guarded("a hook drops its runtime", |watched| {
+/// Where a tokio runtime lies until it is dropped.
+type Lies = Arc<Mutex<Option<tokio::runtime::Runtime>>>;
+
+/// Drops a tokio runtime, at the latest when it is dropped itself.
+struct Drops(Lies);
+
+impl Drops {
+    fn now(&self) {
+        let runtime = self.0.lock().unwrap().take();
+        drop(runtime);
+    }
+}
+
+impl Drop for Drops {
+    fn drop(&mut self) {
+        self.now();
+    }
+}
+
+/// Cancels a task of a tokio runtime whose body `make` makes. Something in that body
+/// drops the runtime in the middle of the walk: the walk has claimed the task whose
+/// future goes, and ends it when it lets go.
+fn gone_in_a_walk<B>(name: &'static str, make: fn(Drops) -> B)
+where
+    B: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    guarded(name, move |watched| {
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .expect("a tokio runtime");
-        let place = Arc::new(Mutex::new(None));
-        let runtime = place.clone();
+        let place: Lies = Arc::default();
+        let drops = Drops(place.clone());
         let tally = Tally::new();
         let (root, task) = tokio.block_on(async {
             let root = Root::builder().on_forced(Box::new(|_| {})).build();
-            let task = root.scope().spawn(tally.count(async move {
-                let _hook = on_cancel(move |_| {
-                    let runtime: Option<tokio::runtime::Runtime> = runtime.lock().unwrap().take();
-                    drop(runtime);
-                });
-                launch(park());
-                park().await
-            }));
+            let task = root.scope().spawn(tally.count(make(drops)));
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
@@ -292,10 +307,94 @@ fn shutdown_1_a_hook_that_drops_its_runtime_on_tokio() {
         });
         watched.watch(root.tree());
         *place.lock().unwrap() = Some(tokio);
-        assert!(task.cancel("and the hook drops the runtime"));
+        assert!(task.cancel("and the runtime goes"));
+        assert!(place.lock().unwrap().is_none(), "the walk has dropped it");
         assert_eq!(tally.drops(), 1);
         assert!(outcome_of(task).is_cancelled());
         assert_eq!(root.counters().living(), 1, "{}", root.counters());
+    });
+}
+
+#[test]
+fn shutdown_1_a_hook_that_drops_its_runtime_on_tokio() {
+    gone_in_a_walk("a hook drops its runtime", |drops| async move {
+        let _hook = on_cancel(move |_| drops.now());
+        launch(park());
+        park().await?;
+        Ok(())
+    });
+}
+
+/// What a hook has captured goes after its call.
+#[test]
+fn shutdown_1_what_a_hook_holds_drops_its_runtime_on_tokio() {
+    gone_in_a_walk("a capture drops its runtime", |drops| async move {
+        on_cancel(move |_| assert!(drops.0.lock().unwrap().is_some())).keep();
+        launch(park());
+        park().await?;
+        Ok(())
+    });
+}
+
+/// Two jobs below each other, and the hook of the outer one drops the runtime before the
+/// walk has called the inner one's.
+#[test]
+fn shutdown_1_a_hook_above_others_drops_its_runtime_on_tokio() {
+    gone_in_a_walk("an outer hook drops its runtime", |drops| async move {
+        on_cancel(move |_| drops.now()).keep();
+        scope(async |s| {
+            on_cancel(|_| ()).keep();
+            s.launch(async {
+                on_cancel(|_| ()).keep();
+                park().await
+            });
+            park().await?;
+            Ok(())
+        })
+        .await
+    });
+}
+
+/// A foreign waker, which drops a runtime when it is woken or when it goes.
+struct Foreign {
+    drops: Drops,
+    when_woken: bool,
+}
+
+impl Wake for Foreign {
+    fn wake(self: Arc<Self>) {
+        if self.when_woken {
+            self.drops.now();
+        }
+    }
+}
+
+async fn under_a_foreign_waker(drops: Drops, when_woken: bool) -> Result<(), Error> {
+    launch(park());
+    let mut leaf = Box::pin(park());
+    let waker = Waker::from(Arc::new(Foreign { drops, when_woken }));
+    assert!(
+        leaf.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    // The leaf alone has it.
+    drop(waker);
+    park().await?;
+    Ok(())
+}
+
+#[test]
+fn shutdown_1_a_waker_that_drops_its_runtime_on_tokio() {
+    gone_in_a_walk("a wake drops its runtime", |drops| {
+        under_a_foreign_waker(drops, true)
+    });
+}
+
+#[test]
+fn shutdown_1_a_waker_that_goes_drops_its_runtime_on_tokio() {
+    gone_in_a_walk("a waker drops its runtime", |drops| {
+        under_a_foreign_waker(drops, false)
     });
 }
 

@@ -209,3 +209,23 @@ fn each_begins_at_a_page_whatever_its_size() {
 fn a_pool_of_nothing_is_refused() {
     let _ = registered(0, PAGE);
 }
+
+/// As many as there are, each with bytes of its own; one that comes back is out again.
+#[test]
+fn io_5_each_registered_buffer_is_out_once() {
+    let pool = registered(4, PAGE);
+    let mut out: Vec<_> = (0..4)
+        .map(|_| pool.try_take().expect("one of four"))
+        .collect();
+    assert!(pool.try_take().is_none(), "all are out");
+    for (n, buf) in out.iter_mut().enumerate() {
+        buf.fill(n as u8);
+    }
+    for (n, buf) in out.iter().enumerate() {
+        assert!(buf.iter().all(|byte| usize::from(*byte) == n), "{n}");
+    }
+    let gone = out.swap_remove(1).as_ptr();
+    let again = pool.try_take().expect("it came back");
+    assert_eq!(again.as_ptr(), gone);
+    assert!(pool.try_take().is_none(), "all are out again");
+}

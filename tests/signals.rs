@@ -249,6 +249,20 @@ fn see_7_main_ends_though_nothing_can_be_said() {
     });
 }
 
+/// see-7: the words of a panic are the panic hook's. With one that does not wait for
+/// standard error, tasks that panic hold up nothing.
+#[test]
+fn see_7_tasks_that_panic_under_a_hook_of_the_programs_own_hold_up_nothing() {
+    guarded("mute panics", |_| {
+        for broken in BROKEN {
+            let mut process = Mute::start("tasks_panic", broken);
+            let status = process.end();
+            let code = status.and_then(|status| status.code());
+            assert_eq!(code, Some(0), "{broken:?}: {status:?}");
+        }
+    });
+}
+
 /// Nobody takes 5,000 failures, and their hook cannot say so.
 #[test]
 fn see_7_failures_that_cannot_be_said_hold_up_nothing() {

@@ -103,6 +103,11 @@ fn no_files() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// So that the compiler does not know.
+fn false_now() -> bool {
+    std::env::args().count() == 0
+}
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         // Hears it, cleans up, stops.
@@ -141,6 +146,21 @@ fn main() -> ExitCode {
             let _ = park().await;
         }),
         // Thousands fail, and no code takes their failures.
+        // Its tasks panic, and its panic hook says nothing.
+        Some("tasks_panic") => {
+            std::panic::set_hook(Box::new(|_| {}));
+            let rt = Runtime::builder().workers(1).build().expect("a runtime");
+            let bug = || async { assert!(false_now(), "{}", "words ".repeat(10_000)) };
+            let jobs: Vec<_> = (0..100).map(|_| rt.scope().launch(bug())).collect();
+            let served = rt.block_on(async {
+                for job in jobs {
+                    assert!(job.join().await?.is_failed());
+                }
+                Ok::<_, Error>(())
+            });
+            served.expect("all have ended");
+            ExitCode::SUCCESS
+        }
         Some("floods") => {
             let rt = Runtime::builder().workers(1).build().expect("a runtime");
             let fails = || async { Err::<(), _>(Error::msg("reset")) };

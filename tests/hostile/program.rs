@@ -191,9 +191,15 @@ async fn step(world: &Arc<World>, rng: &mut Rng, depth: usize) -> kinfolk_core::
         28 => drop(select!(inner(), sleep(millis(rng, 10)), inner()).await?),
         29 => {
             let bodies = [inner(), inner(), inner()];
-            for_each_concurrent(bodies, 2, async |body| {
-                drop(body.await.or_fail()?);
-                Ok::<_, Error>(())
+            // Both are dropped with the call.
+            let (item, held) = (Value::new(world, rng), Value::new(world, rng));
+            let bodies = bodies.into_iter().inspect(move |_| item.call());
+            for_each_concurrent(bodies, 2, move |body| {
+                held.call();
+                async move {
+                    drop(body.await.or_fail()?);
+                    Ok::<_, Error>(())
+                }
             })
             .await?;
         }
@@ -352,7 +358,7 @@ async fn outside(
     body: Body,
     here: &Scope,
 ) -> kinfolk_core::Result<()> {
-    match rng.below(5) {
+    match rng.below(6) {
         0 => drop(cancel_current("by itself")),
         1 => {
             if let Some(job) = current_job() {
@@ -373,6 +379,14 @@ async fn outside(
             let (value, task) = start.await?;
             world.put(Thing::Task(task));
             drop(value);
+        }
+        4 => {
+            let value = Value::new(world, rng);
+            let timer = here.interval(millis(rng, 5) + Duration::from_millis(1), move || {
+                value.call();
+                async {}
+            });
+            world.put(Thing::Timer(timer?));
         }
         _ => {
             if let Some(lease) = here.lease() {

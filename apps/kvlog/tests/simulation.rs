@@ -333,6 +333,28 @@ fn the_server_outlives_a_full_disk() {
     sim.finish();
 }
 
+/// So it is with a quota that is used up: a write is refused, and the next one is not.
+#[test]
+fn the_server_outlives_a_full_quota() {
+    // In each round the client's two requests and their answers are writes too: the
+    // second of five is that of the log.
+    let weather = SimIo::new()
+        .fault(OpKind::Write, 2, Fault::OverQuota)
+        .fault(OpKind::Write, 7, Fault::OverQuota);
+    let mut sim = Sim::builder(7).io(weather).build();
+    let body = with_server(async |addr| {
+        let put = "PUT /k?id=1 HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
+        let get = "GET /k HTTP/1.1\r\nhost: x\r\n\r\n";
+        for (written, read) in [("507", "404"), ("507", "404"), ("200", "200")] {
+            assert_eq!(ask(addr, put).await?, written);
+            assert_eq!(ask(addr, get).await?, read);
+        }
+        Ok(())
+    });
+    sim.run(body).expect("it goes on");
+    sim.finish();
+}
+
 /// A client may say that it has said everything, and listen.
 #[test]
 fn a_client_that_closes_its_half_is_answered() {

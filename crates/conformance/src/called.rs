@@ -1,16 +1,18 @@
 //! Hooks and wakers that a cancel calls: in which order, one that panics, and one that
 //! comes when its job is over.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, Outcome, ReasonKind, Scope, launch, on_cancel, on_cancel_or_end, park, scope,
-    sleep, spawn,
+    Error, ErrorKind, Outcome, ReasonKind, Scope, current_job, ignore_cancellation, launch,
+    on_cancel, on_cancel_or_end, park, scope, shield, sleep, spawn, timeout,
 };
 
 use kinfolk_testkit::{Gate, Lab, Log};
+
+const MS: Duration = Duration::from_millis(1);
 
 /// Panics without a word on standard error.
 fn raise<T>(words: &'static str) -> T {
@@ -207,4 +209,60 @@ pub async fn cancel_8_a_hook_for_a_cancelled_job_that_has_ended_is_called_at_onc
     let words = log.clone();
     done.on_cancel(move |_| words.say("never")).keep();
     assert_eq!(log.text(), "called");
+}
+
+/// cancel-8: however an ended job was cancelled, a hook for it is called at once. A
+/// cancel that a shield has held back has not reached what was inside.
+pub async fn cancel_8_whatever_cancelled_an_ended_job_its_hook_is_called(_lab: Lab) {
+    let kept = Arc::new(Mutex::new(None));
+    let keep = kept.clone();
+    let here = move || *keep.lock().unwrap() = Some(Scope::current().unwrap());
+    let reason_now = || {
+        let ended: Scope = kept.lock().unwrap().take().expect("it has begun");
+        let heard = Arc::new(Mutex::new(None));
+        let told = heard.clone();
+        ended
+            .on_cancel(move |reason| *told.lock().unwrap() = Some(reason.kind()))
+            .keep();
+        *heard.lock().unwrap()
+    };
+    let told = scope(async |s| {
+        here();
+        s.cancel("by itself");
+        Ok(())
+    });
+    told.await.expect("its value");
+    assert_eq!(reason_now(), Some(ReasonKind::Asked), "a scope");
+    let late = timeout(MS, async {
+        here();
+        park().await
+    });
+    late.await.expect_err("late");
+    assert_eq!(reason_now(), Some(ReasonKind::Deadline), "a timeout");
+    let failed = scope(async |s| {
+        s.launch(async { Err::<(), _>(Error::msg("broken")) });
+        here();
+        park().await?;
+        Ok(())
+    });
+    failed.await.expect_err("a child failed");
+    assert_eq!(reason_now(), Some(ReasonKind::ChildFailed), "a failure");
+    let here_too = here.clone();
+    let guarded = spawn(async move {
+        here_too();
+        let guard = ignore_cancellation().await?;
+        current_job().unwrap().cancel("behind a guard");
+        // It lapses with the body.
+        std::mem::forget(guard);
+        Ok::<_, Error>(())
+    });
+    assert!(guarded.outcome().await.unwrap().is_cancelled());
+    assert_eq!(reason_now(), Some(ReasonKind::Asked), "behind a guard");
+    // A shield that has held a cancel back was not cancelled.
+    let shielded = spawn(async move {
+        current_job().unwrap().cancel("outside the shield");
+        shield(async { here() }).await
+    });
+    assert!(shielded.outcome().await.unwrap().is_cancelled());
+    assert_eq!(reason_now(), None, "a shield");
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use kinfolk_core::kit::Work;
 use kinfolk_core::{
-    Error, ErrorKind, Job, JobState, Local, Outcome, Scope, Success, TaskSet, all, blocking,
-    checkpoint, current_job, detach, launch, on_cancel, park, race, scope, scope_as, shield, sleep,
-    spawn, timeout,
+    Error, ErrorKind, IntoOutcome, Job, JobState, Local, Main, Outcome, Scope, Success, TaskSet,
+    all, blocking, checkpoint, current_job, detach, for_each_concurrent, launch, local_scope,
+    on_cancel, park, race, scope, scope_as, shield, sleep, spawn, timeout,
 };
 use kinfolk_testkit::{Gate, Lab, Tally};
 
@@ -581,6 +581,141 @@ pub async fn io_5_a_value_of_a_call_that_nobody_takes_harms_nobody(lab: Lab) {
     is_pending(&mut call).await;
     drop(call);
     lab.settle().await;
+}
+
+/// What a factory has captured goes off when the timer is over: it fails neither the
+/// scope of the timer nor a run, and nobody hears of it.
+pub async fn host_2_a_factory_whose_captures_panic_harms_nobody(lab: Lab) {
+    let tally = Tally::new();
+    let bomb = || Bomb(tally.clone());
+    let (ticks, beat, never, main) = (Arc::new(AtomicUsize::new(0)), bomb(), bomb(), bomb());
+    let made = scope(async |s| {
+        let seen = ticks.clone();
+        // Cancelled with its scope, between two runs.
+        s.interval(MS, move || {
+            let _held = &beat;
+            seen.fetch_add(1, SeqCst);
+            async {}
+        })?
+        .keep();
+        // Given up by its token, before its first run.
+        let token = s.delay(Duration::MAX, move || {
+            drop(never);
+            async {}
+        });
+        sleep(3 * MS).await?;
+        drop(token);
+        lab.settle().await;
+        s.timer("main")
+            .on(Main)
+            .interval(MS, move || {
+                let _held = &main;
+                async {}
+            })
+            .map(kinfolk_core::TimerToken::keep)?;
+        sleep(3 * MS).await?;
+        Ok(7)
+    });
+    assert_eq!(made.await.expect("no failure"), 7);
+    assert!(ticks.load(SeqCst) >= 3);
+    // One that is refused, and one of the root.
+    let ended: Scope = scope(async |s| Ok(s)).await.unwrap();
+    let (late, of_root) = (bomb(), bomb());
+    drop(ended.interval(MS, move || {
+        let _held = &late;
+        async {}
+    }));
+    let token = lab.root().interval(MS, move || {
+        let _held = &of_root;
+        async {}
+    });
+    sleep(2 * MS).await.unwrap();
+    drop(token);
+    lab.settle().await;
+    assert_eq!(tally.drops(), 5);
+    let mut heard = lab.take_failures();
+    // Where there is no main lane, the timer of that lane says so.
+    heard.retain(|error| !error.to_string().contains("no main lane"));
+    assert!(heard.is_empty(), "nobody hears of it: {heard:?}");
+}
+
+/// An iterator that goes off when it is dropped.
+struct Volatile(usize, #[expect(dead_code, reason = "dropped with it")] Bomb);
+
+impl Iterator for Volatile {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(self.0)
+    }
+}
+
+/// Items and closure of `for_each_concurrent` both go off: one by one. Two
+/// destructors that panic in one unwinding would abort the program.
+pub async fn handle_7_items_and_body_of_a_loop_may_both_panic(lab: Lab) {
+    let tally = Tally::new();
+    let bomb = || Bomb(tally.clone());
+    let (items, held) = (Volatile(3, bomb()), bomb());
+    let run = for_each_concurrent(items, 2, move |_| {
+        let _held = &held;
+        async {}
+    });
+    run.await.expect("all three");
+    // Its time is up, and it is told.
+    let (items, held) = (Volatile(3, bomb()), bomb());
+    let run = for_each_concurrent(items, 2, move |_| {
+        let _held = &held;
+        sleep(Duration::MAX)
+    });
+    let late = timeout(MS, run).await.expect_err("nothing else ends it");
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    // Given up half-way.
+    let (items, held) = (Volatile(3, bomb()), bomb());
+    let mut run = Box::pin(for_each_concurrent(items, 2, move |_| {
+        let _held = &held;
+        sleep(Duration::MAX)
+    }));
+    assert!(is_pending(&mut run).await);
+    drop(run);
+    lab.settle().await;
+    assert_eq!(tally.drops(), 6);
+}
+
+/// What a body may return, but for the panic when it is asked what it is.
+struct Undecided;
+
+impl IntoOutcome for Undecided {
+    type Value = u8;
+
+    fn into_result(self) -> Result<u8, Error> {
+        raise()
+    }
+}
+
+/// An `into_result` that panics is the panic of the body which returned it.
+pub async fn outcome_1_an_outcome_that_panics_fails_its_body(lab: Lab) {
+    let panicked = |made: Result<u8, Error>| {
+        assert_eq!(made.expect_err("it panicked").kind(), ErrorKind::Panicked);
+    };
+    let task = Scope::build().supervisor().run(async |s| {
+        let outcome = s.spawn(async { Undecided }).outcome().await?;
+        Ok(outcome.error().expect("it panicked").clone())
+    });
+    panicked(Err(task.await.expect("a supervisor")));
+    panicked(shield(async { Undecided }).await);
+    panicked(timeout(MS, async { Undecided }).await);
+    panicked(race([async { Undecided }]).await);
+    panicked(
+        all((async { Undecided }, async { 7 }))
+            .await
+            .map(|(a, _)| a),
+    );
+    let local = local_scope(async |s| s.spawn(async { Undecided }).await);
+    panicked(local.await);
+    let job = detach(async { Undecided });
+    assert!(job.join().await.unwrap().is_failed());
+    assert_eq!(lab.take_failures().len(), 1);
 }
 
 /// Polls it once. What is there already, because a thread was quick, is forgotten.

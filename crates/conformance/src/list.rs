@@ -63,6 +63,7 @@ macro_rules! for_each_case {
                 cancel_1_a_waker_that_panics_is_reported,
                 cancel_8_hooks_run_in_the_order_of_registration_before_the_childrens,
                 cancel_8_a_hook_for_a_cancelled_job_that_has_ended_is_called_at_once,
+                cancel_8_whatever_cancelled_an_ended_job_its_hook_is_called,
             ;
             cancel:
                 cancel_1_true_exactly_for_the_call_that_moved_it,
@@ -395,6 +396,9 @@ macro_rules! for_each_case {
                 cancel_8_a_hook_that_goes_off_harms_nobody,
                 handle_10_a_local_whose_destructor_panics_harms_nobody,
                 io_5_a_value_of_a_call_that_nobody_takes_harms_nobody,
+                host_2_a_factory_whose_captures_panic_harms_nobody,
+                handle_7_items_and_body_of_a_loop_may_both_panic,
+                outcome_1_an_outcome_that_panics_fails_its_body,
             ;
             interrupts:
                 request_1_one_point_takes_it,

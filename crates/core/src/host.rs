@@ -19,7 +19,9 @@ pub use crate::real_grace::RealGrace;
 pub use crate::task::run::{Ready, Turn};
 pub use crate::task::waker::is_of_task;
 pub use crate::time::queue::{TimerKey, TimerQueue};
-pub use crate::unwind::{Contained, collect_contained, contained, discard, wake, wake_by_ref};
+pub use crate::unwind::{
+    Contained, and_after, collect_contained, contained, discard, wake, wake_by_ref,
+};
 
 /// What a library says on standard error, without waiting for it.
 pub mod say {

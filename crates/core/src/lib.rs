@@ -96,8 +96,8 @@ pub use job::scope::{
 pub use job::service::{NeverReady, Ready, Service, StartService};
 pub use job::spawn::{detach, launch, spawn};
 pub use job::{
-    HeldBy, Job, Join, Lease, NodeSnapshot, PartOf, Scope, SpawnError, Spawner, Task, TaskOutcome,
-    TreeSnapshot, WaitCycle, Waiter, WaitsFor,
+    HeldBy, Job, Join, Lease, NodeSnapshot, OutcomeOf, PartOf, Scope, SpawnError, Spawner, Task,
+    TaskOutcome, TreeSnapshot, WaitCycle, Waiter, WaitsFor,
 };
 pub use observe::{
     Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,

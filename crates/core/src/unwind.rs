@@ -1,5 +1,6 @@
 //! The panic policy. Code of the user's is called through [`caught`]; what it
-//! throws becomes an outcome or a report. No other file catches a panic.
+//! throws becomes an outcome or a report. No other file of the library catches a panic;
+//! the testkit does, whose test it is.
 //!
 //! Every place where code of the user's runs in a call of ours stands in the table
 //! below. There are three rules.
@@ -43,6 +44,15 @@
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
+//! | a timer's factory: call, drop | `factory::Kept::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
+//! | a closure that makes a future: call, drop | `MadeThere::poll` (`spawn_with`), `service::begin` (`start_service`) | `caught` with the task; the second is the starter's, and `Contained` until it is called | none |
+//! | `IntoOutcome::into_result` | `cell::Stage::poll`, `inline::poll_body`, `local::Deliver` | `caught` with the body | none |
+//! | items and closure of `for_each_concurrent`: next, call, drop | `ForEach::take_items`; with the call | the calls are the body's; `Contained` each | none |
+//! | an iterator of branches: next, drop | `Branches::open`, before there is a future | it is the caller's; branches it made are `contained` | none |
+//! | a stream made a point: poll, drop | `OrCancelItems` | it is the body's | none |
+//! | `with_world`, `Local::with` and `get`: call, clone | in the poll that calls them | it is the body's; the world is put back | none |
+//! | the body of `scope_blocking`: call | `Runtime::scope_blocking` | `and_after`: goes on in the caller once the children have ended | none |
+//! | a point hook: call, drop | `Shared::watched_point`, in the poll of the point | it is the body's; `Contained` | none |
 //! | a buffer of i/o that nobody waits for | `flight::adopt` in the runtime | `contained` | none |
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It
@@ -62,7 +72,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 use std::ptr;
 use std::task::Waker;
 
@@ -138,6 +149,17 @@ fn message_of(payload: &(dyn Any + Send)) -> &str {
         s
     } else {
         "a panic without words"
+    }
+}
+
+/// Runs code of the caller's and then `after`, also if that code panics: the panic
+/// goes on when `after` is over. `after` is told whether there is one.
+pub fn and_after<R, A>(f: impl FnOnce() -> R, after: impl FnOnce(bool) -> A) -> (R, A) {
+    let answer = caught(f);
+    let after = after(answer.is_err());
+    match answer {
+        Ok(answer) => (answer, after),
+        Err(payload) => resume_unwind(payload.into_box()),
     }
 }
 
@@ -263,6 +285,14 @@ impl<T> Contained<T> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped, and not used again.
         unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+
+    /// The value of one that is pinned, which is pinned with it.
+    #[inline]
+    pub fn as_pin_mut(self: Pin<&mut Self>) -> Pin<&mut T> {
+        // SAFETY: the value is dropped where it stands, and moved by `into_inner`
+        // alone, which nothing that is pinned can be given to.
+        unsafe { self.map_unchecked_mut(|this| &mut *this.0) }
     }
 }
 

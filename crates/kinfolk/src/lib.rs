@@ -151,8 +151,8 @@ pub mod future {
     #[doc(inline)]
     pub use kinfolk_core::{
         Alike, Blocking, Branches, Checkpoint, ForEach, IgnoreCancellation, Inline, Items, Join,
-        Just, LocalInline, NextInSet, NextPump, Open, OrCancelFuture, Park, Sleep, SpawnInSet,
-        StartService, TaskOutcome, Tick, Together, WithScope, WithScopeAs, YieldNow,
+        Just, LocalInline, NextInSet, NextPump, Open, OrCancelFuture, OutcomeOf, Park, Sleep,
+        SpawnInSet, StartService, TaskOutcome, Tick, Together, WithScope, WithScopeAs, YieldNow,
     };
     #[doc(inline)]
     #[cfg(feature = "stream")]

@@ -10,6 +10,11 @@
 //! A thief reads slots before its exchange, so it may read one that is being
 //! written again; then `head` has moved and its exchange fails. Both counters
 //! are 64 bits and never come round. Modelled in `steal_vs_pop`.
+//!
+//! | rule | noticed by |
+//! |---|---|
+//! | R1, R3 | `steal_vs_pop` |
+//! | R2 | `steal_vs_pop`, `two_thieves` |
 
 use std::ptr::{self, NonNull};
 

@@ -81,6 +81,15 @@ impl Wake for Unpark {
 /// of another, a drop cannot wait: everything in it is cancelled at once, a thread of its
 /// own sees to the rest while the workers go on, and the main lane is turned no more. With
 /// no workers nothing is turned any more.
+///
+/// A process has at most 4,095 runtimes and other roots at once; one more is an error.
+///
+/// # Panics in tasks
+/// A panic in a task is caught and becomes the task's failure. Before that the panic hook
+/// of the program prints it, on the worker. The hook of the standard library waits until
+/// standard error takes the words: if that is a pipe that no process reads, a worker whose
+/// task panics waits there, and so do the tasks on it. A program that runs with such a
+/// standard error sets a hook that does not wait, with [`std::panic::set_hook`].
 pub struct Runtime {
     handle: Handle,
     pub(crate) own: Box<Own>,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use kinfolk_core::{IntoOutcome, OrCancel, Outcome, Pool, Result, Scope, Task};
+use kinfolk_core::{IntoOutcome, OrCancel, Outcome, Pool, Result, Scope, Task, host};
 
 use crate::runtime::{Abort, Runtime};
 
@@ -54,19 +54,21 @@ impl Runtime {
         };
         // From here on the children must be gone before we are, come what may.
         let abort = Abort("the main loop panicked while borrowed children were running");
-        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
-        if answer.is_err() {
-            task.cancel("the body of scope_blocking panicked");
-        }
-        open.close();
-        let outcome = self.wait_for(task.outcome());
-        std::mem::forget(abort);
-        match answer {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(answer) => match outcome?? {
-                Outcome::Failed(error) => Err(error),
-                Outcome::Completed(_) | Outcome::Cancelled { .. } => Ok(answer),
+        let (answer, outcome) = host::and_after(
+            || body(&scope),
+            |panicked| {
+                if panicked {
+                    task.cancel("the body of scope_blocking panicked");
+                }
+                open.close();
+                let outcome = self.wait_for(task.outcome());
+                std::mem::forget(abort);
+                outcome
             },
+        );
+        match outcome?? {
+            Outcome::Failed(error) => Err(error),
+            Outcome::Completed(_) | Outcome::Cancelled { .. } => Ok(answer),
         }
     }
 }
@@ -88,7 +90,8 @@ impl<'scope> BlockingScope<'scope, '_> {
     {
         let spawner = self.scope.on(Pool);
         // SAFETY: it is Send. It outlives 'scope, and `scope_blocking` does not
-        // return before the job has ended; nor does its value outlive 'scope.
+        // return before the job has ended; nor does its value outlive 'scope. Noticed by
+        // `handle_8_a_blocking_scope_waits_for_all_whatever_happens`.
         unsafe { spawner.spawn_unchecked(future) }
     }
 
@@ -119,7 +122,7 @@ impl Open {
             state.1.take()
         };
         if let Some(waker) = waker {
-            kinfolk_core::host::wake(waker);
+            host::wake(waker);
         }
     }
 }
@@ -138,7 +141,7 @@ impl Future for Opened {
         }
         let old = state.1.replace(new);
         drop(state);
-        kinfolk_core::host::discard(old);
+        host::discard(old);
         Poll::Pending
     }
 }

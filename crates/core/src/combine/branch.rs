@@ -1,6 +1,8 @@
 //! One branch: a scope that can lose. And what a crew of branches does with all
 //! of its own in one turn.
 
+use std::any::TypeId;
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +15,7 @@ use crate::job::id::JobId;
 use crate::job::inline::{Inline, Just, Setup};
 use crate::job::kind::JobKind;
 use crate::job::outcome::IntoOutcome;
-use crate::job::{Task, TaskOutcome};
+use crate::job::{OutcomeOf, Task};
 use crate::unwind::contained;
 
 /// What the future of a branch yields.
@@ -87,18 +89,39 @@ where
 }
 
 /// True if the future of a branch is the handle of a task itself, which loses with
-/// the branch. Told apart by the name of the type: a branch may borrow, so that
-/// its type has no identity. A type of another crate with the same path would be
-/// opened where it could be dropped, and nothing else.
-fn is_task<F>() -> bool {
-    fn base<T>() -> &'static str {
-        let name = std::any::type_name::<T>();
-        name.split('<').next().unwrap_or(name)
+/// the branch. What it yields says which handle it could be: so there is one type to
+/// compare with for each sort of handle.
+fn is_task<F: Future<Output: IntoOutcome>>() -> bool {
+    let this = id_of::<F>();
+    this == id_of::<Task<Value<F>>>()
+        || this == id_of::<OutcomeOf<Value<F>>>()
+        || this == id_of::<LocalTask<Value<F>>>()
+}
+
+/// The identity of a type that may borrow. Types that differ in lifetimes only have the
+/// same one.
+fn id_of<T: ?Sized>() -> TypeId {
+    /// `Of<T>` is asked through a trait object: its lifetime is all that a bound sees.
+    trait Identity {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
     }
-    let name = base::<F>();
-    name == base::<Task<()>>()
-        || name == base::<TaskOutcome<()>>()
-        || name == base::<LocalTask<()>>()
+    struct Of<T: ?Sized>(PhantomData<T>);
+    impl<T: ?Sized> Identity for Of<T> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<T>()
+        }
+    }
+    let of = Of::<T>(PhantomData);
+    let of: &(dyn Identity + '_) = &of;
+    // SAFETY: the two differ in a lifetime. `id` reads nothing through the reference
+    // and keeps nothing of the type, so that what borrows is never used.
+    let of: &(dyn Identity + 'static) = unsafe { std::mem::transmute(of) };
+    of.id()
 }
 
 /// True if an interrupt of the task has left a branch: the request is out, and
@@ -221,5 +244,49 @@ pub(crate) fn lose_in_place<F>(
         && !lose(branch, lost, site)
     {
         contained(|| place.set(None));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::job::TaskOutcome;
+
+    /// A future of another type with the name of ours.
+    struct Other<F>(F);
+
+    impl<F: Future + Unpin> Future for Other<F> {
+        type Output = F::Output;
+
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+            Pin::new(&mut self.get_mut().0).poll(cx)
+        }
+    }
+
+    fn is_task_like<F: Future<Output: IntoOutcome>>(_: &dyn Fn() -> F) -> bool {
+        is_task::<F>()
+    }
+
+    #[test]
+    fn handle_7_a_branch_that_is_the_handle_is_told_apart() {
+        fn borrows<'a>(_: &'a str) -> [bool; 3] {
+            [
+                is_task::<Task<&'a str>>(),
+                is_task::<TaskOutcome<Vec<&'a str>>>(),
+                is_task::<LocalTask<Option<&'a str>>>(),
+            ]
+        }
+        assert_eq!(borrows(&String::from("a local")), [true; 3]);
+        assert!(is_task::<Task<()>>() && is_task::<Task<Result<u8>>>());
+        // The value of a task may be an outcome, and a handle.
+        assert!(is_task::<Task<crate::Outcome<u8>>>());
+        assert!(is_task::<TaskOutcome<crate::Outcome<u8>>>());
+        assert!(is_task::<Task<Task<()>>>());
+        assert!(!is_task::<&mut Task<u8>>());
+        assert!(!is_task::<Pin<Box<Task<u8>>>>());
+        assert!(!is_task::<Other<Task<u8>>>());
+        assert!(!is_task::<crate::Join>());
+        let around = |task: Option<Task<u8>>| async move { task.expect("never called").await };
+        assert!(!is_task_like(&|| around(None)));
     }
 }

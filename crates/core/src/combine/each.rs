@@ -19,6 +19,7 @@ use crate::cancel::wait::{Wait, WaitKind};
 use crate::error::Result;
 use crate::job::header::Site;
 use crate::job::outcome::IntoOutcome;
+use crate::unwind::Contained;
 
 /// Calls `body` for each item and runs what it returns, at most `limit` at once,
 /// inside the calling task. Items come from an iterator, or with the feature
@@ -78,7 +79,7 @@ where
     let site = Location::caller();
     ForEach {
         source: items.into_source(),
-        body,
+        body: Contained::new(body),
         limit,
         running: Many::new(site),
         taking: Taking::More,
@@ -123,12 +124,12 @@ impl<I: IntoIterator> Items<Iterators> for I {
     type Source = Iterated<I::IntoIter>;
 
     fn into_source(self) -> Self::Source {
-        Iterated(self.into_iter())
+        Iterated(Contained::new(self.into_iter()))
     }
 }
 
 /// Items of an iterator: always there.
-pub struct Iterated<I>(I);
+pub struct Iterated<I>(Contained<I>);
 
 impl<I> Unpin for Iterated<I> {}
 
@@ -160,7 +161,7 @@ pin_project! {
     {
         #[pin]
         source: S,
-        body: G,
+        body: Contained<G>,
         limit: usize,
         running: Many<F>,
         taking: Taking,

@@ -14,6 +14,7 @@ use crate::cancel::point::{self, Yielded};
 use crate::cancel::wait::{Wait, WaitKind};
 use crate::error::{Cancelled, Error, Result};
 use crate::job::header::Site;
+use crate::unwind::Contained;
 
 impl<T> Stream for TaskSet<T> {
     type Item = Result<T>;
@@ -39,7 +40,8 @@ impl<S: Stream> Items<Streams> for S {
     type Source = Streamed<S>;
 
     fn into_source(self) -> Streamed<S> {
-        Streamed { stream: self }
+        let stream = Contained::new(self);
+        Streamed { stream }
     }
 }
 
@@ -47,7 +49,7 @@ pin_project! {
     /// Items of a stream.
     pub struct Streamed<S> {
         #[pin]
-        stream: S,
+        stream: Contained<S>,
     }
 }
 
@@ -55,7 +57,7 @@ impl<S: Stream> Source for Streamed<S> {
     type Item = S::Item;
 
     fn poll_item(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.project().stream.poll_next(cx)
+        self.project().stream.as_pin_mut().poll_next(cx)
     }
 }
 

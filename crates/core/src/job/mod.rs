@@ -34,4 +34,4 @@ pub use lease::Lease;
 pub use scope::Scope;
 pub use snapshot::{NodeSnapshot, PartOf, TreeSnapshot, Waiter};
 pub use spawn::{SpawnError, Spawner};
-pub use task::{Task, TaskOutcome};
+pub use task::{OutcomeOf, Task, TaskOutcome};

@@ -193,9 +193,17 @@ impl<T> Task<T> {
     /// waiter's own.
     #[track_caller]
     pub fn outcome(self) -> TaskOutcome<T> {
-        TaskOutcome {
-            task: self,
+        OutcomeOf {
+            task: self.relabelled(),
             site: Site::of(Location::caller()),
+        }
+    }
+
+    /// The handle as one of another type, whose value is never asked for.
+    fn relabelled<U>(mut self) -> Task<U> {
+        Task {
+            waiting: ManuallyDrop::new(self.waiting.take()),
+            value: PhantomData,
         }
     }
 
@@ -631,14 +639,21 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 /// The future of [`Task::outcome`].
+pub type TaskOutcome<T> = OutcomeOf<Outcome<T>>;
+
+/// The future of [`Task::outcome`], by what it yields: `O` is an [`Outcome`]. So its
+/// type can be told from its output, by the branches of a race
+/// ([`is_task`](crate::combine)).
 #[must_use = "dropping it cancels the task"]
-pub struct TaskOutcome<T> {
-    task: Task<T>,
+pub struct OutcomeOf<O> {
+    /// The handle of a `Task<T>`, where `O` is an `Outcome<T>`. It goes only where such
+    /// an outcome may go, and is a `Task<T>` again before its value is taken.
+    task: Task<O>,
     /// Where it is awaited.
     site: Site,
 }
 
-impl<T> TaskOutcome<T> {
+impl<T> OutcomeOf<Outcome<T>> {
     /// An observer of the task.
     pub fn job(&self) -> Job {
         self.task.job()
@@ -658,17 +673,25 @@ impl<T> TaskOutcome<T> {
 
     /// The outcome of a task that has ended.
     pub(crate) fn take_ended(mut self) -> Outcome<T> {
-        self.task.take().0
+        self.take()
+    }
+
+    fn take(&mut self) -> Outcome<T> {
+        let mut task: Task<T> = Task {
+            waiting: ManuallyDrop::new(self.task.waiting.take()),
+            value: PhantomData,
+        };
+        task.take().0
     }
 }
 
-impl<T> fmt::Debug for TaskOutcome<T> {
+impl<O> fmt::Debug for OutcomeOf<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TaskOutcome").field(&self.task).finish()
     }
 }
 
-impl<T> Future for TaskOutcome<T> {
+impl<T> Future for OutcomeOf<Outcome<T>> {
     type Output = Result<Outcome<T>, Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -686,7 +709,7 @@ impl<T> Future for TaskOutcome<T> {
             Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
             Found::Ended => {
                 let back = waiting.take_back();
-                let (outcome, _) = self.task.take();
+                let outcome = self.take();
                 if let Some(back) = back {
                     // For the next point: here there is an outcome to return.
                     back.put_back();

@@ -11,7 +11,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::job::lane::{LaneFor, Main, OnMain, Pool};
 use crate::job::outcome::IntoOutcome;
 use crate::job::spawn::Place;
 use crate::job::{Job, Scope, Spawner, state};
+use crate::unwind::Contained;
 
 /// A factory timer with options: a name, a lane, what happens to missed ticks.
 /// Made by [`Scope::timer`]; ends with one of its verbs.
@@ -158,6 +159,7 @@ macro_rules! verbs {
                 let signal = Arc::new(Signal::new());
                 let driver = Driver(signal.clone());
                 let (spawner, sort) = self.spawner(kind);
+                let factory = Kept::new(factory);
                 let drive = drive::<$lane, F, R>(driver, plan, factory);
                 TimerToken::new(signal, spawner.launch_timer(drive, sort, site))
             }
@@ -191,13 +193,12 @@ impl<L> fmt::Debug for Timer<L> {
 /// The body of a driver. It is on the lane of its runs: a main thread that
 /// turns late finds the tick due, makes up for it once and goes back to the
 /// grid.
-async fn drive<L, F, R>(driver: Driver, plan: Plan, factory: F) -> Result<(), Cancelled>
+async fn drive<L, F, R>(driver: Driver, plan: Plan, factory: Kept<F>) -> Result<(), Cancelled>
 where
     L: LaneFor<Run<F, R>>,
     F: FnMut() -> R,
     R: Future<Output: IntoOutcome>,
 {
-    let factory = Arc::new(Mutex::new(factory));
     let signal = &*driver.0;
     let here = Scope::here("a timer", std::panic::Location::caller());
     let Plan {
@@ -245,9 +246,58 @@ pin_project! {
     /// One run. The factory is called inside it, so that its panic is the
     /// run's and what it spawns hangs from the run.
     struct Run<F, R> {
-        factory: Option<Arc<Mutex<F>>>,
+        factory: Option<Kept<F>>,
         #[pin]
         made: Option<R>,
+    }
+}
+
+/// The factory of a timer, shared by its driver and the run that is due. What it has
+/// captured may panic when it is dropped: the driver is a service, and would fail its
+/// scope.
+struct Kept<F>(Arc<Mutex<Option<Contained<F>>>>);
+
+impl<F> Clone for Kept<F> {
+    fn clone(&self) -> Kept<F> {
+        Kept(self.0.clone())
+    }
+}
+
+impl<F> Kept<F> {
+    fn new(factory: F) -> Kept<F> {
+        Kept(Arc::new(Mutex::new(Some(Contained::new(factory)))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Contained<F>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the factory, outside the lock. One that panics is called again for the
+    /// next run.
+    fn make<R>(self) -> R
+    where
+        F: FnMut() -> R,
+    {
+        let factory = self.lock().take();
+        let factory = factory.unwrap_or_else(|| unreachable!("there is one run at a time"));
+        let mut called = Called {
+            kept: self,
+            factory: Some(factory),
+        };
+        let factory = called.factory.as_mut();
+        factory.unwrap_or_else(|| unreachable!("just put there"))()
+    }
+}
+
+/// A factory that is being called. Put back at the end of the call, also by a panic.
+struct Called<F> {
+    kept: Kept<F>,
+    factory: Option<Contained<F>>,
+}
+
+impl<F> Drop for Called<F> {
+    fn drop(&mut self) {
+        *self.kept.lock() = self.factory.take();
     }
 }
 
@@ -261,19 +311,12 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
         let mut this = self.project();
         if let Some(factory) = this.factory.take() {
-            this.made.set(Some(make(factory)));
+            this.made.set(Some(factory.make()));
         }
         let made = this.made.as_pin_mut();
         made.expect("a run whose factory panicked is not polled again")
             .poll(cx)
     }
-}
-
-/// Calls the factory and lets go of it. The lock is never waited for: there is
-/// one run at a time. A factory that has panicked is called again.
-fn make<F: FnMut() -> R, R>(factory: Arc<Mutex<F>>) -> R {
-    let mut factory = factory.lock().unwrap_or_else(PoisonError::into_inner);
-    factory()
 }
 
 /// Waits until a run is due and claims it, or until the token is cancelled.

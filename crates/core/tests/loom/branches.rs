@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use kinfolk_core::{Error, TaskSet, all};
+use kinfolk_core::{Error, TaskSet, all, race, shield};
 use loom::sync::Mutex;
 use loom::thread;
 
@@ -84,6 +84,38 @@ fn set_next_vs_end() {
         queue.run_all();
         assert!(parent.is_ended(), "{}", tree.snapshot());
         assert_eq!(tree.counters().jobs_failed, 0);
+        drop(parent);
+        finish(tree, &queue);
+    });
+}
+
+/// A branch that is a task has lost and begins to wait for that task, which goes on,
+/// while another thread cancels the job around it: either the branch sees the mark, or
+/// the cancel finds the leaf that it has listed there (`LoserWait::goes_on`).
+#[test]
+fn losing_task_vs_cancel_around_it() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(1);
+    builder.max_branches = 10_000;
+    builder.check(|| {
+        let (tree, queue) = tree();
+        let flag = Flag::default();
+        // Deaf, until the flag is raised; nobody's child.
+        let target = tree.root_scope().spawn(shield(flag.clone()));
+        let quick = tree.root_scope().spawn(async { Ok::<_, Error>(()) });
+        queue.run_all();
+        // Branches of an iterator are polled when they are woken, and not before.
+        let parent = tree
+            .root_scope()
+            .spawn(async move { race([target, quick]).await });
+        let job = parent.job();
+        let other = thread::spawn(move || job.cancel("enough"));
+        queue.run_all();
+        assert!(other.join().unwrap(), "it waits for the task");
+        queue.run_all();
+        assert!(parent.is_ended(), "{}", tree.snapshot());
+        flag.raise();
+        queue.run_all();
         drop(parent);
         finish(tree, &queue);
     });

@@ -108,7 +108,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout; no buffer leads here any more, and
-        // no ring (G1, G2).
+        // no ring (G1, G2). Noticed by
+        // `memory_that_was_registered_can_be_used_for_something_else`.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }

@@ -247,7 +247,8 @@ impl ReadinessDriver {
         let event = wanted.event(fd as usize);
         // SAFETY: an operation waits for it, and keeps it open.
         let source = unsafe { BorrowedFd::borrow_raw(fd) };
-        // SAFETY: it is disarmed before it can be closed (W1). Closed, the
+        // SAFETY: it is disarmed before it can be closed (W1), which the tests ask after
+        // each; noticed by `a_number_that_is_used_again_is_not_confused`. Closed, the
         // system forgets it; where it does not, it reports nothing of what is
         // not armed.
         let add = || unsafe { self.poller.add(fd, event) };

@@ -104,7 +104,8 @@ impl IoCall {
         let call = &*self.0;
         if call.leaves(BEGUN) {
             // SAFETY: it has neither come back nor was it cancelled; here and
-            // below.
+            // below. Noticed by
+            // `a_call_aside_is_cancelled_before_it_begins_and_not_after`.
             let long = unsafe { calls::may_last(&call.request) };
             // SAFETY: as above.
             let make = || unsafe { call.request.call() };
