@@ -71,7 +71,8 @@ fn wait_for(id: u32) {
         let mut how = MaybeUninit::<libc::siginfo_t>::uninit();
         let options = libc::WEXITED | libc::WNOWAIT;
         // SAFETY: room for the answer, which is not looked at.
-        let failed = unsafe { libc::waitid(libc::P_PID, id, how.as_mut_ptr(), options) };
+        let failed =
+            unsafe { libc::waitid(libc::P_PID, id as libc::id_t, how.as_mut_ptr(), options) };
         if failed == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return;
         }
