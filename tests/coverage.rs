@@ -390,11 +390,9 @@ fn every_test_that_would_notice_exists() {
     }
     let named = |of: &str| named.get(of).copied().unwrap_or(0);
     assert!(named("core") > 40, "only {} in core", named("core"));
-    assert!(
-        named("runtime") > 12,
-        "only {} in runtime",
-        named("runtime")
-    );
+    // Rings, slots and sleepers of the runtime are a crate of their own.
+    let runtime = named("runtime") + named("queue");
+    assert!(runtime > 12, "only {runtime} in runtime and queue");
     assert!(named("testkit") > 0, "none in the testkit");
 }
 

@@ -99,7 +99,8 @@ impl PoolBuf {
     /// Its bytes.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let (place, size) = (self.group.buffer_ptr(self.number), self.group.size as usize);
-        // SAFETY: the buffer is its owner's (B1), and all of it was zeroed.
+        // SAFETY: the buffer is its owner's (B1), and all of it was zeroed. Noticed by
+        // `io_5_a_buffer_that_comes_back_is_for_one`.
         unsafe { std::slice::from_raw_parts_mut(place, size) }
     }
 
@@ -281,7 +282,8 @@ pub struct BufferGroup {
     returns: Arc<Returns>,
 }
 
-// SAFETY: what lies there is touched by one at a time (B1).
+// SAFETY: what lies there is touched by one at a time (B1). Noticed by
+// `io_5_a_buffer_that_comes_back_is_for_one`.
 unsafe impl Send for BufferGroup {}
 // SAFETY: as above.
 unsafe impl Sync for BufferGroup {}

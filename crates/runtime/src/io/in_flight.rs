@@ -8,6 +8,12 @@
 //!                                            4: `complete`: the result is adopted
 //! ```
 //!
+//! | rule | noticed by |
+//! |---|---|
+//! | F1 | `who_writes_after_the_end_is_found_out`, `io_3_dropped_cancelled_and_timed_out_at_random` |
+//! | F2 | `in_flight_complete_vs_give_up` |
+//! | F3 | `in_flight_complete_vs_another_waker` |
+//!
 //! **F1** Between submission and completion only the system touches the operation.
 //! **F2** Exactly one side takes it out afterwards: 2 or 4. Both sides mark the one
 //! word, and the side that finds the other's mark takes it.

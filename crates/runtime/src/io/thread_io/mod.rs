@@ -435,7 +435,8 @@ impl Inner {
             self.taken += usize::from(counted);
             self.unsent = self.unsent.max(Unsent::of(request));
             // SAFETY: the in_flight that the request leads to is in the table, and
-            // stays there until the driver has said that it is over.
+            // stays there until the driver has said that it is over. Noticed by
+            // `io_3_a_station_that_closes_ends_what_is_under_way`.
             unsafe { driver.submit(id, request) };
         }
     }
