@@ -93,7 +93,11 @@ pub async fn io_6_a_cancelled_receive_takes_nothing(lab: Lab) {
     let told = spawn(async move {
         cancel_current("now");
         let told = receiver.recv().await.unwrap_err();
-        cleanup(async { Ok::<_, Error>(assert_eq!(receiver.recv().await?, Some(1))) }).await?;
+        cleanup(async {
+            assert_eq!(receiver.recv().await?, Some(1));
+            Ok::<_, Error>(())
+        })
+        .await?;
         Err::<(), _>(Error::from(told))
     });
     tx.send(1).await.unwrap();

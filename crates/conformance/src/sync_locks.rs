@@ -32,8 +32,16 @@ pub async fn io_6_a_lock_is_a_point(lab: Lab) {
         let told = lock.lock().await.map(drop);
         assert!(told.is_err(), "told at entry");
         assert!(lock.try_lock().is_ok(), "a try form is no point");
-        cleanup(async { Ok::<_, Error>(assert_eq!(*lock.lock().await?, 7)) }).await?;
-        shield(async { Ok::<_, Error>(assert_eq!(*lock.lock().await?, 7)) }).await?;
+        cleanup(async {
+            assert_eq!(*lock.lock().await?, 7);
+            Ok::<_, Error>(())
+        })
+        .await?;
+        shield(async {
+            assert_eq!(*lock.lock().await?, 7);
+            Ok::<_, Error>(())
+        })
+        .await?;
         told.map_err(Error::from)
     });
     assert!(told.outcome().await.unwrap().is_cancelled());
@@ -143,10 +151,10 @@ pub async fn case_m15_a_lock_whose_waiters_are_cancelled_is_never_lost(lab: Lab)
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             task.cancel("at random");
         }
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             let _ = yield_now().await;
         }
     }

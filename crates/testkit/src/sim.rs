@@ -368,7 +368,7 @@ impl fmt::Debug for SimBuilder {
 /// choice taken from a seed: the same seed gives the same run.
 ///
 /// ```
-/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
 /// use kinfolk::testkit::Sim;
 /// use std::time::Duration;
 ///
@@ -515,7 +515,7 @@ impl Sim {
     /// whenever nothing else can go on. Inside a task it is [`hold_clock`](crate::hold_clock).
     ///
     /// ```
-    /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+    /// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
     /// use kinfolk::testkit::Sim;
     /// use std::time::Duration;
     ///

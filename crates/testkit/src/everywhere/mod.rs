@@ -71,7 +71,7 @@ pub struct Everywhere {
 /// cancels that come too late.
 ///
 /// ```
-/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
 /// # async fn transfer() -> kinfolk::Result<()> { Ok(()) }
 /// kinfolk::testkit::cancel_everywhere(transfer);
 /// ```
@@ -105,7 +105,7 @@ where
 /// future was dropped, unless it [may be](CancelEverywhere::may_be_dropped).
 ///
 /// ```
-/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
 /// use std::sync::{Arc, Mutex};
 /// use kinfolk::checkpoint;
 ///
@@ -147,7 +147,7 @@ where
 /// [`cancel_everywhere`] with options.
 ///
 /// ```
-/// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_testkit as testkit}; }
+/// # mod kinfolk { pub use kinfolk_core::*; pub mod testkit { pub use kinfolk_testkit::*; } }
 /// use kinfolk::testkit::CancelEverywhere;
 ///
 /// // A job of the scenario may fail: that is for the failure hook of its runtime.

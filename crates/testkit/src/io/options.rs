@@ -17,7 +17,7 @@ use super::power_cut::SavedDisk;
 /// use kinfolk_testkit::{Sim, io::{Fault, OpKind, SimIo}};
 ///
 /// let fault_plan = SimIo::rough().fault(OpKind::Write, 1, Fault::NoSpace);
-/// let mut sim = Sim::builder(7).io(weather).build();
+/// let mut sim = Sim::builder(7).io(fault_plan).build();
 /// sim.io().put("/etc/motd", "hello");
 /// sim.run(async {
 ///     let motd = File::open("/etc/motd").await?;
@@ -90,7 +90,7 @@ impl SimIo {
     /// let fault_plan = SimIo::rough()
     ///     .for_files(|files| files.late(1.0, moment).no_space(0.1))
     ///     .for_sockets(|sockets| sockets.late(0.0, moment));
-    /// # drop(weather);
+    /// # drop(fault_plan);
     /// ```
     pub fn for_files(self, set: impl FnOnce(SimIo) -> SimIo) -> Self {
         self.only(FaultOwner::Files, set)
