@@ -641,9 +641,8 @@ impl<T> fmt::Debug for Task<T> {
 /// The future of [`Task::outcome`].
 pub type TaskOutcome<T> = OutcomeOf<Outcome<T>>;
 
-/// The future of [`Task::outcome`], by what it yields: `O` is an [`Outcome`]. So its
-/// type can be told from its output, by the branches of a race
-/// ([`is_task`](crate::combine)).
+/// The future of [`Task::outcome`], by what it yields: `O` is an [`Outcome`]. The combinators
+/// recognise a branch that is a task by this type.
 #[must_use = "dropping it cancels the task"]
 pub struct OutcomeOf<O> {
     /// The handle of a `Task<T>`, where `O` is an `Outcome<T>`. It goes only where such
