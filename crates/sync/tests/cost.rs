@@ -1,10 +1,11 @@
-//! What channels and locks allocate, keep and take. Alone in its process: it counts every
-//! allocation of it. One test at a time.
+//! What channels and locks allocate, keep and take. Each test counts the allocations of its own
+//! thread: the test harness allocates beside it, on others. One test at a time, for those that
+//! measure time.
 #![cfg(not(loom))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -13,20 +14,22 @@ use kinfolk_sync::{Mutex, Notify, OwnedMutexGuard, Semaphore, mpmc};
 
 struct Counting;
 
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-static BYTES: AtomicIsize = AtomicIsize::new(0);
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
+}
 
 // SAFETY: passes every call on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(layout.size() as isize, Relaxed);
+        CALLS.set(CALLS.get() + 1);
+        BYTES.set(BYTES.get() + layout.size() as isize);
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size() as isize, Relaxed);
+        BYTES.set(BYTES.get() - layout.size() as isize);
         // SAFETY: the caller's promise, passed on.
         unsafe { System.dealloc(at, layout) }
     }
@@ -42,9 +45,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn calls(f: impl FnOnce()) -> usize {
-    let before = CALLS.load(Relaxed);
+    let before = CALLS.get();
     f();
-    CALLS.load(Relaxed) - before
+    CALLS.get() - before
 }
 
 fn noop() -> Context<'static> {
@@ -108,15 +111,15 @@ fn io_6_sends_and_locks_do_not_allocate() {
 fn io_6_memory_returns_after_a_burst() {
     let _alone = alone();
     let (tx, rx) = mpmc::unbounded_channel();
-    let before = BYTES.load(Relaxed);
+    let before = BYTES.get();
     for n in 0..100_000_u64 {
         tx.send(n).unwrap();
     }
-    assert!(BYTES.load(Relaxed) - before > 800_000, "it is counted");
+    assert!(BYTES.get() - before > 800_000, "it is counted");
     for n in 0..100_000 {
         assert_eq!(rx.try_recv(), Ok(n));
     }
-    let kept = BYTES.load(Relaxed) - before;
+    let kept = BYTES.get() - before;
     assert!(kept < 4096, "{kept} bytes are kept");
 }
 
