@@ -205,6 +205,15 @@ impl Local {
         None
     }
 
+    /// It is up: the book of sleepers counts it as awake, if it did not yet.
+    fn leaves_book(&self) {
+        if let Beds::Many(idle, _) = &self.machine.beds
+            && let Some(n) = idle.stay_up(self.n)
+        {
+            self.machine.wake(n);
+        }
+    }
+
     /// It lay down and is polled: how it goes on sleeping; none if it is up.
     fn looks_again(&self) -> Option<Sleep> {
         let Beds::Many(idle, _) = &self.machine.beds else {
@@ -272,17 +281,16 @@ impl Local {
     fn turns_over(&self) -> Next {
         let door = &self.seat().door;
         if door.has_turn() {
+            // The thread that brought it took us out of the book before. If we were polled
+            // and lay down again in between, we stand there once more.
+            self.leaves_book();
             return self.work(door.get_up(), true);
         }
         let Some(how) = self.looks_again() else {
             return self.work(door.get_up(), true);
         };
         if self.machine.lets_go(self.n) {
-            if let Beds::Many(idle, _) = &self.machine.beds
-                && let Some(n) = idle.stay_up(self.n)
-            {
-                self.machine.wake(n);
-            }
+            self.leaves_book();
             self.machine.leaves(self.n);
             return Next::GoesHome;
         }
