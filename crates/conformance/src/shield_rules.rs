@@ -748,8 +748,10 @@ pub async fn shield_2_a_spent_budget_reaches_everything_inside(lab: Lab) {
     let (outcome, took) = cancel_and_wait(&lab, task).await;
     assert!(outcome.is_cancelled());
     assert_eq!(took, 20 * MS);
+    // Tasks without hooks are handed over before hooks are called: on several threads the child
+    // may be the first.
     let text = log.text();
-    assert!(text.starts_with("enough "), "{text}");
+    assert!(text.contains("enough"), "{text}");
     assert!(text.contains("child@20"), "{text}");
     assert!(text.contains("scope@20"), "{text}");
 }
