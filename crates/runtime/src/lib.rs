@@ -24,7 +24,6 @@
 //! | `signal` | waiting for signals of the system |
 //! | `here` | the thread-local: whose turns are taken on this thread |
 //! | `clock` | a clock that the host can stop and speed up |
-//! | `own_time` | the time of one runtime, which a shutdown does not leave to its clock |
 //! | `linux` | a cheap clock, and what only Linux has |
 //! | `sync` | the one switch between std and loom |
 
@@ -44,7 +43,6 @@ mod linux;
 mod machine;
 mod main_lane;
 pub mod net;
-mod own_time;
 pub mod process;
 mod quiet;
 mod runtime;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, OwnTime, Ready, TimerKey, Turn};
 use kinfolk_core::{Clock, IoGauges};
 use kinfolk_queue::{Idle, Injector};
 
@@ -16,7 +16,6 @@ use crate::busy::Busy;
 use crate::here::{self, Local};
 use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
-use crate::own_time::OwnTime;
 use crate::quiet::Quiet;
 use crate::scheduler::worker::Neighbour;
 use crate::sync::{HELD_UP, LATE};

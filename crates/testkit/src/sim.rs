@@ -505,6 +505,11 @@ impl Sim {
         self.world.clock.elapsed()
     }
 
+    /// The virtual time, as jobs of the simulation see it with `now()`; only a run moves it.
+    pub fn now(&self) -> Instant {
+        self.world.clock.now()
+    }
+
     /// The instant at which its clock began.
     pub fn start(&self) -> Instant {
         self.world.clock.start()

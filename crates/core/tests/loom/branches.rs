@@ -1,5 +1,5 @@
 //! Those who wake one of many against the one who polls them all. The claim
-//! stands at the head of `combine/ready.rs`.
+//! stands at the head of `more/combine/wake_list.rs`.
 
 use std::pin::Pin;
 use std::sync::Arc;

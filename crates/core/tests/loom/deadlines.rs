@@ -1,6 +1,6 @@
 //! The timer of a deadline, which marks from the thread that keeps time, against
 //! everything that can happen to its scope meanwhile. The claims stand in
-//! `cancel/README.md`.
+//! `engine/CANCELLING.md`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! A completion: whoever completes it against a cancel and against the drop of
-//! the wait. The claim stands at the head of `kit/completion.rs`.
+//! the wait. The claim stands at the head of `more/kit/completion.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

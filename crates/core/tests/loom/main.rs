@@ -1,6 +1,6 @@
 //! Models of the core's protocols, under loom: `scripts/loom`.
 //!
-//! Each is named after the claim it checks, and the claim stands in a README
+//! Each is named after the claim it checks, and the claim stands in `ENDING.md` or `CANCELLING.md`
 //! beside the code, or at the head of the file. The whole core runs in them, on the small host below; two
 //! threads each.
 

@@ -1,5 +1,5 @@
 //! An interrupt against everything that can happen to the same task meanwhile.
-//! The claims stand in `cancel/README.md`.
+//! The claims stand in `engine/CANCELLING.md`.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
-use kinfolk_runtime::io::{Request, SocketOption, System};
+use kinfolk_runtime::io::{Input, Request, SocketOption, System};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::addr::Addr;
@@ -100,6 +100,10 @@ impl SimKernel {
 }
 
 impl System for SimKernel {
+    fn stdin(&self) -> Option<Arc<Input>> {
+        Some(self.input())
+    }
+
     fn close(&self, fd: RawFd) {
         let mut state = self.state();
         state.close(fd);

@@ -1,0 +1,22 @@
+//! What every layer uses and what itself uses no other layer: the switch between
+//! std and loom, the panic policy, identities, reasons, errors, counters.
+
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod id;
+pub(crate) mod kind;
+pub(crate) mod lane;
+pub(crate) mod list;
+pub(crate) mod numbers;
+pub(crate) mod observe;
+pub(crate) mod outcome;
+pub(crate) mod own;
+pub(crate) mod patience;
+pub(crate) mod own_time;
+pub(crate) mod real_grace;
+pub(crate) mod reason;
+pub(crate) mod say;
+pub(crate) mod sync;
+pub(crate) mod timer_queue;
+pub(crate) mod unwind;
+pub(crate) mod wait_kind;

@@ -1,0 +1,220 @@
+//! How a job ended, and what counts as an outcome of a body.
+
+use crate::base::error::{BoxError, Error, Result};
+use crate::base::own;
+use crate::base::reason::Reason;
+
+/// How a job ended.
+#[derive(Debug, Clone)]
+#[must_use]
+pub enum Outcome<T = ()> {
+    /// It returned a value.
+    Completed(T),
+    /// It, or a child it answers for, failed.
+    Failed(Error),
+    /// It was cancelled.
+    Cancelled {
+        /// Why.
+        reason: Reason,
+        /// A value it returned all the same.
+        late: Option<T>,
+    },
+}
+
+impl<T> Outcome<T> {
+    /// The value of a completed job.
+    pub fn completed(self) -> Option<T> {
+        match self {
+            Outcome::Completed(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value, in time or late.
+    pub fn into_value(self) -> Option<T> {
+        match self {
+            Outcome::Completed(value) => Some(value),
+            Outcome::Cancelled { late, .. } => late,
+            Outcome::Failed(_) => None,
+        }
+    }
+
+    /// True if it completed.
+    pub fn is_completed(&self) -> bool {
+        matches!(self, Outcome::Completed(_))
+    }
+
+    /// True if it failed.
+    pub fn is_failed(&self) -> bool {
+        matches!(self, Outcome::Failed(_))
+    }
+
+    /// True if it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Outcome::Cancelled { .. })
+    }
+
+    /// The failure, if it is one.
+    pub fn error(&self) -> Option<&Error> {
+        match self {
+            Outcome::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn reason(&self) -> Option<&Reason> {
+        match self {
+            Outcome::Cancelled { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// A type that is a success when a body returns it. Implement it for a type
+/// of your own in one line: `impl kinfolk::Success for User {}`.
+///
+/// Every type would do, were it not for `Result`: a body that returns one fails
+/// if it is an `Err`, and stable Rust has no way to say "any type but `Result`".
+#[diagnostic::on_unimplemented(
+    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
+               whose error is a `std::error::Error`",
+    label = "this body returns `{Self}`",
+    note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
+)]
+pub trait Success {}
+
+/// What a body may return: a [`Success`], or a `Result` with any error.
+// The message carries the remedy: the compiler drops the notes where it proposes
+// to borrow the future.
+#[diagnostic::on_unimplemented(
+    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
+               whose error is a `std::error::Error`",
+    label = "this body returns `{Self}`",
+    note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
+)]
+pub trait IntoOutcome {
+    /// What a successful body yields.
+    type Value;
+
+    /// The value, or the error as ours.
+    fn into_result(self) -> Result<Self::Value>;
+}
+
+impl<T: Success> IntoOutcome for T {
+    type Value = T;
+
+    fn into_result(self) -> Result<T> {
+        Ok(self)
+    }
+}
+
+impl<T, E: Into<BoxError> + 'static> IntoOutcome for std::result::Result<T, E> {
+    type Value = T;
+
+    fn into_result(self) -> Result<T> {
+        self.map_err(own::from_any)
+    }
+}
+
+macro_rules! success {
+    ($($type:ty),* $(,)?) => {$(impl Success for $type {})*};
+}
+
+success!(
+    (),
+    bool,
+    char,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    i128,
+    isize,
+    f32,
+    f64,
+    String,
+    std::time::Duration,
+    std::time::Instant,
+    std::time::SystemTime,
+    std::thread::ThreadId,
+    std::path::PathBuf,
+    std::ffi::OsString,
+    std::net::IpAddr,
+    std::net::SocketAddr,
+    std::convert::Infallible,
+);
+
+impl<T: ?Sized> Success for &T {}
+impl<T> Success for Option<T> {}
+impl<T> Success for Vec<T> {}
+impl<T: ?Sized> Success for Box<T> {}
+impl<T: ?Sized> Success for std::rc::Rc<T> {}
+impl<T: ?Sized> Success for std::sync::Arc<T> {}
+impl<T: ?Sized + ToOwned> Success for std::borrow::Cow<'_, T> {}
+impl<T, const N: usize> Success for [T; N] {}
+impl<K, V, S> Success for std::collections::HashMap<K, V, S> {}
+impl<T, S> Success for std::collections::HashSet<T, S> {}
+impl<K, V> Success for std::collections::BTreeMap<K, V> {}
+impl<T> Success for std::collections::BTreeSet<T> {}
+impl<T> Success for std::collections::VecDeque<T> {}
+impl<A> Success for (A,) {}
+impl<A, B> Success for (A, B) {}
+impl<A, B, C> Success for (A, B, C) {}
+impl<A, B, C, D> Success for (A, B, C, D) {}
+impl<A, B, C, D, E> Success for (A, B, C, D, E) {}
+impl<A, B, C, D, E, F> Success for (A, B, C, D, E, F) {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::JobId;
+    use crate::base::reason::{ReasonData, ReasonKind};
+
+    fn all() -> [Outcome<u8>; 4] {
+        let asked = ReasonData {
+            kind: ReasonKind::Asked,
+            text: None,
+            origin: JobId::new(1, 1),
+            culprit: None,
+            site: std::panic::Location::caller(),
+            at: std::time::Instant::now(),
+            delivery: None,
+        };
+        let reason = Reason::new(std::sync::Arc::new(asked), false);
+        [
+            Outcome::Completed(7),
+            Outcome::Failed(Error::msg("broken")),
+            Outcome::Cancelled {
+                reason: reason.clone(),
+                late: None,
+            },
+            Outcome::Cancelled {
+                reason,
+                late: Some(9),
+            },
+        ]
+    }
+
+    /// Each question has one answer for each of the ways to end.
+    #[test]
+    fn an_outcome_answers_every_question() {
+        let ask = |question: fn(&Outcome<u8>) -> bool| all().each_ref().map(question);
+        assert_eq!(ask(Outcome::is_completed), [true, false, false, false]);
+        assert_eq!(ask(Outcome::is_failed), [false, true, false, false]);
+        assert_eq!(ask(Outcome::is_cancelled), [false, false, true, true]);
+        assert_eq!(ask(|it| it.error().is_some()), [false, true, false, false]);
+        assert_eq!(ask(|it| it.reason().is_some()), [false, false, true, true]);
+        assert_eq!(all().map(Outcome::completed), [Some(7), None, None, None]);
+        assert_eq!(
+            all().map(Outcome::into_value),
+            [Some(7), None, None, Some(9)]
+        );
+    }
+}

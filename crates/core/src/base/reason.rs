@@ -1,0 +1,184 @@
+//! Why a job was cancelled. A [`Reason`] is stored once, at the job where the
+//! cancel entered the tree, and shared from there.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::base::id::JobId;
+use crate::base::numbers::Numbers;
+
+/// The kinds of reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReasonKind {
+    /// Somebody called `cancel`.
+    Asked,
+    /// A deadline passed.
+    Deadline,
+    /// A child failed, and its parent's other children were cancelled.
+    ChildFailed,
+    /// The body failed, and its children were cancelled.
+    BodyFailed,
+    /// The owning handle was dropped.
+    HandleDropped,
+    /// A scope's future was dropped half-way.
+    ScopeDropped,
+    /// The scope had ended, was closed, or had only services left.
+    ScopeEnded,
+    /// Another branch decided what `race`, `any`, `select!` or `all` comes to.
+    RaceLost,
+    /// Somebody called `interrupt`, and it was delivered or left the body.
+    Interrupted,
+    /// The runtime is being shut down.
+    Shutdown,
+    /// The host went away with the job still on it.
+    HostGone,
+    /// An ancestor was cancelled; see [`Reason::root_cause`].
+    Parent,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReasonData {
+    pub(crate) kind: ReasonKind,
+    pub(crate) text: Option<Cow<'static, str>>,
+    /// The job at which the cancel entered.
+    pub(crate) origin: JobId,
+    /// The job that failed, where a failure is the cause.
+    pub(crate) culprit: Option<(JobId, String)>,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) at: Instant,
+    /// Of a request that a point took: what it took.
+    pub(crate) delivery: Option<Delivery>,
+}
+
+/// What a point took, in the reason that it told: so that it can be put back.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    /// The latest of them.
+    pub(crate) request: Arc<ReasonData>,
+    pub(crate) numbers: Numbers,
+    /// They are put back once, however many copies of the reason there are.
+    pub(crate) is_back: AtomicBool,
+}
+
+impl Delivery {
+    pub(crate) fn request(&self) -> &Arc<ReasonData> {
+        &self.request
+    }
+}
+
+/// Why a job was cancelled: a kind, perhaps words, where it entered the tree
+/// and where in the code it was asked for.
+#[derive(Clone)]
+pub struct Reason {
+    data: Arc<ReasonData>,
+    inherited: bool,
+}
+
+impl Reason {
+    pub(crate) fn new(data: Arc<ReasonData>, inherited: bool) -> Self {
+        Reason { data, inherited }
+    }
+
+    /// The kind, as seen by the job that was told: [`ReasonKind::Parent`] for
+    /// every job below the one at which the cancel entered.
+    pub fn kind(&self) -> ReasonKind {
+        if self.inherited {
+            ReasonKind::Parent
+        } else {
+            self.data.kind
+        }
+    }
+
+    /// The reason as it was stored at the job where the cancel entered.
+    pub fn root_cause(&self) -> Reason {
+        Reason {
+            data: self.data.clone(),
+            inherited: false,
+        }
+    }
+
+    /// The words given with it.
+    pub fn text(&self) -> Option<&str> {
+        self.data.text.as_deref()
+    }
+
+    /// The job at which the cancel entered the tree.
+    pub fn origin(&self) -> JobId {
+        self.data.origin
+    }
+
+    /// For [`ReasonKind::ChildFailed`] and [`ReasonKind::BodyFailed`], and for
+    /// [`ReasonKind::RaceLost`] if a branch failed: the job that failed, and its
+    /// name.
+    pub fn culprit(&self) -> Option<(JobId, &str)> {
+        self.data
+            .culprit
+            .as_ref()
+            .map(|(id, name)| (*id, name.as_str()))
+    }
+
+    /// Where in the code the cancel was asked for.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.data.site
+    }
+
+    /// True if both speak of the same cancel.
+    pub fn same(&self, other: &Reason) -> bool {
+        Arc::ptr_eq(self.stored(), other.stored())
+    }
+
+    /// What was stored when it was asked for.
+    fn stored(&self) -> &Arc<ReasonData> {
+        (self.data.delivery.as_ref()).map_or(&self.data, Delivery::request)
+    }
+
+    pub(crate) fn data(&self) -> &Arc<ReasonData> {
+        &self.data
+    }
+}
+
+impl fmt::Display for ReasonKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReasonKind::Asked => "asked to",
+            ReasonKind::Deadline => "its deadline passed",
+            ReasonKind::ChildFailed => "a child failed",
+            ReasonKind::BodyFailed => "its body failed",
+            ReasonKind::HandleDropped => "its handle was dropped",
+            ReasonKind::ScopeDropped => "its scope was dropped",
+            ReasonKind::ScopeEnded => "its scope has ended",
+            ReasonKind::RaceLost => "it lost to another branch",
+            ReasonKind::Interrupted => "interrupted",
+            ReasonKind::Shutdown => "the runtime is shutting down",
+            ReasonKind::HostGone => "its host is gone",
+            ReasonKind::Parent => "an ancestor was cancelled",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.inherited {
+            write!(f, "{}: ", ReasonKind::Parent)?;
+        }
+        write!(f, "{}", self.data.kind)?;
+        if let Some((id, name)) = &self.data.culprit {
+            write!(f, " ({name} {id})")?;
+        }
+        if let Some(text) = &self.data.text {
+            write!(f, " \"{text}\"")?;
+        }
+        write!(f, " at {}:{}", self.data.site.file(), self.data.site.line())
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reason({self})")
+    }
+}

@@ -1,0 +1,179 @@
+//! Linking a child below its parent, and being refused.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::engine::deadline;
+use crate::record::header::{CLOSED, Header};
+use crate::record::state;
+
+/// Why a child was not attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The parent is cancelled.
+    Cancelled,
+    /// The parent has ended, is closed, or has only services left.
+    Ended,
+    /// The parent has as many children as one job may have.
+    TooMany,
+    /// Its host has no main lane.
+    NoMain,
+    /// A future that stays where it is, on a thread that is not the main one
+    /// of that tree.
+    NotHere,
+}
+
+/// Links `child` below `parent`. A task, local or not, is refused by a parent that is
+/// cancelled, closed or ended; a scope is born marked in a cancelled one (a
+/// shield is not), and so is a task that reaches its first point, while the body
+/// of that one goes on. A job that shutdown forces, marked or not, refuses every
+/// task; a scope below it is forced from birth. Modelled in `force_vs_attach`.
+///
+/// Race with a cancel of the parent: the mark comes before the walker's lock.
+/// Attached before that lock: the walker finds the child. After: we see the
+/// mark. Modelled in `attach_vs_cancel`.
+///
+/// # Safety
+/// `child` is fresh: made with this parent and seen by nobody else. `task` says
+/// what [`Header::was_spawned`] would. `most` is
+/// [`MOST_KIDS`](crate::record::header::MOST_KIDS) at the most.
+#[inline(always)]
+pub(crate) unsafe fn attach(
+    parent: &Header,
+    child: &Header,
+    task: bool,
+    most: u32,
+) -> Result<(), Refusal> {
+    // SAFETY: passed on.
+    if unsafe { link(parent, child, task, most) }? {
+        // Its timer tells the child, whatever the body is busy with. Set outside
+        // the lock.
+        deadline::first_child(parent);
+    }
+    Ok(())
+}
+
+/// The answer: true if the parent has a deadline, and no timer for it yet.
+///
+/// # Safety
+/// As for [`attach`].
+#[inline(always)]
+unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result<bool, Refusal> {
+    let born = child.state.peek();
+    let counted = born.has(state::COUNTED);
+    if !counted {
+        // `loose` lives in the cold part, which is made outside the lock.
+        make_cold(parent);
+    }
+    let _locked = parent.lock();
+    let mut st = parent.state.load();
+    if !st.has(state::HAS_KIDS) {
+        // From now on whoever changes the parent's word knows of a child.
+        st = parent.state.add(state::HAS_KIDS);
+    }
+    // SAFETY: H1, we hold the parent's lock.
+    let kids = unsafe { parent.kids.get() };
+    if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
+        return Err(Refusal::Ended);
+    }
+    let mut unarmed = false;
+    if st.must_look() || st.has(state::MUST) {
+        if st.has(state::MUST) {
+            if task {
+                return Err(Refusal::Cancelled);
+            }
+            child.state.add(state::MUST);
+        }
+        if st.effective() && task {
+            if !takes_atomic(parent, born, st) {
+                return Err(Refusal::Cancelled);
+            }
+            be_born_marked(parent, child);
+        }
+        if !born.has(state::SHIELD) {
+            inherit(parent, child, st);
+        }
+        unarmed = st.has(state::DEADLINE) && deadline::is_unarmed(parent, st);
+    }
+    let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
+    // One of `kids` is the body.
+    if u64::from(kids) + u64::from(loose) > u64::from(most) {
+        return Err(Refusal::TooMany);
+    }
+    // SAFETY: H1, the parent's lock guards its list, its count and the
+    // siblings' links; the head is alive (H2).
+    unsafe {
+        let head = parent.first.get();
+        child.next.set(head);
+        if let Some(head) = head.as_ref() {
+            head.prev.set(child);
+        }
+        parent.first.set(child);
+        if counted {
+            parent.kids.set(kids + 1);
+        } else if let Some(cold) = parent.cold_under_lock() {
+            cold.loose += 1;
+        }
+    }
+    Ok(unarmed)
+}
+
+#[cold]
+fn make_cold(parent: &Header) {
+    parent.with_cold(|_, _| {});
+}
+
+/// True if a job that is cancelled takes this child all the same: one that
+/// reaches its first point, while the body goes on and is not forced.
+#[cold]
+fn takes_atomic(parent: &Header, born: state::Snapshot, st: state::Snapshot) -> bool {
+    born.has(state::ATOMIC)
+        && !parent.is_body_over(st)
+        && !st.has(state::MUST | state::FORCE | state::FORCED)
+}
+
+/// The child of a job that is cancelled is so from birth.
+fn be_born_marked(parent: &Header, child: &Header) {
+    child.origin.store(parent.origin_to_hand_on(), Relaxed);
+    child.state.add(state::CANCELLED);
+}
+
+/// A child comes into a job that is cancelled or interrupted, or in which points
+/// look at the clock. What is polled with it inherits that; a task has only its
+/// own.
+#[cold]
+fn inherit(parent: &Header, child: &Header, st: state::Snapshot) {
+    if child.is_task() {
+        return;
+    }
+    if !child.was_spawned() {
+        if st.effective() {
+            be_born_marked(parent, child);
+        }
+        if st.has(state::INTERRUPTED) {
+            child.state.add(state::INTERRUPTED);
+        }
+    }
+    if st.has(state::DEADLINE) {
+        child.state.add(state::DEADLINE);
+    }
+}
+
+/// Takes `child` out of its parent's list.
+///
+/// # Safety
+/// `parent` is the child's parent, the child is linked, and the caller holds
+/// the parent's lock.
+pub(crate) unsafe fn unlink(parent: &Header, child: &Header) {
+    // SAFETY: H1 and H2: the parent's lock guards all of these links, and the
+    // siblings are alive while they are listed.
+    unsafe {
+        let (prev, next) = (child.prev.get(), child.next.get());
+        match prev.as_ref() {
+            Some(prev) => prev.next.set(next),
+            None => parent.first.set(next),
+        }
+        if let Some(next) = next.as_ref() {
+            next.prev.set(prev);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What time does to an inline scope: its deadline passes, a shield's budget is
+//! spent. Three look, and whichever comes first fires it: the scope's own poll,
+//! the points inside it that are polled in the same task (they have
+//! [`DEADLINE`](state::DEADLINE)), and its timer, on whichever thread keeps time.
+//! See "Deadlines" in `CANCELLING.md`.
+
+use std::iter::successors;
+use std::time::Instant;
+
+use crate::base::reason::ReasonKind;
+use crate::engine::alarm::{self, Alarm};
+use crate::engine::patience;
+use crate::engine::tree::Shared;
+use crate::engine::waker;
+use crate::engine::walk::{self, Why};
+use crate::engine::waymark;
+use crate::record::cold::Cold;
+use crate::record::header::{Header, JobRef};
+use crate::record::state::{self, Snapshot};
+
+/// When its deadline passes, and when its budget is spent.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    deadline: Option<Instant>,
+    budget: Option<Instant>,
+}
+
+impl Due {
+    fn of(cold: &Cold, st: Snapshot) -> Due {
+        if st.has(state::CANCELLED | state::ENDED) {
+            return Due::default();
+        }
+        let budget = match (cold.budget, cold.held_since) {
+            (Some(budget), Some(since)) if st.has(state::HELD) => since.checked_add(budget),
+            _ => None,
+        };
+        Due {
+            deadline: cold.deadline,
+            budget,
+        }
+    }
+
+    fn first(self) -> Option<Instant> {
+        match (self.deadline, self.budget) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+fn has_passed(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| at <= now)
+}
+
+/// A shield with a budget holds a cancel back, and it is not yet known since
+/// when.
+fn is_new_hold(cold: &Cold, st: Snapshot) -> bool {
+    cold.budget.is_some()
+        && cold.held_since.is_none()
+        && st.has(state::HELD)
+        && !st.has(state::CANCELLED | state::ENDED)
+}
+
+// ------------------------------------------------------------- three look
+
+/// The poll of `h`: fires what is due of its own.
+pub(crate) fn check(tree: &Shared, h: &Header) {
+    let mut now = None;
+    // SAFETY: being polled, so linked.
+    unsafe { look_at(tree, h, &mut now) };
+}
+
+/// A point inside `h`, which is being polled: fires what is due, of its own and
+/// of the scopes around it in the same task. The clock is read once, and not at
+/// all if there is no deadline any more.
+#[cold]
+pub(crate) fn look(h: &Header) {
+    let mut now = None;
+    // A deadline that fires outside a shield begins its hold, and a budget of
+    // nothing is spent by that.
+    if look_up(h, &mut now) {
+        look_up(h, &mut now);
+    }
+}
+
+/// True if something was due.
+fn look_up(h: &Header, now: &mut Option<Instant>) -> bool {
+    // SAFETY: being polled, so not ended.
+    let tree = unsafe { h.tree() };
+    let mut fired = false;
+    let mut at = Some(h);
+    while let Some(job) = at
+        && job.state.load().has(state::DEADLINE)
+    {
+        // SAFETY: inside a job that has not ended (H3).
+        let seen = unsafe { look_at(tree, job, now) };
+        fired |= seen.fired;
+        if seen.hides_others {
+            break;
+        }
+        // SAFETY: as above.
+        at = unsafe { job.parent() };
+    }
+    fired
+}
+
+/// What a look at one scope has found.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Something was due.
+    fired: bool,
+    /// It is a shield without a budget: what is around it is not told inside.
+    hides_others: bool,
+}
+
+/// # Safety
+/// `h` is linked.
+unsafe fn look_at(tree: &Shared, h: &Header, now: &mut Option<Instant>) -> Seen {
+    let seen = h.if_cold(|cold, st| {
+        let hides_others = st.has(state::SHIELD) && cold.budget.is_none();
+        let first = Due::of(cold, st).first();
+        (first, is_new_hold(cold, st), hides_others)
+    });
+    let Some((first, new_hold, hides_others)) = seen else {
+        return Seen::default();
+    };
+    let mut fired = false;
+    if first.is_some() || new_hold {
+        let now = *now.get_or_insert_with(|| tree.host.now());
+        if new_hold {
+            // SAFETY: linked, by the caller's promise.
+            note_hold(h, unsafe { enclosing_hold(h) }.unwrap_or(now));
+        }
+        if new_hold || has_passed(first, now) {
+            fired = fire_own(tree, h, now);
+        }
+    }
+    Seen {
+        fired,
+        hides_others,
+    }
+}
+
+/// The timer of `h` has come, on any thread. It may be late: then what it was
+/// set for is not due, or has fired, or the scope is over.
+pub(crate) fn timer_rang(h: &Header) {
+    if let Some(tree) = walk::pin(h) {
+        fire_own(&tree, h, tree.host.now());
+        arm(&tree, h);
+    }
+}
+
+/// Fires the deadline or lifts the shield, if it is due; true if it was.
+fn fire_own(tree: &Shared, h: &Header, now: Instant) -> bool {
+    let due = h.if_cold(|cold, st| Due::of(cold, st)).unwrap_or_default();
+    if has_passed(due.deadline, now) {
+        fire_deadlines(h, now);
+    } else if has_passed(due.budget, now) {
+        walk::lift(tree, h);
+    } else {
+        return false;
+    }
+    true
+}
+
+/// The deadline of `h` has passed. Every enclosing one that is due fires with
+/// it, outermost first, so that nested equal deadlines report at the outermost:
+/// also if two threads do this, since both begin there, and neither goes on
+/// before it is marked. Modelled in `nested_deadlines_on_two_threads`.
+fn fire_deadlines(h: &Header, now: Instant) {
+    let mut due = vec![JobRef::from_header(h)];
+    let mut inner = JobRef::from_header(h);
+    while !inner.state.load().has(state::SHIELD) {
+        let Some(job) = inner.parent_from_outside() else {
+            break;
+        };
+        let at = job.if_cold(|cold, _| cold.deadline).flatten();
+        if has_passed(at, now) {
+            due.push(job.clone());
+        }
+        inner = job;
+    }
+    for job in due.into_iter().rev() {
+        if will_be_marked(&job) {
+            // By the deadline further out, here or on another thread.
+            continue;
+        }
+        let mut why = Why::new(ReasonKind::Deadline, job.site());
+        why.text = job.if_cold(|cold, _| cold.deadline_text.clone()).flatten();
+        why.due = Some(now);
+        walk::cancel(&job, why);
+    }
+}
+
+/// True if a cancel that has taken effect above `h` is on its way to it.
+fn will_be_marked(h: &Header) -> bool {
+    let mut at = JobRef::from_header(h);
+    loop {
+        let st = at.state.load();
+        if st.effective() {
+            return true;
+        }
+        // Walks pass over services.
+        if st.has(state::SHIELD | state::GUARD | state::SERVICE) {
+            return false;
+        }
+        match at.parent_from_outside() {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+}
+
+// ------------------------------------------------------------ shields' budgets
+
+/// A walk has come to the shield `h`, which holds the cancel back: from now on
+/// its budget counts. The timer is set anew: while an enclosing shield held it
+/// back, one may have come for nothing.
+#[cold]
+pub(crate) fn begin_hold(tree: &Shared, h: &Header) {
+    let Some(Some(stale)) = h.if_cold(|cold, _| cold.budget.map(|_| cold.alarm.take())) else {
+        return;
+    };
+    if let Some(stale) = stale {
+        alarm::clear(tree, stale.key());
+    }
+    note_hold(h, hold_above(h).unwrap_or_else(|| tree.host.now()));
+    arm(tree, h);
+}
+
+fn note_hold(h: &Header, since: Instant) {
+    h.with_cold(|cold, _| _ = cold.held_since.get_or_insert(since));
+}
+
+fn held_since(shield: &Header) -> Option<Instant> {
+    let held = shield.state.load().has(state::HELD);
+    held.then(|| shield.if_cold(|cold, _| cold.held_since).flatten())?
+}
+
+/// Since when an enclosing shield holds the cancel back: nested budgets count
+/// once.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn enclosing_hold(h: &Header) -> Option<Instant> {
+    // SAFETY: ancestors of a linked job are linked (H3).
+    let mut at = unsafe { h.parent() };
+    while let Some(job) = at {
+        // Only a shield holds one back.
+        // SAFETY: as above.
+        let shield = unsafe { waymark::barrier(job) }?;
+        if let Some(since) = held_since(shield) {
+            return Some(since);
+        }
+        // SAFETY: as above.
+        at = unsafe { shield.parent() };
+    }
+    None
+}
+
+/// The same for a walker, which is outside.
+fn hold_above(h: &Header) -> Option<Instant> {
+    successors(h.parent_from_outside(), |job| job.parent_from_outside())
+        .find_map(|job| held_since(&job))
+}
+
+// ------------------------------------------------------------------ the timer
+
+/// Under the lock of `h`: true if it has something to be told of in time, and no
+/// timer.
+pub(crate) fn is_unarmed(h: &Header, st: Snapshot) -> bool {
+    h.cold_under_lock()
+        .is_some_and(|cold| cold.alarm.is_none() && Due::of(cold, st).first().is_some())
+}
+
+/// A child has come into `h`, which has no timer yet. Before, its own points
+/// were enough.
+#[cold]
+pub(crate) fn first_child(h: &Header) {
+    if let Some(tree) = walk::pin(h) {
+        arm(&tree, h);
+    }
+}
+
+/// The deadline of `h` was moved to `at`, or taken away.
+pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
+    if at.is_some() {
+        spread(h);
+    }
+    if let Some(tree) = walk::pin(h) {
+        arm(&tree, h);
+        if has_passed(at, tree.host.now()) {
+            // Its poll fires it, should nothing else keep time meanwhile.
+            walk::wake_poller(h);
+        }
+    }
+}
+
+/// Points in `h`, and in the scopes inside it that are polled with it, look at
+/// the clock from now on. A scope that is attached after the bit inherits it, one
+/// before it is listed.
+fn spread(h: &Header) {
+    if h.state.add(state::DEADLINE).has(state::DEADLINE) {
+        return;
+    }
+    let mut todo = vec![JobRef::from_header(h)];
+    while let Some(job) = todo.pop() {
+        patience::children(&job, &mut |child| {
+            // One that has it has a deadline of its own: what is inside has it.
+            let spared = state::SHIELD | state::ENDED | state::DEADLINE;
+            if !child.is_task() && !child.state.load().has(spared) {
+                child.state.add(state::DEADLINE);
+                todo.push(child);
+            }
+        });
+    }
+}
+
+/// Sets the one timer of the scope to what passes first. From any thread: the
+/// host is called outside the lock, and whoever comes second sees to the newer.
+/// Modelled in `timer_vs_reschedule`.
+pub(crate) fn arm(tree: &Shared, h: &Header) {
+    loop {
+        let seen = h.if_cold(|cold, st| {
+            let alarm = cold.alarm.as_ref().map(Alarm::key);
+            (Due::of(cold, st).first(), alarm)
+        });
+        let Some((wanted, set)) = seen else {
+            return;
+        };
+        if wanted == set.map(|key| key.at) {
+            return;
+        }
+        let mut new = wanted.map(|at| Alarm::set(tree, at, &waker::alarm(h)));
+        h.if_cold(|cold, st| {
+            // Ended, its ender has looked for a timer, or still will.
+            if !st.ended() && cold.alarm.as_ref().map(Alarm::key) == set {
+                std::mem::swap(&mut cold.alarm, &mut new);
+            }
+        });
+        if let Some(stale) = new {
+            alarm::clear(tree, stale.key());
+        }
+    }
+}
+
+/// The scope needs its timer no more. Its ender asks last, once ENDED shows: then
+/// none comes after it.
+pub(crate) fn disarm(tree: &Shared, h: &Header) {
+    if let Some(alarm) = h.if_cold(|cold, _| cold.alarm.take()).flatten() {
+        alarm::clear(tree, alarm.key());
+    }
+}

@@ -1,0 +1,759 @@
+//! How a job ends: the body goes, the last child goes, the outcome is
+//! decided once, the job leaves the tree, and its parent may be next. A chain
+//! of any length is a loop, never a recursion.
+//!
+//! The race of the last child with the body is decided by one integer under
+//! the job's lock, the body counted in it: `last_child_vs_body_end`.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use crate::base::error::{Cancelled, Error};
+use crate::base::kind::JobKind;
+use crate::base::lane::Lane;
+use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::reason::{Reason, ReasonKind};
+use crate::base::unwind::wake;
+use crate::engine::attach::unlink;
+use crate::engine::context;
+use crate::engine::deadline;
+use crate::engine::interrupts;
+use crate::engine::left_open;
+use crate::engine::names;
+use crate::engine::on_its_way::OnItsWay;
+use crate::engine::tree::Shared;
+use crate::engine::turn;
+use crate::engine::waker::Taken;
+use crate::engine::walk::{self, Why};
+use crate::more::kit::work;
+use crate::record::cell;
+use crate::record::failures::{Failure, Failures};
+use crate::record::header::{CLOSED, Header, JobRef};
+use crate::record::state;
+use crate::surface::local;
+
+/// How a body ended that has no value.
+pub(crate) enum BodyEnd {
+    /// With an error, or a panic.
+    Failed(Error),
+    /// It was never polled.
+    Unpolled,
+    /// Its future was dropped half-way.
+    Forced,
+}
+
+/// What the last of body, children and leases leaves to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Others are still there.
+    Open,
+    /// Only services and unstarted tasks are left: stop them.
+    Loose,
+    /// Nothing: end it.
+    Nothing,
+}
+
+/// What an error that left a body says of its job.
+pub(crate) enum Reached {
+    /// It is no cancellation, or one of somebody else's: it has failed.
+    No,
+    /// It is the cancellation that has marked the job.
+    Mark,
+    /// It is an interrupt of the task.
+    Interrupt(Cancelled),
+}
+
+/// Is this error the cancellation that has reached `h`? Its origin is the
+/// job's own, or one further up the chain of origins; or it is an interrupt of
+/// the task. A task, local or not, that it has reached is marked.
+///
+/// # Safety
+/// The caller is inside `h`, or its ender before unlinking.
+pub(crate) unsafe fn reached(h: &Header, error: &Error) -> Reached {
+    let Some(told) = error.cancelled() else {
+        return Reached::No;
+    };
+    if interrupts::is_of_task(h, told) {
+        return Reached::Interrupt(told.clone());
+    }
+    let wanted = told.origin();
+    // SAFETY: linked by the caller's promise; origins are ancestors (H3).
+    let mut at = unsafe { marked_in_body(h).and_then(|marked| marked.origin()) };
+    while let Some(origin) = at {
+        if origin.id == wanted {
+            return Reached::Mark;
+        }
+        // SAFETY: as above.
+        at = unsafe { origin.parent().and_then(|parent| parent.origin()) };
+    }
+    Reached::No
+}
+
+/// The job whose mark what leaves the body of `h` may answer for: `h`, or if
+/// that is a scope the nearest one that is cancelled in the body it is part of.
+/// A shield is not marked, nor is what is inside it; but the code in it is that
+/// of a body that may have been told. What was spawned has a body of its own:
+/// no cancel has reached it that has not marked it.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn marked_in_body(h: &Header) -> Option<&Header> {
+    if h.state.load().has(state::CANCELLED) {
+        return Some(h);
+    }
+    let mut at = h;
+    while !at.was_spawned() {
+        // SAFETY: ancestors of a linked job are linked (H3).
+        at = unsafe { at.parent() }?;
+        if at.state.load().effective() {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The body of a task is over without a value, and its future is gone.
+pub(crate) fn body_over(h: &Header, how: BodyEnd) {
+    let bits = match how {
+        BodyEnd::Unpolled => 0,
+        BodyEnd::Forced => state::FORCED,
+        BodyEnd::Failed(error) => {
+            if !is_cancelled_by(h, &error) {
+                record_own(h, &error);
+                fail_children(h);
+                h.state.add(state::BODY_DONE);
+                return body_gone_guarded(h);
+            }
+            0
+        }
+    };
+    // One that is not marked would end completed, and its handle take a value
+    // that is not there (C2).
+    let st = h.state.load();
+    assert!(
+        st.has(state::CANCELLED),
+        "job {} is over without a value, and is not cancelled: {st:?}",
+        h.id
+    );
+    body_returned(h, bits);
+}
+
+/// The body of a task is over and has not failed, and its future is gone;
+/// `bits` say what is left of it.
+pub(crate) fn body_returned(h: &Header, bits: u64) {
+    let st = h.state.load();
+    if st.is_alone() {
+        // Alone and cancelled in one look at the word: whoever attaches after
+        // it is refused, so nobody hands the origin on any more. A mark that
+        // comes after the look is not kept here, and `end_alone` refuses.
+        // SAFETY: still linked.
+        let kept = st.has(state::CANCELLED) && unsafe { h.keep_reason_of_mark(st) };
+        if let Some(st) = h.state.end_alone(bits, kept) {
+            // Nothing has failed: no child, and not the body.
+            // SAFETY: we ended it, and it is still linked. Noticed by
+            // `body_end_vs_attach_then_cancel_from_above`.
+            if let Some(next) = unsafe { ended(h, st) } {
+                // SAFETY: it was the last of its parent. Noticed by
+                // `last_child_vs_body_end`.
+                end_chain(unsafe { &*next });
+            }
+            return;
+        }
+    }
+    body_left_others(h, bits);
+}
+
+/// The same for one that has had children, hooks, guards or interrupts.
+#[inline(never)]
+fn body_left_others(h: &Header, bits: u64) {
+    // One that comes after this step is refused.
+    let st = h.state.add(state::BODY_DONE | bits);
+    assert!(!st.ended(), "job {} ended twice: {st:?}", h.id);
+    if st.has(state::INTERRUPTED) {
+        interrupts::undelivered(h);
+    }
+    body_gone_guarded(h);
+}
+
+/// True if what left the body of a task means that it is cancelled. One that
+/// an interrupt has left is so from here on.
+#[cold]
+fn is_cancelled_by(h: &Header, error: &Error) -> bool {
+    // SAFETY: its body is just over, so it is linked.
+    match unsafe { reached(h, error) } {
+        Reached::No => return false,
+        Reached::Mark => {}
+        Reached::Interrupt(told) => {
+            let on_its_way = OnItsWay::new(h, &told);
+            if interrupts::cancel_itself(h, told.reason()) {
+                on_its_way.arrive();
+            }
+            // Else another cancel has come first. Unless that was an explicit one,
+            // whoever passed the interrupt on has it again.
+        }
+    }
+    true
+}
+
+fn body_gone_guarded(h: &Header) {
+    crate::engine::guard::lapse(h);
+    left_open::close_all(h);
+    body_gone(h);
+}
+
+/// The body of `h` failed: what it started is cancelled, and it takes no more
+/// children.
+pub(crate) fn fail_children(h: &Header) {
+    // One that attaches before this is seen here; one after it is refused.
+    if h.state.add(state::SHUT).has(state::HAS_KIDS) {
+        let mut why = Why::new(ReasonKind::BodyFailed, h.site());
+        why.culprit = Some((h.id, names::name_of(h)));
+        walk::cancel(h, why);
+    }
+}
+
+/// Records the body's own failure, which is not a cancellation.
+pub(crate) fn record_own(h: &Header, error: &Error) {
+    let error = if error.is_cancelled() {
+        error.as_failure()
+    } else {
+        error.clone()
+    };
+    let error = if error.has_victim() {
+        error
+    } else {
+        // In a shield, and in what was spawned there, the job is not marked: the
+        // cancel is further up.
+        let during = h.reason().or_else(|| {
+            // SAFETY: the body is ending, so the job is linked.
+            unsafe { walk::first_cancelled_above(h) }.and_then(Header::reason)
+        });
+        // SAFETY: as above.
+        error.at(unsafe { names::victim(h) }, during)
+    };
+    let failure = Failure::new(error);
+    drop(h.with_cold(|cold, _| cold.failures.record(failure, false)));
+}
+
+/// Gives up the body's share of the count. May end the job and ancestors.
+pub(crate) fn body_gone(h: &Header) {
+    let (left, kept, stops) = {
+        let _locked = h.lock();
+        let stops = work::take_stops(h);
+        let left = release_count_locked(h, true);
+        // A service that ends by itself meanwhile may end and free it.
+        let kept = (left == Left::Loose).then(|| JobRef::from_header(h));
+        (left, kept, stops)
+    };
+    match (left, kept) {
+        (Left::Nothing, _) => end_chain(h),
+        (Left::Loose, Some(h)) => stop_loose(&h),
+        _ => {}
+    }
+    stops.call();
+}
+
+/// One of body, children or leases is gone.
+pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
+    // SAFETY: H1, the caller holds the lock.
+    unsafe {
+        let mut kids = h.kids.get();
+        let mut loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
+        if counted {
+            assert!(
+                kids != 0 && kids != CLOSED,
+                "job {} was left too often",
+                h.id
+            );
+            kids -= 1;
+            if kids == 0 {
+                kids = CLOSED;
+            }
+            h.kids.set(kids);
+        } else {
+            assert!(loose != 0, "job {} was left too often", h.id);
+            loose -= 1;
+            if let Some(cold) = h.cold_under_lock() {
+                cold.loose = loose;
+            }
+        }
+        match (kids, loose) {
+            (CLOSED, 0) => Left::Nothing,
+            (CLOSED, _) if counted => Left::Loose,
+            _ => Left::Open,
+        }
+    }
+}
+
+/// True if nothing holds the scope open any more: for its poller, who then
+/// ends it and needs no wake. The kept waker goes in the same lock: it may be
+/// bare, and nobody may find it once the scope is not linked.
+pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
+    let waker = {
+        let _locked = h.lock();
+        // SAFETY: H1, under the lock.
+        let kids = unsafe { h.kids.get() };
+        if kids != CLOSED || h.cold_under_lock().is_some_and(|cold| cold.loose != 0) {
+            return false;
+        }
+        // SAFETY: as above.
+        unsafe { cell::take_poller(h) }
+    };
+    crate::engine::waker::let_go(waker);
+    true
+}
+
+/// The body and every ordinary child have ended: services and lazy tasks that
+/// nobody started are cancelled, all at once.
+pub(crate) fn stop_loose(h: &Header) {
+    let mut loose = Vec::new();
+    {
+        let _locked = h.lock();
+        // SAFETY: H1 and H2, under the lock.
+        let mut next = unsafe { h.first.get().as_ref() };
+        while let Some(child) = next {
+            if !child.state.load().has(state::COUNTED) {
+                loose.push(JobRef::from_header(child));
+            }
+            // SAFETY: as above.
+            next = unsafe { child.next.get().as_ref() };
+        }
+    }
+    for child in loose {
+        walk::cancel(&child, Why::new(ReasonKind::ScopeEnded, child.site()));
+    }
+}
+
+/// Ends `h` and every ancestor for which it was the last. One of another lane
+/// is ended there, by a turn made for it: its output and its hooks may not be
+/// touched here.
+pub(crate) fn end_chain(h: &Header) {
+    let here = context::lane();
+    let mut next = Some(std::ptr::from_ref(h));
+    while let Some(h) = next {
+        // SAFETY: ours to end, so it is linked. Noticed by
+        // `last_child_vs_body_end`.
+        let job = unsafe { &*h };
+        // A main lane is here only on the thread of its own tree.
+        // SAFETY: not ended.
+        let elsewhere =
+            job.lane() != here || (here == Lane::Main && !unsafe { job.tree() }.is_main_thread());
+        if elsewhere && job.kind() != JobKind::Root {
+            // SAFETY: its end is ours.
+            return unsafe { end_later(job) };
+        }
+        // SAFETY: each is ours to end and linked until we unlink it.
+        next = unsafe { end_one(&*h, None) };
+    }
+}
+
+/// Leaves the end of `h` to a turn made for it, on its lane.
+///
+/// # Safety
+/// The caller is the one ender: it saw [`Left::Nothing`]. It does not touch
+/// the job after this.
+pub(crate) unsafe fn end_later(h: &Header) {
+    // SAFETY: closed, so it is linked; the body is over, so nobody else pushes
+    // it. Noticed by `lease_drop_vs_body_end`.
+    unsafe {
+        let tree = h.tree();
+        let _held = tree.held();
+        turn::start_turn(tree, h);
+    }
+}
+
+/// A scope's poller ends its own node; its failures have been looked at.
+pub(crate) fn end_scope(h: &Header, failed: bool) {
+    // SAFETY: the poller found nothing left, so it is the one ender. Noticed by
+    // `last_child_vs_scope_exit`.
+    if let Some(next) = unsafe { end_one(h, Some(failed)) } {
+        // SAFETY: the scope was the last of its parent.
+        end_chain(unsafe { &*next });
+    }
+}
+
+/// Ends one job; the answer is the parent if that is next.
+///
+/// # Safety
+/// The caller is the one ender: it saw [`Left::Nothing`].
+unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
+    crate::engine::hook::run_end_hooks(h);
+    if scope_failed.is_none() && !h.is_task() && h.has_cold() {
+        // A scope that was dropped half-way, and what is below it is over.
+        let _none = context::leave();
+        local::clear(h);
+    }
+
+    // 1. The failure, before the end is visible to anybody.
+    let mut unheard = None;
+    let failed = match scope_failed {
+        Some(failed) => failed,
+        None => match take_failures(h).and_then(Failures::decide) {
+            // SAFETY: passed on.
+            Some(error) => unsafe {
+                unheard = note_failure(h, error);
+                true
+            },
+            None => false,
+        },
+    };
+    // SAFETY: still linked.
+    let mut kept = unsafe { h.keep_reason() };
+
+    // 2. The end: from here on visible.
+    let owed = if unheard.is_some() {
+        state::UNREPORTED
+    } else {
+        0
+    };
+    let st = loop {
+        match h.state.end(failed, owed, kept) {
+            Some(st) => break st,
+            // A walk from above came by in between.
+            // SAFETY: still linked.
+            None => kept = unsafe { h.keep_reason() },
+        }
+    };
+    if let Some(error) = unheard
+        && !st.has(state::HANDLE)
+    {
+        // SAFETY: linked until we unlink it.
+        unsafe { h.tree() }.report_failure(&error);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
+    }
+    // SAFETY: passed on.
+    unsafe { ended(h, st) }
+}
+
+/// A job ends failed: its parent hears of it. The error comes back if nobody
+/// does who could tell.
+///
+/// # Safety
+/// As for [`end_one`].
+#[cold]
+unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
+    let before = h.with_cold(|cold, _| cold.outcome.replace(error.clone()));
+    drop(before);
+    // SAFETY: linked until we unlink it.
+    match unsafe { h.parent() } {
+        Some(parent) if h.was_spawned() && !parent.state.load().has(state::SUPERVISOR) => {
+            child_failed(parent, h, &error);
+            None
+        }
+        Some(_) => {
+            // SAFETY: as above.
+            let tree = unsafe { h.tree() };
+            h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
+            Some(error)
+        }
+        // The root is a supervisor and has no body that could fail.
+        None => None,
+    }
+}
+
+/// A local task is about to end without a value: its parent hears of a
+/// failure, and whether it was cut short.
+///
+/// # Safety
+/// As for [`end_one`].
+#[cold]
+pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
+    if failed {
+        // SAFETY: passed on. Its scope is no supervisor: nothing is owed.
+        drop(unsafe { note_failure(h, error.clone()) });
+        return;
+    }
+    // SAFETY: linked until we unlink it.
+    if let Some(parent) = unsafe { h.parent() } {
+        let _locked = parent.lock();
+        note_cut_short(parent, h);
+    }
+}
+
+/// ENDED has been set, and `st` is the word since: the rest of the end. The
+/// answer is the parent if that is next.
+///
+/// # Safety
+/// The caller set ENDED, and the job is still linked.
+#[inline]
+unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY | state::DEADLINE;
+    // SAFETY: passed on.
+    unsafe {
+        if st.has(rare) {
+            ended_among_others(h, st)
+        } else {
+            leave_tree(h, st)
+        }
+    }
+}
+
+/// The same for a job that somebody else may look at, listens to or joins.
+///
+/// # Safety
+/// As for [`ended`].
+#[cold]
+unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let joiners = tidy_up(unsafe { h.tree() }, h, st);
+    // SAFETY: passed on.
+    let next = unsafe { leave_tree(h, st) };
+    for waker in joiners {
+        wake(waker);
+    }
+    next
+}
+
+/// What the last child leaves to do when it has left.
+enum Last {
+    /// The scope's poller ends it.
+    Wake(Taken),
+    Stop(JobRef),
+    End(*const Header),
+}
+
+/// The end of a job that nobody else listens to.
+///
+/// # Safety
+/// As for [`ended`].
+unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+    // SAFETY: linked until we unlink it.
+    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
+    if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
+        let _none = context::leave();
+        // SAFETY: C2, OUTPUT and no HANDLE: the output is the ender's. Noticed by
+        // `handle_drop_vs_end`.
+        unsafe { cell::drop_output(h) };
+    }
+
+    // 3. Counted and told while the tree is certainly there.
+    let counts = tree.counters.here();
+    if !st.has(state::FAILED | state::STOPPED) {
+        counts.add(Count::Completed);
+    } else if st.has(state::FAILED) {
+        counts.add(Count::Failed);
+    } else {
+        counts.add(Count::Cancelled);
+    }
+    if st.has(state::WAITER) {
+        counts.add(Count::WaiterWoken);
+    }
+    if tree.has_sink() {
+        tell_of_end(tree, h, st);
+    }
+
+    let mut waiter = None;
+    if st.has(state::WAITER) {
+        // SAFETY: H4, WAITER: the slot is the ender's. Still linked. Noticed by
+        // `waiter_add_vs_end`.
+        match unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) } {
+            Taken::Nobody => {}
+            // Pushed here: while we are linked the tree is there, so the host
+            // needs no holding. It may run at once; it finds the outcome.
+            // SAFETY: claimed by us.
+            Taken::Claimed(task) => unsafe { turn::push_claimed_below(tree, &*task) },
+            Taken::Owned(waker) => waiter = Some(waker),
+        }
+    }
+
+    // 4. Out of the tree.
+    let Some(parent) = parent else {
+        // The root: the tree may go with its last handle.
+        let retired = tree.retire();
+        wake_waiter(waiter);
+        // SAFETY: the tree's reference, given back once.
+        unsafe { Header::release(h) };
+        drop(retired);
+        return None;
+    };
+    let last = {
+        let _locked = parent.lock();
+        // SAFETY: linked, and we hold the parent's lock.
+        unsafe { unlink(parent, h) };
+        if st.has(state::STOPPED) && !st.has(state::OUTPUT) && h.is_task() {
+            note_cut_short(parent, h);
+        }
+        let counted = h.state.peek().has(state::COUNTED);
+        match release_count_locked(parent, counted) {
+            Left::Open => None,
+            // SAFETY: by the lock we hold.
+            left => Some(unsafe { last_of(parent, left) }),
+        }
+    };
+    // SAFETY: the tree's reference, given back once (H6): ENDED is set once.
+    // Noticed by `an_end_is_one_step_and_waits_for_the_reason`.
+    unsafe { Header::release(h) };
+    wake_waiter(waiter);
+    match last? {
+        Last::Wake(poller) => poller.wake(),
+        Last::Stop(parent) => stop_loose(&parent),
+        Last::End(parent) => return Some(parent),
+    }
+    None
+}
+
+/// Under the lock of `parent`, whose last child has just left.
+///
+/// # Safety
+/// The caller holds that lock, and gave up that child's share of the count in
+/// it.
+#[inline(never)]
+unsafe fn last_of(parent: &Header, left: Left) -> Last {
+    if left == Left::Loose {
+        return Last::Stop(JobRef::from_header(parent));
+    }
+    // Decided under the lock in which it was closed: its poller, if it has one,
+    // cannot leave meanwhile.
+    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
+    if inline && !parent.state.load().has(state::BODY_DONE) {
+        // SAFETY: H1, under the parent's lock, in which its poller cannot end
+        // it.
+        Last::Wake(unsafe { Taken::new(cell::take_poller(parent)) })
+    } else {
+        Last::End(parent)
+    }
+}
+
+fn wake_waiter(waiter: Option<Waker>) {
+    if let Some(waker) = waiter {
+        wake(waker);
+    }
+}
+
+/// What most jobs have none of. The answer is who joins it.
+fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
+    if st.has(state::HOLD) {
+        // Somebody reads our parent under our lock.
+        drop(h.lock());
+    }
+    // One that was published since, and is nobody's any more.
+    crate::engine::hook::run_end_hooks(h);
+    let joiners = if st.has(state::HAS_JOINERS) {
+        take_joiners(h)
+    } else {
+        Vec::new()
+    };
+    for _ in &joiners {
+        tree.counters.add(Count::WaiterWoken);
+        tree.emit(h.id, EventKind::WaitWake);
+    }
+    if st.has(state::ENTRY) {
+        tree.sweeper.forget(tree, h);
+    }
+    if st.has(state::DEADLINE) {
+        deadline::disarm(tree, h);
+    }
+    joiners
+}
+
+#[cold]
+fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot) {
+    if st.has(state::WAITER) {
+        tree.emit(h.id, EventKind::WaitWake);
+    }
+    let to = if st.has(state::FAILED) {
+        JobState::Failed
+    } else if st.has(state::STOPPED) {
+        JobState::Cancelled
+    } else {
+        JobState::Completed
+    };
+    tree.emit(h.id, EventKind::State { to });
+    tree.emit(h.id, EventKind::Finalize);
+}
+
+fn take_joiners(h: &Header) -> Vec<Waker> {
+    let mut all = Vec::new();
+    h.if_cold(|cold, _| {
+        while let Some(joiner) = cold.joiners.pop() {
+            all.push(joiner.waker.into_inner());
+        }
+    });
+    all
+}
+
+/// A child task failed and its parent is fail-fast: the failure is recorded,
+/// and the siblings and the parent's body are cancelled.
+fn child_failed(parent: &Header, child: &Header, error: &Error) {
+    let recorded = Failure::new(error.clone());
+    let gone = parent.with_cold(|cold, st| {
+        let after_deadline = st.has(state::ENTRY) && cold.entered_by_deadline();
+        cold.failures.record(recorded, after_deadline)
+    });
+    drop(gone);
+    let mut why = Why::new(ReasonKind::ChildFailed, child.site());
+    why.culprit = Some((child.id, names::name_of(child)));
+    walk::cancel(parent, why);
+}
+
+/// What has failed, taken out to be looked at without the lock; none if
+/// nothing has. For the ender: whatever failed was recorded before it came.
+pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
+    if !h.has_cold() {
+        return None;
+    }
+    h.if_cold(|cold, _| std::mem::take(&mut cold.failures))
+}
+
+/// Under the parent's lock, for a spawned child that was cancelled and has no
+/// value: did a cancellation that it did not bring upon itself cut it short?
+fn note_cut_short(parent: &Header, child: &Header) {
+    if child.state.load().has(state::ENTRY | state::SERVICE) {
+        return;
+    }
+    let above = parent.state.load();
+    let bit = if !above.has(state::ENTRY) {
+        state::CUT_ABOVE
+    } else {
+        let deadline = parent
+            .cold_under_lock()
+            .is_some_and(|cold| cold.entered_by_deadline());
+        if !deadline {
+            return;
+        }
+        state::CUT_OWN
+    };
+    if !above.has(bit) {
+        parent.state.add(bit);
+    }
+}
+
+/// How the decided outcome of an ended job reads.
+pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
+    let st = h.state.load();
+    assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
+    if st.has(state::FAILED) {
+        let error = h.if_cold(|cold, _| cold.outcome.clone()).flatten();
+        (JobState::Failed, error, None)
+    } else if st.has(state::STOPPED) {
+        (JobState::Cancelled, None, h.reason())
+    } else {
+        (JobState::Completed, None, None)
+    }
+}
+
+/// Hands a failure that the handle owed to the failure hook.
+#[track_caller]
+pub(crate) fn report_owed(h: &Header) {
+    if !h.state.remove(state::UNREPORTED).has(state::UNREPORTED) {
+        return;
+    }
+    let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
+    if let Some((Some(error), Some(tree))) = owed {
+        tree.shared().report_failure(&error);
+    }
+}
+
+/// The handle took the outcome: nothing is owed any more.
+pub(crate) fn outcome_taken(h: &Header) {
+    if h.state.peek().has(state::UNREPORTED) {
+        h.state.remove(state::UNREPORTED);
+        drop(h.if_cold(|cold, _| cold.reporter.take()));
+    }
+}
+
+/// Polls since birth, for observers.
+pub(crate) fn polls(h: &Header) -> u32 {
+    h.polls.load(Relaxed)
+}

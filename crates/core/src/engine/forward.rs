@@ -1,0 +1,244 @@
+//! Interrupts on their way: an await passes on what its waiter was asked, and
+//! has it again if nobody hears it (request-2).
+//!
+//! Whoever passes a request on keeps a note of where it went, [`Away`], in its
+//! cold part: so a request that went through several awaits is found again from
+//! each of them. The await keeps a [`Forwarded`], which stands for the note.
+
+use crate::base::error::Cancelled;
+use crate::base::numbers::Numbers;
+use crate::base::reason::ReasonKind;
+use crate::engine::context;
+use crate::engine::interrupts::{self, Requests, Taken};
+use crate::engine::walk;
+use crate::record::header::{Header, JobRef};
+use crate::record::state;
+
+/// Requests of a task that one of its awaits has passed on. There is one note
+/// for each target, since a task has one handle to await it by.
+pub(super) struct Away {
+    to: JobRef,
+    /// Their numbers here.
+    numbers: Numbers,
+    /// The number of the latest there; none while it is being passed on.
+    there: Option<u64>,
+}
+
+/// A request that was passed on by a task. Dropped, it was heard: then nobody
+/// asks any more where it is.
+pub(crate) struct Forwarded {
+    by: JobRef,
+    to: JobRef,
+    /// Its number there.
+    there: u64,
+}
+
+/// From how many awaits on it is asked whether they go in a circle.
+const MANY_HOPS: u32 = 1024;
+
+/// Where a request of a task is, as far as the task knows.
+enum Place {
+    /// A point there took it, or it was taken back.
+    Heard,
+    /// Pending, between two tasks, or on its way out of a call.
+    Unheard,
+    PassedOn(JobRef, u64),
+}
+
+impl Requests {
+    /// Those that were just taken go to `target`, with those that are there
+    /// already and have not been heard.
+    fn leave_for(&mut self, target: &Header, numbers: Numbers) {
+        let there = None;
+        match self.note_of(target) {
+            Some(at) => {
+                let note = &mut self.away[at];
+                note.numbers.append(numbers);
+                note.there = there;
+            }
+            None => self.away.push(Away {
+                to: JobRef::from_header(target),
+                numbers,
+                there,
+            }),
+        }
+    }
+
+    fn note_of(&self, target: &Header) -> Option<usize> {
+        (self.away.iter()).position(|note| std::ptr::eq(note.to.as_ptr(), target))
+    }
+
+    fn place_of(&self, number: u64) -> Place {
+        if self.pending.contains(number) || self.on_their_way.contains(number) {
+            return Place::Unheard;
+        }
+        let note = (self.away.iter()).find(|note| note.numbers.contains(number));
+        match note.map(|note| (&note.to, note.there)) {
+            None => Place::Heard,
+            Some((_, None)) => Place::Unheard,
+            Some((to, Some(there))) => Place::PassedOn(to.clone(), there),
+        }
+    }
+}
+
+/// An await in `h` takes the request and passes it on to its target; `kept` is
+/// what it has passed on before.
+pub(crate) fn forward(h: &Header, target: &Header, kept: &mut Option<Box<Forwarded>>) {
+    if target.state.load().has(state::BODY_DONE | state::ENDED) {
+        // Nobody there could be told: it stays for the next point here.
+        return;
+    }
+    let Some(task) = interrupts::heard_by(h) else {
+        return;
+    };
+    let hops = task.if_cold(|cold, _| cold.requests.hops).unwrap_or(0);
+    if hops >= MANY_HOPS && u64::from(hops) > living(h) {
+        // It has come through more awaits than there are jobs: they wait for
+        // each other in a circle, in which it would go round for ever.
+        return;
+    }
+    if kept.as_ref().is_some_and(|kept| !kept.is_unheard()) {
+        // Heard by now, and so not one with what comes after it.
+        *kept = None;
+    }
+    // Taken and noted in one step: nobody who asks finds it nowhere.
+    let Some(taken) = interrupts::take_and(h, |requests, taken| requests.leave_for(target, taken))
+    else {
+        return;
+    };
+    let text = taken.latest.text.clone();
+    match interrupts::ask(target, text, taken.latest.site, hops.saturating_add(1)) {
+        Some(there) => {
+            task.if_cold(|cold, _| {
+                let requests = &mut cold.requests;
+                if let Some(at) = requests.note_of(target) {
+                    requests.away[at].there = Some(there);
+                }
+            });
+            match kept {
+                Some(kept) => kept.there = there,
+                None => {
+                    let (by, to) = (task, JobRef::from_header(target));
+                    *kept = Some(Box::new(Forwarded { by, to, there }));
+                }
+            }
+        }
+        None => {
+            come_home(&task, target);
+            *kept = None;
+        }
+    }
+}
+
+fn living(h: &Header) -> u64 {
+    walk::pin(h).map_or(0, |tree| tree.counters.read().living())
+}
+
+/// Nobody has heard the request of `target` with this number: it is pending,
+/// there or wherever it was passed on to.
+fn is_unheard(target: &Header, number: u64) -> bool {
+    let mut at = (JobRef::from_header(target), number);
+    // Each step leads to a request that was made later, so this ends, also in a
+    // circle of awaits.
+    loop {
+        match (at.0).if_cold(|cold, _| cold.requests.place_of(at.1)) {
+            None | Some(Place::Heard) => return false,
+            Some(Place::Unheard) => return true,
+            Some(Place::PassedOn(job, number)) => at = (job, number),
+        }
+    }
+}
+
+/// What `task` passed on to `target` is pending again, for its next point. Not
+/// if it has been taken back meanwhile.
+fn come_home(task: &Header, target: &Header) {
+    let home = task.if_cold(|cold, st| {
+        let requests = &mut cold.requests;
+        let Away { to, numbers, .. } = requests.away.swap_remove(requests.note_of(target)?);
+        let back = requests.count > 0 && task.state.interrupt();
+        if back {
+            requests.pending.append(numbers);
+        }
+        // Dropped outside the lock.
+        Some((back && !st.has(state::INTERRUPTED), to))
+    });
+    if let Some((true, _)) = home.flatten() {
+        interrupts::spread(task);
+    }
+}
+
+impl Forwarded {
+    /// True if the job that is polled now is part of the task that passed it
+    /// on: a handle may have been moved to another one.
+    pub(crate) fn is_by_current(&self) -> bool {
+        context::current()
+            .and_then(|here| interrupts::task_of(&here))
+            .is_some_and(|task| std::ptr::eq(task.as_ptr(), self.by.as_ptr()))
+    }
+
+    fn is_unheard(&self) -> bool {
+        is_unheard(&self.to, self.there)
+    }
+
+    /// It was not heard there, or the body of the target has let it out: that
+    /// ended the target, or will when its children have ended. So whoever passed
+    /// it on has it again.
+    pub(crate) fn has_come_back(&self) -> bool {
+        let interrupted =
+            (self.to.reason()).is_some_and(|reason| reason.kind() == ReasonKind::Interrupted);
+        let taken_last = || (self.to).if_cold(|cold, _| cold.requests.taken.contains(self.there));
+        self.is_unheard() || (interrupted && taken_last() == Some(true))
+    }
+
+    /// Another task waits for the target now: what has not been heard is for the
+    /// next point of whoever passed it on.
+    pub(crate) fn give_back(self) {
+        if self.is_unheard() {
+            self.put_back();
+        }
+    }
+
+    /// Nothing waits for the target any more: what has not been heard, and what the
+    /// target has let out, is for the next point of whoever passed it on.
+    pub(crate) fn give_up(self) {
+        if self.has_come_back() {
+            self.put_back();
+        }
+    }
+
+    /// For the next point of whoever passed it on.
+    pub(crate) fn put_back(self) {
+        come_home(&self.by, &self.to);
+    }
+
+    /// It has come back to an await in `h`, which returns it. None if it has
+    /// been taken back meanwhile.
+    pub(crate) fn deliver(self, h: &Header) -> Option<Cancelled> {
+        // One that is pending is newer, and heard along with it.
+        let newer = interrupts::take(h);
+        let told = self.by.if_cold(|cold, _| {
+            let requests = &mut cold.requests;
+            // Forgotten, if all were taken back.
+            let at = requests.note_of(&self.to)?;
+            let numbers = std::mem::take(&mut requests.away[at].numbers);
+            if newer.is_none() {
+                requests.taken = Numbers::default();
+            }
+            requests.taken.append(numbers.clone());
+            let latest = requests.latest.clone()?;
+            Some(Taken { latest, numbers })
+        });
+        newer.or_else(|| told.flatten().map(interrupts::told))
+    }
+}
+
+impl Drop for Forwarded {
+    fn drop(&mut self) {
+        // Dropped outside the lock.
+        let _note = self.by.if_cold(|cold, _| {
+            let requests = &mut cold.requests;
+            let at = requests.note_of(&self.to)?;
+            Some(requests.away.swap_remove(at))
+        });
+    }
+}

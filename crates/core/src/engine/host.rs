@@ -1,0 +1,145 @@
+//! What the model needs from an executor.
+//!
+//! A host gets [`Turn`]s: a new task, or one that was woken alone, through
+//! [`Host::start`], several that were woken together through [`Host::schedule`]. It
+//! keeps them as it likes and runs each once. A host is never called under a lock of
+//! ours.
+
+use std::any::Any;
+use std::panic::Location;
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::base::observe::IoGauges;
+use crate::engine::context;
+
+pub use crate::base::lane::Lane;
+pub use crate::base::own_time::OwnTime;
+pub use crate::base::real_grace::RealGrace;
+pub use crate::base::timer_queue::{TimerKey, TimerQueue};
+pub use crate::base::unwind::{
+    Contained, and_after, collect_contained, contained, discard, wake, wake_by_ref,
+};
+pub use crate::engine::turn::{Ready, Turn};
+pub use crate::engine::waker::is_of_task;
+pub use crate::more::blocking::BlockingCall;
+
+/// What a library says on standard error, without waiting for it.
+pub mod say {
+    pub use crate::base::say::{MOMENT, Topic, abort, flush, say};
+}
+
+/// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostGauges {
+    /// Tasks that are queued for a turn or being polled; none if it does not
+    /// count them.
+    pub runnable: Option<usize>,
+    /// When its first timer is due.
+    pub next_timer: Option<Instant>,
+    /// Its queues and how much is in them.
+    pub queues: Vec<(&'static str, usize)>,
+}
+
+/// Calls `f` with the host of the job that is polled on this thread; none
+/// outside every job.
+pub fn current<R>(f: impl FnOnce(&dyn Host) -> R) -> Option<R> {
+    context::with(|here| {
+        let job = here.current()?;
+        // SAFETY: being polled, so not ended.
+        let tree = unsafe { job.tree() };
+        Some(f(&*tree.host))
+    })
+}
+
+/// Time may have passed on this thread: the next turn reads the clock. For
+/// hosts that say so with [`Host::looks`].
+#[inline]
+pub fn look_again() {
+    context::look_again();
+}
+
+/// What the model needs from an executor.
+pub trait Host: Send + Sync + 'static {
+    /// A new task, or one that was woken alone. The host keeps the turn and runs it
+    /// later, never inside this call.
+    fn start(&self, turn: Turn);
+
+    /// Tasks of one lane that were woken together, to be run later, never inside this
+    /// call.
+    fn schedule(&self, ready: Ready);
+
+    /// True if it has a main lane: a thread that takes turns of
+    /// [`Lane::Main`], and that made the tree. Turns say which
+    /// [lane](Turn::lane) they are for.
+    fn has_main_lane(&self) -> bool {
+        false
+    }
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Milliseconds since a moment that stays the same, to within a few, if
+    /// they are cheaper to read than the time: for ages and the like.
+    fn coarse_millis(&self) -> Option<u64> {
+        None
+    }
+
+    /// True if each of its threads calls [`look_again`] every few turns and
+    /// whenever it has slept. In between, ages of jobs that are not cancelled
+    /// are counted from the first turn; else the clock is read at each.
+    fn looks(&self) -> bool {
+        false
+    }
+
+    /// Wakes `waker` at `at` or after it. Equal instants in order of the call.
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey;
+
+    /// Gives a timer up. The waker comes back if it has not been woken: that
+    /// is how firing and giving up are told apart, once.
+    fn clear_timer(&self, key: TimerKey) -> Option<Waker>;
+
+    /// Runs a blocking call, on a thread that may block. With virtual time the
+    /// clock stands still until the call has returned, unless the host knows that the call
+    /// waits for a task itself; see [`BlockingCall::run_asking`].
+    fn run_blocking(&self, call: BlockingCall);
+
+    /// With virtual time: the clock stands still until
+    /// [`release_clock`](Host::release_clock) was called as often as this. Another
+    /// thread is about to answer a job. `site` is where the clock was asked to, for
+    /// reports.
+    fn hold_clock(&self, site: &'static Location<'static>) {
+        let _ = site;
+    }
+
+    /// The end of one [`hold_clock`](Host::hold_clock), on any thread.
+    fn release_clock(&self, site: &'static Location<'static>) {
+        let _ = site;
+    }
+
+    /// The last turn of a factory timer, or of a job below one, has been taken
+    /// and none is queued: [`Tree::timers_rest`](crate::Tree::timers_rest) was
+    /// true for a moment. Called on a host with a main lane.
+    fn timers_rest(&self) {}
+
+    /// What carries out i/o for its jobs, as the crate that brings the operations
+    /// knows it; none if it has none. See [`current`].
+    fn io(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
+
+    /// What its i/o has done and has to do; none if it has none.
+    fn io_gauges(&self) -> Option<IoGauges> {
+        None
+    }
+
+    /// What it has to do now. A host that cannot say leaves the default.
+    fn gauges(&self) -> HostGauges {
+        HostGauges::default()
+    }
+
+    /// True if the clock is not the system's; errors then say so.
+    fn virtual_time(&self) -> bool {
+        false
+    }
+}

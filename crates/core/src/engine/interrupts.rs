@@ -1,0 +1,408 @@
+//! Requests: the revocable protocol. `interrupt` asks a task once to stop, and
+//! `uninterrupt` takes that back.
+//!
+//! A layer on top: nothing else depends on it. The request stands in the cold
+//! part of the *task* (how many, the latest words); INTERRUPTED in the task's
+//! word says that it has not been delivered. Points look at the word of the
+//! innermost job, so the same bit is set on the task's inline scopes too. There
+//! it is only a hint, *ask your task*: it is set by [`spread`] and by whoever
+//! attaches a scope, and cleared by whoever asks. See `CANCELLING.md` beside this
+//! file. What an await does with a request is in [`forward`](crate::engine::forward).
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::base::error::Cancelled;
+use crate::base::numbers::Numbers;
+use crate::base::reason::{Delivery, Reason, ReasonData, ReasonKind};
+use crate::engine::forward::Away;
+use crate::engine::hook;
+use crate::engine::waker;
+use crate::engine::walk::{self, Why};
+use crate::record::cold::Cold;
+use crate::record::header::{Header, JobRef};
+use crate::record::state::{self, Snapshot};
+
+/// What a task has been asked, in its cold part.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Interrupts that were not taken back.
+    pub(super) count: u32,
+    /// How many awaits the latest has come through.
+    pub(super) hops: u32,
+    /// The latest, delivered or not.
+    pub(super) latest: Option<Arc<ReasonData>>,
+    /// The number of the latest: they count from one.
+    number: u64,
+    /// Those that wait for a point: some if the task shows INTERRUPTED, else
+    /// none.
+    pub(super) pending: Numbers,
+    /// Those that the last point took.
+    pub(super) taken: Numbers,
+    /// Those that a body has returned and that the call around it has not: they
+    /// are [on their way](crate::engine::on_its_way).
+    pub(super) on_their_way: Numbers,
+    /// Up to here all were taken back: what a point took of them does not return.
+    forgotten: u64,
+    /// Those that awaits have taken and passed on. What is in none of these
+    /// was heard, or taken back.
+    pub(super) away: Vec<Away>,
+}
+
+// ------------------------------------------------------------ from outside
+
+/// Asks the task of `h` to stop, once. False if its body is over.
+pub(crate) fn interrupt(
+    h: &Header,
+    text: Cow<'static, str>,
+    site: &'static Location<'static>,
+) -> bool {
+    let text = (!text.is_empty()).then_some(text);
+    task_of(h).is_some_and(|task| ask(&task, text, site, 0).is_some())
+}
+
+/// Takes one request back. How many are left; an ended task keeps what it has.
+pub(crate) fn uninterrupt(h: &Header) -> usize {
+    // Dropped outside the lock.
+    let mut forgotten = Vec::new();
+    with_requests(h, |task, cold, st| {
+        let requests = &mut cold.requests;
+        if !st.ended() && requests.count > 0 {
+            requests.count -= 1;
+            if requests.count == 0 {
+                task.state.remove(state::INTERRUPTED);
+                requests.pending = Numbers::default();
+                requests.on_their_way = Numbers::default();
+                requests.forgotten = requests.number;
+                forgotten = std::mem::take(&mut requests.away);
+            }
+        }
+        requests.count as usize
+    })
+}
+
+/// How many requests stand.
+pub(crate) fn interrupts(h: &Header) -> usize {
+    with_requests(h, |_, cold, _| cold.requests.count as usize)
+}
+
+fn with_requests(h: &Header, f: impl FnOnce(&Header, &mut Cold, Snapshot) -> usize) -> usize {
+    task_of(h)
+        .and_then(|task| task.if_cold(|cold, st| f(&task, cold, st)))
+        .unwrap_or(0)
+}
+
+/// The task whose body `h` is, or is part of. None for the root, and for a
+/// scope that has ended.
+pub(crate) fn task_of(h: &Header) -> Option<JobRef> {
+    let mut at = JobRef::from_header(h);
+    while !at.is_task() {
+        at = at.parent_from_outside()?;
+    }
+    Some(at)
+}
+
+/// Its number there; none if the body is over.
+pub(super) fn ask(
+    task: &Header,
+    text: Option<Cow<'static, str>>,
+    site: &'static Location<'static>,
+    hops: u32,
+) -> Option<u64> {
+    let tree = walk::pin(task)?;
+    let new = Arc::new(ReasonData {
+        kind: ReasonKind::Interrupted,
+        text,
+        origin: task.id,
+        culprit: None,
+        site,
+        at: tree.host.now(),
+        delivery: None,
+    });
+    // Under the lock, so that bit, count and words change together; a step on
+    // the word, because the body may end meanwhile.
+    let unused = task.with_cold(|cold, st| {
+        if !task.state.interrupt() {
+            return Err(new);
+        }
+        let stood = st.has(state::INTERRUPTED);
+        let requests = &mut cold.requests;
+        requests.count = requests.count.saturating_add(1);
+        requests.hops = hops;
+        requests.number += 1;
+        requests.pending.insert(requests.number);
+        Ok((requests.latest.replace(new), requests.number, stood))
+    });
+    let asked = unused
+        .as_ref()
+        .ok()
+        .map(|(_, number, stood)| (*number, *stood));
+    drop(unused);
+    let (number, stood) = asked?;
+    if !stood {
+        spread(task);
+    }
+    Some(number)
+}
+
+/// INTERRUPTED has been set at `start`, or can be taken there again: tells the
+/// scopes inside the same task, and wakes everything in which a point may wait.
+/// After this every point that can take it has seen the bit or will be polled. So
+/// it is as long as the bit stands: what is pending beside it needs no second call,
+/// since the point that clears the hints takes all that is pending after that.
+pub(super) fn spread(start: &Header) {
+    if start.state.load().effective() {
+        // Told already, and told again at every point.
+        return;
+    }
+    let mut todo = vec![JobRef::from_header(start)];
+    while let Some(job) = todo.pop() {
+        let st = job.state.load();
+        if st.has(state::HAS_NODES) {
+            wake_leaves(&job);
+        }
+        if st.has(state::HAS_KIDS) {
+            tell_scopes(&job, &mut todo);
+        }
+        if job.is_task() {
+            waker::borrowed(&job).wake_by_ref();
+        } else {
+            walk::wake_poller(&job);
+        }
+    }
+}
+
+/// Sets the hint on the scopes that the body of `job` has open, and lists them.
+///
+/// A job whose body has opened none may have very many child tasks: they are not
+/// looked at. Asked under the lock, after INTERRUPTED was set: a scope that is
+/// attached later sees that there, one that was attached before has said so.
+/// Modelled in `interrupt_vs_park`.
+fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
+    let _locked = job.lock();
+    if !job.has_opened_scopes() {
+        return;
+    }
+    let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
+    // SAFETY: H1 and H2, under the lock.
+    let mut next = unsafe { job.first.get().as_ref() };
+    while let Some(child) = next {
+        if !child.was_spawned() && !child.state.load().has(spared) {
+            child.state.add(state::INTERRUPTED);
+            todo.push(JobRef::from_header(child));
+        }
+        // SAFETY: as above.
+        next = unsafe { child.next.get().as_ref() };
+    }
+}
+
+/// Wakes the leaves of `h` that are polled under foreign wakers. They list
+/// themselves anew when they are polled.
+fn wake_leaves(h: &Header) {
+    // Those that are listed now; one that comes later sees the bit.
+    let listed = h.if_cold(|cold, _| cold.leaves.len()).unwrap_or(0);
+    for _ in 0..listed {
+        match h.if_cold(|cold, _| cold.leaves.pop()).flatten() {
+            Some(waker) => hook::wake_for(h, waker.into_inner()),
+            None => return,
+        }
+    }
+}
+
+/// The last guard of `h` is gone: what it held back can be taken now.
+#[cold]
+pub(crate) fn guard_left(h: &Header) {
+    let st = h.state.load();
+    if st.has(state::INTERRUPTED) && !st.has(state::GUARD) {
+        spread(h);
+    }
+}
+
+// -------------------------------------------------------------- from inside
+
+/// The task in whose poll `h` is polled, if no shield and no guard stands
+/// between: whose request a point in `h` may take.
+pub(super) fn heard_by(h: &Header) -> Option<JobRef> {
+    let mut at = JobRef::from_header(h);
+    loop {
+        if at.state.load().has(state::SHIELD | state::GUARD) {
+            return None;
+        }
+        if at.is_task() {
+            return Some(at);
+        }
+        at = at.parent_from_outside()?;
+    }
+}
+
+/// Would a point in `h` take a request now? `h` is not effectively cancelled.
+pub(crate) fn pending(h: &Header) -> bool {
+    heard_by(h).is_some_and(|task| task.state.load().has(state::INTERRUPTED))
+}
+
+/// Takes the request, for a point in `h`.
+#[cold]
+pub(crate) fn take(h: &Header) -> Option<Cancelled> {
+    take_and(h, |requests, taken| requests.taken = taken).map(told)
+}
+
+/// As [`take`]; `keep` says in the same step what becomes of them.
+pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Taken> {
+    let task = heard_by(h)?;
+    // The hints first: a request that comes after this sets them again, one
+    // that came before stands in the task already.
+    let mut at = JobRef::from_header(h);
+    while !at.is_task() {
+        at.state.remove(state::INTERRUPTED);
+        at = at.parent_from_outside()?;
+    }
+    task.if_cold(|cold, st| {
+        if !st.has(state::INTERRUPTED) {
+            return None;
+        }
+        task.state.remove(state::INTERRUPTED);
+        let requests = &mut cold.requests;
+        let numbers = std::mem::take(&mut requests.pending);
+        keep(requests, numbers.clone());
+        let latest = requests.latest.clone()?;
+        Some(Taken { latest, numbers })
+    })
+    .flatten()
+}
+
+/// Requests that were taken, and the latest that the task has.
+pub(super) struct Taken {
+    pub(super) latest: Arc<ReasonData>,
+    pub(super) numbers: Numbers,
+}
+
+pub(super) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
+    let data = ReasonData {
+        kind: latest.kind,
+        text: latest.text.clone(),
+        origin: latest.origin,
+        culprit: None,
+        site: latest.site,
+        at: latest.at,
+        delivery: Some(Delivery {
+            request: latest,
+            numbers,
+            is_back: AtomicBool::new(false),
+        }),
+    };
+    Cancelled::new(Reason::new(Arc::new(data), false))
+}
+
+/// The request that a point told is there again, for the next point of its task;
+/// `h` is that task, or part of it. Not if it has been taken back meanwhile.
+pub(crate) fn put_back(h: &Header, told: &Cancelled) {
+    let Some((task, delivery)) = delivered(h, told) else {
+        return;
+    };
+    let again = delivery.is_back.swap(true, Ordering::Relaxed);
+    // In one step: whoever asks where it is finds it nowhere else.
+    let back = task.if_cold(|cold, st| {
+        let requests = &mut cold.requests;
+        requests.on_their_way.remove(&delivery.numbers);
+        let numbers = delivery.numbers.beyond(requests.forgotten);
+        let back = !again && !numbers.is_empty() && task.state.interrupt();
+        if back {
+            if requests.taken == delivery.numbers {
+                requests.taken = Numbers::default();
+            }
+            requests.pending.append(numbers);
+        }
+        back && !st.has(state::INTERRUPTED)
+    });
+    if back == Some(true) {
+        spread(&task);
+    }
+}
+
+/// A body inside `around` has returned the request that a point told, and the call
+/// that awaits it has not: it is on its way. The task it was asked of; none if
+/// that is not the one around.
+pub(super) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
+    let (task, delivery) = delivered(around, told)?;
+    task.if_cold(|cold, _| {
+        let requests = &mut cold.requests;
+        let numbers = delivery.numbers.beyond(requests.forgotten);
+        requests.on_their_way.append(numbers);
+    });
+    Some(task)
+}
+
+/// It has come out of that call, or a cancel has taken its place.
+pub(super) fn arrived(task: &Header, told: &Cancelled) {
+    if let Some((task, delivery)) = delivered(task, told) {
+        task.if_cold(|cold, _| cold.requests.on_their_way.remove(&delivery.numbers));
+    }
+}
+
+/// True if `told` is a request of the task that `h` is part of, and has not been
+/// taken back since.
+pub(crate) fn still_stands(h: &Header, told: &Cancelled) -> bool {
+    delivered(h, told).is_some_and(|(task, delivery)| {
+        task.if_cold(|cold, _| !delivery.numbers.beyond(cold.requests.forgotten).is_empty())
+            .unwrap_or(false)
+    })
+}
+
+fn delivered<'a>(h: &Header, told: &'a Cancelled) -> Option<(JobRef, &'a Delivery)> {
+    let delivery = told.reason().data().delivery.as_ref()?;
+    let task = task_of(h).filter(|task| task.id == told.origin())?;
+    Some((task, delivery))
+}
+
+// ----------------------------------------------------- at both ends of a body
+
+/// A task has its first turn: true if it was asked to stop before, and so is
+/// never polled.
+pub(crate) fn never_starts(task: &Header) -> bool {
+    stop_if_pending(task)
+}
+
+/// The body of a task is over, and it was asked to stop without hearing of it.
+#[cold]
+pub(crate) fn undelivered(task: &Header) {
+    stop_if_pending(task);
+}
+
+fn stop_if_pending(task: &Header) -> bool {
+    let latest = task
+        .if_cold(|cold, st| {
+            if !st.has(state::INTERRUPTED) {
+                return None;
+            }
+            let requests = &mut cold.requests;
+            if !st.has(state::CANCELLED) {
+                // These end it, and not what was heard before; whether or not
+                // they are taken back meanwhile.
+                requests.taken = requests.pending.clone();
+            }
+            requests.latest.clone()
+        })
+        .flatten();
+    // The bit stays: whoever forwarded the request sees that nobody heard it.
+    latest.is_some_and(|latest| {
+        cancel_itself(task, &Reason::new(latest, false));
+        true
+    })
+}
+
+/// True if `told` is a request of the task whose body `h` is, or is part of.
+pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
+    told.reason().kind() == ReasonKind::Interrupted
+        && task_of(h).is_some_and(|task| task.id == told.origin())
+}
+
+/// A request has left the body of `h`: the job is cancelled, and with it what
+/// it has started. False if it was cancelled before.
+#[cold]
+pub(crate) fn cancel_itself(h: &Header, reason: &Reason) -> bool {
+    let mut why = Why::new(ReasonKind::Interrupted, reason.site());
+    why.text = reason.data().text.clone();
+    walk::cancel(h, why)
+}

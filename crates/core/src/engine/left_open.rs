@@ -1,0 +1,181 @@
+//! Scopes that are left open: the body that opened one is gone, and the future
+//! of the scope still lives somewhere else. Nobody is bound to poll it ever
+//! again, so the job around it cannot wait for it: the scope is cancelled and
+//! given up at once, as if its future had been dropped. The future finds that
+//! out when it is polled or dropped, and touches nothing but its own cell.
+//!
+//! Who gives a scope up is decided by one step on its word: the end of the body
+//! around it ([`State::leave_behind`]), or whoever polls or drops the future
+//! elsewhere at that moment ([`State::come_back`]). Modelled in
+//! `scope_left_open_vs_poll_elsewhere`.
+//!
+//! A poll inside the job that the scope belongs to takes no step: the body of
+//! that job is what polls, so it is not gone.
+//!
+//! [`State::leave_behind`]: crate::record::state::State::leave_behind
+//! [`State::come_back`]: crate::record::state::State::come_back
+
+use crate::base::error::{Cancelled, Error, ErrorKind};
+use crate::base::kind::JobKind;
+use crate::base::reason::ReasonKind;
+use crate::engine::context;
+use crate::engine::guard;
+use crate::engine::names;
+use crate::engine::walk::{self, Why};
+use crate::record::header::{Header, JobRef};
+use crate::record::state;
+use crate::surface::inline;
+
+/// The caller has the future of an open scope, to poll or to drop it.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Inside the job it belongs to.
+    AtHome,
+    /// Elsewhere: marked AWAY until [`let_go`].
+    Away,
+}
+
+/// The future of the scope `h` is about to be polled or dropped. None if the
+/// scope has been left behind: it may have ended, and its tree may be gone.
+#[inline]
+pub(crate) fn hold(h: &Header) -> Option<Held> {
+    // A pointer of a scope that is left behind may be anybody's; it is compared
+    // only, and the word is looked at too.
+    let at_home = context::with(|cx| cx.current().is_some_and(|job| h.is_child_of(job)));
+    if !at_home {
+        return h.state.go_away().then_some(Held::Away);
+    }
+    let left = h.state.load().has(state::BODY_DONE | state::AWAY);
+    (!left).then_some(Held::AtHome)
+}
+
+/// The poll is over and the scope is not. False if the body around it is gone
+/// meanwhile: then the caller drops the body and [gives it up](give_up).
+#[inline]
+pub(crate) fn let_go(h: &Header, held: Held) -> bool {
+    held == Held::AtHome || h.state.come_back()
+}
+
+/// Lets go of a scope if the poll that [holds](hold) it unwinds: the body around it
+/// may be gone, and nothing else would ever give the scope up.
+pub(crate) struct Unwinds<'a>(&'a Header, Held);
+
+impl<'a> Unwinds<'a> {
+    #[inline]
+    pub(crate) fn new(scope: &'a Header, held: Held) -> Unwinds<'a> {
+        Unwinds(scope, held)
+    }
+
+    /// It does not: the poll sees to the scope.
+    #[inline]
+    pub(crate) fn not(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unwinds<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        let Unwinds(scope, held) = *self;
+        if !let_go(scope, held) {
+            give_up(scope, !scope.state.load().has(state::LEFT));
+        }
+    }
+}
+
+/// The body of `h` is gone; its share of the count is not given up yet. What it
+/// has left open is given up.
+#[inline]
+pub(crate) fn close_all(h: &Header) {
+    if h.has_opened_scopes() {
+        close_below(h, false);
+    }
+}
+
+/// The caller has the future of `scope` in its hand, AWAY, and has dropped its
+/// body; the body around it is gone.
+#[cold]
+pub(crate) fn give_up(scope: &Header, in_body: bool) {
+    // SAFETY: not given up yet, so linked.
+    if let Some(around) = unsafe { scope.parent() } {
+        report(around, scope);
+    }
+    close_below(scope, true);
+    inline::abandon(scope, in_body, ReasonKind::ScopeEnded);
+}
+
+/// Gives up what is open below `h`, which stays until this returns; its local
+/// tasks only if `local`: else the future that polls them is still there. No
+/// recursion: such scopes can be nested to any depth.
+#[cold]
+fn close_below(h: &Header, local: bool) {
+    let mut todo = Vec::new();
+    list_open(h, local, &mut todo);
+    while let Some(scope) = todo.pop() {
+        // The step comes before the cancel, which wakes whoever polls the scope:
+        // that one finds it left behind.
+        let left = scope.state.leave_behind();
+        walk::cancel(&scope, Why::new(ReasonKind::ScopeEnded, h.site()));
+        let Some(before) = left else {
+            continue;
+        };
+        if scope.is_child_of(h) {
+            report(h, &scope);
+        }
+        // From here on it refuses local tasks: none comes after the look.
+        guard::lapse(&scope);
+        list_open(&scope, true, &mut todo);
+        inline::abandon(&scope, !before.has(state::LEFT), ReasonKind::ScopeEnded);
+    }
+}
+
+/// Puts the scopes on the list that are open below `h`.
+fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
+    let _locked = h.lock();
+    // SAFETY: H1 and H2, under the lock.
+    let mut next = unsafe { h.first.get().as_ref() };
+    while let Some(child) = next {
+        let inline = match child.kind() {
+            JobKind::Task | JobKind::Root => false,
+            JobKind::LocalTask => local,
+            _ => true,
+        };
+        if inline && !child.state.load().has(state::BODY_DONE) {
+            into.push(JobRef::from_header(child));
+        }
+        // SAFETY: as above.
+        next = unsafe { child.next.get().as_ref() };
+    }
+}
+
+/// What a scope says that has ended in a poll elsewhere, `error`, if it was left open in
+/// the middle of that poll: what it would have said had it been given up.
+pub(crate) fn answer(scope: &Header, error: Error) -> Error {
+    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ENTRY) {
+        return error;
+    }
+    // No other cancel of a scope has that reason.
+    match scope.reason() {
+        Some(reason) if reason.kind() == ReasonKind::ScopeEnded => Cancelled::new(reason).into(),
+        _ => error,
+    }
+}
+
+/// Says so, once, to whoever gets the failures that nobody takes.
+fn report(around: &Header, scope: &Header) {
+    let (opened, left) = (scope.site(), around.site());
+    let text = format!(
+        "the {} opened at {}:{} was still open when the body of the {} at {}:{} was over, and is \
+         cancelled: its future is kept somewhere else",
+        scope.kind(),
+        opened.file(),
+        opened.line(),
+        around.kind(),
+        left.file(),
+        left.line(),
+    );
+    // SAFETY: the caller gives it up, and has not yet: linked.
+    let (tree, victim) = unsafe { (scope.tree(), names::victim(scope)) };
+    tree.report_failure(&Error::msg(text).at(victim, None));
+}

@@ -1,0 +1,68 @@
+//! Names of jobs and paths from the root.
+
+use std::panic::Location;
+
+use crate::base::error::Victim;
+use crate::base::kind::JobKind;
+use crate::engine::context;
+use crate::record::header::Header;
+
+/// The longest path an error carries.
+const LONGEST_PATH: usize = 64;
+
+/// The name given, or one made of the kind and the spawn site.
+pub(crate) fn name_of(h: &Header) -> String {
+    let given = h
+        .if_cold(|cold, _| cold.name.as_ref().map(ToString::to_string))
+        .flatten();
+    given.unwrap_or_else(|| default_name(h.kind(), h.site()))
+}
+
+fn default_name(kind: JobKind, site: &Location<'_>) -> String {
+    if kind == JobKind::Root {
+        return "root".into();
+    }
+    let file = site.file().rsplit(['/', '\\']).next().unwrap_or_default();
+    format!("{kind}@{file}:{}", site.line())
+}
+
+/// Who `h` is, for an error, when it has left the tree.
+pub(crate) fn victim_alone(h: &Header) -> Victim {
+    let name = name_of(h);
+    Victim {
+        id: h.id,
+        path: vec![name.clone()],
+        name,
+        site: h.site(),
+    }
+}
+
+/// Who is being polled here, for an error; nobody outside every job.
+pub(crate) fn victim_here() -> Option<Victim> {
+    // SAFETY: being polled, so it is linked.
+    context::with(|cx| cx.current().map(|h| unsafe { victim(h) }))
+}
+
+/// Who `h` is, for an error.
+///
+/// # Safety
+/// The job is linked (H3).
+pub(crate) unsafe fn victim(h: &Header) -> Victim {
+    let mut path = Vec::new();
+    let mut at = Some(h);
+    while let Some(job) = at {
+        if path.len() == LONGEST_PATH {
+            break;
+        }
+        path.push(name_of(job));
+        // SAFETY: every ancestor of a linked job is linked (H3).
+        at = unsafe { job.parent() };
+    }
+    path.reverse();
+    Victim {
+        id: h.id,
+        name: path.last().cloned().unwrap_or_default(),
+        path,
+        site: h.site(),
+    }
+}

@@ -1,0 +1,76 @@
+//! An interrupt on its way: a point has told it, and the body of a scope or of a
+//! branch has returned it. Until the call that awaits that body returns it too, it
+//! is kept by us. If the call returns something else, because another branch has
+//! won or because a deadline or a failure takes its place, and if the call is
+//! dropped, the interrupt is put back (request-3).
+
+use crate::base::error::Cancelled;
+use crate::base::reason::ReasonKind;
+use crate::engine::interrupts;
+use crate::record::header::{Header, JobRef};
+use crate::record::state;
+
+/// An interrupt on its way out of a call. Dropped, it is put back.
+pub(crate) struct OnItsWay {
+    told: Cancelled,
+    /// The task it was asked of; none once it has arrived.
+    task: Option<JobRef>,
+    /// The job around what has returned it.
+    around: JobRef,
+}
+
+impl OnItsWay {
+    /// A body inside `around` has returned `told`.
+    pub(crate) fn new(around: &Header, told: &Cancelled) -> OnItsWay {
+        OnItsWay {
+            told: told.clone(),
+            task: interrupts::set_out(around, told),
+            around: JobRef::from_header(around),
+        }
+    }
+
+    /// The call returns it.
+    pub(crate) fn arrive(mut self) -> Cancelled {
+        if let Some(task) = self.task.take() {
+            interrupts::arrived(&task, &self.told);
+        }
+        self.told.clone()
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let Some(task) = self.task.take() else {
+            return;
+        };
+        if is_replaced(&self.around) {
+            interrupts::arrived(&task, &self.told);
+        } else {
+            interrupts::put_back(&task, &self.told);
+        }
+    }
+}
+
+/// True if the nearest job that is cancelled, from `around` up to its task, was
+/// cancelled explicitly: that takes the place of an interrupt. A deadline, a race
+/// that was lost, a failure and a handle or a scope that was dropped do not: the
+/// code around them may go on.
+fn is_replaced(around: &Header) -> bool {
+    let mut at = JobRef::from_header(around);
+    loop {
+        if at.state.load().has(state::CANCELLED) {
+            let kind = at.reason().map(|reason| reason.data().kind);
+            return matches!(
+                kind,
+                Some(ReasonKind::Asked | ReasonKind::Shutdown | ReasonKind::HostGone)
+            );
+        }
+        if at.is_task() {
+            return false;
+        }
+        match at.parent_from_outside() {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+}

@@ -1,0 +1,957 @@
+//! What the jobs of one root share: the host, the counters, the sink, the
+//! defaults. A job finds it by the twelve bits in its header.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{JobId, MOST_TREE_NUMBERS};
+use crate::base::kind::JobKind;
+use crate::base::lane::Lane;
+use crate::base::observe::{
+    Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally,
+};
+use crate::base::patience::Patience;
+use crate::base::reason::ReasonKind;
+use crate::base::say::{Topic, say};
+use crate::base::unwind::{self, Contained};
+use crate::engine::context;
+use crate::engine::end;
+use crate::engine::host::Host;
+use crate::engine::patience::{self, Sweeper};
+use crate::engine::walk::{self, Why};
+use crate::more::frame::Frames;
+use crate::more::see::MOST_NAMED;
+use crate::more::see::snapshot::{self, NodeSnapshot};
+use crate::more::shutdown::Shutdown;
+use crate::record::cell;
+use crate::record::header::{Birth, Header, JobRef, MOST_KIDS};
+use crate::record::state;
+use crate::surface::lane::OnMain;
+
+/// How many roots may live at once in one process.
+const MOST_TREES: usize = 4095;
+
+/// Living trees by index. An entry owns one reference, taken out again when
+/// its root has ended. The last entry, [`Header`]'s word for no tree, stays
+/// empty: with it every twelve bits are an index.
+static TREES: [AtomicPtr<Shared>; MOST_TREES + 1] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_TREES + 1];
+
+/// The serials of trees. They never come again; the numbers made of them do,
+/// but not while a tree that has one lives.
+struct Serials {
+    next: u64,
+    /// The numbers that are in use, and by which tree.
+    living: BTreeMap<u64, Weak<Shared>>,
+}
+
+static SERIALS: Mutex<Serials> = Mutex::new(Serials::new(1));
+
+impl Serials {
+    const fn new(next: u64) -> Serials {
+        Serials {
+            next,
+            living: BTreeMap::new(),
+        }
+    }
+
+    fn lock() -> MutexGuard<'static, Serials> {
+        SERIALS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next serial that has a free number, and that number; from `first` on,
+    /// if that is given.
+    fn take(&mut self, first: Option<u64>) -> (u64, u64) {
+        assert!(
+            (self.living.len() as u64) < MOST_TREE_NUMBERS,
+            "{MOST_TREE_NUMBERS} Kinfolk trees are kept already: let go of their handles"
+        );
+        let mut serial = first.unwrap_or(self.next);
+        loop {
+            let number = JobId::tree_number(serial);
+            if let Entry::Vacant(free) = self.living.entry(number) {
+                // Its tree is not made yet.
+                free.insert(Weak::new());
+                self.next = self.next.max(serial + 1);
+                return (serial, number);
+            }
+            serial += 1;
+        }
+    }
+}
+
+/// Gets every failure that nobody takes.
+pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// Gets every job whose future is dropped before it is done.
+pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
+
+/// Called at every poll of a point that would go on, with the job that polls it and,
+/// in debug builds, the place of the point in the code; see
+/// [`TreeOptions::point_hook`].
+pub type PointHook =
+    Box<dyn Fn(JobId, Option<&'static Location<'static>>) -> PointHeld + Send + Sync>;
+
+/// Whether a point is held back for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointHeld {
+    /// It goes on.
+    No,
+    /// It yields, and asks again.
+    Yes,
+}
+
+pub(crate) struct Shared {
+    index: u16,
+    /// Of this tree alone. Which tree a job belongs to is never decided by it:
+    /// a job shows no more than its [number](JobId::tree_number).
+    serial: u64,
+    /// In the identities of its jobs; no other living tree has it.
+    number: u64,
+    pub(crate) host: Box<dyn Host>,
+    /// What the host says of itself, asked once.
+    pub(crate) has_main_lane: bool,
+    pub(crate) virtual_time: bool,
+    looks: bool,
+    start: Instant,
+    start_coarse: u64,
+    pub(crate) counters: Counters,
+    sink: Option<Contained<Arc<dyn Sink>>>,
+    /// It has panicked.
+    sink_is_broken: AtomicBool,
+    pub(crate) turns: bool,
+    failure_hook: Option<Contained<FailureHook>>,
+    pub(crate) patience: Patience,
+    pub(crate) most_children: u32,
+    /// How many points a turn may pass; none if each is to be asked for.
+    pub(crate) budget: u32,
+    point_hook: Option<Contained<PointHook>>,
+    pub(crate) sweeper: Sweeper,
+    /// Its host gives no more turns.
+    host_is_gone: AtomicBool,
+    /// The forced drops since the root was cancelled, for the shutdown report.
+    pub(crate) forced: Mutex<Forced>,
+    /// Shutdown forces: see [`patience::force_all`].
+    refuses_tasks: AtomicBool,
+    forced_hook: Option<Contained<ForcedHook>>,
+    root: AtomicPtr<Header>,
+    pub(crate) frames: Frames,
+    timed: AtomicUsize,
+    /// The thread that made the tree, and turns its main lane.
+    main_thread: u64,
+}
+
+/// Events that have happened inside the call of a sink, on its thread, and are told
+/// when it has returned.
+pub(crate) type Untold = RefCell<VecDeque<(Tree, Event)>>;
+
+/// A job whose future is dropped before it is done, as it was right before.
+pub(crate) struct ForcedDrop {
+    job: NodeSnapshot,
+    /// The innermost scope it was in, if it was in one.
+    place: Option<NodeSnapshot>,
+}
+
+/// Forced drops, as far as a report names them.
+#[derive(Default)]
+pub(crate) struct Forced {
+    pub(crate) seen: Vec<NodeSnapshot>,
+    /// How many more there were.
+    pub(crate) more: usize,
+}
+
+impl ForcedDrop {
+    /// Looked at inside the last turn of `h`, before the drop.
+    pub(crate) fn look_at(tree: &Shared, h: &Header) -> ForcedDrop {
+        ForcedDrop {
+            job: snapshot::one(tree, h),
+            place: snapshot::innermost_scope(h).map(|place| snapshot::one(tree, &place)),
+        }
+    }
+}
+
+impl Shared {
+    /// # Safety
+    /// A job of that tree has not ended, or its ender has not let go.
+    #[inline]
+    pub(crate) unsafe fn at<'a>(index: u16) -> &'a Shared {
+        // SAFETY: the entry is there until the root has ended, and the root
+        // outlives every other job of its tree. That it is there is asked.
+        unsafe {
+            let tree = TREES[index as usize & MOST_TREES].load(Ordering::Acquire);
+            match tree.as_ref() {
+                Some(tree) => tree,
+                None => no_tree(),
+            }
+        }
+    }
+
+    /// An owned handle to the tree.
+    pub(crate) fn handle(&self) -> Tree {
+        // SAFETY: `self` lives in an Arc: `Tree::new` is the only maker.
+        unsafe {
+            Arc::increment_strong_count(ptr::from_ref(self));
+            Tree(Arc::from_raw(ptr::from_ref(self)))
+        }
+    }
+
+    /// Keeps the tree over a call of its host, in which the last job may end.
+    /// Inside a job of the tree that is given.
+    pub(crate) fn held(&self) -> Option<Tree> {
+        match self.inside() {
+            true => None,
+            false => Some(self.handle()),
+        }
+    }
+
+    /// True while one of its jobs is polled here. The tree lives, and so does
+    /// that of the current job: then two trees have two places.
+    pub(crate) fn inside(&self) -> bool {
+        context::with(|cx| cx.current().is_some_and(|job| job.is_at(self.index)))
+    }
+
+    /// For a wait that was begun in this tree and is polled again: true if its host is not
+    /// the one to ask any more, because the current job is of another tree; or because there
+    /// is no current job, and the root has ended. A host that is gone wakes no waiter.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        context::with(|cx| match cx.current() {
+            // SAFETY: the current job has not ended.
+            Some(job) => !ptr::eq(unsafe { job.tree() }, self),
+            None => self.root().state.load().ended(),
+        })
+    }
+
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// The identity of a new job.
+    #[inline]
+    pub(crate) fn next_id(&self, counts: &Tally<'_>) -> JobId {
+        JobId::new(self.number, counts.next_number())
+    }
+
+    /// Milliseconds since the tree began, from the turn's cached clock where
+    /// there is one.
+    pub(crate) fn millis(&self) -> u32 {
+        context::millis_in_turn(self.index).unwrap_or_else(|| self.millis_at(self.host.now()))
+    }
+
+    /// It counts round and round: once in fifty days.
+    fn millis_at(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.start).as_millis() as u32
+    }
+
+    /// The same by the coarse clock, whatever the turn's says.
+    #[inline(never)]
+    pub(crate) fn millis_now(&self) -> u32 {
+        match self.host.coarse_millis() {
+            Some(now) => now.wrapping_sub(self.start_coarse) as u32,
+            None => self.millis_at(self.host.now()),
+        }
+    }
+
+    /// The same for a poll of a job that begins. Only what is cancelled is
+    /// judged by it; others may be a few turns behind.
+    #[inline]
+    pub(crate) fn millis_of_poll(&self, st: state::Snapshot, scope: bool) -> u32 {
+        if st.effective() || !self.looks {
+            return self.millis_now();
+        }
+        context::millis_of(self.serial, scope, || self.millis_now())
+    }
+
+    /// Why a task is forced that nothing has cancelled.
+    pub(crate) fn why_forced(&self) -> ReasonKind {
+        match self.host_is_gone.load(Ordering::Relaxed) {
+            true => ReasonKind::HostGone,
+            false => ReasonKind::Shutdown,
+        }
+    }
+
+    /// What the hook says of the point at `site` that `job` polls; none without a hook.
+    pub(crate) fn watched_point(
+        &self,
+        job: JobId,
+        site: Option<&'static Location<'static>>,
+    ) -> Option<PointHeld> {
+        self.point_hook.as_ref().map(|hook| (**hook)(job, site))
+    }
+
+    pub(crate) fn root(&self) -> &Header {
+        // SAFETY: set in `Tree::new` before anybody has the tree; the tree
+        // owns a reference to it.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// So many turns of timers and of what is below them go to their queues.
+    pub(crate) fn timed_turns(&self, more: usize) {
+        self.timed.fetch_add(more, Ordering::SeqCst);
+    }
+
+    /// One of them has been taken. Of what it woke each is counted already, so
+    /// at zero all of it is parked or over.
+    pub(crate) fn timed_turn_over(&self) {
+        if self.timed.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.host.timers_rest();
+        }
+    }
+
+    /// True on the thread that made the tree.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        self.main_thread == context::thread()
+    }
+
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.handle().0)
+    }
+
+    /// Tells the sink, if there is one.
+    #[inline]
+    pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
+        if let Some(sink) = &self.sink {
+            self.emit_to(&***sink, job, kind);
+        }
+    }
+
+    #[cold]
+    fn emit_to(&self, sink: &dyn Sink, job: JobId, kind: EventKind) {
+        let event = Event {
+            job,
+            at: self.millis_now(),
+            kind,
+        };
+        let untold = context::with(|cx| cx.untold.get());
+        // SAFETY: the call of a sink further down our stack has set it, and takes it
+        // back before its list goes.
+        if let Some(untold) = unsafe { untold.as_ref() } {
+            untold.borrow_mut().push_back((self.handle(), event));
+            return;
+        }
+        let untold = Untold::default();
+        context::with(|cx| cx.untold.set(&raw const untold));
+        self.tell(sink, &event);
+        loop {
+            // Others may be added while this one is told.
+            let next = untold.borrow_mut().pop_front();
+            let Some((tree, event)) = next else { break };
+            let shared = tree.shared();
+            if let Some(sink) = &shared.sink {
+                shared.tell(&***sink, &event);
+            }
+        }
+        context::with(|cx| cx.untold.set(ptr::null()));
+    }
+
+    /// Calls the sink. One that panics is called no more, and is reported.
+    fn tell(&self, sink: &dyn Sink, event: &Event) {
+        if self.sink_is_broken.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(payload) = unwind::caught(|| sink.event(event))
+            && !self.sink_is_broken.swap(true, Ordering::Relaxed)
+        {
+            let place = "the sink for events, which gets no more of them";
+            self.report_failure(&Error::panicked_in(place, payload));
+        }
+    }
+
+    /// A failure that nobody holds a handle for.
+    pub(crate) fn report_failure(&self, error: &Error) {
+        if let Some(hook) = &self.failure_hook {
+            unwind::contained(|| (**hook)(error));
+        }
+    }
+
+    /// A future was dropped before it was done.
+    pub(crate) fn note_forced(&self, seen: ForcedDrop) {
+        self.counters.add(Count::ForceDropped);
+        if let Some(hook) = &self.forced_hook {
+            unwind::contained(|| (**hook)(&seen.job));
+        }
+        if self.root().state.load().has(state::CANCELLED) {
+            let mut forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
+            if forced.seen.len() < MOST_NAMED {
+                forced.seen.push(seen.place.unwrap_or(seen.job));
+            } else {
+                forced.more += 1;
+            }
+        }
+    }
+
+    /// From here on no task is attached anywhere in the tree, but for those that are
+    /// just being made.
+    pub(crate) fn refuse_tasks(&self) {
+        self.refuses_tasks.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn refuses_tasks(&self) -> bool {
+        self.refuses_tasks.load(Ordering::Relaxed)
+    }
+
+    /// The root has ended: takes the entry out and gives its reference back.
+    pub(crate) fn retire(&self) -> Option<Tree> {
+        let entry = TREES[self.index as usize].swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the entry owned one reference, made in `Tree::new`, and is
+        // taken out once. Noticed by
+        // `a_host_outlives_its_call_when_serials_come_round`.
+        (!entry.is_null()).then(|| Tree(unsafe { Arc::from_raw(entry) }))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn no_tree() -> ! {
+    panic!("a job that has ended was asked for its tree, which is gone")
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        Serials::lock().living.remove(&self.number);
+        let root = *self.root.get_mut();
+        if !root.is_null() {
+            // SAFETY: the tree owned one reference to its root (H6).
+            unsafe { Header::release(root) };
+        }
+    }
+}
+
+/// What a tree is made with. Every field has a default.
+pub struct TreeOptions {
+    /// Where events go; none by default.
+    pub sink: Option<Arc<dyn Sink>>,
+    /// Gets every failure that nobody takes: of supervised tasks without a
+    /// handle, of detached jobs, of scopes that were dropped half-way. By
+    /// default it is printed to standard error, ten in a second at most; how many
+    /// more there were is printed then.
+    pub failure_hook: Option<FailureHook>,
+    /// Gets every job whose future is dropped before it is done, as it was
+    /// then. By default it is printed to standard error, as failures are.
+    pub forced_hook: Option<ForcedHook>,
+    /// How long a cancelled job may stay idle before its future is dropped.
+    pub patience: Patience,
+    /// How many children one job may have at a time.
+    pub most_children: u32,
+    /// Asked at every poll of a point that would go on, with the job that
+    /// polls it, on its thread: for tools that test programs. It takes the
+    /// place of the turn's budget.
+    pub point_hook: Option<PointHook>,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        TreeOptions {
+            sink: None,
+            failure_hook: Some(Box::new(|error| {
+                let name = error.job_name().unwrap_or("a job");
+                let words = format_args!("kinfolk: nobody took the failure of {name}: {error}");
+                say(Topic::Failure, words);
+            })),
+            forced_hook: Some(Box::new(|job| {
+                let (file, line) = (job.site.file(), job.site.line());
+                say(
+                    Topic::Forced,
+                    format_args!(
+                        "kinfolk: dropped {} \"{}\", spawned at {file}:{line}, \
+                         which did not hear its cancel",
+                        job.kind, job.name,
+                    ),
+                );
+            })),
+            patience: Patience::default(),
+            // The limit of the source design; see the contract's appendix.
+            most_children: (1 << 29) - 1,
+            point_hook: None,
+        }
+    }
+}
+
+/// A tree of jobs on a host: for those who write hosts.
+#[derive(Clone)]
+pub struct Tree(Arc<Shared>);
+
+/// A tree that may be gone; see [`Tree::downgrade`].
+#[derive(Clone)]
+pub struct WeakTree(Weak<Shared>);
+
+impl WeakTree {
+    /// The tree, if it is still there.
+    pub fn upgrade(&self) -> Option<Tree> {
+        Tree::upgrade(&self.0)
+    }
+}
+
+impl fmt::Debug for WeakTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakTree")
+    }
+}
+
+impl Tree {
+    /// A new root on `host`.
+    ///
+    /// # Panics
+    /// If 4,095 roots live already.
+    #[track_caller]
+    pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
+        match Tree::try_new(host, options) {
+            Ok(tree) => tree,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`new`](Tree::new), for hosts that can say why there is no tree.
+    ///
+    /// # Errors
+    /// If 4,095 roots live already.
+    #[track_caller]
+    pub fn try_new(host: Box<dyn Host>, options: TreeOptions) -> Result<Tree> {
+        Tree::numbered(host, options, None)
+    }
+
+    /// The serial is that one, or a later one.
+    #[track_caller]
+    fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Result<Tree> {
+        let start = host.now();
+        let turns = options.sink.as_ref().is_some_and(|sink| sink.wants_turns());
+        let (serial, number) = Serials::lock().take(first);
+        let mut shared = Arc::new(Shared {
+            index: 0,
+            serial,
+            number,
+            has_main_lane: host.has_main_lane(),
+            virtual_time: host.virtual_time(),
+            looks: host.looks(),
+            start_coarse: host.coarse_millis().unwrap_or_default(),
+            host,
+            start,
+            counters: Counters::default(),
+            sink: options.sink.map(Contained::new),
+            sink_is_broken: AtomicBool::new(false),
+            turns,
+            failure_hook: options.failure_hook.map(Contained::new),
+            patience: options.patience,
+            most_children: options.most_children.min(MOST_KIDS),
+            budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
+            point_hook: options.point_hook.map(Contained::new),
+            sweeper: Sweeper::new(options.patience),
+            host_is_gone: AtomicBool::new(false),
+            forced: Mutex::default(),
+            refuses_tasks: AtomicBool::new(false),
+            forced_hook: options.forced_hook.map(Contained::new),
+            root: AtomicPtr::new(ptr::null_mut()),
+            frames: Frames::default(),
+            timed: AtomicUsize::new(0),
+            main_thread: context::thread(),
+        });
+        let free = (0..MOST_TREES as u16).find(|index| {
+            Arc::get_mut(&mut shared).expect("not shared yet").index = *index;
+            let entry = Arc::as_ptr(&shared).cast_mut();
+            TREES[*index as usize]
+                .compare_exchange(ptr::null_mut(), entry, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        if free.is_none() {
+            return Err(Error::msg(format!(
+                "{MOST_TREES} Kinfolk roots live already: shut some down before making more \
+                 (a runtime that was dropped inside a job keeps its root for as long as it has \
+                 a task that no thread turns)"
+            )));
+        }
+        // The entry's reference.
+        std::mem::forget(shared.clone());
+        Serials::lock()
+            .living
+            .insert(number, Arc::downgrade(&shared));
+        let counts = shared.counters.here();
+        let root = cell::create_node(&Birth {
+            tree: Some(&shared),
+            id: shared.next_id(&counts),
+            kind: JobKind::Root,
+            lane: Lane::Pool,
+            timer: false,
+            parent: None,
+            vtable: &cell::NODE,
+            state: state::SUPERVISOR | state::HAS_KIDS,
+            refs: 2,
+            site: Location::caller(),
+        });
+        shared.root.store(root.cast_mut(), Ordering::Release);
+        counts.created(JobKind::Root);
+        shared.emit(
+            shared.root().id,
+            EventKind::Create {
+                kind: JobKind::Root,
+                site: Location::caller(),
+            },
+        );
+        Ok(Tree(shared))
+    }
+
+    /// The tree whose jobs have that number, if one is still there: a later one may
+    /// have the number again.
+    pub(crate) fn with_number(number: u64) -> Option<Tree> {
+        let tree = Serials::lock().living.get(&number).cloned();
+        // Outside the lock, which the drop of a tree takes.
+        tree.and_then(|tree| Tree::upgrade(&tree))
+    }
+
+    /// The tree, if it is still there.
+    pub(crate) fn upgrade(tree: &Weak<Shared>) -> Option<Tree> {
+        tree.upgrade().map(Tree)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    /// The root job: cancel it to cancel everything, join it to wait for it.
+    pub fn root_job(&self) -> crate::surface::handle::Job {
+        crate::surface::handle::Job::new(JobRef::from_header(self.0.root()))
+    }
+
+    /// A scope that spawns below the root.
+    pub fn root_scope(&self) -> crate::surface::scope::Scope {
+        crate::surface::scope::Scope::new(JobRef::from_header(self.0.root()))
+    }
+
+    /// Cancels every job and lets the root end when the last is gone. The
+    /// root takes no more children from when it has ended. True the first
+    /// time.
+    #[track_caller]
+    pub fn request_shutdown(&self, kind: ReasonKind) -> bool {
+        self.shut_down_because(Why::new(kind, Location::caller()))
+    }
+
+    /// As [`request_shutdown`](Tree::request_shutdown), with the words of the reason
+    /// and a place in the code that stands for it: for hosts that are told from
+    /// outside the program, by a signal.
+    pub fn request_shutdown_for(
+        &self,
+        kind: ReasonKind,
+        text: impl Into<Cow<'static, str>>,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let mut why = Why::new(kind, site);
+        why.text = Some(text.into());
+        self.shut_down_because(why)
+    }
+
+    fn shut_down_because(&self, why: Why) -> bool {
+        let root = self.0.root();
+        let moved = walk::cancel(root, why);
+        if !root.state.add(state::BODY_DONE).has(state::BODY_DONE) {
+            end::body_gone(root);
+        }
+        moved
+    }
+
+    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
+    /// and guards and revokes leases; `force` after that drops every parked
+    /// future; then says who was in the way. Await it outside every job.
+    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
+        Shutdown::new(self.clone(), grace, force)
+    }
+
+    /// Cancels every task, shielded or not, and wakes it: each drops its future
+    /// in its next turn, told or not, waiting or not. Revokes every lease. For
+    /// hosts that end by force.
+    pub fn force(&self) {
+        patience::force_all(&self.0);
+    }
+
+    /// The host gives no more turns: every job below the root ends, forced, with
+    /// [`ReasonKind::HostGone`], and none begins any more. For hosts that are ended by
+    /// others, such as one on an executor that is dropped. The host drops the turns that
+    /// it has and those that it gets from now on, this call's included.
+    pub fn host_gone(&self) {
+        self.0.host_is_gone.store(true, Ordering::Relaxed);
+        patience::force_all(&self.0);
+    }
+
+    /// The tree, without keeping it: for its host, which it owns.
+    pub fn downgrade(&self) -> WeakTree {
+        WeakTree(self.0.weak())
+    }
+
+    /// The counters. Those of i/o are the host's, which has one tree.
+    pub fn counters(&self) -> CountersSnapshot {
+        let mut read = self.0.counters.read();
+        if let Some(io) = self.0.host.io_gauges() {
+            read.io_submitted = io.submitted;
+            read.io_completed = io.completed;
+            read.io_cancelled = io.cancelled;
+        }
+        read
+    }
+
+    /// What there is to do now, here and at the host.
+    pub fn gauges(&self) -> Gauges {
+        let host = self.0.host.gauges();
+        let now = self.0.host.now();
+        Gauges {
+            living: self.counters().living(),
+            runnable: host.runnable,
+            next_deadline_in: host.next_timer.map(|at| at.saturating_duration_since(now)),
+            queues: host.queues,
+            io: self.0.host.io_gauges(),
+        }
+    }
+
+    /// The tree as plain data, with so many jobs at the most.
+    pub(crate) fn look_at_some(&self, most: usize) -> crate::more::see::snapshot::TreeSnapshot {
+        snapshot::take_some(&self.0, most)
+    }
+
+    /// The tree as plain data.
+    pub fn snapshot(&self) -> crate::more::see::snapshot::TreeSnapshot {
+        snapshot::take(&self.0)
+    }
+
+    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
+    pub fn begin_frame(&self) {
+        self.0.begin_frame();
+    }
+
+    /// True if neither a factory timer nor a job below one is queued for a turn
+    /// or being polled. On a host with a main lane; see
+    /// [`Host::timers_rest`].
+    pub fn timers_rest(&self) -> bool {
+        self.0.timed.load(Ordering::SeqCst) == 0
+    }
+
+    /// Lends `world` to tasks of the main lane while `pump` runs on this
+    /// thread; see [`with_world`](crate::with_world).
+    pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
+        crate::more::world::lend(&self.0, world, pump)
+    }
+
+    /// Holds its virtual clock still until the guard is dropped, for a thread that
+    /// is about to answer; see [`HeldClock`](crate::more::kit::HeldClock).
+    #[track_caller]
+    pub fn hold_clock(&self) -> crate::more::kit::HeldClock {
+        let tree = self.0.virtual_time.then(|| self.clone());
+        crate::more::kit::HeldClock::of(tree, std::panic::Location::caller())
+    }
+
+    /// Evidence that this is the thread that made the tree; none on another.
+    pub fn on_main(&self) -> Option<OnMain> {
+        self.0.is_main_thread().then(OnMain::new)
+    }
+
+    /// The host, as it was given.
+    pub fn host(&self) -> &dyn Host {
+        &*self.0.host
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
+    use std::task::{Poll, Waker};
+
+    /// Keeps turns, or drops each inside the call that brings it, as a host
+    /// does that is gone.
+    #[derive(Clone, Default)]
+    struct Pile(Arc<Heap>);
+
+    #[derive(Default)]
+    struct Heap {
+        turns: Mutex<Vec<Turn>>,
+        drops: AtomicBool,
+        /// The host is called.
+        called: AtomicBool,
+        /// It went while it was called.
+        went_meanwhile: AtomicBool,
+    }
+
+    impl Pile {
+        fn run(&self) {
+            while let Some(turn) = {
+                let mut turns = self.0.turns.lock().expect("not poisoned");
+                turns.pop()
+            } {
+                assert!(turn.run().is_none());
+            }
+        }
+    }
+
+    /// The host itself, which goes with its tree.
+    struct Owner(Pile);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            let heap = &self.0.0;
+            let called = heap.called.load(Ordering::SeqCst);
+            heap.went_meanwhile.store(called, Ordering::SeqCst);
+        }
+    }
+
+    impl Host for Owner {
+        fn start(&self, turn: Turn) {
+            // What follows does not touch the host: it may be gone.
+            let pile = self.0.clone();
+            if pile.0.drops.load(Ordering::SeqCst) {
+                pile.0.called.store(true, Ordering::SeqCst);
+                drop(turn);
+                pile.0.called.store(false, Ordering::SeqCst);
+            } else {
+                pile.0.turns.lock().expect("not poisoned").push(turn);
+            }
+        }
+
+        fn schedule(&self, ready: Ready) {
+            for turn in ready {
+                self.start(turn);
+            }
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    fn tree_from(serial: Option<u64>) -> (Tree, Pile) {
+        let pile = Pile::default();
+        let options = TreeOptions {
+            failure_hook: None,
+            forced_hook: None,
+            ..TreeOptions::default()
+        };
+        let tree = Tree::numbered(Box::new(Owner(pile.clone())), options, serial).unwrap();
+        (tree, pile)
+    }
+
+    /// T22: a job may have 2^29 - 1 children, the limit of the source design, and
+    /// not one more.
+    #[test]
+    fn src_t22_the_limit_of_children_is_that_of_the_source() {
+        let (tree, pile) = tree_from(None);
+        let root = tree.root_scope();
+        let set = |kids: u32| {
+            let job = root.job().job_ref();
+            let _locked = job.lock();
+            // SAFETY: H1, under the lock.
+            unsafe {
+                let before = job.kids.get();
+                job.kids.set(kids);
+                before
+            }
+        };
+        // The body counts as one.
+        let before = set((1 << 29) - 1);
+        let last = root.try_spawn(async {}).expect("there is room for one");
+        let refused = root.try_spawn(async {}).expect_err("there is none");
+        assert!(refused.is_full());
+        set(before + 1);
+        pile.run();
+        assert!(last.is_ended());
+        assert!(root.try_spawn(async {}).is_ok());
+        pile.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        assert_eq!(tree.counters().living(), 0);
+    }
+
+    /// A tree that is shut down but for one task, whose waker is all that is
+    /// left to reach it by.
+    /// Its number is given again, as if no living tree had it: even so nothing
+    /// that is safe to touch may depend on it.
+    fn almost_over(serial: u64) -> (JobRef, Waker, Pile) {
+        let number = JobId::tree_number(serial);
+        assert!(Serials::lock().living.remove(&number).is_some());
+        let (tree, pile) = tree_from(Some(serial));
+        assert_eq!(tree.0.number, number);
+        let kept = Arc::new(Mutex::new(None));
+        let keeps = kept.clone();
+        let job = tree.root_scope().launch(std::future::poll_fn(move |cx| {
+            *keeps.lock().expect("not poisoned") = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        }));
+        pile.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        pile.run();
+        pile.0.drops.store(true, Ordering::SeqCst);
+        let waker = kept.lock().expect("not poisoned").take();
+        let job = JobRef::from_header(crate::surface::scope::Scope::of_job(&job).header());
+        (job, waker.expect("polled"), pile)
+    }
+
+    /// Runs `f` inside a job of a tree of its own, numbered from `serial` on.
+    fn inside_a_job(serial: u64, f: impl FnOnce() + Send + 'static) {
+        let (tree, pile) = tree_from(Some(serial));
+        let job = tree.root_scope().launch(async move { f() });
+        pile.run();
+        let ended = job.state();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        pile.run();
+        assert_eq!(ended, crate::JobState::Completed);
+    }
+
+    #[test]
+    fn a_number_in_use_is_passed_over() {
+        let mut serials = Serials::new(MOST_TREE_NUMBERS - 1);
+        let most = MOST_TREE_NUMBERS;
+        assert_eq!(serials.take(None), (most - 1, most));
+        // Never 0: that is a refused task's.
+        assert_eq!(serials.take(None), (most, 1));
+        assert_eq!(serials.take(None), (most + 1, 2));
+        // Round again: two of the three still live.
+        assert!(serials.living.remove(&1).is_some());
+        assert_eq!(serials.take(Some(2 * most - 1)), (2 * most, 1));
+        assert_eq!(serials.take(None), (2 * most + 2, 3));
+    }
+
+    /// The numbers that trees show come round again after sixteen million. Two trees
+    /// that would have the same are two trees all the same.
+    #[test]
+    fn a_host_outlives_its_call_when_serials_come_round() {
+        const SERIAL: u64 = 0xabcdef;
+        inside_a_job(SERIAL, || {
+            let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
+            waker.wake();
+            assert!(job.state.load().ended(), "{:?}", job.state.load());
+            let meanwhile = pile.0.went_meanwhile.load(Ordering::SeqCst);
+            assert!(!meanwhile, "the host was dropped inside its own `start`");
+        });
+    }
+
+    #[test]
+    fn a_job_of_another_tree_is_pinned_when_serials_come_round() {
+        const SERIAL: u64 = 0xabcdee;
+        inside_a_job(SERIAL, || {
+            let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
+            let pinned = walk::pin(&job);
+            assert!(matches!(pinned, Some(walk::Pinned::Owned(_))));
+            assert!(!pinned.expect("it lives").inside());
+            drop((waker, pile));
+            walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));
+        });
+    }
+}

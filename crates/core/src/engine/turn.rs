@@ -1,0 +1,861 @@
+//! Turns: who may poll a task, polling it once, and what follows.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+
+use crate::base::error::Error;
+use crate::base::id::JobId;
+use crate::base::lane::Lane;
+use crate::base::observe::EventKind;
+use crate::base::reason::ReasonKind;
+use crate::base::unwind::{caught, contained};
+use crate::engine::context;
+use crate::engine::end::{self, BodyEnd};
+use crate::engine::interrupts;
+use crate::engine::patience;
+use crate::engine::tree::{ForcedDrop, Shared};
+use crate::engine::untaken;
+use crate::engine::waker;
+use crate::engine::walk::{self, Why};
+use crate::record::cell::Polled;
+use crate::record::header::Header;
+use crate::record::state::{self, Park, Snapshot};
+
+/// The right to give one task one turn. Whoever holds it must run it; one
+/// that is dropped instead drops the task's future there and ends the job as
+/// cancelled, because its host is gone.
+#[must_use = "a task that is not run never ends"]
+pub struct Turn(NonNull<Header>);
+
+// SAFETY: the holder is the only one who touches the future (C1), and it is
+// Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
+// refuse on another thread.
+unsafe impl Send for Turn {}
+
+impl Turn {
+    /// # Safety
+    /// The task is BUSY and the caller owns its next turn (H5).
+    #[inline]
+    pub(crate) unsafe fn new(h: *const Header) -> Turn {
+        // SAFETY: a task, so not null.
+        Turn(unsafe { NonNull::new_unchecked(h.cast_mut()) })
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: a turn owns its task, which has not ended, or a reference to it.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn take(self) -> *const Header {
+        let h = self.0.as_ptr();
+        std::mem::forget(self);
+        h
+    }
+
+    /// Polls the task once. A task that was woken
+    /// meanwhile needs another turn: it belongs behind the others.
+    ///
+    /// # Panics
+    /// If it is of the main lane and this is not the thread that made the tree.
+    #[inline]
+    #[must_use = "a task that is not run never ends"]
+    pub fn run(self) -> Option<Turn> {
+        if !self.may_run_here() {
+            wrong_thread(&self);
+        }
+        // SAFETY: a turn owns its task: BUSY, linked, alive.
+        let h = unsafe { &*self.take() };
+        if h.is_timed() {
+            // SAFETY: its turn was ours.
+            return unsafe { run_timed(h) };
+        }
+        // SAFETY: as above.
+        unsafe { run_one(h) }
+    }
+
+    /// The lane it is to be run on.
+    #[inline]
+    pub fn lane(&self) -> Lane {
+        self.header().lane()
+    }
+
+    #[inline]
+    fn may_run_here(&self) -> bool {
+        self.lane() == Lane::Pool || self.is_on_main_thread()
+    }
+
+    fn is_on_main_thread(&self) -> bool {
+        // SAFETY: a turn owns its task, which has not ended, or holds its root open.
+        unsafe { self.header().tree() }.is_main_thread()
+    }
+
+    /// As a pointer, for queues made of atomics.
+    #[inline]
+    pub fn into_raw(self) -> NonNull<()> {
+        let raw = self.0.cast();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// # Safety
+    /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
+    #[inline]
+    pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
+        Turn(raw.cast())
+    }
+
+    /// A waker of the task, with which a host that tests may wake it for nothing.
+    pub fn waker(&self) -> Waker {
+        Waker::clone(&waker::borrowed(self.header()))
+    }
+
+    /// The job whose turn this is.
+    pub fn job(&self) -> JobId {
+        self.header().id
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.may_run_here() {
+            // Its future may not be touched here. It is leaked, and its job
+            // stays: an end is never faked.
+            return;
+        }
+        let _lane = context::on_lane(self.lane());
+        let h = self.header();
+        // SAFETY: a turn owns its task. It is asked before it ends.
+        let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
+        // SAFETY: the turn is ours.
+        unsafe { abandon(h) };
+        if let Some(tree) = timed {
+            tree.shared().timed_turn_over();
+        }
+    }
+}
+
+#[cold]
+fn wrong_thread(turn: &Turn) -> ! {
+    panic!("a turn of the main lane was to be taken on another thread: {turn:?}")
+}
+
+/// Gives a task one turn, on its lane.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+unsafe fn run_one(h: &Header) -> Option<Turn> {
+    let _lane = context::on_lane(h.lane());
+    // SAFETY: passed on.
+    if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
+        return None;
+    }
+    // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
+    // Noticed by `yield_while_woken_and_cancelled`.
+    unsafe {
+        let tree = h.tree();
+        if tree.turns {
+            tree.emit(h.id, EventKind::Scheduled);
+        }
+        Some(Turn::new(h))
+    }
+}
+
+/// The same for one whose turns are counted.
+///
+/// # Safety
+/// As for [`run_one`].
+#[cold]
+unsafe fn run_timed(h: &Header) -> Option<Turn> {
+    // SAFETY: the turn is the caller's. Kept over it: the task may end in it.
+    let tree = unsafe { h.tree() }.handle();
+    // SAFETY: passed on.
+    let again = unsafe { run_one(h) };
+    if again.is_none() {
+        tree.shared().timed_turn_over();
+    }
+    again
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.job())
+    }
+}
+
+/// Turns in a row, linked through the tasks themselves: what was woken
+/// together, and what a host makes its queues of. Nothing here allocates.
+///
+/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
+/// first of the next 64 through `walk`, which is free, since these tasks are
+/// marked. So a queue that many threads take from can give a part away without
+/// a walk along links that are in nobody's cache.
+#[must_use = "a task that is not run never ends"]
+pub struct Ready {
+    /// Valid while it is not empty.
+    head: *const Header,
+    /// Valid while it is not empty; null if nobody has looked for it.
+    tail: *const Header,
+    len: usize,
+    /// How many are [timed](Header::is_timed), until they are handed over.
+    timed: usize,
+    in_parts: bool,
+}
+
+/// How many tasks are in a part.
+const PART: usize = 64;
+
+// SAFETY: as for Turn.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    /// An empty row.
+    pub const fn new() -> Ready {
+        Ready {
+            head: ptr::null(),
+            tail: ptr::null(),
+            len: 0,
+            timed: 0,
+            in_parts: false,
+        }
+    }
+
+    /// # Safety
+    /// The task is claimed and the caller owns its next push (H5).
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        // SAFETY: H5, the links of all of them are ours until the push.
+        unsafe {
+            match self.len {
+                0 => self.head = h,
+                _ => (*self.last_task()).run.set(h),
+            }
+        }
+        self.tail = h;
+        self.len += 1;
+        self.timed += usize::from(h.is_timed());
+        self.in_parts = false;
+    }
+
+    /// The last of a row that is not empty.
+    fn last_task(&self) -> *const Header {
+        if !self.tail.is_null() {
+            return self.tail;
+        }
+        let mut last = self.head;
+        for _ in 1..self.len {
+            // SAFETY: H5, ours until the push.
+            last = unsafe { (*last).run.get() };
+        }
+        last
+    }
+
+    /// Puts a turn at the end.
+    pub fn push_back(&mut self, turn: Turn) {
+        // SAFETY: a turn owns its task, which is alive.
+        unsafe { self.push(&*turn.take()) };
+    }
+
+    /// Puts all of `other` at the end, in one step.
+    pub fn append(&mut self, mut other: Ready) {
+        if other.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
+        }
+        // SAFETY: H5, ours until the push.
+        unsafe { (*self.last_task()).run.set(other.head) };
+        self.tail = other.last_task();
+        self.len += std::mem::take(&mut other.len);
+        self.in_parts = false;
+    }
+
+    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
+    /// Takes the first `most` out, or the first part of a row that is in parts.
+    pub fn split_front(&mut self, most: usize) -> Ready {
+        if most >= self.len {
+            return std::mem::take(self);
+        }
+        if self.in_parts {
+            return self.split_part();
+        }
+        let mut front = Ready::new();
+        front.head = self.head;
+        front.len = most;
+        for _ in 0..most {
+            front.tail = self.head;
+            // SAFETY: H5, ours until the push. There are more than these, so each
+            // is linked to another.
+            self.head = unsafe { (*self.head).run.get() };
+        }
+        self.len -= most;
+        front
+    }
+
+    fn split_part(&mut self) -> Ready {
+        if self.len <= PART {
+            return std::mem::take(self);
+        }
+        let front = Ready {
+            head: self.head,
+            tail: ptr::null(),
+            len: PART,
+            timed: 0,
+            in_parts: false,
+        };
+        // SAFETY: H5; marked, so `walk` is of whoever has the row.
+        self.head = unsafe { (*self.head).walk.get() };
+        self.len -= PART;
+        front
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The lane of the first.
+    pub fn lane(&self) -> Lane {
+        if self.is_empty() {
+            return Lane::Pool;
+        }
+        // SAFETY: H5, the first is ours until the push.
+        unsafe { &*self.head }.lane()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn pop(&mut self) -> Option<*const Header> {
+        if self.len == 0 {
+            return None;
+        }
+        let h = self.head;
+        self.len -= 1;
+        self.in_parts = false;
+        if self.len > 0 {
+            // SAFETY: H5, ours until the push.
+            self.head = unsafe { (*h).run.get() };
+            // It is needed when this one has had its turn.
+            crate::base::sync::fetch_ahead(self.head);
+        }
+        Some(h)
+    }
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Ready::new()
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ready({})", self.len)
+    }
+}
+
+impl Iterator for Ready {
+    type Item = Turn;
+
+    fn next(&mut self) -> Option<Turn> {
+        // SAFETY: each task in the chain is claimed.
+        self.pop().map(|h| unsafe { Turn::new(h) })
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Each turn that is dropped ends its job.
+        for turn in self.by_ref() {
+            drop(turn);
+        }
+    }
+}
+
+/// Tasks that were marked together, by lane. Those of the pool, which several
+/// threads may share, are in parts.
+pub(crate) struct Marked {
+    pool: Ready,
+    main: Ready,
+    /// The first of the last part.
+    part: *const Header,
+}
+
+impl Marked {
+    pub(crate) const fn new() -> Marked {
+        Marked {
+            pool: Ready::new(),
+            main: Ready::new(),
+            part: ptr::null(),
+        }
+    }
+
+    /// # Safety
+    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
+    /// the caller's.
+    // Always: it is most of what a walk does for a task without children.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        if h.lane() == Lane::Main {
+            // SAFETY: passed on.
+            return unsafe { self.main.push(h) };
+        }
+        if self.pool.len.is_multiple_of(PART) {
+            // SAFETY: H5, we have marked both.
+            if let Some(part) = unsafe { self.part.as_ref() } {
+                // SAFETY: as above.
+                unsafe { part.walk.set(h) };
+            }
+            self.part = h;
+        }
+        // SAFETY: passed on.
+        unsafe { self.pool.push(h) };
+        // A shorter one is a row like any other.
+        self.pool.in_parts = self.pool.len > PART;
+    }
+}
+
+/// Hands a claimed task to its host.
+///
+/// # Safety
+/// The caller owns the task's next push (H5). It does not touch it after.
+pub(crate) unsafe fn push_claimed(h: &Header) {
+    // SAFETY: passed on; claimed, so it has not ended.
+    unsafe {
+        let tree = h.tree();
+        let _held = tree.held();
+        push_claimed_below(tree, h);
+    }
+}
+
+/// The same for a caller that keeps the tree itself.
+///
+/// # Safety
+/// As for [`push_claimed`]; `tree` is the task's, and stays until this returns.
+#[inline]
+pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
+    if tree.turns {
+        tree.emit(h.id, EventKind::Scheduled);
+    }
+    // SAFETY: passed on.
+    unsafe { start_turn(tree, h) };
+}
+
+/// Hands one turn to the host by itself: the first, one that only ends the job, or
+/// that of a task that was woken alone.
+///
+/// # Safety
+/// As for [`push_claimed_below`].
+#[inline]
+pub(crate) unsafe fn start_turn(tree: &Shared, h: &Header) {
+    if h.is_timed() {
+        tree.timed_turns(1);
+    }
+    // SAFETY: the turn is the caller's.
+    tree.host.start(unsafe { Turn::new(h) });
+}
+
+/// Hands claimed tasks of one tree to their host.
+///
+/// # Safety
+/// As for [`push_claimed`], for each of them.
+pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
+    let _held = tree.held();
+    for ready in [marked.pool, marked.main] {
+        if !ready.is_empty() {
+            // SAFETY: passed on.
+            unsafe { hand_over(tree, ready) };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`dispatch`].
+unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
+    if ready.len == 1 {
+        while let Some(h) = ready.pop() {
+            // SAFETY: H5, ours until the push.
+            unsafe { push_claimed_below(tree, &*h) };
+        }
+        return;
+    }
+    if tree.turns {
+        let mut next = ready.head;
+        for n in 0..ready.len {
+            // SAFETY: H5, ours until the push.
+            let h = unsafe { &*next };
+            tree.emit(h.id, EventKind::Scheduled);
+            if n + 1 < ready.len {
+                // SAFETY: as above.
+                next = unsafe { h.run.get() };
+            }
+        }
+    }
+    if ready.timed > 0 {
+        tree.timed_turns(ready.timed);
+    }
+    tree.host.schedule(ready);
+}
+
+/// Polls a task once. `Ready(Parked)`: do not touch it again. `Ready(Again)`:
+/// the caller pushes it. `Pending`: the body is over, do not touch it again.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+#[inline(always)]
+unsafe fn take_turn(h: &Header) -> Poll<Park> {
+    // SAFETY: a task with a turn has not ended, or its root is held open.
+    let tree = unsafe { h.tree() };
+    let mut st = h.state.load();
+    if st.has(state::BODY_DONE) {
+        // The last lease closed it and left the end to a turn.
+        // SAFETY: passed on.
+        unsafe { end_or_drop_output(h, st) };
+        return Poll::Pending;
+    }
+    if st.has(state::NOTIFIED) {
+        st = h.state.remove(state::NOTIFIED);
+    }
+    let millis = tree.millis_of_poll(st, false);
+    let entered = context::begin_turn(h, millis, tree.budget);
+    if st.has(state::MUST) || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
+    {
+        // SAFETY: this turn is ours.
+        let over = unsafe { drop_instead(tree, h) };
+        drop(entered);
+        end::body_over(h, over);
+        return Poll::Pending;
+    }
+    h.begin_poll(st, millis);
+    if tree.turns {
+        tree.emit(h.id, EventKind::PollBegin);
+    }
+    let own = waker::borrowed(h);
+    let mut cx = Context::from_waker(&own);
+    let mut error = None;
+    // SAFETY: C1, this turn is ours.
+    let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx, &mut error) });
+    if tree.turns {
+        tree.emit(h.id, EventKind::PollEnd);
+    }
+    let over = match polled {
+        Ok(Polled::Value) => {
+            // Nothing is in it: it need not be looked at to be dropped.
+            std::mem::forget(error);
+            drop(entered);
+            end::body_returned(h, state::OUTPUT);
+            return Poll::Pending;
+        }
+        Ok(Polled::Pending) => {
+            std::mem::forget(error);
+            if !drop_if_idle(tree, h) {
+                let again = context::goes_round();
+                drop(entered);
+                // BUSY stays: the next turn is its own already.
+                let park = if again { Park::Again } else { h.state.park() };
+                return Poll::Ready(park);
+            }
+            // SAFETY: this turn is ours.
+            unsafe { drop_half_way(tree, h) }
+        }
+        Ok(Polled::Failed) => BodyEnd::Failed(
+            error.unwrap_or_else(|| unreachable!("job {} failed without an error", h.id)),
+        ),
+        Err(payload) => {
+            // SAFETY: C1; a future that panicked is dropped, never polled again.
+            contained(|| unsafe { (h.vtable.drop_future)(h) });
+            BodyEnd::Failed(Error::panicked(payload))
+        }
+    };
+    drop(entered);
+    end::body_over(h, over);
+    Poll::Pending
+}
+
+/// A turn of a job whose body is over: made to end it, or, if it has ended, to
+/// drop the output that its handle has left.
+///
+/// # Safety
+/// The caller owns this turn (H5), and does not touch the job after it.
+#[cold]
+#[inline(never)]
+unsafe fn end_or_drop_output(h: &Header, st: Snapshot) {
+    if st.ended() {
+        // SAFETY: passed on.
+        unsafe { untaken::drop_at_home(h) };
+    } else {
+        end::end_chain(h);
+    }
+}
+
+/// Drops the future in a turn that does not poll it: it never starts, or must
+/// go.
+///
+/// # Safety
+/// The caller owns this turn (H5), and has not polled the future in it.
+#[cold]
+unsafe fn drop_instead(tree: &Shared, h: &Header) -> BodyEnd {
+    mark_if_forced(tree, h);
+    if h.polls.load(Relaxed) > 0 {
+        // SAFETY: passed on.
+        return unsafe { drop_half_way(tree, h) };
+    }
+    // SAFETY: C1, this turn is the caller's.
+    match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
+        Ok(()) => BodyEnd::Unpolled,
+        Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+    }
+}
+
+/// Drops a future that was polled and is not done.
+///
+/// # Safety
+/// The caller owns this turn (H5).
+#[cold]
+unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
+    mark_if_forced(tree, h);
+    let seen = ForcedDrop::look_at(tree, h);
+    // SAFETY: C1, this turn is the caller's.
+    match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
+        Ok(()) => {
+            tree.note_forced(seen);
+            BodyEnd::Forced
+        }
+        Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+    }
+}
+
+/// The future of `h` is about to be dropped: a task that must go is marked
+/// before.
+fn mark_if_forced(tree: &Shared, h: &Header) {
+    let st = h.state.load();
+    if st.has(state::MUST) && !st.effective() {
+        patience::mark_forced(tree, h);
+    }
+}
+
+/// The first turn of a task that was cancelled or interrupted before it.
+#[cold]
+fn never_starts(h: &Header, st: Snapshot) -> bool {
+    !st.has(state::ATOMIC) && (st.effective() || interrupts::never_starts(h))
+}
+
+/// A poll left the body pending. True if it is to be dropped here: patience
+/// with it has run out, and it is still idle. If it is idle and patience has
+/// not run out, somebody will look again.
+#[inline(always)]
+fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
+    let st = h.state.load();
+    st.has(state::MUST | state::CANCELLED | state::FORCE)
+        && (st.has(state::MUST) || drop_cancelled_if_idle(tree, h, st))
+}
+
+/// The same of a job that is cancelled, and that nothing forces: a scope goes
+/// with its task.
+#[inline(never)]
+pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
+    if !st.effective() || !h.no_wait_of_ours() {
+        if st.has(state::FORCE) {
+            // It has got on: its next foreign await is another one.
+            h.state.remove(state::FORCE);
+        }
+        return false;
+    }
+    st.has(state::FORCE) || tree.sweeper.found_idle(tree, h)
+}
+
+/// The host dropped the task: its future goes, its job ends.
+///
+/// # Safety
+/// The caller owns the task's turn and will not run it.
+unsafe fn abandon(h: &Header) {
+    let st = h.state.load();
+    if st.has(state::BODY_DONE) {
+        // SAFETY: passed on.
+        return unsafe { end_or_drop_output(h, st) };
+    }
+    let site = std::panic::Location::caller();
+    walk::cancel(h, Why::new(ReasonKind::HostGone, site));
+    let own = waker::borrowed(h);
+    // SAFETY: not ended: its turn is ours.
+    let tree = unsafe { h.tree() };
+    tree.note_forced(ForcedDrop::look_at(tree, h));
+    let over = {
+        let _entered = context::enter(h, &own);
+        // SAFETY: C1, this turn is ours.
+        match caught(|| context::half_way(|| unsafe { (h.vtable.drop_future)(h) })) {
+            Ok(()) => BodyEnd::Unpolled,
+            Err(payload) => BodyEnd::Failed(Error::panicked(payload)),
+        }
+    };
+    end::body_over(h, over);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::host::{BlockingCall, Host, TimerKey, TimerQueue};
+    use crate::engine::tree::{Tree, TreeOptions};
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    /// Keeps the rows as it gets them.
+    #[derive(Clone, Default)]
+    struct Rows(Arc<Mutex<Vec<Ready>>>);
+
+    impl Rows {
+        fn take(&self) -> Vec<Ready> {
+            std::mem::take(&mut self.0.lock().expect("not poisoned"))
+        }
+
+        fn run(&self) {
+            loop {
+                let rows = self.take();
+                if rows.is_empty() {
+                    return;
+                }
+                for turn in rows.into_iter().flatten() {
+                    assert!(turn.run().is_none());
+                }
+            }
+        }
+    }
+
+    impl Host for Rows {
+        fn start(&self, turn: Turn) {
+            let mut row = Ready::new();
+            row.push_back(turn);
+            self.schedule(row);
+        }
+
+        fn schedule(&self, ready: Ready) {
+            self.0.lock().expect("not poisoned").push(ready);
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+            TimerQueue::new().insert(at, waker)
+        }
+
+        fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, call: BlockingCall) {
+            drop(call);
+        }
+    }
+
+    /// The error of a body whose sources can be looked at once.
+    #[derive(Debug, Default)]
+    struct Wicked(std::sync::atomic::AtomicBool);
+
+    impl fmt::Display for Wicked {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("wicked")
+        }
+    }
+
+    impl std::error::Error for Wicked {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            if self.0.swap(true, Relaxed) {
+                std::panic::resume_unwind(Box::new("no source"));
+            }
+            None
+        }
+    }
+
+    /// Whether or not a panic comes out of a turn, the depth of `spawn_now` is
+    /// what it was.
+    #[test]
+    fn handle_3_a_turn_that_unwinds_leaves_no_depth() {
+        let host = Rows::default();
+        let options = TreeOptions {
+            failure_hook: None,
+            ..TreeOptions::default()
+        };
+        let tree = Tree::new(Box::new(host.clone()), options);
+        // The root is a supervisor: those that fail touch nobody.
+        let s = tree.root_scope();
+        let seen = Arc::new(Mutex::new(false));
+        let job = tree.root_scope().launch(async move {
+            for _ in 0..20 {
+                let failing = s.task("fails");
+                let _ =
+                    caught(|| drop(failing.spawn_now(async { Err::<(), _>(Wicked::default()) })));
+            }
+            let ran = seen.clone();
+            let now = s.task("now").spawn_now(async move {
+                *ran.lock().expect("not poisoned") = true;
+            });
+            assert!(*seen.lock().expect("not poisoned"), "it was queued");
+            drop(now);
+        });
+        host.run();
+        assert_eq!(job.state(), crate::JobState::Completed);
+    }
+
+    /// A tree of parked tasks, cancelled: the row that the cancel woke.
+    fn cancelled(tasks: usize) -> (Tree, Rows, Ready) {
+        let host = Rows::default();
+        let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
+        for _ in 0..tasks {
+            tree.root_scope().launch(async { crate::park().await });
+        }
+        host.run();
+        tree.request_shutdown(ReasonKind::Shutdown);
+        let mut rows = host.take();
+        assert_eq!(rows.len(), 1);
+        (tree, host, rows.remove(0))
+    }
+
+    fn run_and_end(tree: Tree, host: &Rows, rows: impl IntoIterator<Item = Ready>) {
+        host.0.lock().expect("not poisoned").extend(rows);
+        host.run();
+        assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
+    }
+
+    #[test]
+    fn what_one_cancel_woke_comes_out_in_parts() {
+        let (tree, host, mut row) = cancelled(2 * PART + 22);
+        assert!(row.is_in_parts());
+        let parts = [1, 10, 10].map(|most| row.split_front(most));
+        assert_eq!(parts.each_ref().map(Ready::len), [PART, PART, 22]);
+        assert!(row.is_empty());
+        // A part has forgotten where it ends; it can still grow.
+        let [mut first, second, third] = parts;
+        assert!(!first.is_in_parts());
+        first.append(second);
+        assert_eq!(first.len(), 2 * PART);
+        run_and_end(tree, &host, [first, third]);
+    }
+
+    #[test]
+    fn a_row_that_was_changed_is_not_in_parts() {
+        let (tree, host, mut row) = cancelled(3 * PART);
+        let part = row.split_front(1);
+        assert!(row.is_in_parts(), "the rest still is");
+        let one = row.next().expect("one");
+        assert!(!row.is_in_parts());
+        let ten = row.split_front(10);
+        assert_eq!((ten.len(), row.len()), (10, 2 * PART - 11));
+        row.push_back(one);
+        row.append(part);
+        assert_eq!(row.len(), 3 * PART - 10);
+        run_and_end(tree, &host, [ten, row]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Outputs of the main lane that no handle takes. They are dropped on the main
+//! thread, wherever the handle is dropped (lane-1).
+//!
+//! A handle that goes on another thread leaves the output to a turn of the main
+//! lane. The job has ended by then and is in no tree: so the turn holds the root
+//! open as a child does, and with it the tree, until the output is gone. It is no
+//! job, and is not counted as one.
+//!
+//! Once the root has ended no thread turns the lane any more, and the output goes
+//! where its handle goes. A handle leaves the main thread only if the output is
+//! `Send`.
+//!
+//! What else of a body's may be dropped after its turns, and why that needs no lane:
+//!
+//! | what | where it is dropped |
+//! |---|---|
+//! | the future | by a turn, on its lane; refused, by the call that spawns it (tree-5) |
+//! | an output without a handle | by the ender, on its lane (`end_chain`) |
+//! | a late value, or one beside a failure, that an await does not give out | by the awaiter, which has taken it: it belongs to the handle |
+//! | values of a set of tasks, of branches, of local children | with the body that has the set, by its turn |
+//! | hooks, what stops work beside the body, a task-local | at the end of the job, on its lane; each is `Send` |
+//! | errors, and what a panic carried | with the last clone, anywhere: they are `Send` and `Sync`, and shared |
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::Weak;
+
+use crate::base::lane::Lane;
+use crate::base::sync::local;
+use crate::engine::context;
+use crate::engine::lease::Share;
+use crate::engine::tree::{Shared, Tree};
+use crate::engine::turn;
+use crate::record::cell;
+use crate::record::header::{Header, JobRef};
+
+/// The way back to the main lane, for a job that may have left its tree.
+pub(crate) struct Home {
+    tree: Weak<Shared>,
+    /// Of the root, while a turn is on its way.
+    share: Option<Share>,
+}
+
+/// A task of the main lane has an output that has to be dropped there.
+///
+/// # Safety
+/// The job has not ended.
+#[cold]
+pub(crate) unsafe fn keep_home(h: &Header) {
+    if cell::slot(h).is_none() {
+        // It has no handle: its ender drops the output.
+        return;
+    }
+    // SAFETY: not ended.
+    let tree = unsafe { h.tree() }.weak();
+    h.with_cold(|cold, _| cold.home = Some(Home { tree, share: None }));
+}
+
+/// The handle of an ended job goes, and leaves the output: it is dropped here, or
+/// by a turn of its lane.
+///
+/// # Safety
+/// C2: the output is there and is the caller's.
+pub(crate) unsafe fn drop_output(h: &Header) {
+    if h.lane() == Lane::Main && cell::output_needs_drop(h) {
+        // SAFETY: passed on.
+        if unsafe { send_home(h) } {
+            return;
+        }
+    }
+    if cell::output_needs_drop(h) {
+        // SAFETY: passed on.
+        unsafe { drop_nested(h) };
+    }
+}
+
+/// How deep outputs are dropped inside each other on one thread. A value may hold the
+/// handle of the task before, and so on: from there on the next one waits until the
+/// one around it is gone, so that a row of any length is a loop.
+const DEEPEST: u32 = 16;
+
+/// Outputs that have to wait.
+type Waiting = RefCell<VecDeque<JobRef>>;
+
+/// The outputs that are being dropped on this thread.
+struct Drops {
+    depth: Cell<u32>,
+    /// Of the deepest: null while there is none.
+    waiting: Cell<*const Waiting>,
+}
+
+local!(static DROPS: Drops = Drops {
+    depth: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+}; fn drops);
+
+/// Drops the output, or leaves it to the deepest drop around this one.
+///
+/// # Safety
+/// As for [`drop_output`].
+unsafe fn drop_nested(h: &Header) {
+    let depth = drops(|here| here.depth.get());
+    if depth == DEEPEST {
+        return drops(|here| {
+            // SAFETY: at this depth `drop_deepest` goes on, further down our stack, and
+            // takes it back before its list goes.
+            let waiting = unsafe { here.waiting.get().as_ref() };
+            let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
+            waiting.borrow_mut().push_back(JobRef::from_header(h));
+        });
+    }
+    drops(|here| here.depth.set(depth + 1));
+    if depth + 1 < DEEPEST {
+        // SAFETY: passed on.
+        unsafe { cell::drop_output(h) };
+    } else {
+        // SAFETY: passed on.
+        unsafe { drop_deepest(h) };
+    }
+    drops(|here| here.depth.set(depth));
+}
+
+/// Drops the output, and then those that had to wait for that.
+///
+/// # Safety
+/// As for [`drop_output`].
+#[inline(never)]
+unsafe fn drop_deepest(h: &Header) {
+    let waiting = Waiting::default();
+    drops(|here| here.waiting.set(&raw const waiting));
+    // SAFETY: passed on.
+    unsafe { cell::drop_output(h) };
+    loop {
+        // Others may be added while this one is dropped.
+        let next = waiting.borrow_mut().pop_front();
+        let Some(job) = next else { break };
+        // SAFETY: C2; it was the handle's, which has left it to this list. Noticed by
+        // `handle_1_values_that_hold_the_handle_before_are_dropped_by_a_loop`.
+        unsafe { cell::drop_output(&job) };
+    }
+    drops(|here| here.waiting.set(ptr::null()));
+}
+
+/// False if it is the caller's to drop: this is the main thread, or there is no
+/// such thread any more.
+///
+/// # Safety
+/// As for [`drop_output`].
+#[cold]
+unsafe fn send_home(h: &Header) -> bool {
+    let home = h.if_cold(|cold, _| cold.home.as_ref().map(|home| home.tree.clone()));
+    let Some(tree) = home.flatten().and_then(|tree| Tree::upgrade(&tree)) else {
+        return false;
+    };
+    let tree = tree.shared();
+    if tree.is_main_thread() {
+        return false;
+    }
+    let Some(share) = Share::of(tree.root()) else {
+        return false;
+    };
+    let before = h.if_cold(|cold, _| {
+        cold.home
+            .as_mut()
+            .and_then(|home| home.share.replace(share))
+    });
+    drop(before);
+    // The turn's reference.
+    std::mem::forget(JobRef::from_header(h));
+    // SAFETY: the job has ended, so that no other turn of it is left, and `run` is
+    // ours (H5). The share keeps its tree. Noticed by `main_output_vs_handle_drop`.
+    unsafe { turn::start_turn(tree, h) };
+    true
+}
+
+/// The turn that a dropped handle has made for the output.
+///
+/// # Safety
+/// The job has ended, the caller has that turn, and does not touch the job again.
+#[cold]
+pub(crate) unsafe fn drop_at_home(h: &Header) {
+    let share = h.if_cold(|cold, _| cold.home.as_mut().and_then(|home| home.share.take()));
+    {
+        let _none = context::leave();
+        // SAFETY: C2; it was the handle's, which has left it to this turn.
+        unsafe { cell::drop_output(h) };
+    }
+    // SAFETY: the turn's reference, given back once (H6).
+    unsafe { Header::release(h) };
+    // The root, and the tree with it, may end now.
+    drop(share);
+}

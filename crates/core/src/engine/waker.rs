@@ -1,0 +1,187 @@
+//! The waker of a task: the header itself, counted.
+
+use std::mem::ManuallyDrop;
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+use crate::base::unwind::{self, contained};
+use crate::engine::deadline;
+use crate::engine::turn;
+use crate::record::header::Header;
+use crate::record::state::Claim;
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
+
+/// As [`VTABLE`], without a reference: for the slots of jobs below the task,
+/// whose links keep it alive (H3). Nobody else gets to see one.
+static BARE: RawWakerVTable = RawWakerVTable::new(clone, wake_by_ref, wake_by_ref, nothing);
+
+/// The task's waker without a reference of its own.
+pub(crate) fn borrowed(h: &Header) -> ManuallyDrop<Waker> {
+    let raw = RawWaker::new(std::ptr::from_ref(h).cast(), &VTABLE);
+    // SAFETY: the functions below keep RawWaker's contract; the missing
+    // reference is made up for by never dropping this value.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
+}
+
+unsafe fn clone(data: *const ()) -> RawWaker {
+    // SAFETY: a waker owns or borrows a reference, so the header is alive.
+    unsafe { &*data.cast::<Header>() }.add_ref();
+    RawWaker::new(data, &VTABLE)
+}
+
+unsafe fn wake(data: *const ()) {
+    // SAFETY: passed on; the reference of this waker goes with `drop`.
+    unsafe {
+        wake_by_ref(data);
+        drop(data);
+    }
+}
+
+unsafe fn wake_by_ref(data: *const ()) {
+    // SAFETY: as in `clone`.
+    let h = unsafe { &*data.cast::<Header>() };
+    h.assert_alive();
+    if h.state.claim() == Claim::Push {
+        // SAFETY: claimed, so it has not ended and is ours until the push (H5).
+        unsafe { turn::push_claimed(h) };
+    }
+}
+
+unsafe fn drop(data: *const ()) {
+    // SAFETY: this waker owned a reference (H6).
+    unsafe { Header::release(data.cast()) };
+}
+
+unsafe fn nothing(_: *const ()) {}
+
+/// What the timer of a scope wakes: the scope itself, which fires what is due.
+static ALARM: RawWakerVTable =
+    RawWakerVTable::new(clone_alarm, ring_alarm, ring_alarm_by_ref, drop);
+
+/// The waker for the timer of a scope, without a reference of its own.
+pub(crate) fn alarm(h: &Header) -> ManuallyDrop<Waker> {
+    let raw = RawWaker::new(std::ptr::from_ref(h).cast(), &ALARM);
+    // SAFETY: as in `borrowed`.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
+}
+
+unsafe fn clone_alarm(data: *const ()) -> RawWaker {
+    // SAFETY: as in `clone`.
+    unsafe { &*data.cast::<Header>() }.add_ref();
+    RawWaker::new(data, &ALARM)
+}
+
+unsafe fn ring_alarm(data: *const ()) {
+    // SAFETY: passed on; the reference of this waker goes with `drop`.
+    unsafe {
+        ring_alarm_by_ref(data);
+        drop(data);
+    }
+}
+
+unsafe fn ring_alarm_by_ref(data: *const ()) {
+    // SAFETY: as in `clone`.
+    let h = unsafe { &*data.cast::<Header>() };
+    h.assert_alive();
+    contained(|| deadline::timer_rang(h));
+}
+
+/// The bare task, if `waker` is that of the task of `above`, inside which the
+/// caller polls: to be kept in the slot of a job directly below `above`.
+pub(crate) fn bare(waker: &Waker, above: &Header) -> Option<Waker> {
+    let task = if above.is_task() {
+        above
+    } else {
+        // SAFETY: being polled, so it is linked (H3). To climb further through
+        // scopes in scopes would cost more than a clone.
+        unsafe { above.parent() }.filter(|parent| parent.is_task())?
+    };
+    let data = std::ptr::from_ref(task).cast();
+    if waker.data() != data || !std::ptr::eq(waker.vtable(), &raw const VTABLE) {
+        return None;
+    }
+    // SAFETY: as in `borrowed`; `BARE` owns no reference.
+    Some(unsafe { Waker::from_raw(RawWaker::new(data, &BARE)) })
+}
+
+/// True if to wake it calls nothing of the user's: it is that of a task of ours. The
+/// timer of a scope may call hooks, and any other waker what it likes.
+pub fn is_of_task(waker: &Waker) -> bool {
+    std::ptr::eq(waker.vtable(), &raw const VTABLE)
+}
+
+/// What the waker of every task has.
+pub(crate) fn vtable() -> &'static RawWakerVTable {
+    &VTABLE
+}
+
+/// True if waking `kept`, a clone or [`bare`], does what waking `waker` does.
+pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
+    let bare = std::ptr::eq(kept.vtable(), &raw const BARE)
+        && std::ptr::eq(waker.vtable(), &raw const VTABLE);
+    kept.data() == waker.data() && (bare || std::ptr::eq(kept.vtable(), waker.vtable()))
+}
+
+/// Drops a waker that was taken out of a slot. One of ours runs no code of the
+/// user's, and a [`bare`] one nothing at all.
+#[inline]
+pub(crate) fn let_go(kept: Option<Waker>) {
+    match kept {
+        Some(waker) if !is_ours(&waker) => unwind::discard(waker),
+        ours => std::mem::drop(ours),
+    }
+}
+
+fn is_ours(waker: &Waker) -> bool {
+    let vtable: *const RawWakerVTable = waker.vtable();
+    std::ptr::eq(vtable, &raw const BARE) || std::ptr::eq(vtable, &raw const VTABLE)
+}
+
+/// A waker that was taken out of a slot, and is safe to use whatever ends
+/// meanwhile: a bare task is claimed.
+#[must_use = "a waker that is taken out must be woken"]
+#[derive(Default)]
+pub(crate) enum Taken {
+    #[default]
+    Nobody,
+    Claimed(*const Header),
+    Owned(Waker),
+}
+
+impl Taken {
+    /// # Safety
+    /// The job of the slot is linked, or its parent's lock, in which it was
+    /// unlinked, is still held: so a bare task is alive (H3).
+    pub(crate) unsafe fn new(kept: Option<Waker>) -> Taken {
+        match kept {
+            None => Taken::Nobody,
+            Some(waker) if std::ptr::eq(waker.vtable(), &raw const BARE) => {
+                // SAFETY: alive by the caller's promise.
+                let h = unsafe { &*waker.data().cast::<Header>() };
+                h.assert_alive();
+                match h.state.claim() {
+                    Claim::Push => Taken::Claimed(h),
+                    Claim::Leave => Taken::Nobody,
+                }
+            }
+            Some(waker) => Taken::Owned(waker),
+        }
+    }
+
+    /// Wakes it. Not under a lock.
+    #[inline]
+    pub(crate) fn wake(self) {
+        if !matches!(self, Taken::Nobody) {
+            self.wake_somebody();
+        }
+    }
+
+    fn wake_somebody(self) {
+        match self {
+            Taken::Nobody => {}
+            // SAFETY: claimed by us, so it has not ended (H5).
+            Taken::Claimed(h) => unsafe { turn::push_claimed(&*h) },
+            Taken::Owned(waker) => unwind::wake(waker),
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! Blocking calls: code that must block runs on a thread of the host's pool,
+//! and the job that asked for it stays open until it has returned.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::base::error::{Error, Result};
+use crate::base::unwind::{Contained, Payload, caught, wake};
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::hook::report_panic;
+use crate::engine::interrupts;
+use crate::engine::lease::Share;
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::header::{JobRef, Site};
+use crate::surface::scope::Scope;
+
+/// What a blocking call may ask while it runs.
+#[derive(Clone)]
+pub struct Caller {
+    cancelled: Arc<AtomicBool>,
+    /// The host is told of each question.
+    asks: Option<Asks>,
+}
+
+/// Called on the thread that asks, before it has its answer.
+type Asks = Arc<dyn Fn() + Send + Sync>;
+
+impl Caller {
+    /// True once the task that waits for the call has been cancelled: a good moment
+    /// to return.
+    ///
+    /// In a simulated test other tasks may go on here, and a call that asks again and
+    /// again does not stop the virtual clock.
+    pub fn is_cancelled(&self) -> bool {
+        if let Some(asks) = &self.asks {
+            asks();
+        }
+        self.cancelled.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cancelled = self.cancelled.load(Ordering::Acquire);
+        write!(f, "Caller(cancelled: {cancelled})")
+    }
+}
+
+/// A blocking call, as a host gets it. Dropped unrun, the call never happens
+/// and whoever waits for it is told that the host is gone.
+#[must_use = "a call that is not run never returns"]
+pub struct BlockingCall {
+    work: Box<dyn Run>,
+    site: Site,
+}
+
+impl BlockingCall {
+    /// Runs it, on this thread. A panic in it goes to the future that waits for it; if that
+    /// is gone, to the failure hook.
+    pub fn run(self) {
+        self.work.run(None);
+    }
+
+    /// The same, and `asks` is called at each [`Caller::is_cancelled`], on the thread that
+    /// asks and before it has its answer: a host with virtual time may let others go on
+    /// there.
+    pub fn run_asking(self, asks: Arc<dyn Fn() + Send + Sync>) {
+        self.work.run(Some(asks));
+    }
+
+    /// Where it was asked for, for reports.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.site.location()
+    }
+}
+
+impl fmt::Debug for BlockingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockingCall")
+    }
+}
+
+trait Run: Send {
+    fn run(self: Box<Self>, asks: Option<Asks>);
+}
+
+/// How far a call has come.
+enum Stage<T> {
+    /// In the host's queue.
+    Queued,
+    /// On a thread.
+    Running,
+    /// It was called off before it began.
+    CalledOff,
+    /// It has returned or panicked; or the host dropped it.
+    Over(Result<Contained<T>, Over>),
+    Taken,
+}
+
+enum Over {
+    Panicked(Payload),
+    HostGone,
+}
+
+struct State<T> {
+    stage: Stage<T>,
+    waker: Option<Contained<Waker>>,
+    /// Keeps a job open until the call has returned: the one that asked for
+    /// it, or the one below the root that it was left to.
+    share: Option<Share>,
+    /// The last future that would take the result is gone.
+    unawaited: bool,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    cancelled: Arc<AtomicBool>,
+    /// The job that asked for it.
+    asker: JobRef,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, result: Result<Contained<T>, Over>) {
+        let (waker, share, unawaited) = {
+            let mut state = self.state();
+            state.stage = Stage::Over(result);
+            (state.waker.take(), state.share.take(), state.unawaited)
+        };
+        if unawaited {
+            // Before the share goes: the runtime does not end without the report.
+            self.report_if_panicked();
+        }
+        // The share first: then the waiter ends without another turn.
+        drop(share);
+        if let Some(waker) = waker {
+            wake(waker.into_inner());
+        }
+    }
+
+    /// Calls it off if it has not begun. True if it will never run.
+    fn call_off(&self) -> bool {
+        let mut state = self.state();
+        match state.stage {
+            Stage::Queued => {}
+            Stage::CalledOff => return true,
+            _ => return false,
+        }
+        state.stage = Stage::CalledOff;
+        let share = state.share.take();
+        drop(state);
+        drop(share);
+        true
+    }
+
+    /// The future that would take the result is gone. A panic that no future takes is
+    /// reported: here, or when the call is over.
+    fn nobody_waits(&self) {
+        self.state().unawaited = true;
+        self.report_if_panicked();
+    }
+
+    fn report_if_panicked(&self) {
+        let mut state = self.state();
+        if !matches!(state.stage, Stage::Over(Err(Over::Panicked(_)))) {
+            return;
+        }
+        let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        drop(state);
+        if let Stage::Over(Err(Over::Panicked(payload))) = stage {
+            self.report(payload);
+        }
+    }
+
+    /// Gives a panic of the call that no future takes to the failure hook.
+    #[cold]
+    fn report(&self, payload: Payload) {
+        report_panic(&self.asker, "in a blocking call", payload);
+    }
+
+    fn is_queued(&self) -> bool {
+        matches!(self.state().stage, Stage::Queued)
+    }
+
+    /// Its value, if it is over; else `waker` is woken then.
+    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, Over>> {
+        let new = Contained::new(waker.clone());
+        let mut state = self.state();
+        if let Stage::Over(_) = state.stage {
+            let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+            drop(state);
+            return match stage {
+                Stage::Over(over) => Some(over),
+                _ => unreachable!("looked at under the lock"),
+            };
+        }
+        let old = state.waker.replace(new);
+        drop(state);
+        drop(old);
+        None
+    }
+}
+
+impl<T: Send + 'static> Shared<T> {
+    /// Leaves a running call to a job below the root. False if the root takes
+    /// no more children: then it stays with the job that asked.
+    fn leave_to_root(self: &Arc<Self>, root: &Scope, site: Site) -> bool {
+        let ended = Ended {
+            shared: self.clone(),
+            wait: Wait::new(),
+            site,
+        };
+        let Ok(task) = root.task("blocking").try_spawn(ended) else {
+            return false;
+        };
+        let job = task.into_job();
+        let share = Share::of(Scope::of_job(&job).header());
+        let mut state = self.state();
+        let old = match state.stage {
+            Stage::Running => std::mem::replace(&mut state.share, share),
+            // It has returned meanwhile.
+            _ => share,
+        };
+        drop(state);
+        drop(old);
+        true
+    }
+}
+
+/// The call in the host's hands.
+struct Work<F, T> {
+    call: Option<Contained<F>>,
+    shared: Arc<Shared<T>>,
+}
+
+impl<F, T> Run for Work<F, T>
+where
+    F: FnOnce(Caller) -> T + Send,
+    T: Send,
+{
+    fn run(mut self: Box<Self>, asks: Option<Asks>) {
+        {
+            let mut state = self.shared.state();
+            if !matches!(state.stage, Stage::Queued) {
+                return;
+            }
+            state.stage = Stage::Running;
+        }
+        let Some(call) = self.call.take() else { return };
+        let caller = Caller {
+            cancelled: self.shared.cancelled.clone(),
+            asks,
+        };
+        let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
+        self.shared.finish(result.map(Contained::new));
+    }
+}
+
+impl<F, T> Drop for Work<F, T> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        // Called off, or dropped unrun by the host.
+        drop(call);
+        if matches!(self.shared.state().stage, Stage::Queued) {
+            self.shared.finish(Err(Over::HostGone));
+        }
+    }
+}
+
+/// Runs `call` on a thread of the host's pool and waits for it.
+///
+/// Cancelled before the call began, it never begins. Once it runs it is waited
+/// for, whatever happens to the waiter: `caller.is_cancelled()` tells it, and
+/// [`abandon`](Blocking::abandon) changes that. Even if this future is dropped,
+/// the job stays open until the call has returned.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let words = kinfolk::blocking(|_| std::fs::read_to_string("words.txt")).await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Outside every job it is an error of kind `Failed`, and the call is not made.
+///
+/// # Cancellation
+/// A *point* until the call has begun; then it returns what the call returned,
+/// and the next point tells. A panic in the call is an error of kind
+/// `Panicked`; if this future is gone by then, the failure hook gets it.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn blocking<F, T>(call: F) -> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Blocking {
+        call: Some(Contained::new(call)),
+        begun: None,
+        abandon: false,
+        yielded: Yielded::here(),
+        wait: Wait::new(),
+        site: Site::of(Location::caller()),
+    }
+}
+
+/// The future of [`blocking`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    call: Option<Contained<F>>,
+    begun: Option<(Arc<Shared<T>>, Scope)>,
+    abandon: bool,
+    yielded: Yielded,
+    wait: Wait,
+    site: Site,
+}
+
+impl<F, T> Unpin for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+}
+
+impl<F, T> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    /// When the waiter is cancelled it goes on at once, and the call goes on
+    /// without it, as a job below the root: what it returns is dropped. The
+    /// same if this future is dropped.
+    pub fn abandon(mut self) -> Self {
+        self.abandon = true;
+        self
+    }
+
+    fn begin(&mut self) -> Result<Arc<Shared<T>>> {
+        let call = self
+            .call
+            .take()
+            .expect("a blocking call was polled after it was over");
+        let Some(scope) = Scope::current() else {
+            let at = self.site.location();
+            return Err(Error::msg(format!(
+                "a blocking call at {}:{} was polled outside every Kinfolk job, where there is \
+                 no pool to run it on: run it inside a runtime",
+                at.file(),
+                at.line()
+            )));
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                stage: Stage::Queued,
+                waker: None,
+                share: Share::of(scope.header()),
+                unawaited: false,
+            }),
+            cancelled: Arc::default(),
+            asker: JobRef::from_header(scope.header()),
+        });
+        let work = Work {
+            call: Some(call),
+            shared: shared.clone(),
+        };
+        // SAFETY: the current job has not ended.
+        let tree = unsafe { scope.header().tree() }.handle();
+        self.begun = Some((shared.clone(), tree.root_scope()));
+        tree.host().run_blocking(BlockingCall {
+            work: Box::new(work),
+            site: self.site,
+        });
+        Ok(shared)
+    }
+}
+
+impl<F, T> Future for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.get_mut();
+        let shared = match &this.begun {
+            Some((shared, _)) => shared.clone(),
+            None => {
+                std::task::ready!(point::poll_point(cx, &mut this.yielded))?;
+                this.begin()?
+            }
+        };
+        if let Some(over) = shared.poll(cx.waker()) {
+            this.wait.over();
+            this.begun = None;
+            return Poll::Ready(match over {
+                Ok(value) => Ok(value.into_inner()),
+                Err(Over::Panicked(payload)) => Err(Error::panicked(payload)),
+                Err(Over::HostGone) => Err(Error::msg(
+                    "the host is gone: the blocking call was never made",
+                )),
+            });
+        }
+        if point::is_marked()
+            && let Some(job) = context::current()
+        {
+            shared.cancelled.store(true, Ordering::Release);
+            if shared.call_off() || this.abandon {
+                this.wait.over();
+                this.let_go();
+                return Poll::Ready(Err(point::tell(&job).into()));
+            }
+        } else if point::must_look()
+            && (this.abandon || shared.is_queued())
+            && let Some(job) = context::current()
+            && let Some(told) = interrupts::take(&job)
+        {
+            // Interrupted. It is taken first: were it gone by now, a call that
+            // is called off would have nothing to return.
+            if this.abandon || shared.call_off() {
+                this.wait.over();
+                this.let_go();
+                return Poll::Ready(Err(told.into()));
+            }
+            // It has begun meanwhile: for the next point.
+            interrupts::put_back(&job, &told);
+        }
+        this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
+        Poll::Pending
+    }
+}
+
+impl<F, T> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    /// Nobody waits for it here any more.
+    fn let_go(&mut self) {
+        if let Some((shared, root)) = self.begun.take() {
+            shared.cancelled.store(true, Ordering::Release);
+            let off = shared.call_off();
+            if off || !self.abandon || !shared.leave_to_root(&root, self.site) {
+                shared.nobody_waits();
+            }
+        }
+    }
+}
+
+impl<F, T> Drop for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl<F, T> fmt::Debug for Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// The body of the job below the root that an abandoned call is left to. *Not
+/// a point*: only the call's end ends it.
+struct Ended<T> {
+    shared: Arc<Shared<T>>,
+    wait: Wait,
+    site: Site,
+}
+
+impl<T> Future for Ended<T> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if let Some(over) = this.shared.poll(cx.waker()) {
+            this.wait.over();
+            if let Err(Over::Panicked(payload)) = over {
+                this.shared.report(payload);
+            }
+            return Poll::Ready(());
+        }
+        this.wait.pending(cx.waker(), WaitKind::Blocking, this.site);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Ended<T> {
+    fn drop(&mut self) {
+        self.shared.nobody_waits();
+    }
+}

@@ -1,0 +1,177 @@
+//! `all`: every value or the first failure. `all_settled`: every end.
+
+use std::panic::Location;
+
+use crate::base::error::{Error, Result};
+use crate::engine::on_its_way::OnItsWay;
+use crate::more::combine::branch::{Lost, has_lost, was_interrupted};
+use crate::more::combine::branches::{Branches, Places};
+use crate::more::combine::taken_in::{Cut, Owed, give_up, on_its_way};
+use crate::more::combine::together::{Policy, Together};
+
+/// Runs all branches side by side, inside the calling task, and gives all values,
+/// in the order of the branches: a `Vec` for an iterator or an array, a tuple for
+/// a tuple.
+///
+/// The first branch that fails decides: the others are cancelled with
+/// `RaceLost`, told, and waited for. The error is that branch's; what else failed
+/// is [suppressed](Error::suppressed). Values that had come are dropped; to keep
+/// them use [`all_settled`].
+///
+/// Each branch is a scope, and may borrow. A tuple's branches are all polled at
+/// every turn of the task; those of an iterator only when they are woken, so that
+/// there may be very many. Without a branch it is done at once. To run in
+/// parallel, spawn: a [`Task`](crate::Task) is a future like any other, and waited for
+/// if it has lost; see [`race`](crate::race()).
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn load_user(name: &str) -> kinfolk::Result<String> { Ok(name.into()) }
+/// # async fn count_posts(name: &str) -> kinfolk::Result<u32> { Ok(3) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let name = String::from("ada");
+/// let (user, posts) = kinfolk::all((load_user(&name), count_posts(&name))).await?;
+///
+/// let counts: Vec<u32> = kinfolk::all(["ada", "bob"].map(count_posts)).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; it
+/// returns when all have ended: a failure if there was one, `Cancelled` if a
+/// branch was cut short, else the values. An interrupt that leaves a branch stops
+/// the others too. Dropped half-way, it gives what has failed to the failure hook.
+#[track_caller]
+pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B::Places>> {
+    let site = Location::caller();
+    let (crew, places) = branches.open(site);
+    let whole = Whole {
+        places,
+        verdict: Verdict::default(),
+    };
+    Together::new(crew, whole, site)
+}
+
+/// As [`all`], but a branch that fails touches nobody: gives how each ended, in
+/// the order of the branches. A panic is an error of kind `Panicked`.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() {
+/// let ends = kinfolk::all_settled((async { 1 }, async { Err::<(), _>("no") })).await;
+/// assert_eq!(ends.0.unwrap(), 1);
+/// assert_eq!(ends.1.unwrap_err().to_string(), "no");
+/// # }
+/// ```
+///
+/// # Cancellation
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; what
+/// they returned all the same is there, the others are `Cancelled`.
+#[track_caller]
+pub fn all_settled<Shape, B: Branches<Shape>>(
+    branches: B,
+) -> Together<B::Crew, Settled<B::Places>> {
+    let site = Location::caller();
+    let (crew, places) = branches.open(site);
+    let settled = Settled {
+        places,
+        failures: Owed::default(),
+        on_their_way: Vec::new(),
+    };
+    Together::new(crew, settled, site)
+}
+
+/// What has gone wrong so far where the first failure decides.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    failures: Owed,
+    /// A branch was cut short by an enclosing cancellation, or an interrupt
+    /// left it.
+    cut: Cut,
+}
+
+impl Verdict {
+    /// A branch ended with `error`; something if it is the first failure.
+    pub(crate) fn take_in(&mut self, error: Error) -> Option<Lost> {
+        if error.is_cancelled() {
+            let decided = was_interrupted(&error) && self.cut.is_none();
+            if self.failures.is_empty() {
+                self.cut.take_in(error);
+            } else {
+                give_up(&error);
+            }
+            return decided.then(Lost::to_interrupt);
+        }
+        if has_lost(&error) {
+            return None;
+        }
+        let first = self.failures.is_empty();
+        let lost = first.then(|| Lost::to_failure(&error));
+        self.failures.take_in(error);
+        lost
+    }
+
+    /// Failures dominate cancellation; nothing if there was neither.
+    pub(crate) fn error(self) -> Option<Error> {
+        self.failures.decide().or_else(|| self.cut.into_error())
+    }
+}
+
+/// The policy of [`all`].
+pub struct Whole<S> {
+    places: S,
+    verdict: Verdict,
+}
+
+impl<S: Places> Policy<S::Item> for Whole<S> {
+    type Output = Result<S::Values>;
+
+    fn ended(&mut self, index: usize, how: Result<S::Item>) -> Option<Lost> {
+        match how {
+            Ok(value) => {
+                self.places.put(index, Ok(value));
+                None
+            }
+            Err(error) => self.verdict.take_in(error),
+        }
+    }
+
+    fn finish(self) -> Result<S::Values> {
+        match self.verdict.error() {
+            Some(error) => Err(error),
+            None => Ok(self.places.values()),
+        }
+    }
+}
+
+/// The policy of [`all_settled`].
+pub struct Settled<S> {
+    places: S,
+    /// What is in them is the caller's only when the call returns: the failures,
+    /// and the interrupts that have left branches.
+    failures: Owed,
+    on_their_way: Vec<OnItsWay>,
+}
+
+impl<S: Places> Policy<S::Item> for Settled<S> {
+    type Output = S::Ends;
+
+    fn ended(&mut self, index: usize, how: Result<S::Item>) -> Option<Lost> {
+        match &how {
+            Err(error) if error.is_cancelled() => self.on_their_way.extend(on_its_way(error)),
+            Err(error) => self.failures.take_in(error.clone()),
+            Ok(_) => {}
+        }
+        self.places.put(index, how);
+        None
+    }
+
+    fn finish(self) -> S::Ends {
+        self.failures.forget();
+        for told in self.on_their_way {
+            told.arrive();
+        }
+        self.places.ends()
+    }
+}

@@ -1,0 +1,139 @@
+//! `any`: the first success.
+
+use std::panic::Location;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::unwind::{Contained, contained};
+use crate::engine::names;
+use crate::more::combine::branch::{Lost, was_interrupted};
+use crate::more::combine::branches::Alike;
+use crate::more::combine::taken_in::{Cut, give_up, report};
+use crate::more::combine::together::{Policy, Together};
+use crate::record::failures::{Failure, Failures};
+
+/// Runs all branches side by side, inside the calling task, and gives the first
+/// value. The others are cancelled with `RaceLost`, told, and waited for.
+///
+/// A branch that fails is passed over. If all fail, the error is that of the
+/// first in time, and the others are [suppressed](Error::suppressed). No branch
+/// at all is an error.
+///
+/// Branches begin in the order given; one that has not begun when it is decided
+/// is dropped unpolled. A loser that cannot hear is dropped there. One that
+/// returns a value all the same is waited for, and its value is dropped, unless
+/// [`late`](Together::late) takes it. A loser's failure is passed over like any
+/// other; a branch that panicked is reported to the failure hook. A [`Task`](crate::Task) that has lost is waited for too; see
+/// [`race`](crate::race()).
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn fetch(mirror: &str) -> kinfolk::Result<String> { Ok(mirror.into()) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let page = kinfolk::any(["eu", "us", "asia"].map(fetch)).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; it
+/// returns when all have ended: a value if there is one, else `Cancelled`. An
+/// interrupt that leaves a branch stops the others too.
+#[track_caller]
+pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item, B::Value>> {
+    let site = Location::caller();
+    let (crew, _) = branches.open(site);
+    let any: Any<B::Item, B::Value> = Any {
+        value: B::value,
+        won: None,
+        failures: Failures::default(),
+        cut: Cut::default(),
+        late: Contained::new(drop),
+    };
+    Together::new(crew, any, site)
+}
+
+/// The policy of [`any`].
+pub struct Any<I, V, L = fn(V)> {
+    value: fn(I) -> V,
+    won: Option<Contained<V>>,
+    failures: Failures,
+    cut: Cut,
+    late: Contained<L>,
+}
+
+impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
+    type Output = Result<V>;
+
+    fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
+        let stopped = self.cut.is_interrupt();
+        match how {
+            Ok(item) if self.won.is_some() || stopped => {
+                contained(|| (*self.late)((self.value)(item)));
+            }
+            Err(error) if self.won.is_some() || stopped => {
+                give_up(&error);
+                report_panic(error);
+            }
+            Ok(item) => {
+                self.won = Some(Contained::new((self.value)(item)));
+                return Some(Lost::to_success());
+            }
+            Err(error) if error.is_cancelled() => {
+                let decided = was_interrupted(&error);
+                self.cut.take_in(error);
+                return decided.then(Lost::to_interrupt);
+            }
+            Err(error) => drop(self.failures.record(Failure::new(error), false)),
+        }
+        None
+    }
+
+    fn finish(self) -> Result<V> {
+        match self.won {
+            Some(value) => {
+                if let Some(error) = self.failures.decide() {
+                    let all = std::iter::once(&error).chain(error.suppressed());
+                    all.cloned().for_each(report_panic);
+                }
+                Ok(value.into_inner())
+            }
+            None => Err((self.cut.into_error())
+                .or_else(|| self.failures.decide())
+                .unwrap_or_else(|| no_branches("any"))),
+        }
+    }
+}
+
+impl<C, I, V, L> Together<C, Any<I, V, L>> {
+    /// Takes the values of losers that return one all the same, before the call
+    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
+    pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
+        self.decided_by(|any| Any {
+            value: any.value,
+            won: any.won,
+            failures: any.failures,
+            cut: any.cut,
+            late: Contained::new(late),
+        })
+    }
+}
+
+/// A branch that failed is passed over; one that panicked has a bug, and the failure hook
+/// gets it.
+fn report_panic(error: Error) {
+    if error.kind() == ErrorKind::Panicked {
+        report(error);
+    }
+}
+
+/// There was nothing to choose from.
+pub(crate) fn no_branches(verb: &str) -> Error {
+    let error = Error::msg(format!(
+        "{verb} of no branches: there is nothing to wait for. Give it at least one, or ask first \
+         whether there is one"
+    ));
+    match names::victim_here() {
+        Some(here) => error.at(here, None),
+        None => error,
+    }
+}

@@ -1,0 +1,292 @@
+//! One branch: a scope that can lose. And what a crew of branches does with all
+//! of its own in one turn.
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::id::JobId;
+use crate::base::kind::JobKind;
+use crate::base::outcome::IntoOutcome;
+use crate::base::reason::ReasonKind;
+use crate::base::unwind::contained;
+use crate::engine::walk::{self, Why};
+use crate::more::combine::local::LocalTask;
+use crate::surface::inline::{Inline, Just, Setup};
+use crate::surface::task::{OutcomeOf, Task};
+
+/// What the future of a branch yields.
+pub(crate) type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
+
+/// A branch that is not opened yet.
+pub(crate) fn branch<F>(future: F, site: &'static Location<'static>) -> Inline<Just<F>>
+where
+    F: Future<Output: IntoOutcome>,
+{
+    Inline::new(Just(future), Setup::new(JobKind::Branch, site))
+}
+
+/// It is decided, and the others have lost.
+pub struct Lost {
+    /// The job that failed, if a failure decided.
+    culprit: Option<(JobId, String)>,
+    /// An interrupt decided: then a task from outside is not waited for.
+    at_once: bool,
+}
+
+impl Lost {
+    pub(crate) fn to_success() -> Lost {
+        Lost {
+            culprit: None,
+            at_once: false,
+        }
+    }
+
+    pub(crate) fn to_interrupt() -> Lost {
+        Lost {
+            culprit: None,
+            at_once: true,
+        }
+    }
+
+    pub(crate) fn to_failure(error: &Error) -> Lost {
+        let name = error.job_name().map(ToString::to_string);
+        Lost {
+            culprit: error.job().zip(name),
+            at_once: false,
+        }
+    }
+
+    fn why(&self, site: &'static Location<'static>) -> Why {
+        let mut why = Why::new(ReasonKind::RaceLost, site);
+        why.culprit = self.culprit.clone();
+        why
+    }
+}
+
+/// Tells a branch that it has lost. False if it has not begun: then nothing is
+/// there to be told, and it is dropped. But for a task, which runs by itself: that
+/// one is opened, to be told and waited for.
+pub(crate) fn lose<F>(
+    branch: Pin<&mut Inline<Just<F>>>,
+    lost: &Lost,
+    site: &'static Location<'static>,
+) -> bool
+where
+    F: Future<Output: IntoOutcome>,
+{
+    let waits = !lost.at_once && is_task::<F>();
+    let Some(job) = branch.job() else {
+        return waits && branch.open_lost(lost.why(site));
+    };
+    if walk::cancel(job, lost.why(site)) && waits {
+        job.with_cold(|cold, _| cold.waits_for_task = true);
+    }
+    true
+}
+
+/// True if the future of a branch is the handle of a task itself, which loses with
+/// the branch. What it yields says which handle it could be: so there is one type to
+/// compare with for each sort of handle.
+fn is_task<F: Future<Output: IntoOutcome>>() -> bool {
+    let this = id_of::<F>();
+    this == id_of::<Task<Value<F>>>()
+        || this == id_of::<OutcomeOf<Value<F>>>()
+        || this == id_of::<LocalTask<Value<F>>>()
+}
+
+/// The identity of a type that may borrow. Types that differ in lifetimes only have the
+/// same one.
+fn id_of<T: ?Sized>() -> TypeId {
+    /// `Of<T>` is asked through a trait object: its lifetime is all that a bound sees.
+    trait Identity {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+    struct Of<T: ?Sized>(PhantomData<T>);
+    impl<T: ?Sized> Identity for Of<T> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<T>()
+        }
+    }
+    let of = Of::<T>(PhantomData);
+    let of: &(dyn Identity + '_) = &of;
+    // SAFETY: the two differ in a lifetime. `id` reads nothing through the reference
+    // and keeps nothing of the type, so that what borrows is never used.
+    let of: &(dyn Identity + 'static) = unsafe { std::mem::transmute(of) };
+    of.id()
+}
+
+/// True if an interrupt of the task has left a branch: the request is out, and
+/// it is for the whole.
+pub(crate) fn was_interrupted(error: &Error) -> bool {
+    error.is_cancelled()
+        && error
+            .reason()
+            .is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
+}
+
+/// True if a branch that has lost ended with nothing but that.
+pub(crate) fn has_lost(error: &Error) -> bool {
+    error.kind() == ErrorKind::Stopped
+        && error
+            .reason()
+            .is_some_and(|reason| reason.kind() == ReasonKind::RaceLost)
+}
+
+/// How the branches stand after a turn.
+#[must_use]
+pub enum Stand {
+    /// One of them decided: the others are to be told.
+    Decided(Lost),
+    /// Some still run.
+    Running,
+    /// All have ended.
+    Over,
+}
+
+/// One turn of a crew: takes in what has ended.
+pub struct Round<'a, T> {
+    /// What to make of the end of a branch.
+    ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>,
+    decided: Option<Lost>,
+    running: bool,
+}
+
+impl<'a, T> Round<'a, T> {
+    pub(crate) fn new(ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>) -> Self {
+        Round {
+            ended,
+            decided: None,
+            running: false,
+        }
+    }
+
+    /// No further branch is polled before the others have been told.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decided.is_some()
+    }
+
+    pub(crate) fn one_runs(&mut self) {
+        self.running = true;
+    }
+
+    pub(crate) fn one_ended(&mut self, index: usize, how: Result<T>) {
+        self.decided = (self.ended)(index, how);
+    }
+
+    pub(crate) fn stand(self) -> Stand {
+        match self.decided {
+            Some(lost) => Stand::Decided(lost),
+            None if self.running => Stand::Running,
+            None => Stand::Over,
+        }
+    }
+}
+
+/// Some branches, run by [`Together`](crate::more::combine::together::Together).
+pub trait Crew {
+    /// What one branch yields.
+    type Item;
+
+    /// Polls those that may go on.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Self::Item>);
+
+    /// Tells those that run that they have lost, and drops those that have not
+    /// begun.
+    fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>);
+}
+
+/// A branch that is kept in place; none when it is over.
+pub(crate) type InPlace<F> = Option<Inline<Just<F>>>;
+
+/// Polls a branch that is kept in place.
+pub(crate) fn poll_in_place<F, T>(
+    mut place: Pin<&mut InPlace<F>>,
+    index: usize,
+    arm: fn(Value<F>) -> T,
+    cx: &mut Context<'_>,
+    round: &mut Round<'_, T>,
+) where
+    F: Future<Output: IntoOutcome>,
+{
+    if round.is_decided() {
+        return;
+    }
+    let Some(branch) = place.as_mut().as_pin_mut() else {
+        return;
+    };
+    match branch.poll(cx) {
+        Poll::Pending => round.one_runs(),
+        Poll::Ready(how) => {
+            contained(|| place.set(None));
+            round.one_ended(index, how.map(arm));
+        }
+    }
+}
+
+/// Tells a branch that is kept in place.
+pub(crate) fn lose_in_place<F>(
+    mut place: Pin<&mut InPlace<F>>,
+    lost: &Lost,
+    site: &'static Location<'static>,
+) where
+    F: Future<Output: IntoOutcome>,
+{
+    if let Some(branch) = place.as_mut().as_pin_mut()
+        && !lose(branch, lost, site)
+    {
+        contained(|| place.set(None));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::surface::task::TaskOutcome;
+
+    /// A future of another type with the name of ours.
+    struct Other<F>(F);
+
+    impl<F: Future + Unpin> Future for Other<F> {
+        type Output = F::Output;
+
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+            Pin::new(&mut self.get_mut().0).poll(cx)
+        }
+    }
+
+    fn is_task_like<F: Future<Output: IntoOutcome>>(_: &dyn Fn() -> F) -> bool {
+        is_task::<F>()
+    }
+
+    #[test]
+    fn handle_7_a_branch_that_is_the_handle_is_told_apart() {
+        fn borrows<'a>(_: &'a str) -> [bool; 3] {
+            [
+                is_task::<Task<&'a str>>(),
+                is_task::<TaskOutcome<Vec<&'a str>>>(),
+                is_task::<LocalTask<Option<&'a str>>>(),
+            ]
+        }
+        assert_eq!(borrows(&String::from("a local")), [true; 3]);
+        assert!(is_task::<Task<()>>() && is_task::<Task<Result<u8>>>());
+        // The value of a task may be an outcome, and a handle.
+        assert!(is_task::<Task<crate::Outcome<u8>>>());
+        assert!(is_task::<TaskOutcome<crate::Outcome<u8>>>());
+        assert!(is_task::<Task<Task<()>>>());
+        assert!(!is_task::<&mut Task<u8>>());
+        assert!(!is_task::<Pin<Box<Task<u8>>>>());
+        assert!(!is_task::<Other<Task<u8>>>());
+        assert!(!is_task::<crate::Join>());
+        let around = |task: Option<Task<u8>>| async move { task.expect("never called").await };
+        assert!(!is_task_like(&|| around(None)));
+    }
+}

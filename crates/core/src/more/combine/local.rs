@@ -1,0 +1,741 @@
+//! `local_scope`: children that borrow. They are owned and polled by the future
+//! of the scope, inside the task that opened it, never in parallel.
+//!
+//! Each child is an inline job below the scope's node, polled under a waker of
+//! its own ([`Ready`]). The scope itself, its body and its verdict are those of
+//! [`inline`](crate::surface::inline). What is spawned arrives through a list that
+//! the handles share with the future; the future takes it from there and alone
+//! owns it. So nothing dangles whatever is forgotten, and no line
+//! here is unsafe.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::{Cancelled, Error, Result};
+use crate::base::id::JobId;
+use crate::base::kind::JobKind;
+use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::reason::ReasonKind;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::unwind::{Contained, discard};
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::interrupts;
+use crate::engine::names;
+use crate::engine::walk::{self, Why};
+use crate::more::combine::branch::Value;
+use crate::more::combine::wake_list::Ready;
+use crate::points::point;
+use crate::record::header::{Header, JobRef, Site};
+use crate::record::state;
+use crate::surface::handle::{self, Job, Join};
+use crate::surface::inline::{Inline, Just, Open, Setup};
+use crate::surface::scope::Scope;
+use crate::surface::span::{self, Spanned};
+use crate::surface::spawn::refused_job;
+use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed, waits_as_loser};
+
+/// Opens a scope whose children may borrow from outside it; returns when the
+/// body and every child have ended.
+///
+/// The children are polled by this future, inside the calling task: side by side,
+/// not in parallel. Otherwise they are children as any: named, cancelled and
+/// waited for; one that fails cancels the others and the body, and is what the
+/// call returns.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn count(text: &str) -> kinfolk::Result<usize> { Ok(text.len()) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let title = String::from("kinfolk");
+/// let text = String::from("nobody is left behind");
+/// let sum = kinfolk::local_scope(async |s| {
+///     let a = s.spawn(count(&title));
+///     let b = s.spawn(async { count(&text).await });
+///     Ok(a.await? + b.await?)
+/// })
+/// .await?;
+/// assert_eq!(sum, title.len() + text.len());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The children are `Send`, and so this future can be, which a task of the pool
+/// must be. For children that are not, there is [`local_scope_unsend`]. For
+/// children that borrow and run in parallel, there is only a scope that blocks
+/// its thread.
+///
+/// # Cancellation
+/// Opening and leaving is *not a point*. If the enclosing job is cancelled, so is
+/// everything in here; the call returns what the body made of it. Dropping it
+/// half-way drops the children where they stand; each that has begun is a forced
+/// drop, counted and reported as one.
+#[track_caller]
+pub fn local_scope<'env, F, B, T>(
+    body: F,
+) -> LocalInline<WithLocal<F, SendChild<'env>, B>, SendChild<'env>>
+where
+    F: FnOnce(LocalScope<'env>) -> B,
+    B: Future<Output = Result<T>>,
+{
+    open(body, Location::caller())
+}
+
+/// As [`local_scope`], for children that are not `Send`: neither is the scope.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let seen = std::cell::Cell::new(0);
+/// kinfolk::local_scope_unsend(async |s| {
+///     for _ in 0..3 {
+///         s.launch(async { seen.set(seen.get() + 1) });
+///     }
+///     Ok(())
+/// })
+/// .await?;
+/// assert_eq!(seen.get(), 3);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// As [`local_scope`].
+#[track_caller]
+pub fn local_scope_unsend<'env, F, B, T>(
+    body: F,
+) -> LocalInline<WithLocal<F, AnyChild<'env>, B>, AnyChild<'env>>
+where
+    F: FnOnce(UnsendScope<'env>) -> B,
+    B: Future<Output = Result<T>>,
+{
+    open(body, Location::caller())
+}
+
+fn open<F, C, B>(body: F, site: &'static Location<'static>) -> LocalInline<WithLocal<F, C, B>, C>
+where
+    F: FnOnce(LocalScopeOf<C>) -> B,
+    B: Future<Output: IntoOutcome>,
+    C: ?Sized,
+{
+    let crew = Crew::new();
+    let with = WithLocal {
+        body,
+        shared: crew.shared.clone(),
+        call: |body, scope| body(scope),
+    };
+    LocalInline {
+        crew,
+        inner: Inline::new(with, Setup::new(JobKind::Scope, site)),
+    }
+}
+
+/// A child of [`local_scope`], as its scope owns it.
+pub type SendChild<'env> = dyn Future<Output = ()> + Send + 'env;
+
+/// A child of [`local_scope_unsend`], as its scope owns it.
+pub type AnyChild<'env> = dyn Future<Output = ()> + 'env;
+
+/// A [`local_scope`], as its body and its children hold it.
+pub type LocalScope<'env> = LocalScopeOf<SendChild<'env>>;
+
+/// A [`local_scope_unsend`], as its body and its children hold it.
+pub type UnsendScope<'env> = LocalScopeOf<AnyChild<'env>>;
+
+/// A [`LocalScope`] or an [`UnsendScope`]: spawn into it, cancel it. Cheap to
+/// clone; children may hold one and spawn into it too. Holding one keeps nothing
+/// open.
+pub struct LocalScopeOf<C: ?Sized> {
+    scope: Scope,
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: ?Sized> LocalScopeOf<C> {
+    /// The scope, to cancel it, to close it, or to spawn into it what borrows
+    /// nothing and runs in parallel.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// A spawn with a name.
+    pub fn task(&self, name: impl Into<Cow<'static, str>>) -> LocalSpawner<'_, C> {
+        LocalSpawner {
+            scope: self,
+            name: Some(name.into()),
+        }
+    }
+
+    /// Spawns a child that may borrow. Dropping the [`LocalTask`] cancels it.
+    ///
+    /// It is polled first when whoever spawns it has let go of the thread. Into
+    /// a cancelled, closed or ended scope: the handle is born cancelled, the
+    /// future is dropped by this call and never polled.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> LocalTask<Value<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        self.put(None, future, Location::caller())
+    }
+
+    /// Spawns a child that nobody owns: it runs on whatever happens to the
+    /// [`Job`], and the scope waits for it.
+    #[track_caller]
+    pub fn launch<F>(&self, future: F) -> Job
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        self.put(None, future, Location::caller()).into_job()
+    }
+
+    fn put<F>(
+        &self,
+        name: Option<Cow<'static, str>>,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> LocalTask<Value<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        let slot = Arc::new(Slot(Mutex::new(None)));
+        let parent = self.scope.header();
+        let deliver = Deliver {
+            future: span::inherit(parent, future),
+            slot: slot.clone(),
+            begun: false,
+        };
+        let mut setup = Setup::new(JobKind::LocalTask, site);
+        if name.is_some() {
+            setup.more().name = name;
+        }
+        let job = match Inline::spawned(Just(deliver), setup, parent) {
+            Ok(inline) => {
+                let job = inline
+                    .job()
+                    .map(JobRef::from_header)
+                    .unwrap_or_else(|| unreachable!("it was just opened"));
+                self.shared.arrive(C::boxed(Child { inline }), parent);
+                job
+            }
+            Err((refused, refusal)) => {
+                let job = refused_job(parent, refusal, site);
+                discard(refused);
+                job
+            }
+        };
+        LocalTask {
+            held: Some(Held {
+                join: Join::new(job, site),
+                slot,
+                loser: None,
+            }),
+        }
+    }
+}
+
+impl<C: ?Sized> Clone for LocalScopeOf<C> {
+    fn clone(&self) -> Self {
+        LocalScopeOf {
+            scope: self.scope.clone(),
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<C: ?Sized> fmt::Debug for LocalScopeOf<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        handle::debug_job(f, "LocalScope", self.scope.header())
+    }
+}
+
+/// A spawn into a local scope, with a name. Made by [`LocalScopeOf::task`].
+#[must_use = "nothing is spawned until a spawning verb is called"]
+#[derive(Debug)]
+pub struct LocalSpawner<'a, C: ?Sized> {
+    scope: &'a LocalScopeOf<C>,
+    name: Option<Cow<'static, str>>,
+}
+
+impl<C: ?Sized> LocalSpawner<'_, C> {
+    /// Spawns it; see [`LocalScopeOf::spawn`].
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> LocalTask<Value<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        self.scope.put(self.name, future, Location::caller())
+    }
+
+    /// Launches it; see [`LocalScopeOf::launch`].
+    #[track_caller]
+    pub fn launch<F>(self, future: F) -> Job
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        let site = Location::caller();
+        self.scope.put(self.name, future, site).into_job()
+    }
+}
+
+/// The futures that a local scope takes. There is nothing to implement.
+#[diagnostic::on_unimplemented(
+    message = "a local scope cannot hold `{F}`",
+    note = "children of `local_scope` are `Send`; for others use `local_scope_unsend`"
+)]
+pub trait Takes<F: Future<Output: IntoOutcome>> {
+    #[doc(hidden)]
+    fn boxed(child: Child<F>) -> Pin<Box<Self>>;
+}
+
+impl<'env, F> Takes<F> for SendChild<'env>
+where
+    F: Future<Output: IntoOutcome<Value: Send + 'env>> + Send + 'env,
+{
+    fn boxed(child: Child<F>) -> Pin<Box<Self>> {
+        Box::pin(child)
+    }
+}
+
+impl<'env, F> Takes<F> for AnyChild<'env>
+where
+    F: Future<Output: IntoOutcome<Value: 'env>> + 'env,
+{
+    fn boxed(child: Child<F>) -> Pin<Box<Self>> {
+        Box::pin(child)
+    }
+}
+
+/// Where a child leaves its value.
+struct Slot<T>(Mutex<Option<Contained<T>>>);
+
+impl<T> Slot<T> {
+    fn put(&self, value: T) {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Contained::new(value));
+    }
+
+    fn take(&self) -> Option<T> {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take().map(Contained::into_inner)
+    }
+}
+
+pin_project! {
+    /// The body of a child: its value goes to the slot before the job ends.
+    pub struct Deliver<F: Future>
+    where
+        F::Output: IntoOutcome,
+    {
+        #[pin]
+        future: Spanned<F>,
+        slot: Arc<Slot<Value<F>>>,
+        begun: bool,
+    }
+}
+
+impl<F: Future<Output: IntoOutcome>> Future for Deliver<F> {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.project();
+        if !std::mem::replace(this.begun, true)
+            && let Some(told) = point::marked_here()
+        {
+            return Poll::Ready(Err(told.into()));
+        }
+        let output = ready!(this.future.poll(cx));
+        Poll::Ready(output.into_result().map(|value| this.slot.put(value)))
+    }
+}
+
+pin_project! {
+    /// A child, with nothing to be seen of its type but the future's.
+    pub struct Child<F: Future>
+    where
+        F::Output: IntoOutcome,
+    {
+        #[pin]
+        inline: Inline<Just<Deliver<F>>>,
+    }
+}
+
+impl<F: Future<Output: IntoOutcome>> Future for Child<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // An error is kept at the job, for whoever asks.
+        let how = ready!(self.project().inline.poll(cx));
+        discard(how);
+        Poll::Ready(())
+    }
+}
+
+/// What the handles and the future of a scope share.
+pub(crate) struct Shared<C: ?Sized>(Mutex<Arrived<C>>);
+
+struct Arrived<C: ?Sized> {
+    list: Vec<Pin<Box<C>>>,
+    /// The future of the scope is being polled, and will look here after it.
+    polling: bool,
+    /// It is gone.
+    over: bool,
+}
+
+impl<C: ?Sized> Shared<C> {
+    fn lock(&self) -> MutexGuard<'_, Arrived<C>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrive(&self, child: Pin<Box<C>>, scope: &Header) {
+        let mut late = None;
+        let sleeps = {
+            let mut arrived = self.lock();
+            if arrived.over {
+                late = Some(child);
+            } else {
+                arrived.list.push(child);
+            }
+            !arrived.polling
+        };
+        discard(late);
+        if sleeps {
+            walk::wake_poller(scope);
+        }
+    }
+}
+
+/// The children, as the scope owns them.
+struct Crew<C: ?Sized> {
+    shared: Arc<Shared<C>>,
+    /// By index; none where one is over.
+    children: Vec<Option<Pin<Box<C>>>>,
+    free: Vec<usize>,
+    ready: Ready,
+}
+
+impl<C: ?Sized> Crew<C> {
+    fn new() -> Crew<C> {
+        Crew {
+            shared: Arc::new(Shared(Mutex::new(Arrived {
+                list: Vec::new(),
+                polling: false,
+                over: false,
+            }))),
+            children: Vec::new(),
+            free: Vec::new(),
+            ready: Ready::new(),
+        }
+    }
+
+    /// Lists what has arrived. Until `polling`, whoever comes wakes us.
+    fn take_in(&mut self, polling: bool) {
+        let list = {
+            let mut arrived = self.shared.lock();
+            arrived.polling = polling;
+            std::mem::take(&mut arrived.list)
+        };
+        for child in list {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.children.push(None);
+                self.children.len() - 1
+            });
+            self.children[index] = Some(child);
+            self.ready.add(index);
+        }
+    }
+
+    /// Nothing arrives any more, and nobody is left.
+    fn over(&mut self) {
+        let list = {
+            let mut arrived = self.shared.lock();
+            arrived.over = true;
+            std::mem::take(&mut arrived.list)
+        };
+        // Each by itself.
+        list.into_iter().for_each(discard);
+        self.children.drain(..).for_each(discard);
+    }
+}
+
+impl<C: ?Sized + Future<Output = ()>> Crew<C> {
+    /// Polls those that were woken, as children of `scope`.
+    fn poll(&mut self, scope: &Header, cx: &mut Context<'_>) {
+        self.take_in(true);
+        for polled in 0..self.ready.begin() {
+            if polled > 0 && context::turn_is_spent() {
+                break;
+            }
+            let Some(index) = self.ready.next() else {
+                break;
+            };
+            self.poll_one(index, scope);
+        }
+        self.take_in(false);
+        self.ready.park(cx.waker());
+    }
+
+    fn poll_one(&mut self, index: usize, scope: &Header) {
+        let Some(child) = &mut self.children[index] else {
+            return;
+        };
+        let waker = self.ready.waker(index);
+        let polled = {
+            // To the scope the child's waker is not foreign: a cancel goes
+            // through the child's own node.
+            let _entered = context::enter(scope, waker);
+            child.as_mut().poll(&mut Context::from_waker(waker))
+        };
+        if polled.is_ready() {
+            discard(self.children[index].take());
+            self.free.push(index);
+        }
+    }
+}
+
+impl<C: ?Sized> Drop for Crew<C> {
+    fn drop(&mut self) {
+        self.over();
+    }
+}
+
+/// A closure that takes a local scope.
+pub struct WithLocal<F, C: ?Sized, B> {
+    body: F,
+    shared: Arc<Shared<C>>,
+    /// Calls it. With `F: FnOnce(LocalScopeOf<C>)` as a bound in its place, the
+    /// compiler could not see that a task which awaits the scope is `Send`: it
+    /// forgets there that the two have a lifetime in common.
+    call: fn(F, LocalScopeOf<C>) -> B,
+}
+
+impl<F, C, B> Open for WithLocal<F, C, B>
+where
+    B: Future<Output: IntoOutcome>,
+    C: ?Sized,
+{
+    type Body = B;
+    type Value = <B::Output as IntoOutcome>::Value;
+    type Error = Error;
+
+    fn open(self, scope: Scope) -> B {
+        let shared = self.shared;
+        (self.call)(self.body, LocalScopeOf { scope, shared })
+    }
+
+    fn result(output: B::Output) -> Result<Self::Value> {
+        output.into_result()
+    }
+}
+
+pin_project! {
+    /// The future of [`local_scope`] and [`local_scope_unsend`].
+    ///
+    /// # Cancellation
+    /// As [`local_scope`].
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct LocalInline<O: Open, C: ?Sized> {
+        // Dropped before the scope: its node waits for theirs.
+        crew: Crew<C>,
+        #[pin]
+        inner: Inline<O>,
+    }
+}
+
+impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
+    type Output = Result<O::Value, O::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let crew = this.crew;
+        crew.take_in(true);
+        let polled = this.inner.poll_and(cx, |scope, cx| {
+            // What the children wait for is not what the body waits for: they
+            // are jobs of their own, each with its own patience.
+            let waits = scope.waits.load(Relaxed);
+            let kind = scope.wait_kind.load(Relaxed);
+            let site = scope.wait_site.load(Relaxed);
+            crew.poll(scope, cx);
+            scope.waits.store(waits, Relaxed);
+            scope.wait_kind.store(kind, Relaxed);
+            scope.wait_site.store(site, Relaxed);
+        });
+        if polled.is_ready() {
+            // Nobody is left, unless the scope was left open by the body around
+            // it: then they were given up with it.
+            crew.over();
+        }
+        polled
+    }
+}
+
+impl<O: Open, C: ?Sized> fmt::Debug for LocalInline<O, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// The owning handle of a child of a [`LocalScope`]: await it for its value.
+///
+/// Dropping it cancels the child; its scope still waits for it. To let it go on,
+/// use [`into_job`](LocalTask::into_job).
+///
+/// # Cancellation
+/// Awaiting is *not a point* for a cancel, as with [`Task`](crate::Task): when the
+/// waiter is cancelled, so is the child, and it is waited for. An
+/// [interrupt](Job::interrupt) of the task they share is told here, to the
+/// waiter: the children do not hear it.
+#[must_use = "dropping a LocalTask cancels it; use `launch` or `into_job` to let it run"]
+pub struct LocalTask<T> {
+    held: Option<Held<T>>,
+}
+
+struct Held<T> {
+    join: Join,
+    slot: Arc<Slot<T>>,
+    /// In a box, since it is rare.
+    loser: Option<Box<LoserWait>>,
+}
+
+impl<T> Unpin for LocalTask<T> {}
+
+impl<T> LocalTask<T> {
+    fn held(&self) -> &Held<T> {
+        self.held
+            .as_ref()
+            .expect("a LocalTask was used after it had given its outcome")
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> JobId {
+        self.held().join.job().id
+    }
+
+    /// An observer of the child.
+    pub fn job(&self) -> Job {
+        Job::new(self.held().join.job().clone())
+    }
+
+    /// True if the child has ended: awaiting it will not wait.
+    pub fn is_ended(&self) -> bool {
+        self.held().join.job().state.load().ended()
+    }
+
+    /// Cancels the child and everything below it; see [`Job::cancel`].
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        handle::cancel_asked(self.held().join.job(), why.into(), Location::caller())
+    }
+
+    /// Gives up the owning handle: the child goes on.
+    pub fn into_job(mut self) -> Job {
+        let job = self.job();
+        self.held = None;
+        job
+    }
+
+    /// What its end means to whoever awaits it.
+    fn finish(&mut self, marked: bool) -> Result<T> {
+        let held = self
+            .held
+            .take()
+            .unwrap_or_else(|| unreachable!("it was just polled"));
+        let job: &Header = held.join.job();
+        let value = held.slot.take();
+        let st = job.state.load();
+        if !st.has(state::FAILED | state::STOPPED) {
+            return Ok(value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")));
+        }
+        match not_completed(job, value) {
+            Outcome::Completed(value) => Ok(value),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Cancelled {
+                late: Some(value), ..
+            } if marked => Ok(value),
+            Outcome::Cancelled { reason, late } => {
+                discard(late);
+                match context::current() {
+                    // The waiter is cancelled too: it is told so.
+                    Some(waiter) if marked => Err(point::tell(&waiter).into()),
+                    _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
+                }
+            }
+        }
+    }
+}
+
+impl<T> Future for LocalTask<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let held = self
+            .held
+            .as_mut()
+            .expect("a LocalTask was polled after it had given its outcome");
+        let marked = point::is_marked();
+        if !held.join.job().state.load().ended() {
+            if let Some(error) = held.join.ask() {
+                return Poll::Ready(Err(error));
+            }
+            if let Some(told) = heed(held, cx) {
+                held.join.unlist();
+                return Poll::Ready(Err(told.into()));
+            }
+        }
+        ready!(held.join.poll_end(cx, WaitKind::Task));
+        Poll::Ready(self.finish(marked))
+    }
+}
+
+/// What the waiter is told goes on to the child; an interrupt is the waiter's.
+fn heed<T>(held: &mut Held<T>, cx: &Context<'_>) -> Option<Cancelled> {
+    if !point::must_look() {
+        return None;
+    }
+    let waiter = context::current()?;
+    let st = waiter.state.load();
+    let child: &Header = held.join.job();
+    if st.effective() {
+        if waits_as_loser(&waiter, st) && (held.loser.get_or_insert_default()).goes_on(&waiter, cx)
+        {
+            cancel_awaited(child, Site::of(child.site()));
+            return None;
+        }
+        cancel_with(child, Site::of(child.site()), &waiter)
+    } else if st.has(state::INTERRUPTED) {
+        interrupts::take(&waiter)
+    } else {
+        None
+    }
+}
+
+impl<T> Drop for LocalTask<T> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            let job = held.join.job();
+            if !job.state.load().ended() {
+                walk::cancel(job, Why::new(ReasonKind::HandleDropped, job.site()));
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for LocalTask<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.held {
+            Some(held) => handle::debug_job(f, "LocalTask", held.join.job()),
+            None => f.write_str("LocalTask(taken)"),
+        }
+    }
+}

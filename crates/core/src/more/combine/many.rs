@@ -1,0 +1,122 @@
+//! Branches from an iterator, any number of them. Each is polled under a waker of
+//! its own, so that a turn polls those that were woken and no others: ten thousand
+//! branches cost what they do, not ten thousand polls a turn.
+
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::discard;
+use crate::engine::context;
+use crate::more::combine::branch::{self, Crew, Lost, Round, Value};
+use crate::more::combine::wake_list::Ready;
+use crate::record::header::Header;
+use crate::surface::inline::{Inline, Just};
+
+type Boxed<F> = Pin<Box<Inline<Just<F>>>>;
+
+/// Branches of one type, any number of them.
+pub struct Many<F: Future<Output: IntoOutcome>> {
+    /// By index; none where one is over.
+    branches: Vec<Option<Boxed<F>>>,
+    free: Vec<usize>,
+    running: usize,
+    ready: Ready,
+    site: &'static Location<'static>,
+}
+
+impl<F: Future<Output: IntoOutcome>> Many<F> {
+    pub(crate) fn new(site: &'static Location<'static>) -> Many<F> {
+        Many {
+            branches: Vec::new(),
+            free: Vec::new(),
+            running: 0,
+            ready: Ready::new(),
+            site,
+        }
+    }
+
+    /// Those that are not over.
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// One more, to be opened by the next poll.
+    pub(crate) fn push(&mut self, future: F) {
+        let branch = Some(Box::pin(branch::branch(future, self.site)));
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.branches[index] = branch;
+                index
+            }
+            None => {
+                self.branches.push(branch);
+                self.branches.len() - 1
+            }
+        };
+        self.running += 1;
+        self.ready.add(index);
+    }
+
+    fn gone(&mut self, index: usize) {
+        self.free.push(index);
+        self.running -= 1;
+    }
+
+    fn poll_one(&mut self, index: usize, here: Option<&Header>, round: &mut Round<'_, Value<F>>) {
+        let Some(branch) = &mut self.branches[index] else {
+            return;
+        };
+        let waker = self.ready.waker(index);
+        let polled = {
+            // To the job around it the branch's waker is not foreign: a cancel
+            // goes through the branch's own node, and the wait of the job is
+            // counted by whoever polls us.
+            let _entered = here.map(|here| context::enter(here, waker));
+            branch.as_mut().poll(&mut Context::from_waker(waker))
+        };
+        if let Poll::Ready(how) = polled {
+            discard(self.branches[index].take());
+            self.gone(index);
+            round.one_ended(index, how);
+        }
+    }
+}
+
+impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
+    type Item = Value<F>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Value<F>>) {
+        let this = self.get_mut();
+        let here = context::current();
+        for polled in 0..this.ready.begin() {
+            if round.is_decided() || (polled > 0 && context::turn_is_spent()) {
+                break;
+            }
+            let Some(index) = this.ready.next() else {
+                break;
+            };
+            this.poll_one(index, here.as_deref(), round);
+        }
+        if this.running > 0 {
+            round.one_runs();
+            if !round.is_decided() {
+                this.ready.park(cx.waker());
+            }
+        }
+    }
+
+    fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>) {
+        let this = self.get_mut();
+        for index in 0..this.branches.len() {
+            // Telling one wakes it, which lists it: it is polled once more.
+            if let Some(begun) = &mut this.branches[index]
+                && !branch::lose(begun.as_mut(), lost, site)
+            {
+                discard(this.branches[index].take());
+                this.gone(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the branches of a call have come to that is no value: failures, and the
+//! cancellation that left one of them. The call keeps it until all have ended. A
+//! call that is dropped before that loses none of it: the failure hook gets what
+//! has failed (outcome-3), and an interrupt is put back (request-3).
+
+use crate::base::error::Error;
+use crate::engine::context;
+use crate::engine::on_its_way::OnItsWay;
+use crate::engine::tree::Tree;
+use crate::engine::walk;
+use crate::more::combine::branch::was_interrupted;
+use crate::record::failures::{Failure, Failures};
+use crate::record::header::{Header, JobRef};
+
+/// Failures that a call has taken in and owes to its caller. Dropped, they are
+/// given to the failure hook.
+#[derive(Default)]
+pub(crate) struct Owed {
+    failures: Failures,
+    /// Known from the first failure on.
+    hook: Option<Hook>,
+}
+
+/// Where failures go that no caller gets.
+struct Hook {
+    tree: Tree,
+    /// The job in which the call is polled.
+    around: JobRef,
+}
+
+impl Owed {
+    pub(crate) fn take_in(&mut self, error: Error) {
+        if self.hook.is_none() {
+            self.hook = Hook::here();
+        }
+        drop(self.failures.record(Failure::new(error), false));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// All of it as one error, for the caller.
+    pub(crate) fn decide(mut self) -> Option<Error> {
+        std::mem::take(&mut self.failures).decide()
+    }
+
+    /// The caller has them in another way.
+    pub(crate) fn forget(mut self) {
+        drop(std::mem::take(&mut self.failures));
+    }
+}
+
+impl Drop for Owed {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.failures.is_empty()
+            && let Some(hook) = self.hook.take()
+        {
+            hook.report(std::mem::take(&mut self.failures));
+        }
+    }
+}
+
+/// A loser failed, and the call returns a value: the failure hook gets it.
+#[cold]
+pub(crate) fn report(error: Error) {
+    if let Some(hook) = Hook::here() {
+        let mut failures = Failures::default();
+        drop(failures.record(Failure::new(error), false));
+        hook.report(failures);
+    }
+}
+
+impl Hook {
+    fn here() -> Option<Hook> {
+        let around = context::current()?;
+        let tree = walk::pin(&around)?.handle();
+        Some(Hook { tree, around })
+    }
+
+    /// Once: not what a family around the call has recorded, and will hear of.
+    #[cold]
+    fn report(&self, failures: Failures) {
+        let unknown = failures.without(|failure| is_known_above(&self.around, failure));
+        if let Some(error) = unknown.decide() {
+            self.tree.shared().report_failure(&error);
+        }
+    }
+}
+
+fn is_known_above(around: &Header, failure: &Failure) -> bool {
+    let mut at = Some(JobRef::from_header(around));
+    while let Some(job) = at {
+        if job.if_cold(|cold, _| cold.failures.know(failure)) == Some(true) {
+            return true;
+        }
+        at = job.parent_from_outside();
+    }
+    false
+}
+
+/// The cancellation that has left a branch: that of a job around the call, or an
+/// interrupt, which is on its way.
+#[derive(Default)]
+pub(crate) struct Cut {
+    error: Option<Error>,
+    on_its_way: Option<Box<OnItsWay>>,
+}
+
+impl Cut {
+    /// The first stays; an interrupt that comes after it is put back.
+    pub(crate) fn take_in(&mut self, error: Error) {
+        let on_its_way = on_its_way(&error);
+        if self.error.is_none() {
+            self.error = Some(error);
+            self.on_its_way = on_its_way.map(Box::new);
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.error.is_none()
+    }
+
+    pub(crate) fn is_interrupt(&self) -> bool {
+        self.error.as_ref().is_some_and(was_interrupted)
+    }
+
+    /// The call returns it.
+    pub(crate) fn into_error(self) -> Option<Error> {
+        if let Some(on_its_way) = self.on_its_way {
+            on_its_way.arrive();
+        }
+        self.error
+    }
+}
+
+/// The interrupt that has left a branch with `error`; none if that is another
+/// cancellation, or a failure.
+pub(crate) fn on_its_way(error: &Error) -> Option<OnItsWay> {
+    let told = error.cancelled().filter(|_| was_interrupted(error))?;
+    let around = context::current()?;
+    Some(OnItsWay::new(&around, told))
+}
+
+/// The call returns something else than `error`: if that is an interrupt, it is
+/// put back.
+pub(crate) fn give_up(error: &Error) {
+    drop(on_its_way(error));
+}

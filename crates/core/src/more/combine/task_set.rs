@@ -1,0 +1,423 @@
+//! [`TaskSet`]: child tasks whose results are taken as they come, with a limit to
+//! how many run at once.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::base::error::{Cancelled, Error, Result};
+use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::unwind::Contained;
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::names;
+use crate::more::combine::wake_list::Ready;
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::header::Site;
+use crate::record::state;
+use crate::surface::handle::Job;
+use crate::surface::lane::Pool;
+use crate::surface::scope::Scope;
+use crate::surface::spawn::Place;
+use crate::surface::task::TaskOutcome;
+
+/// Child tasks whose results are taken as they come.
+///
+/// The tasks are children of the scope the set was made in, and that scope's
+/// policy holds: in a fail-fast one (the default) a task that fails cancels the
+/// scope, in a [supervisor](crate::ScopeBuilder::supervisor) its failure is a
+/// result like any other.
+///
+/// Dropping the set cancels what is in it; the scope waits for that. Results that
+/// nobody took are dropped with it.
+///
+/// ```
+/// # use kinfolk_core::TaskSet;
+/// # async fn fetch(url: String) -> kinfolk_core::Result<String> { Ok(url) }
+/// # async fn demo(urls: Vec<String>) -> kinfolk_core::Result<()> {
+/// let mut pages = TaskSet::new().limit(8)?;
+/// for url in urls {
+///     pages.spawn(fetch(url)).await?; // waits while eight are running
+/// }
+/// while let Some(page) = pages.next().await? {
+///     println!("{}", page?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Whoever is told to stop half-way, and wants what is done by then, takes it in a
+/// [`cleanup`](crate::cleanup). The tasks have been told too, so that `next` does
+/// not wait long there:
+///
+/// ```
+/// # use kinfolk_core::{self as kinfolk, TaskSet, cleanup};
+/// # async fn fetch(url: String) -> kinfolk::Result<String> { Ok(url) }
+/// async fn fetch_all(urls: Vec<String>, done: &mut Vec<String>) -> kinfolk::Result<()> {
+///     let mut pages = TaskSet::new().limit(8)?;
+///     let all = start_and_take(&mut pages, urls, done).await; // as above
+///     if all.is_err() {
+///         cleanup(async {
+///             while let Some(page) = pages.next().await? {
+///                 done.extend(page.ok());
+///             }
+///             Ok::<_, kinfolk::Error>(())
+///         })
+///         .await?;
+///     }
+///     all
+/// }
+/// # async fn start_and_take(
+/// #     pages: &mut TaskSet<String>, urls: Vec<String>, done: &mut Vec<String>,
+/// # ) -> kinfolk::Result<()> {
+/// #     for url in urls { pages.spawn(fetch(url)).await?; }
+/// #     while let Some(page) = pages.next().await? { done.push(page?); }
+/// #     Ok(())
+/// # }
+/// ```
+///
+/// With the feature `stream` it is also a `Stream` of results; a poll of it is a
+/// *point*, and what it is told comes as an item.
+#[must_use = "dropping a TaskSet cancels what is in it"]
+pub struct TaskSet<T> {
+    scope: Scope,
+    pub(super) most: usize,
+    /// By index; none where a result has been taken out.
+    pub(super) tasks: Vec<Option<TaskOutcome<T>>>,
+    free: Vec<usize>,
+    pub(super) running: usize,
+    ready: Ready,
+    /// Those that have ended, in that order. Their outcomes are not taken yet: a
+    /// failure that a supervisor's child owes is reported if the set goes.
+    pub(super) done: VecDeque<TaskOutcome<T>>,
+    /// Of the one call that waits: they borrow the set.
+    wait: Wait,
+    yielded: Yielded,
+}
+
+impl<T> TaskSet<T> {
+    /// An empty set, whose tasks will be children of the job being polled here.
+    ///
+    /// # Panics
+    /// Outside every job, where nobody could wait for the tasks.
+    #[track_caller]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it depends on where it is called, and may panic"
+    )]
+    pub fn new() -> TaskSet<T> {
+        TaskSet::within(&Scope::here("TaskSet::new", std::panic::Location::caller()))
+    }
+
+    /// An empty set, whose tasks will be children of `scope`.
+    pub fn within(scope: &Scope) -> TaskSet<T> {
+        TaskSet {
+            scope: scope.clone(),
+            most: usize::MAX,
+            tasks: Vec::new(),
+            free: Vec::new(),
+            running: 0,
+            ready: Ready::new(),
+            done: VecDeque::new(),
+            wait: Wait::new(),
+            yielded: Yielded::here(),
+        }
+    }
+
+    /// Lets at most this many run at once: [`spawn`](TaskSet::spawn) waits for
+    /// one to end. Results that wait to be taken do not count. Zero is an error.
+    pub fn limit(mut self, most: usize) -> Result<TaskSet<T>> {
+        check_limit("TaskSet::limit", most)?;
+        self.most = most;
+        Ok(self)
+    }
+
+    /// How many results are still to come, those included that wait to be taken.
+    pub fn len(&self) -> usize {
+        self.running + self.done.len()
+    }
+
+    /// True if no result is to come.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Spawns a task, once fewer than the [limit](TaskSet::limit) are running.
+    /// Gives its observer.
+    ///
+    /// # Cancellation
+    /// A *point*. If it returns `Cancelled`, or is dropped half-way, the future
+    /// was dropped unpolled, and the set is as it was.
+    #[track_caller]
+    pub fn spawn<F>(&mut self, future: F) -> SpawnInSet<'_, T, F>
+    where
+        F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
+        T: Send,
+    {
+        SpawnInSet {
+            set: self,
+            future: Some(Contained::new(future)),
+            site: Location::caller(),
+        }
+    }
+
+    /// Waits for the next task to end and gives its result; none if no task is
+    /// left. Results come in the order in which the tasks ended, each in constant
+    /// time.
+    ///
+    /// A task that was cancelled is an error of kind `Stopped`, unless it returned
+    /// a value all the same: then that is the result.
+    ///
+    /// # Cancellation
+    /// A *point*. The outer `Err` is only ever the waiter's own. If it returns
+    /// `Cancelled`, or is dropped half-way, no result was taken: it is still in
+    /// the set, and so are the tasks, which are left alone. So `next()` may be an
+    /// arm of a [`select!`](crate::select).
+    #[track_caller]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the word every collection of results uses for it"
+    )]
+    pub fn next(&mut self) -> NextInSet<'_, T> {
+        NextInSet {
+            set: self,
+            site: Location::caller(),
+        }
+    }
+
+    /// Takes in the tasks that were woken: those that have ended are done.
+    pub(super) fn look(&mut self) {
+        for _ in 0..self.ready.begin() {
+            let Some(index) = self.ready.next() else {
+                break;
+            };
+            self.look_at(index);
+        }
+    }
+
+    fn look_at(&mut self, index: usize) {
+        let Some(task) = &mut self.tasks[index] else {
+            return;
+        };
+        let waker = self.ready.waker(index);
+        let polled = {
+            // No job's wait: it is the set that owns the task, and a job that waits
+            // for the set may be cancelled and leave it alone.
+            let _none = context::leave();
+            task.poll_ended(&mut Context::from_waker(waker))
+        };
+        if polled.is_pending() {
+            return;
+        }
+        self.done.extend(self.tasks[index].take());
+        self.free.push(index);
+        self.running -= 1;
+    }
+
+    fn insert(&mut self, task: TaskOutcome<T>) {
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.tasks[index] = Some(task);
+                index
+            }
+            None => {
+                self.tasks.push(Some(task));
+                self.tasks.len() - 1
+            }
+        };
+        self.running += 1;
+        // It registers for its end, so that results come in the order of the
+        // ends.
+        self.look_at(index);
+    }
+
+    /// Waits for a task to end.
+    pub(super) fn park(&mut self, cx: &mut Context<'_>, site: &'static Location<'static>) {
+        self.ready.park(cx.waker());
+        self.wait
+            .pending(cx.waker(), WaitKind::Task, Site::of(site));
+    }
+
+    /// A point at the start of a poll.
+    pub(super) fn poll_told(
+        &mut self,
+        cx: &mut Context<'_>,
+        site: &'static Location<'static>,
+    ) -> Poll<Result<(), Cancelled>> {
+        self.yielded.move_to(site);
+        let asked = point::poll_point(cx, &mut self.yielded);
+        if let Poll::Ready(Err(_)) = asked {
+            self.leave();
+        }
+        asked
+    }
+
+    /// Waits until fewer than the limit are running. A point.
+    pub(super) fn poll_room(
+        &mut self,
+        cx: &mut Context<'_>,
+        site: &'static Location<'static>,
+    ) -> Poll<Result<(), Cancelled>> {
+        ready!(self.poll_told(cx, site))?;
+        if self.running >= self.most {
+            self.look();
+        }
+        if self.running >= self.most {
+            self.park(cx, site);
+            return Poll::Pending;
+        }
+        self.leave();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Spawns a task, whatever the limit says.
+    pub(super) fn start<F>(&mut self, future: F, site: &'static Location<'static>) -> Job
+    where
+        F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
+        T: Send,
+    {
+        let place = Place::below(self.scope.header());
+        let task = place.spawn_as::<Pool, F>(future, state::COUNTED, site);
+        let job = task.job();
+        self.insert(task.outcome());
+        job
+    }
+
+    /// The one who waited does no longer.
+    pub(super) fn leave(&mut self) {
+        self.wait.over();
+        self.yielded.reset();
+    }
+
+    pub(crate) fn poll_next_result(
+        &mut self,
+        cx: &mut Context<'_>,
+        site: &'static Location<'static>,
+    ) -> Poll<Result<Option<Result<T>>, Cancelled>> {
+        ready!(self.poll_told(cx, site))?;
+        if self.done.is_empty() && self.running > 0 {
+            self.look();
+        }
+        let next = self.done.pop_front();
+        if next.is_none() && self.running > 0 {
+            self.park(cx, site);
+            return Poll::Pending;
+        }
+        self.leave();
+        Poll::Ready(Ok(next.map(result_of)))
+    }
+}
+
+/// What a task of a set came to.
+pub(super) fn result_of<T>(ended: TaskOutcome<T>) -> Result<T> {
+    let job = ended.job().job_ref();
+    match ended.take_ended() {
+        Outcome::Completed(value) => Ok(value),
+        Outcome::Cancelled {
+            late: Some(value), ..
+        } => Ok(value),
+        Outcome::Failed(error) => Err(error),
+        Outcome::Cancelled { reason, late: None } => {
+            Err(Error::stopped(reason).at(names::victim_alone(&job), None))
+        }
+    }
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for TaskSet<T> {}
+
+impl<T> fmt::Debug for TaskSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskSet")
+            .field("running", &self.running)
+            .field("done", &self.done.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`TaskSet::next`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct NextInSet<'a, T> {
+    set: &'a mut TaskSet<T>,
+    site: &'static Location<'static>,
+}
+
+impl<T> Future for NextInSet<'_, T> {
+    type Output = Result<Option<Result<T>>, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.set.poll_next_result(cx, this.site)
+    }
+}
+
+impl<T> Drop for NextInSet<'_, T> {
+    fn drop(&mut self) {
+        self.set.leave();
+    }
+}
+
+impl<T> fmt::Debug for NextInSet<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NextInSet").field(&self.set).finish()
+    }
+}
+
+/// The future of [`TaskSet::spawn`].
+#[must_use = "nothing is spawned until it is awaited"]
+pub struct SpawnInSet<'a, T, F> {
+    set: &'a mut TaskSet<T>,
+    future: Option<Contained<F>>,
+    site: &'static Location<'static>,
+}
+
+// The future is never polled in here.
+impl<T, F> Unpin for SpawnInSet<'_, T, F> {}
+
+impl<T, F> Future for SpawnInSet<'_, T, F>
+where
+    F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
+    T: Send,
+{
+    type Output = Result<Job, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        ready!(this.set.poll_room(cx, this.site))?;
+        let future = this
+            .future
+            .take()
+            .expect("a spawn was polled after it was done")
+            .into_inner();
+        Poll::Ready(Ok(this.set.start(future, this.site)))
+    }
+}
+
+impl<T, F> Drop for SpawnInSet<'_, T, F> {
+    fn drop(&mut self) {
+        self.set.leave();
+    }
+}
+
+impl<T, F> fmt::Debug for SpawnInSet<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SpawnInSet").field(&self.set).finish()
+    }
+}
+
+/// A limit of zero would wait for ever.
+pub(crate) fn check_limit(verb: &str, most: usize) -> Result<()> {
+    if most > 0 {
+        return Ok(());
+    }
+    let error = Error::msg(format!(
+        "{verb} of zero: nothing would ever run. Give at least one"
+    ));
+    Err(match names::victim_here() {
+        Some(here) => error.at(here, None),
+        None => error,
+    })
+}

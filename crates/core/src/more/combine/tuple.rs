@@ -1,0 +1,146 @@
+//! Branches of different types, two to eight of them: tuples, and [`Arm`], which
+//! says which of them it was.
+//!
+//! All are polled at every turn, under the task's own waker: for so few that is
+//! cheaper than a waker for each, and nothing is allocated.
+
+use std::convert::Infallible;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::Context;
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::Result;
+use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::Contained;
+use crate::more::combine::branch::{
+    self, Crew, InPlace, Lost, Round, Value, lose_in_place, poll_in_place,
+};
+use crate::more::combine::branches::{Alike, Branches, Place, Places, end_of, value_of};
+
+/// Which arm of a [`select!`](crate::select) was first, and its value: `A` is the
+/// first arm written. A `match` names as many as there are arms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arm<
+    A,
+    B,
+    C = Infallible,
+    D = Infallible,
+    E = Infallible,
+    F = Infallible,
+    G = Infallible,
+    H = Infallible,
+> {
+    /// The first.
+    A(A),
+    /// The second.
+    B(B),
+    /// The third.
+    C(C),
+    /// The fourth.
+    D(D),
+    /// The fifth.
+    E(E),
+    /// The sixth.
+    F(F),
+    /// The seventh.
+    G(G),
+    /// The eighth.
+    H(H),
+}
+
+/// The shape of tuples.
+pub enum Tuples {}
+
+macro_rules! tuple {
+    ($crew:ident, $places:ident: $($t:ident $field:ident $index:tt),+) => {
+        pin_project! {
+            /// Branches of different types.
+            pub struct $crew<$($t: Future),+>
+            where
+                $($t::Output: IntoOutcome),+
+            {
+                $(#[pin] $field: InPlace<$t>,)+
+            }
+        }
+
+        impl<$($t: Future<Output: IntoOutcome>),+> Crew for $crew<$($t),+> {
+            type Item = Arm<$(Value<$t>),+>;
+
+            fn poll(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                round: &mut Round<'_, Self::Item>,
+            ) {
+                let this = self.project();
+                $(poll_in_place(this.$field, $index, Arm::$t, cx, round);)+
+            }
+
+            fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>) {
+                let this = self.project();
+                $(lose_in_place(this.$field, lost, site);)+
+            }
+        }
+
+        impl<$($t: Future<Output: IntoOutcome>),+> Branches<Tuples> for ($($t,)+) {
+            type Item = Arm<$(Value<$t>),+>;
+            type Crew = $crew<$($t),+>;
+            type Places = $places<$(Value<$t>),+>;
+
+            fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places) {
+                let crew = $crew {
+                    $($field: Some(branch::branch(self.$index, site)),)+
+                };
+                (crew, $places { $($field: None,)+ })
+            }
+        }
+
+        impl<T, $($t: Future<Output: IntoOutcome<Value = T>>),+> Alike<Tuples> for ($($t,)+) {
+            type Value = T;
+
+            fn value(item: Self::Item) -> T {
+                match item {
+                    $(Arm::$t(value) => value,)+
+                }
+            }
+        }
+
+        /// A place for how each of them ended.
+        pub struct $places<$($t),+> {
+            $($field: Place<$t>,)+
+        }
+
+        impl<$($t),+> Places for $places<$($t),+> {
+            type Item = Arm<$($t),+>;
+            type Values = ($($t,)+);
+            type Ends = ($(Result<$t>,)+);
+
+            fn put(&mut self, index: usize, how: Result<Self::Item>) {
+                match (index, how) {
+                    $(
+                        (_, Ok(Arm::$t(value))) => self.$field = Some(Contained::new(Ok(value))),
+                        ($index, Err(error)) => self.$field = Some(Contained::new(Err(error))),
+                    )+
+                    (index, Err(_)) => unreachable!("there is no branch {index}"),
+                }
+            }
+
+            fn ends(self) -> Self::Ends {
+                ($(end_of(self.$field),)+)
+            }
+
+            fn values(self) -> Self::Values {
+                ($(value_of(self.$field),)+)
+            }
+        }
+    };
+}
+
+tuple!(Two, TwoPlaces: A a 0, B b 1);
+tuple!(Three, ThreePlaces: A a 0, B b 1, C c 2);
+tuple!(Four, FourPlaces: A a 0, B b 1, C c 2, D d 3);
+tuple!(Five, FivePlaces: A a 0, B b 1, C c 2, D d 3, E e 4);
+tuple!(Six, SixPlaces: A a 0, B b 1, C c 2, D d 3, E e 4, F f 5);
+tuple!(Seven, SevenPlaces: A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6);
+tuple!(Eight, EightPlaces: A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7);

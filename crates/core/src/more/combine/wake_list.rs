@@ -1,0 +1,158 @@
+//! Which of many are to be polled. Each has a waker of its own, which lists it
+//! here and wakes the one who polls them all, so that a turn costs what it polls
+//! and not what is there, nor what is listed: the poller takes one after the
+//! other out of the list, and what it does not come to stays where it is.
+//!
+//! One lock decides: a waker lists and takes the poller's waker in it, the poller
+//! leaves its waker in it only if nothing is listed. So either the poller sees the
+//! entry or the waker sees the poller. Modelled in `branch_wake_vs_park`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::task::{Wake, Waker};
+
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::unwind::{Contained, wake, wake_by_ref};
+
+#[derive(Default)]
+struct Inner {
+    listed: VecDeque<usize>,
+    /// By index: it is in `listed`.
+    is_listed: Vec<bool>,
+    /// There while the poller is parked.
+    poller: Option<Contained<Waker>>,
+}
+
+impl Inner {
+    fn list(&mut self, index: usize) {
+        if self.is_listed.len() <= index {
+            self.is_listed.resize(index + 1, false);
+        }
+        if !std::mem::replace(&mut self.is_listed[index], true) {
+            self.listed.push_back(index);
+        }
+    }
+}
+
+struct Shared(Mutex<Inner>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The waker of one of many.
+struct Entry {
+    index: usize,
+    shared: Arc<Shared>,
+}
+
+impl Wake for Entry {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let poller = {
+            let mut inner = self.shared.lock();
+            inner.list(self.index);
+            inner.poller.take()
+        };
+        if let Some(poller) = poller {
+            wake(poller.into_inner());
+        }
+    }
+}
+
+/// The list, as the one who polls holds it.
+pub(crate) struct Ready {
+    shared: Arc<Shared>,
+    wakers: Vec<Option<Waker>>,
+}
+
+impl Ready {
+    pub(crate) fn new() -> Ready {
+        Ready {
+            shared: Arc::new(Shared(Mutex::new(Inner::default()))),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// The waker that lists `index`.
+    pub(crate) fn waker(&mut self, index: usize) -> &Waker {
+        if self.wakers.len() <= index {
+            self.wakers.resize(index + 1, None);
+        }
+        self.wakers[index].get_or_insert_with(|| {
+            let shared = self.shared.clone();
+            Waker::from(Arc::new(Entry { index, shared }))
+        })
+    }
+
+    /// Lists `index` without waking anybody: the caller is the poller.
+    pub(crate) fn add(&self, index: usize) {
+        self.shared.lock().list(index);
+    }
+
+    /// A round begins, and the poller is not parked: how many are listed. Whoever
+    /// is woken meanwhile comes behind them, so that a round of so many has an
+    /// end.
+    pub(crate) fn begin(&self) -> usize {
+        let (listed, poller) = {
+            let mut inner = self.shared.lock();
+            (inner.listed.len(), inner.poller.take())
+        };
+        drop(poller);
+        listed
+    }
+
+    /// Takes the first out of the list. Woken from now on, it is listed again.
+    pub(crate) fn next(&self) -> Option<usize> {
+        let mut inner = self.shared.lock();
+        let index = inner.listed.pop_front()?;
+        inner.is_listed[index] = false;
+        Some(index)
+    }
+
+    /// The poller is about to wait: the next wake is its own. If somebody is
+    /// listed it is woken at once.
+    pub(crate) fn park(&self, poller: &Waker) {
+        let kept = Contained::new(poller.clone());
+        let (waiting, old) = {
+            let mut inner = self.shared.lock();
+            if inner.listed.is_empty() {
+                (true, inner.poller.replace(kept))
+            } else {
+                (false, Some(kept))
+            }
+        };
+        drop(old);
+        if !waiting {
+            wake_by_ref(poller);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What a round does not come to keeps its place, and is there once.
+    #[test]
+    fn a_round_that_stops_half_way_lists_nothing_anew() {
+        let mut ready = Ready::new();
+        for index in 0..4 {
+            ready.add(index);
+        }
+        assert_eq!(ready.begin(), 4);
+        assert_eq!([ready.next(), ready.next()], [Some(0), Some(1)]);
+        // One that was polled, one that waits for its turn, and a new one.
+        for index in [0, 3, 4] {
+            ready.waker(index).wake_by_ref();
+        }
+        assert_eq!(ready.begin(), 4);
+        let order = std::iter::from_fn(|| ready.next());
+        assert_eq!(order.collect::<Vec<_>>(), [2, 3, 0, 4]);
+    }
+}

@@ -1,0 +1,227 @@
+//! Frames: a host that owns the main loop pumps once in each, and tasks may
+//! wait for the next one.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::base::error::Cancelled;
+use crate::base::list::{Key, List};
+use crate::base::unwind::{Contained, wake};
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::tree::{Shared, Tree};
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::header::Site;
+
+/// How much a pump may do. It never waits, whatever the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Budget {
+    /// So many turns.
+    Turns(usize),
+    /// As many turns as begin in that time, one at least.
+    Time(Duration),
+}
+
+/// What a pump did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Pumped {
+    /// How many turns were taken.
+    pub ran: usize,
+    /// How many timers fired.
+    pub fired: usize,
+    /// When the next timer is due.
+    pub next_deadline: Option<Instant>,
+    /// True if the budget was spent and there is more to do.
+    pub more: bool,
+    /// How many operations of the system are under way whose end only the next
+    /// pump sees: on a runtime without workers. While there are any, pump again
+    /// soon: their end calls no hook and wakes nothing. With workers it is zero, and
+    /// ends come by themselves.
+    pub under_way: usize,
+}
+
+impl Pumped {
+    /// What a pump did.
+    pub fn new(ran: usize, fired: usize, next_deadline: Option<Instant>, more: bool) -> Pumped {
+        Pumped {
+            ran,
+            fired,
+            next_deadline,
+            more,
+            under_way: 0,
+        }
+    }
+
+    /// The same, with so many operations under way.
+    pub fn with_under_way(mut self, operations: usize) -> Pumped {
+        self.under_way = operations;
+        self
+    }
+}
+
+/// The frames of one tree.
+pub(crate) struct Frames {
+    number: AtomicU64,
+    waiting: Mutex<List<Contained<Waker>>>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            number: AtomicU64::new(0),
+            waiting: Mutex::new(List::that_stays()),
+        }
+    }
+}
+
+impl Frames {
+    fn waiting(&self) -> MutexGuard<'_, List<Contained<Waker>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A frame begins: whoever has waited for it is woken.
+    pub(crate) fn begin(&self) {
+        self.number.fetch_add(1, Ordering::SeqCst);
+        // Those who come from now on wait for the next one.
+        let there = self.waiting().len();
+        for _ in 0..there {
+            let Some(waker) = self.waiting().pop() else {
+                return;
+            };
+            wake(waker.into_inner());
+        }
+    }
+}
+
+/// Waits for the next frame: the next [pump](Budget) of the main thread, never
+/// the one in which it was called. Polled later by a job of another runtime, it waits for
+/// the next frame of that one.
+///
+/// # Panics
+/// If polled outside every job: no runtime is there to be pumped.
+///
+/// # Cancellation
+/// A *point*.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn next_pump() -> NextPump {
+    NextPump {
+        site: Site::of(Location::caller()),
+        yielded: Yielded::here(),
+        wait: Wait::new(),
+        listed: None,
+    }
+}
+
+/// The future of [`next_pump`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct NextPump {
+    site: Site,
+    yielded: Yielded,
+    wait: Wait,
+    listed: Option<Listed>,
+}
+
+/// Where it waits, and for a frame after which.
+struct Listed {
+    tree: Tree,
+    since: u64,
+    key: Option<Key>,
+}
+
+impl Listed {
+    /// Waits for the frame after the present one of the current job's runtime.
+    fn here() -> Listed {
+        let tree = context::with(|cx| {
+            // SAFETY: the current job has not ended.
+            cx.current().map(|job| unsafe { job.tree() }.handle())
+        });
+        let tree = tree.unwrap_or_else(|| {
+            panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
+        });
+        Listed {
+            since: tree.shared().frames.number.load(Ordering::SeqCst),
+            tree,
+            key: None,
+        }
+    }
+
+    fn frames(&self) -> &Frames {
+        &self.tree.shared().frames
+    }
+
+    fn unlist(&mut self) {
+        if let Some(key) = self.key.take() {
+            let waker = self.frames().waiting().remove(key);
+            drop(waker);
+        }
+    }
+
+    /// True if its frame has come; else it is listed.
+    fn look(&mut self, waker: &Waker) -> bool {
+        self.unlist();
+        let new = Contained::new(waker.clone());
+        let mut waiting = self.frames().waiting();
+        if self.frames().number.load(Ordering::SeqCst) > self.since {
+            return true;
+        }
+        let key = waiting.push(new);
+        drop(waiting);
+        self.key = Some(key);
+        false
+    }
+}
+
+impl Future for NextPump {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Poll::Ready(Err(told)) = point::poll_point(cx, &mut this.yielded) {
+            this.wait.over();
+            this.listed = None;
+            return Poll::Ready(Err(told));
+        }
+        if this
+            .listed
+            .as_ref()
+            .is_some_and(|listed| listed.tree.shared().is_elsewhere())
+        {
+            this.listed = None;
+        }
+        let listed = this.listed.get_or_insert_with(Listed::here);
+        if listed.look(cx.waker()) {
+            this.wait.over();
+            this.listed = None;
+            return Poll::Ready(Ok(()));
+        }
+        this.wait.pending(cx.waker(), WaitKind::Pump, this.site);
+        Poll::Pending
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.unlist();
+    }
+}
+
+impl fmt::Debug for NextPump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NextPump")
+    }
+}
+
+impl Shared {
+    pub(crate) fn begin_frame(&self) {
+        self.frames.begin();
+    }
+}

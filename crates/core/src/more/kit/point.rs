@@ -1,0 +1,158 @@
+//! [`Point`]: what a future written by hand needs to be a point.
+
+use std::fmt;
+use std::panic::Location;
+use std::task::{Context, Poll};
+
+use crate::base::error::Cancelled;
+use crate::base::reason::ReasonKind;
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::interrupts;
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::header::{JobRef, Site};
+
+/// Makes a point of a future that is written by hand; a field of it.
+///
+/// Its `poll` does three things with it, in this order:
+///
+/// 1. What has taken effect is returned first, after [`done`](Point::done).
+///    Nothing is lost: the next point tells.
+/// 2. [`poll_enter`](Point::poll_enter): told, or out of budget, or go on. A
+///    wait that can no longer be given up leaves this out once it has begun.
+/// 3. About to return `Pending`: [`pending`](Point::pending). So the job counts
+///    as waiting in a point, and a cancel wakes it, under any waker.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// use std::pin::Pin;
+/// use std::task::{Context, Poll, Waker};
+/// use kinfolk::{Cancelled, kit::Point};
+/// # use std::sync::{Arc, Mutex};
+/// # #[derive(Clone)]
+/// # struct Queue(Arc<Mutex<(Vec<u32>, Vec<Waker>)>>);
+/// # impl Queue {
+/// #     fn take(&self) -> Option<u32> { self.0.lock().unwrap().0.pop() }
+/// #     fn wake_later(&self, waker: &Waker) { self.0.lock().unwrap().1.push(waker.clone()) }
+/// # }
+///
+/// /// The next item. *A point*: told, it has taken nothing.
+/// struct Next {
+///     queue: Queue,
+///     point: Point,
+/// }
+///
+/// impl Future for Next {
+///     type Output = Result<u32, Cancelled>;
+///
+///     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+///         std::task::ready!(self.point.poll_enter(cx))?;
+///         if let Some(item) = self.queue.take() {
+///             self.point.done();
+///             return Poll::Ready(Ok(item));
+///         }
+///         self.queue.wake_later(cx.waker());
+///         self.point.pending(cx);
+///         Poll::Pending
+///     }
+/// }
+/// ```
+///
+/// Dropping it is right at any time.
+pub struct Point {
+    yielded: Yielded,
+    wait: Wait,
+    site: Site,
+    /// The task that an interrupt was taken from, which this has told.
+    asked: Option<JobRef>,
+}
+
+impl Point {
+    /// One for a wait that begins. Snapshots and reports name the caller's
+    /// place in the code: mark your own function `#[track_caller]`.
+    #[track_caller]
+    pub fn new() -> Point {
+        Point {
+            yielded: Yielded::here(),
+            wait: Wait::new(),
+            site: Site::of(Location::caller()),
+            asked: None,
+        }
+    }
+
+    pub(crate) fn at(site: &'static Location<'static>) -> Point {
+        Point {
+            yielded: Yielded::at(Site::of(site)),
+            wait: Wait::new(),
+            site: Site::of(site),
+            asked: None,
+        }
+    }
+
+    /// Asks whether to stop, at the start of a poll. `Pending`: return that,
+    /// it is polled again. `Err`: the wait is over; undo what it has begun, and
+    /// return the error.
+    pub fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
+        let asked = point::poll_point(cx, &mut self.yielded);
+        if let Poll::Ready(Err(told)) = &asked {
+            self.done();
+            if told.reason().kind() == ReasonKind::Interrupted {
+                self.asked = context::current().and_then(|job| interrupts::task_of(&job));
+            }
+        }
+        asked
+    }
+
+    /// The future is about to return `Pending`, and has seen to it that it is
+    /// woken when there is more to do.
+    pub fn pending(&mut self, cx: &mut Context<'_>) {
+        self.pending_as(cx, WaitKind::Custom);
+    }
+
+    /// As [`pending`](Point::pending), and snapshots say what is waited for.
+    pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
+        self.wait.pending(cx.waker(), kind, self.site);
+    }
+
+    /// What [`poll_enter`](Point::poll_enter) has told was not acted upon: the
+    /// wait ended with its result all the same. The next point of the task tells
+    /// it again, wherever this is called.
+    pub fn tell_again(&self, told: &Cancelled) {
+        // A mark is never taken back; an interrupt was taken by this.
+        if let Some(task) = self.asked.clone().or_else(context::current) {
+            interrupts::put_back(&task, told);
+        }
+    }
+
+    /// What [`poll_enter`](Point::poll_enter) has told in an earlier poll counts
+    /// in this one too. Not an interrupt that was taken back since, or that was
+    /// another task's; and not a cancel that a shield holds back here.
+    pub fn still_told(&self, told: &Cancelled) -> bool {
+        match told.reason().kind() {
+            ReasonKind::Interrupted => {
+                context::current().is_some_and(|job| interrupts::still_stands(&job, told))
+            }
+            _ => point::marked_here().is_some(),
+        }
+    }
+
+    /// The wait is over. After it the point can serve another wait.
+    pub fn done(&mut self) {
+        self.wait.over();
+        self.yielded.reset();
+    }
+}
+
+impl Default for Point {
+    #[track_caller]
+    fn default() -> Point {
+        Point::new()
+    }
+}
+
+impl fmt::Debug for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Point")
+    }
+}

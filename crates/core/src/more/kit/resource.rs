@@ -1,0 +1,278 @@
+//! What jobs wait for and hold: locks, channels, permits. A library that makes such
+//! things lists them here, and snapshots say who waits for what, and who holds it.
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::base::id::JobId;
+use crate::engine::context;
+use crate::record::header::Site;
+
+/// A lock or a channel that jobs wait for, as snapshots see it.
+///
+/// See [`Listed`].
+///
+/// # Safety
+/// `look` may be called on any thread, whatever the type allows otherwise.
+pub unsafe trait Resource {
+    /// What it is, who holds it and who waits. Called by snapshots, under a lock of the
+    /// list: it must neither wait nor take another snapshot.
+    fn look(&self) -> ResourceLook;
+}
+
+/// A [`Resource`], as it was when it was looked at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResourceLook {
+    /// What sort of thing it is: "mutex".
+    pub kind: &'static str,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Where it was made.
+    pub site: &'static Location<'static>,
+    /// The jobs that hold it, and where each of them took it.
+    pub holders: Vec<(JobId, &'static Location<'static>)>,
+    /// The jobs that wait for it, and where each of them waits, the first in line first.
+    pub waiters: Vec<(JobId, &'static Location<'static>)>,
+}
+
+impl ResourceLook {
+    /// One that is held by no job, and that no job waits for.
+    pub fn new(kind: &'static str, site: &'static Location<'static>) -> ResourceLook {
+        ResourceLook {
+            kind,
+            name: None,
+            site,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+}
+
+/// How many lists there are, so that threads seldom meet at one.
+const SHARDS: usize = 16;
+
+/// The listed resources, by the number of their entry.
+struct Shard {
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+}
+
+struct Entry(NonNull<dyn Resource>);
+
+// SAFETY: it is used for `Resource::look`, which any thread may call, and is alive while
+// it is listed.
+unsafe impl Send for Entry {}
+
+static LISTED: [Mutex<Shard>; SHARDS] = [const {
+    Mutex::new(Shard {
+        entries: Vec::new(),
+        free: Vec::new(),
+    })
+}; SHARDS];
+
+fn shard(number: usize) -> MutexGuard<'static, Shard> {
+    LISTED[number]
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Evidence that a [`Resource`] is listed, so that snapshots look at it. Dropping it
+/// takes the resource off the list, and waits for a snapshot that looks at it just now.
+pub struct Listed {
+    shard: usize,
+    number: usize,
+}
+
+impl Listed {
+    /// Lists a resource: at the earliest when the first job waits for it, since the
+    /// list is shared by the whole process.
+    ///
+    /// # Safety
+    /// `resource` stays alive and in its place until the answer is dropped.
+    pub unsafe fn new<R: Resource>(resource: &R) -> Listed {
+        let here: *const (dyn Resource + '_) = resource;
+        let shard_number = (here.cast::<()>().addr() >> 6) % SHARDS;
+        // SAFETY: only the lifetime changes; the caller promises that it is alive for
+        // as long as it is listed, and nothing else uses the pointer.
+        let here: *mut (dyn Resource + 'static) = unsafe { std::mem::transmute(here) };
+        let entry = NonNull::new(here).map(Entry);
+        let mut shard = shard(shard_number);
+        let number = shard.free.pop().unwrap_or(shard.entries.len());
+        if number == shard.entries.len() {
+            shard.entries.push(entry);
+        } else {
+            shard.entries[number] = entry;
+        }
+        Listed {
+            shard: shard_number,
+            number,
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut shard = shard(self.shard);
+        shard.entries[self.number] = None;
+        shard.free.push(self.number);
+        if shard.free.len() == shard.entries.len() {
+            // All are gone: so does the memory of a burst.
+            *shard = Shard {
+                entries: Vec::new(),
+                free: Vec::new(),
+            };
+        }
+    }
+}
+
+impl fmt::Debug for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listed")
+    }
+}
+
+/// All that are listed and that a job waits for.
+pub(crate) fn waited_for() -> Vec<ResourceLook> {
+    let mut found = Vec::new();
+    for number in 0..SHARDS {
+        let shard = shard(number);
+        for entry in shard.entries.iter().flatten() {
+            // SAFETY: listed, so alive; it is taken off the list under this lock.
+            let look = unsafe { entry.0.as_ref() }.look();
+            if !look.waiters.is_empty() {
+                found.push(look);
+            }
+        }
+    }
+    found
+}
+
+/// The job that holds something, and where it took it; beside what is held. Reading
+/// and writing are plain loads and stores: an observer that looks while the holder
+/// changes may see the place of one and the name of the other.
+pub struct Holder {
+    job: AtomicU64,
+    site: AtomicU32,
+    /// How deep in half-way drops, and whether in a panic, it was taken.
+    drops: AtomicU8,
+    /// How the one before let go.
+    left: AtomicU8,
+}
+
+/// How a guard was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum LastGuard {
+    /// In the course of its holder's code; or there was none before.
+    #[default]
+    Released,
+    /// While a panic unwound its holder.
+    Panicked,
+    /// With its holder's future, which was dropped before it was done: by force, as the
+    /// loser of an `or_cancel`, or with the scope it was part of.
+    Dropped,
+}
+
+/// In `drops`: taken during a panic.
+const IN_PANIC: u8 = 1 << 7;
+
+impl Holder {
+    /// Held by no job.
+    pub const fn new() -> Holder {
+        Holder {
+            job: AtomicU64::new(0),
+            site: AtomicU32::new(0),
+            drops: AtomicU8::new(0),
+            left: AtomicU8::new(0),
+        }
+    }
+
+    /// The code that is polled here has taken it at `site`.
+    #[inline]
+    pub fn take(&self, site: &'static Location<'static>) {
+        let (job, drops) = context::with(|cx| {
+            let job = cx.current().map_or(0, |h| h.id.bits());
+            (job, cx.half_way_drops.get())
+        });
+        let panics = if std::thread::panicking() {
+            IN_PANIC
+        } else {
+            0
+        };
+        self.job.store(job, Relaxed);
+        self.site.store(Site::of(site).0, Relaxed);
+        self.drops.store(drops | panics, Relaxed);
+    }
+
+    /// It is let go, to be called by the destructor of its guard: remembers how.
+    #[inline]
+    pub fn let_go(&self) {
+        let taken = self.drops.load(Relaxed);
+        let drops = context::with(|cx| cx.half_way_drops.get());
+        let left = if std::thread::panicking() && taken & IN_PANIC == 0 {
+            LastGuard::Panicked
+        } else if drops > taken & !IN_PANIC {
+            LastGuard::Dropped
+        } else {
+            LastGuard::Released
+        };
+        self.left.store(left as u8, Relaxed);
+        self.job.store(0, Relaxed);
+    }
+
+    /// One of several that hold it at a time lets go: if it is the one that is shown,
+    /// none is from now on.
+    pub fn let_go_one(&self) {
+        let here = context::current_id().map_or(0, JobId::bits);
+        if self.job.load(Relaxed) == here {
+            self.job.store(0, Relaxed);
+        }
+    }
+
+    /// How the holder before this one let go. To be asked by the holder.
+    pub fn last(&self) -> LastGuard {
+        match self.left.load(Relaxed) {
+            1 => LastGuard::Panicked,
+            2 => LastGuard::Dropped,
+            _ => LastGuard::Released,
+        }
+    }
+
+    /// Shows the same job and place as `other`: for what snapshots see of a holder
+    /// that is kept elsewhere.
+    #[inline]
+    pub fn show(&self, other: &Holder) {
+        self.job.store(other.job.load(Relaxed), Relaxed);
+        self.site.store(other.site.load(Relaxed), Relaxed);
+    }
+
+    /// The job that holds it, and where it took it; none if it is free, or was taken
+    /// outside every job.
+    pub fn job(&self) -> Option<(JobId, &'static Location<'static>)> {
+        let job = JobId::from_bits(self.job.load(Relaxed))?;
+        Some((job, Site(self.site.load(Relaxed)).location()))
+    }
+}
+
+impl Default for Holder {
+    fn default() -> Holder {
+        Holder::new()
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Holder")
+            .field(&self.job().map(|(job, _)| job))
+            .finish()
+    }
+}
+
+/// The job that is polled on this thread; none outside every job.
+pub fn current_id() -> Option<JobId> {
+    context::current_id()
+}

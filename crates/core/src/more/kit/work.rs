@@ -1,0 +1,292 @@
+//! [`Work`]: what goes on beside the body of a job, and holds the job open.
+
+use std::fmt;
+use std::panic::Location;
+use std::task::{Context, Poll, Waker};
+
+use crate::base::error::Cancelled;
+use crate::base::list::{Key, List};
+use crate::base::unwind::{Contained, contained, wake};
+use crate::engine::context;
+use crate::engine::lease::Lease;
+use crate::more::kit::held_clock::{HeldClock, virtual_time};
+use crate::points::point;
+use crate::record::header::{Header, JobRef};
+use crate::record::state;
+use crate::surface::scope::Scope;
+
+type Stop = Contained<Box<dyn FnOnce() + Send>>;
+
+/// One piece of work.
+enum Piece {
+    /// Under way, and what is to be called when the body is over; none once it
+    /// was.
+    UnderWay(Option<Stop>),
+    /// And where it stands among those that are.
+    Finished(Key),
+}
+
+/// The work of a job, under its lock.
+#[derive(Default)]
+pub(crate) struct Works {
+    pieces: List<Piece>,
+    /// Those that nobody has taken note of, in the order they were finished.
+    finished: List<Key>,
+    /// The waits until one is.
+    waiters: List<Contained<Waker>>,
+}
+
+impl Works {
+    /// The body is over: what is to be called.
+    fn close(&mut self) -> Vec<Stop> {
+        if self.pieces.is_empty() {
+            return Vec::new();
+        }
+        self.pieces
+            .iter_mut()
+            .filter_map(|piece| match piece {
+                Piece::UnderWay(stop) => stop.take(),
+                Piece::Finished(_) => None,
+            })
+            .collect()
+    }
+
+    /// Takes one that is finished out of the list; how many are left in it.
+    fn reap(&mut self) -> Option<usize> {
+        if let Some(key) = self.finished.pop() {
+            self.pieces.remove(key);
+            return Some(self.pieces.len());
+        }
+        self.pieces.is_empty().then_some(0)
+    }
+
+    /// Whoever waits is to look again.
+    fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
+        std::iter::from_fn(|| self.waiters.pop()).collect()
+    }
+}
+
+/// Something that goes on beside the body of a job, such as an operation that
+/// the system carries out. The job does not end before this is
+/// [finished](Work::finish) or dropped.
+///
+/// A cancel of the job leaves it alone. When the body is over, `stop` is called:
+/// it asks for an early end and does not wait for it. Shutdown does not wait for
+/// it for ever, as it does not for a [`Lease`].
+///
+/// While it is under way virtual time stands still, as it does for a blocking call:
+/// another thread carries it out, and is about to answer. Work that may wait for
+/// long says so with [`lets_time_pass`](Work::lets_time_pass).
+#[must_use = "dropping it says that the work is done"]
+pub struct Work {
+    key: Key,
+    job: JobRef,
+    lease: Option<Lease>,
+    clock: Option<HeldClock>,
+}
+
+impl Work {
+    /// Work of the current job. None outside every job, and in one that shuts
+    /// down.
+    #[track_caller]
+    pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let site = Location::caller();
+        let job = context::current()?;
+        Work::of(&job, Contained::new(Box::new(stop)), site)
+    }
+
+    /// Work of the task that `scope` is in. None if its body is over.
+    #[track_caller]
+    pub fn of_task(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
+        let site = Location::caller();
+        let mut task = JobRef::from_header(scope.header());
+        while !task.is_task()
+            && let Some(parent) = task.parent_from_outside()
+        {
+            task = parent;
+        }
+        Work::of(&task, Contained::new(Box::new(stop)), site)
+    }
+
+    fn of(h: &Header, stop: Stop, site: &'static Location<'static>) -> Option<Work> {
+        let lease = Lease::of(h)?;
+        // What is refused is dropped outside the lock.
+        let mut stop = Some(stop);
+        let (key, tree) = h.with_cold(|cold, st| {
+            // Looked at under the lock in which the end of the body of a task
+            // takes what is listed: it is listed before, or refused here. The
+            // body of a scope is the caller.
+            if st.has(state::BODY_DONE) {
+                return None;
+            }
+            let key = cold.works.pieces.push(Piece::UnderWay(stop.take()));
+            // SAFETY: under the lock, and its body is not over: it has not ended.
+            Some((key, virtual_time(unsafe { h.tree() })))
+        })?;
+        let clock = HeldClock::of(tree, site);
+        Some(Work {
+            key,
+            job: JobRef::from_header(h),
+            lease: Some(lease),
+            clock: Some(clock),
+        })
+    }
+
+    /// Virtual time does not stand still for it: its host knows when it is over, or
+    /// it waits for another side, or for time to pass.
+    pub fn lets_time_pass(mut self) -> Work {
+        self.clock = None;
+        self
+    }
+}
+
+impl Work {
+    /// It is done: the job may end, and a [`Reap`] finds it.
+    pub fn finish(&mut self) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        let gone = self.job.if_cold(|cold, _| {
+            let works = &mut cold.works;
+            let piece = works.pieces.get_mut(self.key)?;
+            let place = works.finished.push(self.key);
+            let stop = std::mem::replace(piece, Piece::Finished(place));
+            Some((stop, works.take_waiters()))
+        });
+        release(gone.flatten(), Some(lease));
+        // Last: whoever waits for it is woken before time may go on.
+        self.clock = None;
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let gone = self.job.if_cold(|cold, _| {
+            let works = &mut cold.works;
+            let piece = works.pieces.remove(self.key)?;
+            if let Piece::Finished(place) = piece {
+                works.finished.remove(place);
+            }
+            // Whoever waits for it waits for one less.
+            Some((piece, works.take_waiters()))
+        });
+        release(gone.flatten(), self.lease.take());
+        // The clock is let go last, with the fields.
+    }
+}
+
+/// Outside the lock: what was listed goes, whoever waits looks again, and the
+/// job may end.
+fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
+    if let Some((piece, waiters)) = gone {
+        drop(piece);
+        for waiter in waiters {
+            wake(waiter.into_inner());
+        }
+    }
+    drop(lease);
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+/// A wait until a piece of [work](Work) of the current job is finished. Dropped,
+/// it waits no longer, and leaves no waker behind.
+#[derive(Default)]
+pub struct Reap {
+    listed: Option<(JobRef, Key)>,
+}
+
+impl Reap {
+    /// One that does not wait yet.
+    pub fn new() -> Reap {
+        Reap::default()
+    }
+
+    /// Takes note of one piece of [work](Work) of the current job that is
+    /// finished, each once: how many are left, under way or not taken note of. 0
+    /// as well if there is none at all. `Pending`: none is finished, and the
+    /// caller is woken when one is.
+    pub fn poll_reap(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        // What was listed under the waker of an earlier poll goes first: the job
+        // may be another by now.
+        self.unlist();
+        let Some(job) = context::current() else {
+            return Poll::Ready(0);
+        };
+        let waker = Contained::new(cx.waker().clone());
+        let answer = job.if_cold(|cold, _| match cold.works.reap() {
+            Some(left) => Err((left, waker)),
+            None => Ok(cold.works.waiters.push(waker)),
+        });
+        match answer {
+            None => Poll::Ready(0),
+            Some(Err((left, unused))) => {
+                contained(|| drop(unused));
+                Poll::Ready(left)
+            }
+            Some(Ok(key)) => {
+                self.listed = Some((job, key));
+                Poll::Pending
+            }
+        }
+    }
+
+    fn unlist(&mut self) {
+        if let Some((job, key)) = self.listed.take() {
+            let waker = job.if_cold(|cold, _| cold.works.waiters.remove(key));
+            contained(|| drop(waker));
+        }
+    }
+}
+
+impl Drop for Reap {
+    fn drop(&mut self) {
+        self.unlist();
+    }
+}
+
+impl fmt::Debug for Reap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reap")
+    }
+}
+
+/// The cancellation that the next point here would tell, without telling it: for
+/// what is begun without waiting, and is not to be begun by a job that was told
+/// to stop. None inside a shield.
+pub fn cancelled_here() -> Option<Cancelled> {
+    point::marked_here()
+}
+
+/// What is to be called because the body of `h` is over; taken in the lock in
+/// which the body's share of the count goes, called outside it.
+pub(crate) fn take_stops(h: &Header) -> Stops {
+    Stops(
+        h.cold_under_lock()
+            .map_or(Vec::new(), |cold| cold.works.close()),
+    )
+}
+
+/// Shutdown has waited long enough: what goes on beside the body of `h` is asked
+/// to end.
+pub(crate) fn stop_all(h: &Header) {
+    if let Some(stops) = h.if_cold(|cold, _| cold.works.close()) {
+        Stops(stops).call();
+    }
+}
+
+/// What is to be called.
+#[must_use = "call it outside the lock"]
+pub(crate) struct Stops(Vec<Stop>);
+
+impl Stops {
+    pub(crate) fn call(self) {
+        for stop in self.0 {
+            contained(stop.into_inner());
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Features on top of the model. The model does not know them.
+
+pub(crate) mod blocking;
+pub(crate) mod combine;
+pub(crate) mod frame;
+pub mod kit;
+pub(crate) mod see;
+pub(crate) mod shutdown;
+pub(crate) mod timers;
+pub(crate) mod world;

@@ -1,0 +1,227 @@
+//! Jobs that wait for each other in a circle, found in a snapshot of the tree.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::panic::Location;
+
+use crate::base::id::JobId;
+use crate::base::kind::JobKind;
+use crate::base::wait_kind::WaitKind;
+use crate::more::kit::resource;
+use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot};
+
+/// A lock or a channel that a job waits for, and the jobs that hold it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitsFor {
+    /// What sort of thing it is: "mutex", "channel".
+    pub kind: &'static str,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Where it was made.
+    pub site: &'static Location<'static>,
+    /// The jobs that hold it, as far as they are known.
+    pub held_by: Vec<HeldBy>,
+}
+
+/// A job that holds what another waits for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldBy {
+    /// Its identity.
+    pub id: JobId,
+    /// Its name; none if it is not in the same snapshot.
+    pub name: Option<String>,
+    /// Where it took what it holds.
+    pub site: &'static Location<'static>,
+}
+
+/// `file:line` of a place in the code.
+fn place(site: &'static Location<'static>) -> String {
+    format!("{}:{}", site.file(), site.line())
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {}", self.kind)?;
+        if let Some(name) = &self.name {
+            write!(f, " \"{name}\"")?;
+        }
+        write!(f, " made at {}", place(self.site))?;
+        for (n, held) in self.held_by.iter().enumerate() {
+            f.write_str(if n == 0 { ", held by " } else { " and " })?;
+            match &held.name {
+                Some(name) => write!(f, "\"{name}\"")?,
+                None => held.id.fmt(f)?,
+            }
+            write!(f, " since {}", place(held.site))?;
+        }
+        Ok(())
+    }
+}
+
+/// Says of each job that waits for a lock or a channel which one it is.
+pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
+    let looks = resource::waited_for();
+    if looks.is_empty() {
+        return;
+    }
+    let names: HashMap<JobId, String> = nodes
+        .iter()
+        .map(|node| (node.id, node.name.clone()))
+        .collect();
+    let mut by_waiter: HashMap<JobId, Vec<(usize, &'static Location<'static>)>> = HashMap::new();
+    for (n, look) in looks.iter().enumerate() {
+        for (job, site) in &look.waiters {
+            by_waiter.entry(*job).or_default().push((n, *site));
+        }
+    }
+    for node in nodes {
+        let Some((_, Some(at), _)) = node.waits_on else {
+            continue;
+        };
+        // A job may wait in several branches at once: what it has come to last is shown.
+        let waits = by_waiter.get(&node.id).into_iter().flatten();
+        let Some((n, _)) = waits.into_iter().find(|(_, site)| std::ptr::eq(*site, at)) else {
+            continue;
+        };
+        let look = &looks[*n];
+        let held_by = look.holders.iter().map(|(id, site)| HeldBy {
+            id: *id,
+            name: names.get(id).cloned(),
+            site,
+        });
+        node.waits_for = Some(WaitsFor {
+            kind: look.kind,
+            name: look.name.clone(),
+            site: look.site,
+            held_by: held_by.collect(),
+        });
+    }
+}
+
+/// Jobs of which each waits for the next, and the last for the first: none of them will
+/// go on by itself. See [`TreeSnapshot::cycles`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitCycle {
+    /// The jobs, each as it was when it was looked at. Each waits for the next.
+    pub jobs: Vec<NodeSnapshot>,
+}
+
+impl fmt::Display for WaitCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.jobs.len() {
+            1 => f.write_str("deadlock: a job waits for itself")?,
+            n => write!(f, "deadlock: {n} jobs wait for each other")?,
+        }
+        for (n, job) in self.jobs.iter().enumerate() {
+            let next = &self.jobs[(n + 1) % self.jobs.len()];
+            write!(f, "\n  {} \"{}\" waits", job.kind, job.name)?;
+            if let Some((_, Some(site), _)) = job.waits_on {
+                write!(f, " at {}", place(site))?;
+            }
+            match &job.waits_for {
+                Some(waits_for) => write!(f, " for {waits_for}")?,
+                None => write!(f, " for {} \"{}\"", next.kind, next.name)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TreeSnapshot {
+    /// Jobs that wait for each other in a circle: for locks that others hold, for tasks,
+    /// for scopes and for children. Each job stands in one circle at most.
+    ///
+    /// Of a lock that many may read at a time only the reader that came last is known.
+    pub fn cycles(&self) -> Vec<WaitCycle> {
+        if self.nodes().iter().all(|node| node.waits_for.is_none()) {
+            return Vec::new();
+        }
+        let graph = Graph::new(self.nodes());
+        let mut found = Vec::new();
+        let mut seen: HashSet<usize> = HashSet::new();
+        for start in 0..self.nodes().len() {
+            graph.search(start, &mut seen, &mut found);
+        }
+        let job = |at: usize| self.nodes()[at].clone();
+        found
+            .into_iter()
+            .map(|cycle| WaitCycle {
+                jobs: cycle.into_iter().map(job).collect(),
+            })
+            .collect()
+    }
+}
+
+/// Which job waits for which, by their places in the snapshot.
+struct Graph {
+    edges: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    fn new(nodes: &[NodeSnapshot]) -> Graph {
+        let places: HashMap<JobId, usize> = nodes
+            .iter()
+            .enumerate()
+            .map(|(n, job)| (job.id, n))
+            .collect();
+        let mut edges = vec![Vec::new(); nodes.len()];
+        for (n, node) in nodes.iter().enumerate() {
+            if let Some(waits_for) = &node.waits_for {
+                let held_by = waits_for.held_by.iter();
+                edges[n].extend(held_by.filter_map(|held| places.get(&held.id)));
+            }
+            for waiter in &node.waited_for_by {
+                if let Some(&waiter) = places.get(&waiter.id)
+                    && waits(&nodes[waiter], &[WaitKind::Task, WaitKind::Join])
+                {
+                    edges[waiter].push(n);
+                }
+            }
+            let Some(&parent) = node.parent.and_then(|parent| places.get(&parent)) else {
+                continue;
+            };
+            let of = match node.kind {
+                JobKind::Task => waits(&nodes[parent], &[WaitKind::Children]) && !node.service,
+                _ => waits(&nodes[parent], &[WaitKind::Scope]),
+            };
+            // A task whose body is over waits for its children too.
+            if of || nodes[parent].waits_on.is_none() && !nodes[parent].running && !node.service {
+                edges[parent].push(n);
+            }
+        }
+        Graph { edges }
+    }
+
+    /// Looks for circles from `start` on, among those that were not seen. Without
+    /// recursion: the tree may be deep.
+    fn search(&self, start: usize, seen: &mut HashSet<usize>, found: &mut Vec<Vec<usize>>) {
+        if !seen.insert(start) {
+            return;
+        }
+        // The way here, and which edge of each comes next.
+        let mut path = vec![(start, 0)];
+        let mut on_path: HashMap<usize, usize> = HashMap::from([(start, 0)]);
+        while let Some((at, edge)) = path.last_mut() {
+            let Some(&next) = self.edges[*at].get(*edge) else {
+                on_path.remove(at);
+                path.pop();
+                continue;
+            };
+            *edge += 1;
+            if let Some(&from) = on_path.get(&next) {
+                found.push(path[from..].iter().map(|(job, _)| *job).collect());
+            } else if seen.insert(next) {
+                on_path.insert(next, path.len());
+                path.push((next, 0));
+            }
+        }
+    }
+}
+
+fn waits(node: &NodeSnapshot, kinds: &[WaitKind]) -> bool {
+    node.waits_on
+        .is_some_and(|(kind, _, _)| kinds.contains(&kind))
+}

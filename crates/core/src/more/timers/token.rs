@@ -1,0 +1,240 @@
+//! The two sides of a factory timer: the [`TimerToken`] that its user holds,
+//! on any thread, and the driver that waits for the next run. Which of them is
+//! first, the cancel or the run, is claimed under one small lock.
+//!
+//! ```text
+//!             begin               ended
+//! Waiting ───────────► Running ───────────► Waiting
+//!    │                    │
+//!    │ begin, the last    │ ended, cancelled
+//!    ▼ run                ▼
+//!   Over ◄──────────────  Over      from everywhere: the driver is gone
+//! ```
+//!
+//! `cancel` sets a flag beside the phase and wakes a driver that waits. It is
+//! refused when the timer is over: no run is left that it could stop.
+//!
+//! Two claims, each a loom model of that name:
+//!
+//! - `token_vs_run`: `begin` and `cancel` take the same lock, so the first of
+//!   them decides, and the other hears of it.
+//! - `token_vs_sleep`: the driver leaves its waker under the lock in which it
+//!   saw no cancel, so a later cancel finds it.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+
+use crate::base::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::base::unwind::{Contained, wake};
+use crate::surface::handle::Job;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No run is in progress; one is to come.
+    Waiting,
+    /// A run is in progress; others are to come.
+    Running,
+    /// No run is to come. The last one may be in progress.
+    Over,
+}
+
+struct State {
+    phase: Phase,
+    cancelled: bool,
+    /// The driver's, while it waits.
+    waker: Option<Contained<Waker>>,
+}
+
+/// What the driver must do now.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Go on: run, or wait for the next one.
+    Go,
+    /// No run is to come.
+    Stop,
+}
+
+/// What a token and its driver share.
+pub(crate) struct Signal {
+    state: Mutex<State>,
+    skipped: AtomicU64,
+}
+
+impl Signal {
+    pub(crate) fn new() -> Signal {
+        Signal {
+            state: Mutex::new(State {
+                phase: Phase::Waiting,
+                cancelled: false,
+                waker: None,
+            }),
+            skipped: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops what is to come. True if this call did.
+    fn cancel(&self) -> bool {
+        let waker = {
+            let mut state = self.lock();
+            if state.cancelled || state.phase == Phase::Over {
+                return false;
+            }
+            state.cancelled = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            wake(waker.into_inner());
+        }
+        true
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.lock().cancelled
+    }
+
+    /// The driver waits, and is woken by a cancel.
+    pub(crate) fn wait(&self, waker: &Waker) -> Next {
+        // Cloned and dropped outside the lock.
+        let new = Contained::new(waker.clone());
+        let mut state = self.lock();
+        if state.cancelled {
+            drop(state);
+            return Next::Stop;
+        }
+        let old = state.waker.replace(new);
+        drop(state);
+        drop(old);
+        Next::Go
+    }
+
+    /// A run is due. Go: it won against every cancel, and happens.
+    pub(crate) fn begin(&self, last: bool) -> Next {
+        let mut state = self.lock();
+        let waker = state.waker.take();
+        let next = if state.cancelled {
+            Next::Stop
+        } else {
+            state.phase = if last { Phase::Over } else { Phase::Running };
+            Next::Go
+        };
+        drop(state);
+        drop(waker);
+        next
+    }
+
+    /// The run has ended.
+    pub(crate) fn ended(&self) -> Next {
+        let mut state = self.lock();
+        if state.cancelled || state.phase == Phase::Over {
+            state.phase = Phase::Over;
+            return Next::Stop;
+        }
+        state.phase = Phase::Waiting;
+        Next::Go
+    }
+
+    pub(crate) fn set_skipped(&self, ticks: u64) {
+        self.skipped.store(ticks, Ordering::Relaxed);
+    }
+
+    /// The driver is gone. Runs that were still to come are cancelled.
+    fn over(&self) {
+        let mut state = self.lock();
+        let waker = state.waker.take();
+        if state.phase != Phase::Over {
+            state.phase = Phase::Over;
+            state.cancelled = true;
+        }
+        drop(state);
+        drop(waker);
+    }
+}
+
+/// The driver's side; dropped with the driver's future.
+pub(crate) struct Driver(pub(crate) Arc<Signal>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.over();
+    }
+}
+
+/// The user's side of a factory timer.
+///
+/// Dropping it cancels the runs that are still to come, never the one in
+/// progress. To let the timer go on by itself, [`keep`](TimerToken::keep) it.
+/// The token may outlive its timer, and be used on any thread.
+#[must_use = "dropping the token cancels the timer: use `keep` to let it go on"]
+pub struct TimerToken {
+    signal: Arc<Signal>,
+    job: Job,
+    kept: bool,
+}
+
+impl TimerToken {
+    pub(crate) fn new(signal: Arc<Signal>, job: Job) -> TimerToken {
+        TimerToken {
+            signal,
+            job,
+            kept: false,
+        }
+    }
+
+    /// Cancels the runs that are still to come. The run in progress goes on,
+    /// and its scope waits for it. True if this call stopped the timer.
+    pub fn cancel(&self) -> bool {
+        self.signal.cancel()
+    }
+
+    /// True if runs that were still to come have been cancelled: by the token,
+    /// or with the scope.
+    pub fn is_cancelled(&self) -> bool {
+        self.signal.is_cancelled()
+    }
+
+    /// True if no run is in progress and none is to come.
+    pub fn is_finished(&self) -> bool {
+        self.job.is_ended()
+    }
+
+    /// How many ticks of an interval were skipped: because a run was still in
+    /// progress, or because the host was late.
+    pub fn skipped(&self) -> u64 {
+        self.signal.skipped.load(Ordering::Relaxed)
+    }
+
+    /// The job of the timer, with its runs as children: to look at, to join,
+    /// or to cancel with the run in progress.
+    pub fn job(&self) -> Job {
+        self.job.clone()
+    }
+
+    /// Gives the token up and lets the timer go on.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for TimerToken {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.signal.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for TimerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerToken")
+            .field("job", &self.job)
+            .field("cancelled", &self.is_cancelled())
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}

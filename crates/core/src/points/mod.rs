@@ -1,0 +1,5 @@
+//! Points: where a body hears of a cancel.
+
+pub(crate) mod point;
+pub(crate) mod sleep;
+pub(crate) mod wait;

@@ -1,0 +1,494 @@
+//! Cancellation points: where a body is told.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::Cancelled;
+use crate::base::reason::Reason;
+use crate::base::unwind::contained;
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::deadline;
+use crate::engine::interrupts;
+use crate::engine::tree::PointHeld;
+use crate::points::wait::Wait;
+use crate::record::header::{Header, Site};
+use crate::record::state::{self, Snapshot};
+
+/// Whether this point has yielded before failing once more. From the second
+/// Cancelled of a job on a point yields once, so that a loop that swallows it
+/// does not keep other tasks from running.
+///
+/// In debug builds it also keeps the place of the point, for the point hook of a
+/// simulation. A release build keeps none: `checkpoint` would cost ten
+/// instructions more.
+#[derive(Debug)]
+pub(crate) struct Yielded {
+    once: bool,
+    #[cfg(debug_assertions)]
+    site: Site,
+}
+
+impl Yielded {
+    /// That of a new point at `site`.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "not kept"))]
+    pub(crate) fn at(site: Site) -> Yielded {
+        Yielded {
+            once: false,
+            #[cfg(debug_assertions)]
+            site,
+        }
+    }
+
+    /// That of a new point at the caller's place.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn here() -> Yielded {
+        Yielded {
+            once: false,
+            #[cfg(debug_assertions)]
+            site: Site::of(Location::caller()),
+        }
+    }
+
+    /// The point is polled for a call at `site`.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "not kept"))]
+    pub(crate) fn move_to(&mut self, site: &'static Location<'static>) {
+        #[cfg(debug_assertions)]
+        {
+            self.site = Site::of(site);
+        }
+    }
+
+    /// The point begins another wait.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        self.once = false;
+    }
+
+    fn site(&self) -> Option<&'static Location<'static>> {
+        #[cfg(debug_assertions)]
+        return Some(self.site.location());
+        #[cfg(not(debug_assertions))]
+        None
+    }
+}
+
+/// How often a body may swallow a Cancelled before it is named for it.
+pub(crate) const SWALLOWS: u16 = 1000;
+
+/// Asked at the start of each poll of a point: told, out of budget, or go on.
+#[inline]
+pub(crate) fn poll_point(
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    context::with(|here| {
+        let Some(h) = here.current() else {
+            return Poll::Ready(Ok(()));
+        };
+        if h.state.peek().must_look() {
+            return look(here, h, cx, yielded);
+        }
+        spend(here, h, cx, yielded)
+    })
+}
+
+/// Goes on, or yields if the turn's budget is out.
+#[inline]
+fn spend(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    match here.budget.get() {
+        0 => spent(here, h, cx, yielded),
+        left => {
+            here.budget.set(left - 1);
+            Poll::Ready(Ok(()))
+        }
+    }
+}
+
+/// There may be something to tell; if there is not, the point goes on.
+#[cold]
+fn look(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    let st = look_at_clock(h);
+    if st.effective() {
+        return told(h, cx, yielded);
+    }
+    // An interrupt spends the budget: a body that asks for one again and again
+    // starves nobody.
+    std::task::ready!(spend(here, h, cx, yielded))?;
+    if !st.has(state::INTERRUPTED) {
+        return Poll::Ready(Ok(()));
+    }
+    Poll::Ready(interrupts::take(h).map_or(Ok(()), Err))
+}
+
+/// The word of `h`, which is being polled, after a look at the clock if there is
+/// a deadline around it.
+fn look_at_clock(h: &Header) -> Snapshot {
+    let st = h.state.load();
+    if !st.has(state::DEADLINE) {
+        return st;
+    }
+    deadline::look(h);
+    h.state.load()
+}
+
+/// The budget of the turn is spent, or there is none. A tree whose points are
+/// watched has none: there the hook says whether to go on. Outside every turn
+/// another executor polls, and it is for that one to see to the others.
+#[cold]
+fn spent(
+    here: &context::Context,
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &Yielded,
+) -> Poll<Result<(), Cancelled>> {
+    // SAFETY: being polled, so not ended.
+    match unsafe { h.tree() }.watched_point(h.id, yielded.site()) {
+        Some(PointHeld::No) => Poll::Ready(Ok(())),
+        None if !here.in_turn() => Poll::Ready(Ok(())),
+        Some(PointHeld::Yes) | None => {
+            context::go_round(cx.waker());
+            Poll::Pending
+        }
+    }
+}
+
+#[cold]
+fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
+    if h.times_told() > 0 && !yielded.once {
+        yielded.once = true;
+        context::go_round(cx.waker());
+        return Poll::Pending;
+    }
+    Poll::Ready(Err(tell(h)))
+}
+
+/// Tells the body of `h`, which is being polled, that it is cancelled.
+pub(crate) fn tell(h: &Header) -> Cancelled {
+    h.count_told();
+    // SAFETY: being polled, so not ended.
+    let tree = unsafe { h.tree() };
+    let now = tree.millis_now();
+    // Up through the inline scopes to the task, local or not, and no further:
+    // a parent has not been told because its child has.
+    let mut at = Some(h);
+    while let Some(job) = at {
+        if !job.state.tell(now) {
+            break;
+        }
+        if job.state.peek().has(state::FORCE) {
+            // It can hear after all: it gets the time to clean up.
+            job.state.remove(state::FORCE);
+        }
+        if job.was_spawned() {
+            break;
+        }
+        // SAFETY: inside a job that has not ended (H3).
+        at = unsafe { job.parent() };
+    }
+    // SAFETY: as above.
+    Cancelled::new(unsafe { reason_inside(h) })
+}
+
+/// The reason of a job that is effectively cancelled, from inside.
+///
+/// # Safety
+/// The caller is inside `h`.
+pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
+    // SAFETY: inside, so linked.
+    let origin = unsafe { h.origin() }
+        .unwrap_or_else(|| unreachable!("told without a mark: {:?}", h.state.load()));
+    let data = origin
+        .if_cold(|cold, _| cold.reason.clone())
+        .flatten()
+        .unwrap_or_else(|| unreachable!("marked without a reason: {:?}", origin.state.load()));
+    Reason::new(data, !std::ptr::eq(origin, h))
+}
+
+/// What the next point here would say: true if the current job is cancelled, or
+/// its task is [interrupted](crate::Job::interrupt), and nothing holds it back.
+/// False in a shield, and outside every job.
+///
+/// One thread-local access and one load; where a deadline could be told, one
+/// look at the clock too, so that a deadline that has passed is seen at once.
+#[inline]
+pub fn is_cancelled() -> bool {
+    context::with(|cx| {
+        cx.current()
+            .is_some_and(|h| h.state.peek().must_look() && would_tell(h))
+    })
+}
+
+#[cold]
+fn would_tell(h: &Header) -> bool {
+    let st = look_at_clock(h);
+    st.effective() || st.has(state::INTERRUPTED) && interrupts::pending(h)
+}
+
+/// True if a point here has something to look into.
+#[inline]
+pub(crate) fn must_look() -> bool {
+    context::with(|cx| cx.current().is_some_and(|h| h.state.peek().must_look()))
+}
+
+/// True if the current job is cancelled and nothing holds it back.
+#[inline]
+pub(crate) fn is_marked() -> bool {
+    context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
+}
+
+/// The cancellation of the current job, which nobody is told with this; none if
+/// it is not cancelled, or something holds it back.
+pub(crate) fn marked_here() -> Option<Cancelled> {
+    if !is_marked() {
+        return None;
+    }
+    let here = context::current()?;
+    // SAFETY: being polled, so we are inside.
+    Some(Cancelled::new(unsafe { reason_inside(&here) }))
+}
+
+/// Does nothing but ask whether to stop.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # fn work() -> bool { false }
+/// async fn crunch() -> kinfolk::Result<()> {
+///     while work() {
+///         kinfolk::checkpoint().await?;
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// # Cancellation
+/// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
+/// budget: every so often it yields, so that a loop of checkpoints starves
+/// nobody.
+#[inline]
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn checkpoint() -> Checkpoint {
+    Checkpoint {
+        yielded: Yielded::here(),
+    }
+}
+
+/// The future of [`checkpoint`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Checkpoint {
+    yielded: Yielded,
+}
+
+impl Future for Checkpoint {
+    type Output = Result<(), Cancelled>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_point(cx, &mut self.yielded)
+    }
+}
+
+/// Lets others run once.
+///
+/// # Cancellation
+/// A *point*: at entry, and again when it resumes.
+#[inline]
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn yield_now() -> YieldNow {
+    YieldNow {
+        yielded: Yielded::here(),
+        done: false,
+    }
+}
+
+/// The future of [`yield_now`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct YieldNow {
+    yielded: Yielded,
+    done: bool,
+}
+
+impl Future for YieldNow {
+    type Output = Result<(), Cancelled>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(poll_point(cx, &mut self.yielded))?;
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        self.done = true;
+        context::go_round(cx.waker());
+        Poll::Pending
+    }
+}
+
+/// Waits until the current job is cancelled, and for nothing else.
+///
+/// # Cancellation
+/// A *point*, and only a cancel ends it. Outside every job it never ends.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn park() -> Park {
+    Park {
+        yielded: Yielded::here(),
+        wait: Wait::new(),
+        site: Site::of(Location::caller()),
+    }
+}
+
+/// The future of [`park`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Park {
+    yielded: Yielded,
+    wait: Wait,
+    site: Site,
+}
+
+impl Future for Park {
+    type Output = Result<std::convert::Infallible, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded) {
+            this.wait.over();
+            return Poll::Ready(Err(told));
+        }
+        this.wait.pending(cx.waker(), WaitKind::Park, this.site);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Park {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Park")
+    }
+}
+
+/// Makes a point of any future.
+pub trait OrCancel: Future + Sized {
+    /// Awaits this future, or drops it when the current job is cancelled.
+    ///
+    /// # Cancellation
+    /// A *point*. When told, the future is dropped without being asked: what
+    /// it had done and not yet handed over is lost. Use it for futures for
+    /// which that is right.
+    #[track_caller]
+    fn or_cancel(self) -> OrCancelFuture<Self> {
+        OrCancelFuture {
+            inner: Some(self),
+            yielded: Yielded::here(),
+            wait: Wait::new(),
+            site: Site::of(Location::caller()),
+        }
+    }
+}
+
+impl<F: Future> OrCancel for F {}
+
+pin_project! {
+    /// The future of [`OrCancel::or_cancel`].
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct OrCancelFuture<F> {
+        #[pin]
+        inner: Option<F>,
+        yielded: Yielded,
+        wait: Wait,
+        site: Site,
+    }
+}
+
+impl<F: Future> Future for OrCancelFuture<F> {
+    type Output = Result<F::Output, Cancelled>;
+
+    // Always: a result that comes out of a call is written in two pieces and
+    // read back in one, which costs more than all the rest of a ready one.
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        match poll_point(cx, this.yielded) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                this.wait.over();
+                contained(|| context::half_way(|| this.inner.set(None)));
+                return Poll::Ready(Err(told));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        let inner = this
+            .inner
+            .as_mut()
+            .as_pin_mut()
+            .expect("or_cancel was polled after it was done");
+        match inner.poll(cx) {
+            Poll::Ready(output) => {
+                this.wait.over();
+                this.inner.set(None);
+                Poll::Ready(Ok(output))
+            }
+            Poll::Pending => {
+                this.wait
+                    .pending(cx.waker(), WaitKind::OrCancel, *this.site);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<F> fmt::Debug for OrCancelFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OrCancelFuture")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::record::cell;
+    use crate::record::header::{Birth, JobRef};
+    use crate::surface::handle::Job;
+    use std::panic::Location;
+    use std::sync::mpsc;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    /// T1: whoever asks takes no lock: the job's is held meanwhile.
+    #[test]
+    fn src_t1_asking_takes_no_lock() {
+        for (bits, told) in [(0, false), (state::CANCELLED | state::ENTRY, true)] {
+            let (said, heard) = mpsc::channel();
+            std::thread::spawn(move || {
+                let birth = Birth::refused(state::BUSY | bits, Location::caller());
+                // SAFETY: fresh; its one reference is ours.
+                let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+                let handle = Job::new(job.clone());
+                let _entered = context::enter(&job, Waker::noop());
+                let _locked = job.lock();
+                let _ = said.send((is_cancelled(), handle.cancel_requested()));
+            });
+            let asked = heard.recv_timeout(Duration::from_secs(60));
+            assert_eq!(asked.expect("it waits for the lock"), (told, told));
+        }
+    }
+}

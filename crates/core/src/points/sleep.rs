@@ -1,0 +1,257 @@
+//! Sleeping, and what time it is for a job.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::base::error::Cancelled;
+use crate::base::wait_kind::WaitKind;
+use crate::engine::alarm::{self, Alarm};
+use crate::engine::context;
+use crate::engine::tree::{Shared, Tree};
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::header::Site;
+use crate::record::state;
+
+/// A moment, given as a distance from the first poll or as an instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment {
+    Never,
+    After(Duration),
+    At(Instant),
+}
+
+impl Moment {
+    /// The instant, counted from `now` if it is a distance; none for never.
+    pub(crate) fn fix(self, now: Instant) -> Option<Instant> {
+        match self {
+            Moment::Never => None,
+            // What cannot be represented is never.
+            Moment::After(wait) => now.checked_add(wait),
+            Moment::At(at) => Some(at),
+        }
+    }
+}
+
+/// Waits for `duration`, counted from the first poll. `Duration::MAX` is
+/// never. Polled later by a job of another runtime, it waits for the same instant by
+/// that runtime's clock.
+///
+/// # Cancellation
+/// A *point*. If it returns `Cancelled`, the time has not passed, and its
+/// timer is gone.
+///
+/// # Panics
+/// When polled outside every job: there is no clock to ask.
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep::new(Moment::After(duration), Location::caller())
+}
+
+/// Waits until `at`.
+///
+/// # Cancellation
+/// As [`sleep`].
+///
+/// # Panics
+/// As [`sleep`].
+#[track_caller]
+#[must_use = "futures do nothing unless awaited"]
+pub fn sleep_until(at: Instant) -> Sleep {
+    Sleep::new(Moment::At(at), Location::caller())
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sleep {
+    due: Due,
+    wait: Wait,
+    site: Site,
+    yielded: Yielded,
+}
+
+enum Due {
+    /// No timer is set.
+    Unset(Moment),
+    /// One is. It lies in place, so that sleeping allocates nothing.
+    Set(Timer),
+}
+
+impl Due {
+    fn moment(&self) -> Moment {
+        match self {
+            Due::Unset(until) => *until,
+            Due::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
+        }
+    }
+
+    /// Gives the timer up, if one is set.
+    fn unset(&mut self) {
+        *self = Due::Unset(self.moment());
+    }
+}
+
+struct Timer {
+    tree: Tree,
+    /// There until the drop.
+    alarm: Option<Alarm>,
+}
+
+impl Timer {
+    fn set(tree: Tree, at: Instant, waker: &Waker) -> Timer {
+        let alarm = Some(Alarm::set(tree.shared(), at, waker));
+        Timer { tree, alarm }
+    }
+
+    fn at(&self) -> Option<Instant> {
+        self.alarm.as_ref().map(Alarm::at)
+    }
+
+    /// Makes sure that it will wake this waker.
+    fn serve(&mut self, at: Instant, waker: &Waker) {
+        if self.alarm.as_ref().is_some_and(|a| a.serves(at, waker)) {
+            return;
+        }
+        self.clear();
+        self.alarm = Some(Alarm::set(self.tree.shared(), at, waker));
+    }
+
+    fn clear(&mut self) {
+        if let Some(alarm) = &self.alarm {
+            let key = alarm.key();
+            self.alarm = None;
+            alarm::clear(self.tree.shared(), key);
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Sleep {
+    pub(crate) fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
+        Sleep {
+            due: Due::Unset(until),
+            wait: Wait::new(),
+            site: Site::of(site),
+            yielded: Yielded::at(Site::of(site)),
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match point::poll_point(cx, &mut this.yielded) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(told)) => {
+                this.wait.over();
+                this.due.unset();
+                return Poll::Ready(Err(told));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        if matches!(&this.due, Due::Set(timer) if timer.tree.shared().is_elsewhere()) {
+            this.due.unset();
+        }
+        let now = match &this.due {
+            Due::Set(timer) => timer.tree.host().now(),
+            Due::Unset(_) => now_here(this.site),
+        };
+        let at = this.due.moment().fix(now);
+        if at.is_some_and(|at| at <= now) {
+            this.wait.over();
+            this.due.unset();
+            return Poll::Ready(Ok(()));
+        }
+        match (at, &mut this.due) {
+            (None, due) => *due = Due::Unset(Moment::Never),
+            (Some(at), Due::Set(timer)) => timer.serve(at, cx.waker()),
+            (Some(at), due) => *due = Due::Set(Timer::set(tree_here(this.site), at, cx.waker())),
+        }
+        this.wait.pending(cx.waker(), WaitKind::Sleep, this.site);
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep")
+            .field("until", &self.due.moment())
+            .finish()
+    }
+}
+
+fn tree_here(site: Site) -> Tree {
+    with_tree_here(site, Shared::handle)
+}
+
+fn now_here(site: Site) -> Instant {
+    with_tree_here(site, |tree| tree.host.now())
+}
+
+#[inline]
+fn with_tree_here<R>(site: Site, f: impl FnOnce(&Shared) -> R) -> R {
+    context::with(|cx| match cx.current() {
+        // SAFETY: the current job has not ended.
+        Some(h) => f(unsafe { h.tree() }),
+        None => outside(site),
+    })
+}
+
+#[cold]
+fn outside(site: Site) -> ! {
+    let at = site.location();
+    panic!(
+        "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
+         run it inside a runtime, or use your executor's own timer",
+        at.file(),
+        at.line()
+    )
+}
+
+/// The time now by the clock of the current job's host; the system's clock
+/// outside every job.
+pub fn now() -> Instant {
+    context::with(|cx| {
+        // SAFETY: the current job has not ended.
+        cx.current().map(|h| unsafe { h.tree() }.host.now())
+    })
+    .unwrap_or_else(Instant::now)
+}
+
+/// The tightest deadline that holds here: the least of all enclosing ones
+/// that no shield hides. In a cancelled job, the instant of the cancel.
+pub fn deadline() -> Option<Instant> {
+    context::with(|cx| {
+        let mut at = cx.current();
+        let mut tightest: Option<Instant> = None;
+        if let Some(h) = at
+            && h.state.load().effective()
+        {
+            // SAFETY: inside a job that has not ended.
+            let reason = unsafe { point::reason_inside(h) };
+            return Some(reason.data().at);
+        }
+        while let Some(h) = at {
+            if let Some(own) = h.if_cold(|cold, _| cold.deadline).flatten() {
+                tightest = Some(tightest.map_or(own, |t| t.min(own)));
+            }
+            if h.state.load().has(state::SHIELD) {
+                break;
+            }
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { h.parent() };
+        }
+        tightest
+    })
+}

@@ -1,0 +1,786 @@
+//! The header of a job: 128 bytes at the start of every cell, the same for
+//! tasks, scopes and the root. Who may touch which field is said here once;
+//! `SAFETY` comments elsewhere cite these rules.
+//!
+//! - **H1** Fields marked \[lock\] are touched under this job's lock, those
+//!   marked \[parent's lock\] under the parent's. At most one job lock is held
+//!   at a time. Under it: links, counts, our own atomics, moving a waker out.
+//!   Never a waker's clone, wake or drop, a hook, a destructor or the host.
+//! - **H2** A child is unlinked only under its parent's lock. Whoever holds
+//!   that lock may touch every listed child without a reference.
+//! - **H3** A linked child keeps its parent, and so every ancestor, alive: no
+//!   reference from child to parent. From inside a job that has not ended the
+//!   chain upwards is read plainly. From outside: [`Header::parent_from_outside`].
+//! - **H4** `ENDED` comes before unlinking, unlinking before the tree's
+//!   reference is let go. After `ENDED` the ender owns the join slot if it saw
+//!   WAITER, and the output if it did not see HANDLE.
+//! - **H5** A parked task does nothing until somebody pushes it. Whoever sets
+//!   BUSY on it owns it, and its `run` link, until the push: no reference is
+//!   needed. `walk` belongs to whoever set the mark, or passed the shield; of a
+//!   task that the mark claimed it goes over to whoever has the row it is in.
+//!   `run` of an ended task is the handle's that leaves its output to a turn.
+//! - **H6** A cell is freed when its count of references is zero. The tree
+//!   (from creation to unlinking), the handle, each observer, lease, waker,
+//!   listed leaf and hook, a scope's future and its timer, a walker, the
+//!   sweeper, a turn that drops an output, and an interrupt on its way (for either end) hold one each.
+//!
+//! What rests on a bit or a count is tested where it could go wrong. If a rule
+//! were broken, these would notice, and so would the other models: there cells
+//! that are freed stay, and say so when they are touched.
+//!
+//! | rule | noticed by |
+//! |---|---|
+//! | H1 | `last_child_vs_body_end`, `attach_vs_cancel`: loom watches the fields |
+//! | H2 | `attach_vs_cancel`, `last_service_vs_body_end` |
+//! | H3 | `parent_lookup_vs_end`, `own_child_vs_await` |
+//! | H4 | `waiter_add_vs_end`, `handle_drop_vs_end` |
+//! | H5 | `cancel_vs_park`, `wake_while_running`, `two_cancels_one_entry` |
+//! | H6 | `handle_drop_vs_end`, `too_many_references_end_the_process` |
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crate::base::id::JobId;
+use crate::base::kind::JobKind;
+use crate::base::lane::Lane;
+use crate::base::reason::{Reason, ReasonData};
+use crate::base::sync::{
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
+};
+use crate::base::wait_kind::{BODY_OVER, WaitKind};
+use crate::engine::tree::Shared;
+use crate::record::cell::Vtable;
+use crate::record::cold::Cold;
+use crate::record::state::{self, Snapshot, State};
+
+/// `kids` of a job that takes no more children and waits for none.
+pub(crate) const CLOSED: u32 = u32::MAX;
+
+/// How far `kids` may count before one more is added: below [`CLOSED`] then.
+pub(crate) const MOST_KIDS: u32 = CLOSED - 2;
+
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) state: State,
+    /// H6.
+    refs: AtomicU32,
+    lock: ByteLock,
+    /// What the last pending wait of ours was; written by the poller.
+    pub(crate) wait_kind: AtomicU8,
+    /// One bit of lane, three of kind, twelve of tree.
+    place: u16,
+    /// \[lock\] Children that hold this job open, leases, and 1 for the body.
+    pub(crate) kids: Plain<u32>,
+    /// Steps from the root, and [`TIMED`].
+    depth: u32,
+    /// Set before attaching, never changed; valid by H3.
+    parent: *const Header,
+    /// \[parent's lock\]
+    pub(crate) prev: Plain<*const Header>,
+    /// \[parent's lock\]
+    pub(crate) next: Plain<*const Header>,
+    /// \[lock\] The newest child.
+    pub(crate) first: Link<Header>,
+    /// H5.
+    pub(crate) walk: Plain<*const Header>,
+    pub(crate) vtable: &'static Vtable,
+    /// H5: the link of run queues and of the walk's ready chain.
+    pub(crate) run: Plain<*const Header>,
+    /// The job where the mark entered, an ancestor. Written by whoever marks,
+    /// before the mark; null if never marked from above.
+    pub(crate) origin: AtomicPtr<Header>,
+    /// Null until first needed, then never changed; written under the lock.
+    /// What it points to: \[lock\].
+    cold: AtomicPtr<Cold>,
+    site: Site,
+    /// Since when it is idle, in milliseconds since the tree began; see
+    /// [`Header::begin_poll`].
+    pub(crate) turned: AtomicU32,
+    pub(crate) id: JobId,
+    pub(crate) born: u32,
+    /// Written by the poller only.
+    pub(crate) polls: AtomicU32,
+    /// Where the last pending wait of ours was made; written by the poller.
+    pub(crate) wait_site: AtomicU32,
+    /// Waits of ours that the last poll left pending; written by the poller.
+    pub(crate) waits: AtomicU16,
+    /// How often a point here said Cancelled, [`SEEN`] and [`OPENED`]; written
+    /// by the poller.
+    told: AtomicU16,
+}
+
+/// In `told`: the job has been polled since its mark took effect.
+const SEEN: u16 = 1 << 15;
+/// In `told`: the body has opened a scope.
+const OPENED: u16 = 1 << 14;
+/// In `told`: the count.
+const TIMES: u16 = OPENED - 1;
+
+/// How many references there may be. As many again, each from a thread of its
+/// own that has counted and not looked yet, fit in before the count comes round.
+const MOST_REFS: u32 = u32::MAX / 2;
+
+/// A panic would not do: whoever catches it may go on until the count comes
+/// round, and a cell in use is freed (H6). As with an `Arc`.
+#[cold]
+fn too_many_references(h: &Header) -> ! {
+    crate::base::say::abort(format_args!("kinfolk: too many references to job {}", h.id))
+}
+
+/// Set in `origin` when it holds a kept reason instead of a job.
+const KEPT: usize = 1;
+
+fn untagged(kept: *mut Header) -> *const ReasonData {
+    kept.map_addr(|addr| addr & !KEPT).cast::<ReasonData>()
+}
+
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Header>() == 128 && align_of::<Header>() == 8);
+
+// SAFETY: every field is immutable, atomic, or guarded as H1 to H5 say.
+unsafe impl Send for Header {}
+// SAFETY: as above.
+unsafe impl Sync for Header {}
+
+/// In `place`: the main lane.
+const MAIN: u16 = 1 << 15;
+
+/// In `depth`: a factory timer, or a job below one. Counting on from the
+/// parent's depth, children inherit it.
+const TIMED: u32 = 1 << 31;
+
+/// What a new header is made of.
+pub(crate) struct Birth<'a> {
+    /// None for the handle of a refused task, which is in no tree.
+    pub(crate) tree: Option<&'a Shared>,
+    pub(crate) id: JobId,
+    pub(crate) kind: JobKind,
+    pub(crate) lane: Lane,
+    /// It is a factory timer.
+    pub(crate) timer: bool,
+    pub(crate) parent: Option<&'a Header>,
+    pub(crate) vtable: &'static Vtable,
+    pub(crate) state: u64,
+    pub(crate) refs: u32,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl Birth<'_> {
+    /// What the handle of a refused task points to.
+    pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
+        Birth {
+            tree: None,
+            id: JobId::of_refused(),
+            kind: JobKind::Task,
+            lane: Lane::Pool,
+            timer: false,
+            parent: None,
+            vtable: &crate::record::cell::NODE,
+            state,
+            refs: 1,
+            site,
+        }
+    }
+}
+
+impl Header {
+    #[inline]
+    pub(crate) fn new(birth: &Birth<'_>) -> Header {
+        let depth = birth.parent.map_or(0, |p| p.depth + 1);
+        Header {
+            state: State::new(birth.state),
+            refs: AtomicU32::new(birth.refs),
+            lock: ByteLock::new(),
+            wait_kind: AtomicU8::new(0),
+            place: match birth.lane {
+                Lane::Pool => 0,
+                Lane::Main => MAIN,
+            } | (birth.kind as u16) << 12
+                | birth.tree.map_or(0xfff, Shared::index),
+            kids: Plain::new(1),
+            depth: if birth.timer { depth | TIMED } else { depth },
+            parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
+            prev: Plain::new(ptr::null()),
+            next: Plain::new(ptr::null()),
+            first: Link::new(ptr::null()),
+            walk: Plain::new(ptr::null()),
+            vtable: birth.vtable,
+            run: Plain::new(ptr::null()),
+            origin: AtomicPtr::new(ptr::null_mut()),
+            cold: AtomicPtr::new(ptr::null_mut()),
+            site: Site::of(birth.site),
+            turned: AtomicU32::new(0),
+            id: birth.id,
+            born: birth.tree.map_or(0, Shared::millis),
+            polls: AtomicU32::new(0),
+            wait_site: AtomicU32::new(0),
+            waits: AtomicU16::new(0),
+            told: AtomicU16::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        self.lock.lock()
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> JobKind {
+        JobKind::from_bits((self.place >> 12) as u8 & 0b111)
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self) -> Lane {
+        if self.place & MAIN == 0 {
+            Lane::Pool
+        } else {
+            Lane::Main
+        }
+    }
+
+    /// Steps from the root.
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth & !TIMED
+    }
+
+    /// True for a factory timer and what is below one: its turns are counted,
+    /// see [`Shared::timed_turns`].
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.depth & TIMED != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_task(&self) -> bool {
+        self.kind() == JobKind::Task
+    }
+
+    /// True for a child that somebody spawned: a task, or a local one. It may
+    /// be refused, fails its parent, and hears nothing for others.
+    #[inline]
+    pub(crate) fn was_spawned(&self) -> bool {
+        matches!(self.kind(), JobKind::Task | JobKind::LocalTask)
+    }
+
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.site.location()
+    }
+
+    #[inline]
+    pub(crate) fn site_mark(&self) -> Site {
+        self.site
+    }
+
+    /// The tree this job belongs to.
+    ///
+    /// # Safety
+    /// The job has not ended, or the caller is its ender and has not let go.
+    #[inline]
+    pub(crate) unsafe fn tree(&self) -> &Shared {
+        // SAFETY: a living job keeps its root alive (H3), and the root its tree.
+        // Noticed by `a_host_outlives_its_call_when_serials_come_round`.
+        unsafe { Shared::at(self.place & 0xfff) }
+    }
+
+    /// True if it is of the tree at that place: of a job that has not ended, and
+    /// a tree whose root has not.
+    #[inline]
+    pub(crate) fn is_at(&self, index: u16) -> bool {
+        self.place & 0xfff == index
+    }
+
+    /// True if it is of the same tree as `other`: of two jobs that have not
+    /// ended.
+    #[inline]
+    pub(crate) fn has_place_of(&self, other: &Header) -> bool {
+        (self.place ^ other.place) & 0xfff == 0
+    }
+
+    /// # Safety
+    /// The caller is inside this job, or otherwise knows that it is linked (H3).
+    pub(crate) unsafe fn parent(&self) -> Option<&Header> {
+        // SAFETY: by H3 the parent outlives the link.
+        unsafe { self.parent.as_ref() }
+    }
+
+    /// True if `other` is the parent it was made with.
+    pub(crate) fn is_child_of(&self, other: &Header) -> bool {
+        ptr::eq(self.parent, other)
+    }
+
+    /// The parent, from anywhere; none for the root and for an ended job. The
+    /// ender of this job sees HOLD and waits at our lock before it unlinks.
+    /// Modelled in `parent_lookup_vs_end`.
+    pub(crate) fn parent_from_outside(&self) -> Option<JobRef> {
+        let _locked = self.lock();
+        let seen = self.state.add(state::HOLD);
+        let found = if seen.ended() {
+            None
+        } else {
+            // SAFETY: not ended, and its ender cannot pass our lock: linked (H3).
+            // Noticed by `parent_lookup_vs_end`.
+            unsafe { self.parent.as_ref() }.map(JobRef::from_header)
+        };
+        self.state.remove(state::HOLD);
+        found
+    }
+
+    /// The job where this job's mark entered the tree; none if not marked.
+    ///
+    /// # Safety
+    /// As for [`Header::parent`].
+    pub(crate) unsafe fn origin(&self) -> Option<&Header> {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED) {
+            None
+        } else if st.has(state::ENTRY) {
+            Some(self)
+        } else {
+            let origin = self.origin.load(Ordering::Relaxed);
+            assert!(
+                origin.addr() & KEPT == 0,
+                "job {} keeps its reason",
+                self.id
+            );
+            // SAFETY: an ancestor, alive by H3; not a kept reason. Noticed by
+            // `body_end_vs_attach_then_cancel_from_above`.
+            unsafe { origin.as_ref() }
+        }
+    }
+
+    /// What a job marked from here points to as its origin. This job is marked,
+    /// and has a child to mark, so its ender has not swapped `origin` yet.
+    pub(crate) fn origin_to_hand_on(&self) -> *mut Header {
+        if self.state.load().has(state::ENTRY) {
+            ptr::from_ref(self).cast_mut()
+        } else {
+            let origin = self.origin.load(Ordering::Relaxed);
+            assert!(
+                origin.addr() & KEPT == 0,
+                "job {} keeps its reason",
+                self.id
+            );
+            origin
+        }
+    }
+
+    /// Runs `f` on the cold part, making it first if there is none. `f` runs
+    /// under the lock: H1.
+    pub(crate) fn with_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> R {
+        let mut spare: Option<Box<Cold>> = None;
+        loop {
+            let locked = self.lock();
+            let cold = self.cold.load(Ordering::Relaxed);
+            if !cold.is_null() {
+                // SAFETY: H1; the box lives as long as the header.
+                let answer = f(unsafe { &mut *cold }, self.state.load());
+                drop(locked);
+                return answer;
+            }
+            match spare.take() {
+                Some(made) => self.cold.store(Box::into_raw(made), Ordering::Relaxed),
+                None => {
+                    drop(locked);
+                    spare = Some(Box::default());
+                }
+            }
+        }
+    }
+
+    /// True if there is a cold part, as far as this thread can know: one that
+    /// was made before the caller got here is seen.
+    pub(crate) fn has_cold(&self) -> bool {
+        !self.cold.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Runs `f` on the cold part if there is one.
+    pub(crate) fn if_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> Option<R> {
+        if !self.has_cold() {
+            return None;
+        }
+        let _locked = self.lock();
+        self.cold_under_lock()
+            .map(|cold| f(cold, self.state.load()))
+    }
+
+    /// The cold part, for somebody who holds the lock.
+    #[expect(clippy::mut_from_ref, reason = "guarded by the byte lock, H1")]
+    pub(crate) fn cold_under_lock(&self) -> Option<&mut Cold> {
+        // SAFETY: H1, the caller holds the lock.
+        unsafe { self.cold.load(Ordering::Relaxed).as_mut() }
+    }
+
+    /// Frees what the header owns beyond itself.
+    ///
+    /// # Safety
+    /// Nobody else has the header any more.
+    #[inline]
+    pub(crate) unsafe fn free_parts(&self) {
+        let kept = self.origin.load(Ordering::Relaxed).addr() & KEPT != 0;
+        if self.has_cold() || kept {
+            // SAFETY: passed on.
+            unsafe { self.free_listed_parts() };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Header::free_parts`].
+    #[cold]
+    unsafe fn free_listed_parts(&self) {
+        let cold = self.cold.load(Ordering::Relaxed);
+        if !cold.is_null() {
+            // SAFETY: made by Box::into_raw in `with_cold`.
+            let cold = unsafe { Box::from_raw(cold) };
+            // What it holds of the user's is contained, each by itself.
+            crate::base::unwind::discard(cold);
+        }
+        let kept = self.origin.load(Ordering::Relaxed);
+        if kept.addr() & KEPT != 0 {
+            // SAFETY: made by Arc::into_raw in `keep_reason`, as KEPT says.
+            // Noticed by `walk_from_above_vs_end`.
+            drop(unsafe { Arc::from_raw(untagged(kept)) });
+        }
+    }
+
+    /// At the end of a job that was cancelled from above: keeps the reason,
+    /// since the job it was stored at may be gone by the time somebody asks.
+    /// Nothing to do if nobody is left to ask. False if it is not marked, so
+    /// that a mark may still come.
+    ///
+    /// # Safety
+    /// The caller is the ender, and the job is still linked.
+    #[inline]
+    pub(crate) unsafe fn keep_reason(&self) -> bool {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED) {
+            return false;
+        }
+        // SAFETY: passed on.
+        unsafe { self.keep_reason_of_mark(st) }
+    }
+
+    /// # Safety
+    /// As for [`Header::keep_reason`].
+    pub(crate) unsafe fn keep_reason_of_mark(&self, st: Snapshot) -> bool {
+        if st.has(state::ENTRY) || self.refs.load(Ordering::Relaxed) == 1 {
+            return true;
+        }
+        if self.origin.load(Ordering::Relaxed).addr() & KEPT != 0 {
+            // By an end in one step that came too late.
+            return true;
+        }
+        // SAFETY: linked by the caller's promise.
+        let Some(origin) = (unsafe { self.origin() }) else {
+            return true;
+        };
+        if let Some(Some(reason)) = origin.if_cold(|cold, _| cold.reason.clone()) {
+            let kept = Arc::into_raw(reason)
+                .cast_mut()
+                .cast::<Header>()
+                .map_addr(|addr| addr | KEPT);
+            // Readers from outside look under our lock while we have not ended.
+            let _locked = self.lock();
+            self.origin.store(kept, Ordering::Release);
+        }
+        true
+    }
+
+    /// Why this job was cancelled, from anywhere, living or ended.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        let st = self.state.load();
+        if !st.has(state::CANCELLED) {
+            return None;
+        }
+        if st.has(state::ENTRY) {
+            let data = self.if_cold(|cold, _| cold.reason.clone()).flatten()?;
+            return Some(Reason::new(data, false));
+        }
+        let origin = {
+            let _locked = self.lock();
+            let seen = self.state.add(state::HOLD);
+            let origin = self.origin.load(Ordering::Acquire);
+            let answer = if origin.addr() & KEPT != 0 {
+                let data = untagged(origin);
+                // SAFETY: made by `keep_reason`, as KEPT says; lives as long as
+                // the header. Noticed by `walk_from_above_vs_end`.
+                unsafe { Arc::increment_strong_count(data) };
+                // SAFETY: the reference counted just above.
+                Err(Some(Reason::new(unsafe { Arc::from_raw(data) }, true)))
+            } else if seen.ended() {
+                Err(None)
+            } else {
+                // SAFETY: not ended, and its ender cannot pass our lock, so it
+                // is linked and the origin, an ancestor, is alive (H3). Noticed
+                // by `parent_lookup_vs_end`, which holds in the same way.
+                Ok(unsafe { origin.as_ref() }.map(JobRef::from_header))
+            };
+            self.state.remove(state::HOLD);
+            answer
+        };
+        match origin {
+            Err(kept) => kept,
+            Ok(origin) => {
+                let data = origin?.if_cold(|cold, _| cold.reason.clone()).flatten()?;
+                Some(Reason::new(data, true))
+            }
+        }
+    }
+
+    pub(crate) fn add_ref(&self) {
+        let before = self.refs.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            !QUARANTINE || before != 0,
+            "job {} was referred to after it was freed",
+            self.id
+        );
+        if before >= MOST_REFS {
+            too_many_references(self);
+        }
+    }
+
+    /// In models: says so if the cell was freed. Aborts, since wakers are
+    /// called where a panic is contained.
+    #[inline]
+    pub(crate) fn assert_alive(&self) {
+        if QUARANTINE && self.refs.load(Ordering::Relaxed) == 0 {
+            crate::base::say::abort(format_args!(
+                "job {} was touched after it was freed",
+                self.id
+            ));
+        }
+    }
+
+    /// Gives one reference back; the last frees the cell.
+    ///
+    /// # Safety
+    /// The caller owns the reference, and does not touch the header again.
+    #[inline]
+    pub(crate) unsafe fn release(this: *const Header) {
+        // SAFETY: alive while we own a reference.
+        let h = unsafe { &*this };
+        if h.is_last_reference() {
+            if QUARANTINE {
+                h.refs.store(0, Ordering::Relaxed);
+            }
+        } else if h.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        // SAFETY: H6, the last reference is gone. Noticed by
+        // `too_many_references_end_the_process` if the count came round.
+        unsafe { crate::record::cell::free(this) };
+    }
+
+    /// For the owner of a reference: true if it is the only one. Then nobody
+    /// can make another: that takes one, or the link of a job that has not
+    /// ended, which is counted (H6). Pairs with the decrements of the others.
+    pub(crate) fn is_last_reference(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 1
+    }
+
+    /// How often a point here said Cancelled.
+    pub(crate) fn times_told(&self) -> u16 {
+        self.told.load(Ordering::Relaxed) & TIMES
+    }
+
+    /// One more Cancelled. For the poller.
+    pub(crate) fn count_told(&self) {
+        let told = self.told.load(Ordering::Relaxed);
+        if told & TIMES < TIMES {
+            self.told.store(told + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The body opens a scope. For the poller.
+    pub(crate) fn opens_scope(&self) {
+        let told = self.told.load(Ordering::Relaxed);
+        if told & OPENED == 0 {
+            self.told.store(told | OPENED, Ordering::Relaxed);
+        }
+    }
+
+    /// True if the body has opened a scope. For whoever has the body, or has it
+    /// from its last poller; and under the lock, where it is said before a scope is
+    /// attached.
+    pub(crate) fn has_opened_scopes(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & OPENED != 0
+    }
+
+    /// A poll begins, at `millis`. For the poller. `turned` is when the last
+    /// wait of ours was left behind, so that a foreign await that is polled
+    /// again and again counts as one; and not before the mark took effect.
+    pub(crate) fn begin_poll(&self, st: Snapshot, millis: u32) {
+        let polls = self.polls.load(Ordering::Relaxed);
+        let told = self.told.load(Ordering::Relaxed);
+        let fresh_mark = st.effective() && told & SEEN == 0;
+        if fresh_mark {
+            self.told.store(told | SEEN, Ordering::Relaxed);
+        }
+        if fresh_mark || polls == 0 || !self.no_wait_of_ours() {
+            self.turned.store(millis, Ordering::Relaxed);
+        }
+        self.polls
+            .store(polls.wrapping_add(1).max(1), Ordering::Relaxed);
+        self.waits.store(0, Ordering::Relaxed);
+    }
+
+    /// The body of a scope is over: what it waits for now is its children. For
+    /// the poller.
+    pub(crate) fn wait_for_children(&self) {
+        self.wait_kind
+            .store(WaitKind::Children as u8 | BODY_OVER, Ordering::Relaxed);
+        self.wait_site.store(self.site.0, Ordering::Relaxed);
+        self.waits.store(1, Ordering::Relaxed);
+    }
+
+    /// True if the body is over and the job goes on: it waits for its children.
+    pub(crate) fn is_body_over(&self, st: Snapshot) -> bool {
+        st.has(state::BODY_DONE) || self.wait_kind.load(Ordering::Relaxed) & BODY_OVER != 0
+    }
+
+    /// True if it has been polled since its mark took effect.
+    pub(crate) fn has_seen_mark(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & SEEN != 0
+    }
+
+    /// Every wait of ours inside this job, counted or under a foreign waker,
+    /// is gone: nothing of ours would wake it.
+    pub(crate) fn no_wait_of_ours(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) == 0
+            && !(self.state.peek().has(state::HAS_NODES)
+                && self
+                    .if_cold(|cold, _| !cold.leaves.is_empty())
+                    .unwrap_or(false))
+    }
+}
+
+/// An owned reference to a job's cell (H6).
+pub(crate) struct JobRef(NonNull<Header>);
+
+// SAFETY: the header is Sync, and freeing it may happen on any thread.
+unsafe impl Send for JobRef {}
+// SAFETY: as above.
+unsafe impl Sync for JobRef {}
+
+impl JobRef {
+    /// A new reference to a living header.
+    pub(crate) fn from_header(h: &Header) -> JobRef {
+        h.add_ref();
+        JobRef(NonNull::from(h))
+    }
+
+    /// Takes over a reference that is already counted.
+    ///
+    /// # Safety
+    /// `h` is alive and one reference of it is the caller's to give.
+    pub(crate) unsafe fn adopt(h: *const Header) -> JobRef {
+        // SAFETY: never null by the caller's promise.
+        JobRef(unsafe { NonNull::new_unchecked(h.cast_mut()) })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const Header {
+        self.0.as_ptr()
+    }
+}
+
+impl std::ops::Deref for JobRef {
+    type Target = Header;
+    fn deref(&self) -> &Header {
+        // SAFETY: we own a reference.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for JobRef {
+    fn clone(&self) -> Self {
+        JobRef::from_header(self)
+    }
+}
+
+impl Drop for JobRef {
+    fn drop(&mut self) {
+        // SAFETY: we own a reference and give it back.
+        unsafe { Header::release(self.as_ptr()) }
+    }
+}
+
+/// A `&'static Location` in four bytes: its distance from a static of ours.
+/// All locations of one program lie in its read-only data.
+#[derive(Clone, Copy)]
+pub(crate) struct Site(pub(crate) u32);
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.location(), f)
+    }
+}
+
+static ANCHOR: u8 = 0;
+
+impl Site {
+    #[inline]
+    pub(crate) fn of(location: &'static Location<'static>) -> Site {
+        let here = ptr::from_ref(&ANCHOR).addr() as i64;
+        let there = ptr::from_ref(location).expose_provenance() as i64;
+        match i32::try_from(there - here) {
+            Ok(distance) if distance != 0 => Site(distance as u32),
+            // A location in a library loaded far away.
+            _ => Site(0),
+        }
+    }
+
+    pub(crate) fn location(self) -> &'static Location<'static> {
+        if self.0 == 0 {
+            return Location::caller();
+        }
+        let here = ptr::from_ref(&ANCHOR).addr() as i64;
+        let there = (here + i64::from(self.0 as i32)) as usize;
+        // SAFETY: `of` made the distance from a `&'static Location` whose
+        // provenance it exposed, and the anchor does not move.
+        unsafe { &*ptr::with_exposed_provenance::<Location<'static>>(there) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The process that counts too many references is another one: it must
+    /// die, whatever catches panics in it. One that lived on could come round
+    /// to zero, and free what is in use.
+    #[test]
+    fn too_many_references_end_the_process() {
+        const CHILD: &str = "KINFOLK_TOO_MANY_REFERENCES";
+        if std::env::var_os(CHILD).is_some() {
+            let over = state::BUSY | state::BODY_DONE | state::ENDED;
+            let birth = Birth::refused(over, Location::caller());
+            // SAFETY: fresh; its one reference is ours.
+            let job = unsafe { JobRef::adopt(crate::record::cell::create_node(&birth)) };
+            job.refs.store(u32::MAX / 2, Ordering::Relaxed);
+            for _ in 0..3 {
+                let more = crate::base::unwind::caught(|| job.clone());
+                assert!(more.is_err());
+            }
+            // It lived on: the process around it sees that it has succeeded.
+            return;
+        }
+        let this = std::env::current_exe().expect("a test has a path");
+        let child = std::process::Command::new(this)
+            .args(["too_many_references_end_the_process", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert!(!child.status.success(), "it lived on: {said}");
+        assert!(said.contains("too many references to job"), "{said}");
+    }
+
+    #[test]
+    fn a_site_survives_its_four_bytes() {
+        let here = Location::caller();
+        let back = Site::of(here).location();
+        assert_eq!((back.file(), back.line()), (here.file(), here.line()));
+    }
+}

@@ -1,0 +1,432 @@
+//! [`Job`]: an observer of any job. Dropping it does nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::error::{Cancelled, Error};
+use crate::base::id::JobId;
+use crate::base::kind::JobKind;
+use crate::base::list::Key;
+use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::outcome::Outcome;
+use crate::base::reason::{Reason, ReasonKind};
+use crate::base::unwind::Contained;
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::end;
+use crate::engine::interrupts;
+use crate::engine::names;
+use crate::engine::walk::{self, Why};
+use crate::points::point::{self, Yielded};
+use crate::points::wait::Wait;
+use crate::record::cold::Joiner;
+use crate::record::header::{Header, JobRef, Site};
+use crate::record::state;
+
+/// An observer of a job: look at it, wait for it, cancel it. Cloning and
+/// dropping it change nothing.
+///
+/// | state | body | children | cancelled |
+/// |---|---|---|---|
+/// | `New` | not polled yet | none | no |
+/// | `Active` | runs or waits | any | no |
+/// | `Completing` | over | some live | no |
+/// | `Cancelling` | any | any | yes |
+/// | `Completed`, `Failed`, `Cancelled` | over | none | decided |
+#[derive(Clone)]
+pub struct Job(JobRef);
+
+impl Job {
+    pub(crate) fn new(job: JobRef) -> Job {
+        Job(job)
+    }
+
+    pub(crate) fn job_ref(&self) -> JobRef {
+        self.0.clone()
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> JobId {
+        self.0.id
+    }
+
+    /// The name it was given, or one made of its kind and spawn site.
+    pub fn name(&self) -> String {
+        names::name_of(&self.0)
+    }
+
+    /// What sort of job it is.
+    pub fn kind(&self) -> JobKind {
+        self.0.kind()
+    }
+
+    /// Where it was spawned or opened.
+    pub fn site(&self) -> &'static Location<'static> {
+        self.0.site()
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> JobState {
+        state_of(&self.0)
+    }
+
+    /// True if it has ended.
+    pub fn is_ended(&self) -> bool {
+        self.0.state.load().ended()
+    }
+
+    /// True once it has been cancelled, shielded or not. One atomic load.
+    pub fn cancel_requested(&self) -> bool {
+        self.0.state.peek().has(state::CANCELLED)
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn reason(&self) -> Option<Reason> {
+        self.0.reason()
+    }
+
+    /// Cancels the job and everything below it: each is told at its next
+    /// cancellation point. True exactly if this call moved it.
+    ///
+    /// Any thread, any number of times. Nothing is polled or dropped inside
+    /// this call.
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        cancel_asked(&self.0, why.into(), Location::caller())
+    }
+
+    /// Asks the task to stop, once: its next cancellation point that no shield
+    /// and no guard protects returns **one** `Cancelled`, of kind
+    /// [`Interrupted`](ReasonKind::Interrupted). The ones after it go on. False
+    /// if its body is over.
+    ///
+    /// A request, where [`cancel`](Job::cancel) is a fact. It marks nobody: the
+    /// job stays as it is, its children hear nothing, and no hook is called.
+    /// The body may catch the `Cancelled` and go on; if it returns it, the job
+    /// is cancelled at that instant, with its children. [`uninterrupt`](
+    /// Job::uninterrupt) takes a request back that nobody has heard yet.
+    ///
+    /// Each call counts. Requests that come before the first is heard are heard
+    /// as one, with the words of the latest. A task that is asked before its
+    /// first turn never begins; one that returns without having heard ends
+    /// cancelled, with a late value. A task that awaits another passes the
+    /// request on to it. In a cancelled task the cancel is what points say.
+    ///
+    /// Of a scope: asks the task that the scope is part of. The root has none.
+    ///
+    /// ```
+    /// # use kinfolk_core as kinfolk;
+    /// # async fn example() -> kinfolk::Result<()> {
+    /// use kinfolk::{ReasonKind, Scope, checkpoint, current_job};
+    ///
+    /// let me = current_job().expect("inside a job");
+    /// me.interrupt("look up");
+    /// let told = checkpoint().await.unwrap_err();
+    /// assert_eq!(told.reason().kind(), ReasonKind::Interrupted);
+    /// assert_eq!(told.reason().text(), Some("look up"));
+    /// checkpoint().await?; // it was one, and it is over
+    /// assert_eq!(me.uninterrupt(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn interrupt(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        interrupts::interrupt(&self.0, why.into(), Location::caller())
+    }
+
+    /// Takes one [interrupt](Job::interrupt) back, and says how many are left.
+    /// At 0 one that nobody has heard yet is forgotten. Below 0 it does not go,
+    /// and the count of an ended task stays as it is.
+    pub fn uninterrupt(&self) -> usize {
+        interrupts::uninterrupt(&self.0)
+    }
+
+    /// How many [interrupts](Job::interrupt) have not been taken back, heard or
+    /// not. For code that builds its own timeouts: whoever finds more than
+    /// before, after taking back its own, has been asked by somebody else.
+    pub fn interrupts(&self) -> usize {
+        interrupts::interrupts(&self.0)
+    }
+
+    /// Its parent; none for the root and for a job that has ended.
+    pub fn parent(&self) -> Option<Job> {
+        self.0.parent_from_outside().map(Job)
+    }
+
+    /// Waits for the job to end, and leaves it alone.
+    ///
+    /// # Cancellation
+    /// A *point*. The outer `Err` is only ever the waiter's own; the job goes
+    /// on, and its outcome can still be had.
+    #[track_caller]
+    pub fn join(&self) -> Join {
+        Join::new(self.0.clone(), Location::caller())
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_job(f, "Job", &self.0)
+    }
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Job) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Job {}
+
+pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> fmt::Result {
+    let mut out = f.debug_struct(what);
+    out.field("id", &h.id)
+        .field("name", &names::name_of(h))
+        .field("state", &state_of(h));
+    if let Some(tree) = walk::pin(h)
+        && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
+    {
+        let now = tree.host.now();
+        match at.checked_duration_since(now) {
+            Some(left) => out.field("deadline_in", &left),
+            None => out.field("deadline_passed", &now.duration_since(at)),
+        };
+    }
+    out.finish()
+}
+
+pub(crate) fn state_of(h: &Header) -> JobState {
+    let st = h.state.load();
+    if st.ended() {
+        if st.has(state::FAILED) {
+            JobState::Failed
+        } else if st.has(state::STOPPED) {
+            JobState::Cancelled
+        } else {
+            JobState::Completed
+        }
+    } else if st.has(state::CANCELLED) {
+        JobState::Cancelling
+    } else if h.is_body_over(st) {
+        JobState::Completing
+    } else if h.was_spawned() && end::polls(h) == 0 {
+        JobState::New
+    } else {
+        JobState::Active
+    }
+}
+
+pub(crate) fn cancel_asked(
+    h: &Header,
+    text: Cow<'static, str>,
+    site: &'static Location<'static>,
+) -> bool {
+    let mut why = Why::new(ReasonKind::Asked, site);
+    if !text.is_empty() {
+        why.text = Some(text);
+    }
+    walk::cancel(h, why)
+}
+
+/// The outcome of an ended job, without its value.
+pub(crate) fn untyped(h: &Header) -> Outcome<()> {
+    match end::decided(h) {
+        (JobState::Failed, Some(error), _) => Outcome::Failed(error),
+        (JobState::Failed, None, _) => {
+            Outcome::Failed(Error::msg("it failed, and its error was taken"))
+        }
+        (JobState::Cancelled, _, Some(reason)) => Outcome::Cancelled { reason, late: None },
+        (JobState::Cancelled, _, None) => {
+            unreachable!("cancelled without a reason: {:?}", h.state.load())
+        }
+        _ => Outcome::Completed(()),
+    }
+}
+
+/// Waits for the end of a job: [`Job::join`] and [`Task::join`](crate::surface::task::Task::join).
+#[must_use = "futures do nothing unless awaited"]
+pub struct Join {
+    job: JobRef,
+    listed: Option<Key>,
+    wait: Wait,
+    yielded: Yielded,
+    site: Site,
+    asked: Asker,
+}
+
+impl Join {
+    pub(crate) fn new(job: JobRef, site: &'static Location<'static>) -> Join {
+        Join {
+            job,
+            listed: None,
+            wait: Wait::new(),
+            yielded: Yielded::at(Site::of(site)),
+            site: Site::of(site),
+            asked: Asker::default(),
+        }
+    }
+
+    pub(crate) fn job(&self) -> &JobRef {
+        &self.job
+    }
+
+    pub(crate) fn unlist(&mut self) {
+        self.wait.over();
+        let Some(key) = self.listed.take() else {
+            return;
+        };
+        // Ended: the entry is the ender's, which counts it as woken.
+        let Some(tree) = walk::pin(&self.job) else {
+            return;
+        };
+        let removed = self.job.if_cold(|cold, st| {
+            if st.ended() {
+                None
+            } else {
+                cold.joiners.remove(key)
+            }
+        });
+        if let Some(Some(joiner)) = removed {
+            tree.counters.add(Count::WaiterRemoved);
+            drop(joiner);
+        }
+    }
+}
+
+impl Future for Join {
+    type Output = Result<Outcome<()>, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded)) {
+            this.unlist();
+            return Poll::Ready(Err(told));
+        }
+        if let Some(error) = this.ask() {
+            return Poll::Ready(Ok(Outcome::Failed(error)));
+        }
+        std::task::ready!(this.poll_end(cx, WaitKind::Join));
+        // A child that fails cancels its family before its end is visible. The
+        // question above came before both, perhaps: the family's own body is told,
+        // and gets no outcome to go on with.
+        if point::is_marked()
+            && let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded))
+        {
+            return Poll::Ready(Err(told));
+        }
+        Poll::Ready(Ok(untyped(&this.job)))
+    }
+}
+
+impl Join {
+    /// An error if the waiter could wait for ever.
+    pub(crate) fn ask(&mut self) -> Option<Error> {
+        let error = self.asked.ask(&self.job, self.site)?;
+        self.unlist();
+        Some(error)
+    }
+
+    /// Ready when the job has ended. Not a point.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, kind: WaitKind) -> Poll<()> {
+        let this = self;
+        let Some(tree) = walk::pin(&this.job) else {
+            this.wait.over();
+            this.listed = None;
+            return Poll::Ready(());
+        };
+        let joiner = Joiner {
+            waker: Contained::new(cx.waker().clone()),
+            job: context::current_id(),
+        };
+        let (added, key, old) = this.job.with_cold(|cold, _| {
+            if let Some(key) = this.listed
+                && let Some(kept) = cold.joiners.get_mut(key)
+            {
+                return (false, Some(key), Some(std::mem::replace(kept, joiner)));
+            }
+            // The ender takes the list after ENDED, under this lock; so look
+            // at the word again in it. Modelled in `waiter_add_vs_end`.
+            if this.job.state.add(state::HAS_JOINERS).ended() {
+                return (false, None, Some(joiner));
+            }
+            (true, Some(cold.joiners.push(joiner)), None)
+        });
+        drop(old);
+        this.listed = key;
+        if key.is_none() {
+            this.wait.over();
+            return Poll::Ready(());
+        }
+        if added {
+            tree.counters.add(Count::WaiterRegistered);
+            tree.emit(this.job.id, EventKind::WaitRegister);
+        }
+        this.wait.pending(cx.waker(), kind, this.site);
+        Poll::Pending
+    }
+}
+
+impl Drop for Join {
+    fn drop(&mut self) {
+        self.unlist();
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_job(f, "Join", &self.job)
+    }
+}
+
+/// Who waits: asked anew whenever another job polls the wait.
+#[derive(Default)]
+struct Asker {
+    /// The job that polled last; its address is compared, never used.
+    last: Option<usize>,
+}
+
+impl Asker {
+    fn ask(&mut self, target: &Header, site: Site) -> Option<Error> {
+        let now = context::with(|cx| cx.job.get().addr());
+        if self.last.replace(now) == Some(now) {
+            return None;
+        }
+        context::with(|cx| ask(target, cx.current(), site))
+    }
+}
+
+/// Starts a lazy target. An error if the waiter could wait for ever, because
+/// the target is itself or an ancestor.
+#[inline]
+pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Option<Error> {
+    if target.state.peek().has(state::LAZY) {
+        crate::surface::spawn::start_lazy(target);
+    }
+    // A job that waits for itself or for an ancestor waits for ever: say so.
+    let mut at = waiter?;
+    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_KIDS) {
+        // It never had a child, so it is nobody's ancestor: no need to climb.
+        return None;
+    }
+    while at.depth() > target.depth() {
+        // SAFETY: inside a job that has not ended (H3).
+        at = unsafe { at.parent() }?;
+    }
+    std::ptr::eq(at, target).then(|| circular(waiter, target, site))
+}
+
+#[cold]
+fn circular(waiter: Option<&Header>, target: &Header, site: Site) -> Error {
+    let place = site.location();
+    Error::msg(format!(
+        "{} waits for {} at {}:{}, which cannot end before it: \
+         wait for it from outside, or cancel it instead",
+        waiter.map(names::name_of).unwrap_or_default(),
+        names::name_of(target),
+        place.file(),
+        place.line(),
+    ))
+}

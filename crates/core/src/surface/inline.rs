@@ -1,0 +1,793 @@
+//! Inline scopes: jobs whose body is polled inside the task that opened them.
+//! One future serves scopes, timeouts, shields and branches: what to open, then
+//! the body, then waiting for the children, in one enum.
+//!
+//! What the call returns is decided by [`verdict`].
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::{Cancelled, Error, Result};
+use crate::base::kind::JobKind;
+use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::outcome::IntoOutcome;
+use crate::base::own::{self, Kept, OwnError};
+use crate::base::patience::Patience;
+use crate::base::reason::ReasonKind;
+use crate::base::unwind::{caught, contained, discard};
+use crate::base::wait_kind::WaitKind;
+use crate::engine::attach::{self, Refusal};
+use crate::engine::context;
+use crate::engine::deadline;
+use crate::engine::end::{self, Left, Reached};
+use crate::engine::guard;
+use crate::engine::hook;
+use crate::engine::interrupts;
+use crate::engine::left_open;
+use crate::engine::on_its_way::OnItsWay;
+use crate::engine::patience;
+use crate::engine::tree::{ForcedDrop, Shared};
+use crate::engine::turn;
+use crate::engine::waker;
+use crate::engine::waker::Taken;
+use crate::engine::walk::{self, Why};
+use crate::more::kit::work;
+use crate::points::sleep::Moment;
+use crate::points::wait::Wait;
+use crate::record::cell;
+use crate::record::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
+use crate::record::state::{self, Snapshot};
+use crate::surface::local;
+use crate::surface::scope::Scope;
+use crate::surface::verdict::{Got, verdict};
+
+/// Makes the body once the scope is there.
+pub trait Open {
+    /// The body.
+    type Body: Future;
+
+    /// What the call yields.
+    type Value;
+
+    /// What it fails with.
+    type Error: OwnError;
+
+    #[doc(hidden)]
+    fn open(self, scope: Scope) -> Self::Body;
+
+    #[doc(hidden)]
+    fn result(output: Output<Self>) -> Result<Self::Value, Self::Error>;
+}
+
+type Output<O> = <<O as Open>::Body as Future>::Output;
+
+/// A closure that takes the scope.
+pub struct WithScope<F>(pub(crate) F);
+
+impl<F, B> Open for WithScope<F>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output: IntoOutcome>,
+{
+    type Body = B;
+    type Value = <B::Output as IntoOutcome>::Value;
+    type Error = Error;
+
+    fn open(self, scope: Scope) -> B {
+        (self.0)(scope)
+    }
+
+    fn result(output: B::Output) -> Result<Self::Value> {
+        output.into_result()
+    }
+}
+
+/// A closure that takes the scope and fails with an error of its author's own
+/// type.
+pub struct WithScopeAs<F>(pub(crate) F);
+
+impl<F, B, T, E> Open for WithScopeAs<F>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output = Result<T, E>>,
+    E: OwnError,
+{
+    type Body = B;
+    type Value = T;
+    type Error = E;
+
+    fn open(self, scope: Scope) -> B {
+        (self.0)(scope)
+    }
+
+    fn result(output: Result<T, E>) -> Result<T, E> {
+        output
+    }
+}
+
+/// A future that needs no scope handed to it.
+pub struct Just<B>(pub(crate) B);
+
+impl<B: Future<Output: IntoOutcome>> Open for Just<B> {
+    type Body = B;
+    type Value = <B::Output as IntoOutcome>::Value;
+    type Error = Error;
+
+    fn open(self, _: Scope) -> B {
+        self.0
+    }
+
+    fn result(output: B::Output) -> Result<Self::Value> {
+        output.into_result()
+    }
+}
+
+/// What kind of scope to open.
+pub(crate) struct Setup {
+    pub(crate) kind: JobKind,
+    pub(crate) supervisor: bool,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) limit: Moment,
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What most scopes do not say.
+#[derive(Default)]
+pub(crate) struct More {
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) text: Option<Cow<'static, str>>,
+    pub(crate) patience: Option<Patience>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) cancelled: Option<Cow<'static, str>>,
+    /// A branch whose future is a task: it has lost, and is opened to wait for it.
+    pub(crate) lost: Option<Why>,
+    pub(crate) local: Option<local::Set>,
+}
+
+/// How long a shield may hold a cancel back.
+#[derive(Clone, Copy)]
+pub(crate) enum Budget {
+    For(Duration),
+    /// As long as the patience of the place says for clean-up.
+    Cleanup,
+}
+
+impl Setup {
+    pub(crate) fn new(kind: JobKind, site: &'static Location<'static>) -> Setup {
+        Setup {
+            kind,
+            supervisor: false,
+            site,
+            limit: Moment::Never,
+            more: None,
+        }
+    }
+
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+}
+
+/// The body's own error, to be given back if it alone is the answer.
+type Own<O> = Option<Kept<<O as Open>::Error>>;
+
+pin_project! {
+    #[project = StageProj]
+    #[project_replace = StageOwn]
+    enum Stage<O: Open> {
+        Start { open: O, setup: Setup },
+        Body { #[pin] body: O::Body },
+        Waiting { got: Got<O::Value>, own: Own<O> },
+        Done,
+    }
+}
+
+pin_project! {
+    /// The future of a scope, a timeout or a shield.
+    ///
+    /// # Cancellation
+    /// Opening and leaving it is *not a point* and never yields. Dropping it
+    /// half-way cancels what it started; the enclosing job waits for that.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Inline<O: Open> {
+        #[pin]
+        stage: Stage<O>,
+        node: Option<JobRef>,
+        wait: Wait,
+    }
+
+    impl<O: Open> PinnedDrop for Inline<O> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(node) = this.node.take() {
+                if left_open::hold(&node).is_none() {
+                    drop_left_behind(this.stage);
+                    return;
+                }
+                let in_body = matches!(*this.stage, Stage::Body { .. });
+                let forced = if in_body { forced_here(&node) } else { None };
+                drop_stage(&node, this.stage, in_body);
+                if let Some(seen) = forced {
+                    // SAFETY: not ended: its future, which ends it, is here.
+                    unsafe { node.tree() }.note_forced(seen);
+                    node.state.add(state::FORCED);
+                }
+                if in_body {
+                    left_open::close_all(&node);
+                }
+                abandon(&node, in_body, ReasonKind::ScopeDropped);
+            } else if matches!(*this.stage, Stage::Start { .. }) {
+                // It was never opened: what it was to run goes, by itself.
+                contained(|| this.stage.set(Stage::Done));
+            }
+        }
+    }
+}
+
+impl<O: Open> Inline<O> {
+    pub(crate) fn new(open: O, setup: Setup) -> Inline<O> {
+        Inline {
+            stage: Stage::Start { open, setup },
+            node: None,
+            wait: Wait::new(),
+        }
+    }
+
+    /// A child of `parent`, which need not be the current job, in the tree
+    /// from now on. The other way round if it is refused.
+    pub(crate) fn spawned(
+        open: O,
+        setup: Setup,
+        parent: &Header,
+    ) -> Result<Inline<O>, (O, Refusal)> {
+        let Some(tree) = walk::pin(parent) else {
+            walk::count_refused(parent);
+            return Err((open, Refusal::Ended));
+        };
+        let most = tree.most_children;
+        match make_node(setup, &tree, parent, most) {
+            Ok(node) => {
+                let body = open.open(Scope::new(node.clone()));
+                Ok(Inline {
+                    stage: Stage::Body { body },
+                    node: Some(node),
+                    wait: Wait::new(),
+                })
+            }
+            Err(refusal) => {
+                tree.counters.add(Count::Refused);
+                Err((open, refusal))
+            }
+        }
+    }
+
+    /// Polls it. If that leaves it open, `then` is called, as a part of the poll.
+    pub(crate) fn poll_and(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        then: impl FnOnce(&Header, &mut Context<'_>),
+    ) -> Poll<Result<O::Value, O::Error>> {
+        let mut this = self.project();
+        if matches!(*this.stage, Stage::Start { .. }) {
+            let StageOwn::Start { open, setup } = this.stage.as_mut().project_replace(Stage::Done)
+            else {
+                unreachable!("looked at just above");
+            };
+            let node = match open_node(setup) {
+                Ok(node) => node,
+                Err(outside) => {
+                    discard(open);
+                    return Poll::Ready(Err(outside.into()));
+                }
+            };
+            let opened = {
+                let _entered = context::enter(&node, cx.waker());
+                let scope = Scope::new(node.clone());
+                caught(|| open.open(scope))
+            };
+            *this.node = Some(node.clone());
+            match opened {
+                Ok(body) => this.stage.set(Stage::Body { body }),
+                Err(payload) => {
+                    let got = body_failed(&node, &Error::panicked(payload));
+                    leave_body(&node);
+                    this.stage.set(Stage::Waiting { got, own: None });
+                }
+            }
+        }
+        let node = this
+            .node
+            .as_ref()
+            .expect("a scope was polled after it was over");
+        let h: &Header = node;
+        let Some(held) = left_open::hold(h) else {
+            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+        };
+        // The clone of a waker that is not ours may panic.
+        let unwinds = left_open::Unwinds::new(h, held);
+        // SAFETY: being polled, and not left behind: so it has not ended.
+        let tree = unsafe { h.tree() };
+        // For whoever cancels the scope or ends its last child; before we look
+        // at anything that a wake could tell us of.
+        // SAFETY: being polled, so linked.
+        cell::keep_poller(h, cx.waker(), unsafe { h.parent() });
+        if h.state.peek().has(state::DEADLINE) {
+            deadline::check(tree, h);
+        }
+        if matches!(*this.stage, Stage::Body { .. })
+            && let Some((got, own)) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
+        {
+            leave_body(h);
+            this.stage.set(Stage::Waiting { got, own });
+        }
+        let waiting = matches!(*this.stage, Stage::Waiting { .. });
+        if waiting && end::leave_if_nothing_left(h) {
+            unwinds.not();
+            let StageOwn::Waiting { got, own } = this.stage.as_mut().project_replace(Stage::Done)
+            else {
+                unreachable!("looked at just above");
+            };
+            this.wait.over();
+            let answer = close(node, got);
+            // Only now: were it to panic, the drop would end the node.
+            *this.node = None;
+            return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
+        }
+        if h.state.peek().has(state::DEADLINE) {
+            deadline::arm(tree, h);
+        }
+        let kind = if waiting {
+            WaitKind::Children
+        } else {
+            WaitKind::Scope
+        };
+        this.wait.pending(cx.waker(), kind, Site::of(h.site()));
+        then(h, cx);
+        unwinds.not();
+        if !left_open::let_go(h, held) {
+            let in_body = !waiting;
+            drop_stage(h, this.stage.as_mut(), in_body);
+            left_open::give_up(h, in_body);
+            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+        }
+        Poll::Pending
+    }
+
+    /// It has lost before it was opened: it is opened all the same by the next
+    /// poll, and told. False if it is over.
+    pub(crate) fn open_lost(self: Pin<&mut Self>, why: Why) -> bool {
+        let StageProj::Start { setup, .. } = self.project().stage.project() else {
+            return false;
+        };
+        setup.more().lost = Some(why);
+        true
+    }
+
+    /// Its job, from the first poll on; none before, and when it is over.
+    pub(crate) fn job(&self) -> Option<&Header> {
+        self.node.as_deref()
+    }
+}
+
+impl<O: Open> fmt::Debug for Inline<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => crate::surface::handle::debug_job(f, "Inline", node),
+            None => f.write_str("Inline(not opened, or over)"),
+        }
+    }
+}
+
+impl<O: Open> Future for Inline<O> {
+    type Output = Result<O::Value, O::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_and(cx, |_, _| {})
+    }
+}
+
+/// What is polled was left open by the body it belonged to, and given up: the
+/// cancellation with which that was done.
+#[cold]
+fn left_behind<O: Open>(
+    stage: Pin<&mut Stage<O>>,
+    node: &mut Option<JobRef>,
+    wait: &mut Wait,
+) -> Result<O::Value, O::Error> {
+    wait.over();
+    drop_left_behind(stage);
+    let node = node.take();
+    let reason = node.as_ref().and_then(|node| {
+        // The mark may be yet to come: one of us sets it.
+        walk::cancel(node, Why::new(ReasonKind::ScopeEnded, node.site()));
+        node.reason()
+    });
+    let reason = reason.unwrap_or_else(|| unreachable!("left behind without a reason"));
+    let error = Error::from(Cancelled::new(reason));
+    Err(own::give_back(error, None))
+}
+
+/// Drops what is left of the scope `h`. The body goes under its own job; the value
+/// of a body that is over goes where the drop happens: that job may take no more
+/// children, and its scopes are waited for by nothing.
+fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut Stage<O>>, in_body: bool) {
+    let _entered = in_body.then(|| context::enter(h, Waker::noop()));
+    contained(|| context::half_way(|| stage.set(Stage::Done)));
+}
+
+/// Drops what is left of a scope that was left behind. Its job may have ended,
+/// so that this is done under none.
+#[cold]
+fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
+    let _none = context::leave();
+    contained(|| context::half_way(|| stage.set(Stage::Done)));
+}
+
+/// Makes the node and links it below the current job.
+fn open_node(setup: Setup) -> Result<JobRef> {
+    let Some(parent) = context::current() else {
+        return Err(Error::msg(format!(
+            "a {} at {}:{} was polled outside every Kinfolk job: run it inside a runtime",
+            setup.kind,
+            setup.site.file(),
+            setup.site.line(),
+        )));
+    };
+    // SAFETY: the current job has not ended.
+    let tree = unsafe { parent.tree() };
+    parent.opens_scope();
+    match make_node(setup, tree, &parent, MOST_KIDS) {
+        Ok(node) => Ok(node),
+        Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
+    }
+}
+
+/// Makes the node and links it below `parent`.
+fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
+    let mut bits = state::COUNTED;
+    if setup.kind == JobKind::Shield {
+        bits |= state::SHIELD;
+    }
+    if setup.supervisor {
+        bits |= state::SUPERVISOR;
+    }
+    let counts = tree.counters.here();
+    let h = cell::create_node(&Birth {
+        tree: Some(tree),
+        id: tree.next_id(&counts),
+        kind: setup.kind,
+        lane: parent.lane(),
+        timer: false,
+        parent: Some(parent),
+        vtable: &cell::NODE,
+        state: bits,
+        // The tree's and the future's.
+        refs: 2,
+        site: setup.site,
+    });
+    // SAFETY: fresh; one reference for us.
+    let node = unsafe { JobRef::adopt(h) };
+    let limit = setup.limit;
+    if !matches!(limit, Moment::Never)
+        && let Some(at) = limit.fix(tree.host.now())
+    {
+        node.state.add(state::DEADLINE);
+        node.with_cold(|cold, _| {
+            cold.deadline = Some(at);
+            if let Moment::After(wait) = limit {
+                cold.limit = Some(wait);
+            }
+        });
+    }
+    let mut born_cancelled = None;
+    let mut born_lost = None;
+    if let Some(more) = setup.more {
+        let budget = match more.budget {
+            Some(Budget::For(budget)) => Some(budget),
+            Some(Budget::Cleanup) => {
+                // SAFETY: a clean-up is opened in the job being polled: linked.
+                Some(unsafe { patience::patience_inside(tree, parent) }.cleanup)
+            }
+            None => None,
+        };
+        let More {
+            name,
+            text,
+            patience,
+            cancelled,
+            lost,
+            local,
+            ..
+        } = *more;
+        born_cancelled = cancelled;
+        born_lost = lost;
+        if let Some(patience) = patience {
+            tree.sweeper.heed(patience);
+        }
+        if budget.is_some() {
+            node.state.add(state::DEADLINE);
+        }
+        node.with_cold(|cold, _| {
+            cold.name = name;
+            cold.deadline_text = text;
+            cold.patience = patience;
+            cold.budget = budget;
+            cold.local = local;
+        });
+    }
+    // SAFETY: fresh, made with this parent.
+    if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
+        // SAFETY: nobody else has seen it; the tree's reference.
+        unsafe { Header::release(h) };
+        return Err(refusal);
+    }
+    counts.created(node.kind());
+    tree.emit(
+        node.id,
+        EventKind::Create {
+            kind: node.kind(),
+            site: node.site(),
+        },
+    );
+    tree.emit(node.id, EventKind::Attach { parent: parent.id });
+    if node.state.load().has(state::CANCELLED) {
+        let to = JobState::Cancelling;
+        tree.emit(node.id, EventKind::State { to });
+        // What a told body opens is part of its clean-up. Timeouts and branches are asked
+        // for an end of their own.
+        if node.kind() == JobKind::Scope && parent.state.load().has(state::TOLD) {
+            node.state.tell(tree.millis_now());
+        }
+    }
+    // SAFETY: linked.
+    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
+        node.state.add(state::HELD);
+    }
+    if let Some(text) = born_cancelled {
+        crate::surface::handle::cancel_asked(&node, text, node.site());
+    }
+    if let Some(why) = born_lost
+        && walk::cancel(&node, why)
+    {
+        node.with_cold(|cold, _| cold.waits_for_task = true);
+    }
+    Ok(node)
+}
+
+/// Polls the body once; what it came to, if it is over, and the error it
+/// returned, if that is a failure. The body is dropped under its own job.
+fn poll_body<O: Open>(
+    mut stage: Pin<&mut Stage<O>>,
+    tree: &Shared,
+    h: &Header,
+    cx: &mut Context<'_>,
+) -> Option<(Got<O::Value>, Own<O>)> {
+    let st = h.state.load();
+    h.begin_poll(st, tree.millis_of_poll(st, true));
+    let _entered = context::enter(h, cx.waker());
+    let polled = caught(|| {
+        let StageProj::Body { body } = stage.as_mut().project() else {
+            unreachable!("only called with a body");
+        };
+        body.poll(cx)
+            .map(|output| O::result(output).map_err(own::take_in))
+    });
+    if let Ok(Poll::Pending) = polled
+        && !drop_idle(tree, h)
+    {
+        return None;
+    }
+    let dropped = caught(|| stage.set(Stage::Done));
+    let result = match (polled, dropped) {
+        (Err(payload), _) => Err((Error::panicked(payload), None)),
+        (Ok(polled), Err(payload)) => {
+            if let Poll::Ready(Err((error, _))) = &polled
+                // SAFETY: linked.
+                && let Reached::Interrupt(told) = unsafe { end::reached(h, error) }
+            {
+                // The panic is the answer: the interrupt is put back.
+                drop(on_its_way(h, &told));
+            }
+            discard(polled);
+            Err((Error::panicked(payload), None))
+        }
+        (Ok(Poll::Ready(result)), Ok(())) => result,
+        (Ok(Poll::Pending), Ok(())) => return Some((Got::Cancelled, None)),
+    };
+    Some(match result {
+        Ok(value) => (Got::Value(value), None),
+        // SAFETY: linked.
+        Err((error, own)) => match unsafe { end::reached(h, &error) } {
+            Reached::No => (body_failed(h, &error), own),
+            Reached::Mark => (Got::Cancelled, None),
+            Reached::Interrupt(told) => {
+                interrupts::cancel_itself(h, told.reason());
+                (Got::Interrupted(Box::new(on_its_way(h, &told))), None)
+            }
+        },
+    })
+}
+
+/// The body of `h`, which is being polled, has returned an interrupt.
+#[cold]
+fn on_its_way(h: &Header, told: &Cancelled) -> OnItsWay {
+    // SAFETY: being polled, so linked.
+    OnItsWay::new(unsafe { h.parent() }.unwrap_or(h), told)
+}
+
+fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
+    end::record_own(h, error);
+    end::fail_children(h);
+    Got::Failed
+}
+
+/// The body is pending: is it to be dropped here? Patience with it may have
+/// run out; or a deadline of this task fired, or a branch of it lost, and
+/// nothing in here can hear: the patience of those two is zero.
+#[inline]
+fn drop_idle(tree: &Shared, h: &Header) -> bool {
+    let st = h.state.load();
+    st.has(state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
+}
+
+#[inline(never)]
+fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
+    if !st.effective() || !h.no_wait_of_ours() {
+        return turn::drop_cancelled_if_idle(tree, h, h.state.load());
+    }
+    // SAFETY: being polled, so linked.
+    if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
+        // Marked in the middle of this poll, it has been woken, and is polled
+        // once more.
+        return h.has_seen_mark();
+    }
+    let forced = turn::drop_cancelled_if_idle(tree, h, h.state.load());
+    if forced {
+        tree.note_forced(ForcedDrop::look_at(tree, h));
+        h.state.add(state::FORCED);
+    }
+    forced
+}
+
+/// True if the mark of `h` entered at a deadline or at a branch that lost, here
+/// or further out in the same task.
+///
+/// # Safety
+/// `h` is linked.
+unsafe fn marked_without_patience(h: &Header) -> bool {
+    // SAFETY: linked (H3).
+    let Some(origin) = (unsafe { h.origin() }) else {
+        return false;
+    };
+    let mut at = h;
+    while !std::ptr::eq(at, origin) {
+        // SAFETY: as above; the origin is an ancestor.
+        match unsafe { at.parent() } {
+            Some(parent) if !parent.is_task() => at = parent,
+            _ => return false,
+        }
+    }
+    origin
+        .if_cold(|cold, _| cold.entered_without_patience())
+        .unwrap_or(false)
+}
+
+/// The body is over: its guards lapse, its share of the count goes.
+fn leave_body(h: &Header) {
+    guard::lapse(h);
+    left_open::close_all(h);
+    // From here on it waits for its children, if there are any, and nothing
+    // polls its body that would say otherwise.
+    h.wait_for_children();
+    let (left, stops) = {
+        let _locked = h.lock();
+        let stops = work::take_stops(h);
+        h.state.add(state::LEFT);
+        (end::release_count_locked(h, true), stops)
+    };
+    if left == Left::Loose {
+        end::stop_loose(h);
+    }
+    stops.call();
+}
+
+/// Body and children are over: decides, ends the node, answers the caller.
+fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
+    // SAFETY: its poller ends it, below.
+    let tree = unsafe { h.tree() };
+    deadline::disarm(tree, h);
+    local::clear(h);
+    if h.kind() == JobKind::Shield {
+        // SAFETY: we poll the shield.
+        unsafe { hook::move_to_parent(h) };
+    }
+    let failed = h
+        .if_cold(|cold, _| cold.failures.dominates())
+        .unwrap_or(false);
+    let late = matches!(got, Got::Value(_));
+    // SAFETY: linked until the end below.
+    let answer = unsafe { verdict(tree, h, got) };
+    if h.was_spawned()
+        && let Err(error) = &answer
+        && (failed || !late)
+    {
+        // SAFETY: as above.
+        unsafe { end::local_task_over(h, failed, error) };
+    }
+    let answer = answer.map_err(|error| left_open::answer(h, error));
+    end::end_scope(h, failed);
+    answer
+}
+
+/// A spawned body that has begun is about to be dropped half-way.
+fn forced_here(h: &Header) -> Option<ForcedDrop> {
+    if !h.was_spawned() || end::polls(h) == 0 {
+        return None;
+    }
+    // SAFETY: its poller has not ended it, so it is linked.
+    let tree = unsafe { h.tree() };
+    Some(ForcedDrop::look_at(tree, h))
+}
+
+/// The future was dropped half-way, or is left behind: the node lives on as
+/// Cancelling until its children are gone, and the enclosing job waits for that.
+/// Nothing is left open below it. The caller [holds](left_open::hold) it.
+pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
+    // SAFETY: its poller has not ended it, so it is linked.
+    let tree = unsafe { h.tree() };
+    guard::lapse(h);
+    deadline::disarm(tree, h);
+    walk::cancel(h, Why::new(kind, h.site()));
+    if h.kind() == JobKind::Shield {
+        // SAFETY: linked.
+        unsafe { hook::move_to_parent(h) };
+    }
+    let mut let_go = None;
+    let (left, poller, stops) = {
+        let _locked = h.lock();
+        let stops = work::take_stops(h);
+        // In the lock in which the count goes: exactly one of us and the last
+        // child ends it. Modelled in `last_child_vs_scope_drop`.
+        h.state.add(state::BODY_DONE);
+        let left = if in_body {
+            end::release_count_locked(h, true)
+        } else {
+            // SAFETY: H1, under the lock.
+            let closed = unsafe { h.kids.get() } == CLOSED;
+            let loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
+            if closed && loose == 0 {
+                Left::Nothing
+            } else {
+                Left::Open
+            }
+        };
+        // SAFETY: H1, under the lock.
+        let kept = unsafe { cell::take_poller(h) };
+        let poller = match kind {
+            // Its future lives: what polls it elsewhere finds out that it was left
+            // behind. A cancel that came before has used up the wake of this one.
+            // SAFETY: linked, and its ender cannot pass our lock.
+            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
+            _ => {
+                let_go = kept;
+                Taken::default()
+            }
+        };
+        (left, poller, stops)
+    };
+    waker::let_go(let_go);
+    match left {
+        Left::Open => {}
+        Left::Loose => end::stop_loose(h),
+        Left::Nothing => end::end_chain(h),
+    }
+    poller.wake();
+    stops.call();
+}

@@ -1,0 +1,150 @@
+//! Locals: values that belong to a part of the tree. One is set by opening a
+//! scope with it and seen by everything below that scope.
+//!
+//! A value stands in the cold part of its scope's node and never changes there.
+//! Whoever asks goes up from the current job, by way of [waymarks](waymark): a job
+//! has no parent but the one it was spawned below, and that one outlives it (H3).
+//! So what is found is what was inherited at spawn, and a spawn has nothing to do
+//! for it.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::base::kind::JobKind;
+use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::Contained;
+use crate::engine::context;
+use crate::engine::waymark;
+use crate::record::header::Header;
+use crate::surface::inline::{Inline, Just, Setup};
+
+/// A value that a part of the tree has in common: a request's number, a user, a
+/// tenant. Declared as a static, set by [`scope`](Local::scope).
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// use kinfolk::{Local, Result, spawn};
+///
+/// static USER: Local<String> = Local::new();
+///
+/// async fn greet() -> String {
+///     USER.with(|user| format!("hello {}", user.map_or("you", String::as_str)))
+/// }
+///
+/// # async fn demo() -> Result<()> {
+/// let words = USER.scope("ada".into(), async { spawn(greet()).await }).await?;
+/// assert_eq!(words, "hello ada");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Everything below that scope sees the value: child tasks of every sort, timers,
+/// branches, local children. What counts is the job a child is spawned into, not
+/// the one that calls: a [detached](crate::detach) job is below the root and sees
+/// none. Nor does the thread of a [blocking](crate::more::blocking) call, nor a hook.
+pub struct Local<T> {
+    number: OnceLock<u64>,
+    value: PhantomData<fn() -> T>,
+}
+
+/// A value set at a scope.
+pub(crate) struct Set {
+    number: u64,
+    value: Value,
+}
+
+/// Let go of by whoever has it last: that may be anybody who asked.
+type Value = Contained<Arc<dyn Any + Send + Sync>>;
+
+impl<T: Send + Sync + 'static> Local<T> {
+    /// One that nobody has set.
+    pub const fn new() -> Local<T> {
+        Local {
+            number: OnceLock::new(),
+            value: PhantomData,
+        }
+    }
+
+    fn number(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        *self
+            .number
+            .get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Opens a scope with this value and runs `future` in it. An inner scope may
+    /// set another one, for what is below it.
+    ///
+    /// # Cancellation
+    /// As [`crate::scope`].
+    #[track_caller]
+    pub fn scope<B>(&self, value: T, future: B) -> Inline<Just<B>>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        let mut setup = Setup::new(JobKind::Scope, Location::caller());
+        setup.more().local = Some(Set {
+            number: self.number(),
+            value: Contained::new(Arc::new(value)),
+        });
+        Inline::new(Just(future), setup)
+    }
+
+    /// Calls `f` with the value that the current job sees; with none if nobody
+    /// has set it, and outside every job.
+    pub fn with<R>(&self, f: impl FnOnce(Option<&T>) -> R) -> R {
+        let found = self.find();
+        f(found.as_ref().and_then(|value| value.downcast_ref()))
+    }
+
+    /// A copy of the value that the current job sees.
+    pub fn get(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.with(|value| value.cloned())
+    }
+
+    fn find(&self) -> Option<Value> {
+        let number = *self.number.get()?;
+        context::with(|cx| {
+            let mut at = cx.current();
+            while let Some(h) = at {
+                // SAFETY: inside a job that has not ended, so it is linked.
+                let scope = unsafe { waymark::local(h) }?;
+                let found = scope.if_cold(|cold, _| match &cold.local {
+                    Some(set) if set.number == number => Some(set.value.clone()),
+                    _ => None,
+                });
+                if let Some(Some(found)) = found {
+                    return Some(found);
+                }
+                // SAFETY: as above (H3).
+                at = unsafe { scope.parent() };
+            }
+            None
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for Local<T> {
+    fn default() -> Self {
+        Local::new()
+    }
+}
+
+impl<T> fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+/// The scope is about to end, and everything below it has: nobody asks again.
+pub(crate) fn clear(h: &Header) {
+    let set = h.if_cold(|cold, _| cold.local.take()).flatten();
+    drop(set);
+}

@@ -1,0 +1,12 @@
+//! What programs call: scopes, tasks, handles, lanes, services.
+
+pub(crate) mod handle;
+pub(crate) mod inline;
+pub(crate) mod lane;
+pub(crate) mod local;
+pub(crate) mod scope;
+pub(crate) mod service;
+pub(crate) mod span;
+pub(crate) mod spawn;
+pub(crate) mod task;
+pub(crate) mod verdict;

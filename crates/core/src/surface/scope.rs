@@ -1,0 +1,787 @@
+//! Scopes: the public way in. Open one, spawn into it, leave when all are done.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Cancelled, Error, ErrorKind, Result};
+use crate::base::kind::JobKind;
+use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::own::OwnError;
+use crate::base::patience::Patience;
+use crate::base::reason::Reason;
+use crate::base::unwind::Contained;
+use crate::engine::context;
+use crate::engine::deadline;
+use crate::engine::hook::{self, HookGuard};
+use crate::engine::lease::Lease;
+use crate::engine::patience;
+use crate::points::sleep::Moment;
+use crate::record::header::{Header, JobRef};
+use crate::record::state;
+use crate::surface::handle::{self, Job, Join};
+use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
+use crate::surface::lane::Pool;
+use crate::surface::spawn::{Place, SpawnError, Spawner};
+use crate::surface::task::Task;
+
+/// A scope, as its body and its friends hold it: spawn into it, cancel it,
+/// keep it open. Cheap to clone, free to send; holding one keeps nothing open
+/// ([`lease`](Scope::lease) does).
+#[derive(Clone)]
+pub struct Scope(JobRef);
+
+/// Opens a scope and runs `body` in it; returns when the body and everything
+/// spawned into the scope have ended.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let sum = kinfolk::scope(async |s| {
+///     let a = s.spawn(async { 20 });
+///     let b = s.spawn(async { 22 });
+///     Ok(a.await? + b.await?)
+/// })
+/// .await?;
+/// assert_eq!(sum, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+/// Opening and leaving is *not a point*. If the enclosing job is cancelled,
+/// so is everything in here; the call returns what the body made of it.
+#[track_caller]
+pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
+where
+    F: FnOnce(Scope) -> B,
+    B: Future<Output = Result<T>>,
+{
+    Inline::new(
+        WithScope(body),
+        Setup::new(JobKind::Scope, Location::caller()),
+    )
+}
+
+/// As [`scope`], for a body that fails with an error type of your own: so does
+/// the call.
+///
+/// If the body's error is all that went wrong, the caller gets it exactly as it
+/// was returned. Anything else (a child's failure, a deadline, a cancellation,
+/// a panic, or several failures together) comes as `E::from(error)`, and what
+/// the body returned can be [downcast](Error::downcast_ref) from that error.
+///
+/// An own error that has ours as its `source` is recognised by it: one around
+/// a [`Cancelled`] means cancelled, one around a child's failure takes the
+/// place of that failure. A wrapper that shows itself as ours, source and all
+/// (`transparent`), still shows a `Cancelled`, but not a failure: that is then
+/// listed beside it.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// #[derive(Debug)]
+/// enum PageError {
+///     Missing,
+///     Lost(kinfolk::Error),
+/// }
+///
+/// impl From<kinfolk::Error> for PageError {
+///     fn from(error: kinfolk::Error) -> Self {
+///         PageError::Lost(error)
+///     }
+/// }
+/// # impl std::fmt::Display for PageError {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// #         f.write_str("no page")
+/// #     }
+/// # }
+/// # impl std::error::Error for PageError {
+/// #     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+/// #         match self {
+/// #             PageError::Lost(error) => Some(error),
+/// #             PageError::Missing => None,
+/// #         }
+/// #     }
+/// # }
+///
+/// # async fn demo() -> Result<(), PageError> {
+/// let page = kinfolk::scope_as::<PageError, _>(async |s| {
+///     let page = s.spawn(async { None::<String> });
+///     page.await?.ok_or(PageError::Missing)
+/// })
+/// .await;
+/// assert!(matches!(page, Err(PageError::Missing)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The type is named in the call, as here, or in the closure
+/// (`async |s| -> Result<String, PageError> {…}`), or not at all where the
+/// result of the call decides it.
+///
+/// # Cancellation
+/// As [`scope`].
+#[track_caller]
+pub fn scope_as<E: OwnError, F>(body: F) -> Inline<WithScopeAs<F>>
+where
+    F: FnOnce(Scope) -> <WithScopeAs<F> as Open>::Body,
+    WithScopeAs<F>: Open<Error = E>,
+{
+    Inline::new(
+        WithScopeAs(body),
+        Setup::new(JobKind::Scope, Location::caller()),
+    )
+}
+
+/// Runs `future` for at most `limit`, counted from the first poll.
+///
+/// When the time is up everything in it is cancelled. If a point tells it, it
+/// gets the time to clean up and return; if nothing in it can hear, it is
+/// dropped there. `Duration::MAX` is never.
+///
+/// What the future itself returns wins over the deadline: with `timeout(d, scope(…))`
+/// a child of that scope which fails while it cleans up after the deadline makes the
+/// call fail, with [`during`](crate::Error::during) that says Deadline. A scope with a deadline of
+/// its own, `Scope::named("…").timeout(d).run(…)`, is `TimedOut` then, and keeps the
+/// child's failure in [`suppressed`](crate::Error::suppressed).
+///
+/// Whoever tries again after an error asks first whose cancellation it was:
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # use std::time::Duration;
+/// # async fn fetch(url: &str) -> kinfolk::Result<String> { Ok(url.into()) }
+/// async fn fetch_in_three_tries(url: &str) -> kinfolk::Result<String> {
+///     for _ in 0..2 {
+///         match kinfolk::timeout(Duration::from_secs(5), fetch(url)).await {
+///             Err(error) if !error.is_cancelled() => continue, // failed, or timed out
+///             done => return done,                             // a page, or we are to stop
+///         }
+///     }
+///     kinfolk::timeout(Duration::from_secs(5), fetch(url)).await
+/// }
+/// ```
+///
+/// # Cancellation
+/// Opening and leaving is *not a point*; the future runs as a scope of its
+/// own. `Err` of kind `TimedOut` if its own deadline cut it short, `Cancelled`
+/// if the enclosing job is cancelled.
+#[track_caller]
+pub fn timeout<B>(limit: Duration, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    timeout_for(Moment::After(limit), future, Location::caller())
+}
+
+/// As [`timeout`], with an instant.
+///
+/// # Cancellation
+/// As [`timeout`].
+#[track_caller]
+pub fn timeout_at<B>(at: Instant, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    timeout_for(Moment::At(at), future, Location::caller())
+}
+
+fn timeout_for<B>(limit: Moment, future: B, site: &'static Location<'static>) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Timeout, site);
+    setup.limit = limit;
+    Inline::new(Just(future), setup)
+}
+
+/// Runs `future` protected: no cancellation from outside reaches it or what it
+/// spawns. Always enters, also after a cancel. The cancel is told at the first
+/// point after it.
+///
+/// # Cancellation
+/// *Not a point.*
+#[track_caller]
+pub fn shield<B>(future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    Inline::new(
+        Just(future),
+        Setup::new(JobKind::Shield, Location::caller()),
+    )
+}
+
+/// As [`shield`], for at most `budget`, counted from when a cancel is held
+/// back, once for nested shields. When it is spent the cancel is delivered
+/// inside.
+///
+/// # Cancellation
+/// *Not a point.*
+#[track_caller]
+pub fn shield_for<B>(budget: Duration, future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Shield, Location::caller());
+    setup.more().budget = Some(Budget::For(budget));
+    Inline::new(Just(future), setup)
+}
+
+/// A section for code that has been told: i/o, sleeps, locks and spawns work
+/// again inside. Bounded by [`Patience::cleanup`].
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// # async fn flush() -> kinfolk::Result<()> { Ok(()) }
+/// async fn writer() -> kinfolk::Result<()> {
+///     let told = kinfolk::park().await;
+///     kinfolk::cleanup(flush()).await?;
+///     told?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Cancellation
+/// *Not a point*; a [`shield_for`] the time clean-up may take.
+#[track_caller]
+pub fn cleanup<B>(future: B) -> Inline<Just<B>>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    let mut setup = Setup::new(JobKind::Shield, Location::caller());
+    setup.more().budget = Some(Budget::Cleanup);
+    Inline::new(Just(future), setup)
+}
+
+/// Runs `future` with cancellation of the current job held back: while it
+/// runs, neither the job nor its children are told. Fails if the job is
+/// cancelled already; the future is then dropped unpolled.
+///
+/// # Cancellation
+/// A *point* at entry; what was held back is told at the next point after it.
+#[track_caller]
+pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
+    let guard = crate::engine::guard::ignore_cancellation();
+    async move {
+        let _guard = guard.await?;
+        Ok(future.await)
+    }
+}
+
+/// A scope to be opened, with options. Made by [`Scope::named`] and
+/// [`Scope::build`].
+#[must_use = "nothing is opened until `run` is awaited"]
+pub struct ScopeBuilder(Setup);
+
+impl ScopeBuilder {
+    /// Names the scope.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().name = Some(name.into());
+        self
+    }
+
+    /// Cancels the scope this long after its first poll.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.0.limit = Moment::After(limit);
+        self
+    }
+
+    /// Cancels the scope at this instant.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.0.limit = Moment::At(at);
+        self
+    }
+
+    /// What the reason says when the deadline passes.
+    pub fn reason(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().text = Some(text.into());
+        self
+    }
+
+    /// A child's failure touches nobody else: whoever holds its `Task` takes
+    /// it, else the failure hook.
+    pub fn supervisor(mut self) -> Self {
+        self.0.supervisor = true;
+        self
+    }
+
+    /// How long jobs in here may stay idle once cancelled.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.0.more().patience = Some(patience);
+        self
+    }
+
+    /// The scope is cancelled from the start: its body runs to its first
+    /// point and is told there.
+    pub fn cancelled(mut self, why: impl Into<Cow<'static, str>>) -> Self {
+        self.0.more().cancelled = Some(why.into());
+        self
+    }
+
+    /// Opens the scope and runs `body` in it; see [`scope`].
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run<F, B, T>(self, body: F) -> Inline<WithScope<F>>
+    where
+        F: FnOnce(Scope) -> B,
+        B: Future<Output = Result<T>>,
+    {
+        Inline::new(WithScope(body), self.0)
+    }
+
+    /// As [`run`](ScopeBuilder::run), with an error type of your own; see
+    /// [`scope_as`].
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run_as<E: OwnError, F>(self, body: F) -> Inline<WithScopeAs<F>>
+    where
+        F: FnOnce(Scope) -> <WithScopeAs<F> as Open>::Body,
+        WithScopeAs<F>: Open<Error = E>,
+    {
+        Inline::new(WithScopeAs(body), self.0)
+    }
+
+    /// Runs `future` as the body.
+    ///
+    /// # Cancellation
+    /// As [`scope`].
+    pub fn run_future<B>(self, future: B) -> Inline<Just<B>>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        Inline::new(Just(future), self.0)
+    }
+}
+
+impl fmt::Debug for ScopeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScopeBuilder({})", self.0.kind)
+    }
+}
+
+/// Why [`Scope::reschedule`] did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RescheduleError {
+    /// The deadline has fired, or the scope was cancelled otherwise.
+    Cancelled,
+    /// The scope is over.
+    Finished,
+    /// It is a task or the root, which have no deadline of their own.
+    NoDeadline,
+}
+
+impl fmt::Display for RescheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RescheduleError::Cancelled => "the scope is cancelled: its deadline cannot be moved",
+            RescheduleError::Finished => "the scope is over: there is no deadline to move",
+            RescheduleError::NoDeadline => {
+                "a task has no deadline of its own: open a scope or a timeout in it"
+            }
+        })
+    }
+}
+
+impl std::error::Error for RescheduleError {}
+
+impl Scope {
+    pub(crate) fn new(job: JobRef) -> Scope {
+        Scope(job)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.0
+    }
+
+    /// A scope to open, with options.
+    #[track_caller]
+    pub fn build() -> ScopeBuilder {
+        ScopeBuilder(Setup::new(JobKind::Scope, Location::caller()))
+    }
+
+    /// A scope to open, with a name.
+    #[track_caller]
+    pub fn named(name: impl Into<Cow<'static, str>>) -> ScopeBuilder {
+        Scope::build().named(name)
+    }
+
+    /// The job being polled here, as a scope; none outside every job.
+    pub fn current() -> Option<Scope> {
+        context::current().map(Scope)
+    }
+
+    /// The current job, for a verb that is called at `site`.
+    pub(crate) fn here(verb: &str, site: &'static Location<'static>) -> Scope {
+        Scope::current().unwrap_or_else(|| {
+            panic!(
+                "{verb} at {}:{} was called outside every Kinfolk job, where no job could wait \
+                 for the child: call it inside a runtime, or spawn into a scope you hold",
+                site.file(),
+                site.line()
+            )
+        })
+    }
+
+    /// Any job as a scope: every job is one for what is spawned into it.
+    pub fn of_job(job: &Job) -> Scope {
+        Scope(job.job_ref())
+    }
+
+    /// An observer of the scope.
+    pub fn job(&self) -> Job {
+        Job::new(self.0.clone())
+    }
+
+    /// A spawn with a name.
+    pub fn task(&self, name: impl Into<Cow<'static, str>>) -> Spawner {
+        Spawner::new(self.clone()).named(name)
+    }
+
+    /// A spawn onto a lane.
+    pub fn on<L>(&self, lane: L) -> Spawner<L> {
+        Spawner::new(self.clone()).on(lane)
+    }
+
+    /// Spawns a child task; see [`Spawner::spawn`].
+    #[inline]
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        let place = Place::below(&self.0);
+        place.spawn_as::<Pool, F>(future, state::COUNTED, Location::caller())
+    }
+
+    /// Spawns a child task that nobody owns; see [`Spawner::launch`].
+    #[track_caller]
+    pub fn launch<F>(&self, future: F) -> Job
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Place::below(&self.0).launch::<Pool, F>(future, Location::caller())
+    }
+
+    /// Spawns, or gives the future back; see [`Spawner::try_spawn`].
+    #[track_caller]
+    pub fn try_spawn<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn(future)
+    }
+
+    /// Launches, or gives the future back; see [`Spawner::try_launch`].
+    #[track_caller]
+    pub fn try_launch<F>(&self, future: F) -> Result<Job, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_launch(future)
+    }
+
+    /// Spawns and polls once, here, or gives the future back; see [`Spawner::try_spawn_now`].
+    #[track_caller]
+    pub fn try_spawn_now<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_now(future)
+    }
+
+    /// Spawns a task that reaches its first point, or gives the future back; see [`Spawner::try_spawn_atomic`].
+    #[track_caller]
+    pub fn try_spawn_atomic<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_atomic(future)
+    }
+
+    /// Spawns a task that starts when awaited, or gives the future back; see [`Spawner::try_spawn_lazy`].
+    #[track_caller]
+    pub fn try_spawn_lazy<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_lazy(future)
+    }
+
+    /// Spawns a service, or gives the future back; see [`Spawner::try_spawn_service`].
+    #[track_caller]
+    pub fn try_spawn_service<F>(
+        &self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).try_spawn_service(future)
+    }
+
+    /// Spawns and polls once, here; see [`Spawner::spawn_now`].
+    #[inline]
+    #[track_caller]
+    pub fn spawn_now<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Place::below(&self.0).spawn_now_as::<Pool, F>(future, Location::caller())
+    }
+
+    /// Spawns a task that reaches its first point; see
+    /// [`Spawner::spawn_atomic`].
+    #[track_caller]
+    pub fn spawn_atomic<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_atomic(future)
+    }
+
+    /// Spawns a task that starts when awaited; see [`Spawner::spawn_lazy`].
+    #[track_caller]
+    pub fn spawn_lazy<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_lazy(future)
+    }
+
+    /// Spawns a service; see [`Spawner::spawn_service`].
+    #[track_caller]
+    pub fn spawn_service<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        Spawner::new(self.clone()).spawn_service(future)
+    }
+
+    /// Keeps the scope open from any thread or callback; none if it has ended
+    /// or is closed.
+    pub fn lease(&self) -> Option<Lease> {
+        Lease::of(&self.0)
+    }
+
+    /// Cancels the scope and everything in it; see [`Job::cancel`]. The
+    /// cancellation ends with the scope: its caller goes on.
+    #[track_caller]
+    pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
+        handle::cancel_asked(&self.0, why.into(), Location::caller())
+    }
+
+    /// True once the scope has been cancelled. One atomic load.
+    pub fn cancel_requested(&self) -> bool {
+        self.0.state.peek().has(state::CANCELLED)
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn cancel_reason(&self) -> Option<Reason> {
+        self.0.reason()
+    }
+
+    /// Takes no new children from now on; the living finish.
+    pub fn close(&self) {
+        self.0.state.add(state::SHUT);
+    }
+
+    /// True if [`close`](Scope::close) was called.
+    pub fn is_closed(&self) -> bool {
+        self.0.state.peek().has(state::SHUT)
+    }
+
+    /// Closes the scope, waits for it to end, and cancels it if that takes
+    /// longer than `grace`. Returns how it ended.
+    ///
+    /// Inside the scope, in its body or in a job below it, which it would wait
+    /// for in vain: waits for the child tasks of the scope, those aside that the
+    /// caller is part of, and cancels them at `grace`. Services, and lazy tasks
+    /// that are not started, are left alone. Returns `Completed` if no child had
+    /// to be cancelled; the body goes on.
+    ///
+    /// # Cancellation
+    /// A *point*. If it returns `Cancelled`, the scope is closed; it, or inside it
+    /// its children, have been cancelled only if `grace` was over before.
+    #[track_caller]
+    pub fn drain(
+        &self,
+        grace: Duration,
+    ) -> impl Future<Output = Result<Outcome<()>, Cancelled>> + Send {
+        self.drain_from(grace, Location::caller())
+    }
+
+    async fn drain_from(
+        &self,
+        grace: Duration,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome<()>, Cancelled> {
+        self.close();
+        let inside = context::find_up(|job| std::ptr::eq(job, self.header()).then_some(()));
+        if inside.is_some() {
+            return self.drain_children(grace, site).await;
+        }
+        let join = || Join::new(self.0.clone(), site);
+        let waiting = async { Ok::<_, Error>(join().await?) };
+        let waited = timeout_for(Moment::After(grace), waiting, site).await;
+        if let Some(outcome) = within_grace(waited)? {
+            return Ok(outcome);
+        }
+        handle::cancel_asked(&self.0, "drained".into(), site);
+        join().await
+    }
+
+    /// The child tasks of a closed scope end within `grace`, or are cancelled
+    /// then. Closed, it gets no new ones.
+    async fn drain_children(
+        &self,
+        grace: Duration,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome<()>, Cancelled> {
+        let children = self.children_beside_us();
+        let join = |child: &JobRef| Join::new(child.clone(), site);
+        let waiting = async {
+            for child in &children {
+                let _how = join(child).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        let waited = timeout_for(Moment::After(grace), waiting, site).await;
+        if within_grace(waited)?.is_some() {
+            return Ok(Outcome::Completed(()));
+        }
+        for child in &children {
+            handle::cancel_asked(child, "drained".into(), site);
+        }
+        let mut drained = Outcome::Completed(());
+        for child in &children {
+            if let cut @ Outcome::Cancelled { .. } = join(child).await? {
+                drained = cut;
+            }
+        }
+        Ok(drained)
+    }
+
+    /// The child tasks that hold the scope open and that the current job is no
+    /// part of.
+    fn children_beside_us(&self) -> Vec<JobRef> {
+        let mut children = Vec::new();
+        patience::children(self.header(), &mut |child| children.push(child));
+        children.retain(|child| {
+            child.was_spawned()
+                && child.state.load().has(state::COUNTED)
+                && context::find_up(|job| std::ptr::eq(job, &**child).then_some(())).is_none()
+        });
+        children
+    }
+
+    /// Moves the deadline; `None` takes it away. One in the past is told at the
+    /// next point.
+    pub fn reschedule(&self, at: Option<Instant>) -> Result<(), RescheduleError> {
+        if matches!(self.0.kind(), JobKind::Task | JobKind::Root) {
+            return Err(RescheduleError::NoDeadline);
+        }
+        let moved = self.0.with_cold(|cold, st| {
+            if st.ended() {
+                Err(RescheduleError::Finished)
+            } else if st.has(state::CANCELLED) {
+                Err(RescheduleError::Cancelled)
+            } else {
+                cold.deadline = at;
+                Ok(())
+            }
+        });
+        if moved.is_ok() {
+            deadline::rescheduled(&self.0, at);
+        }
+        moved
+    }
+
+    /// Its own deadline, if it has one.
+    pub fn own_deadline(&self) -> Option<Instant> {
+        self.0.if_cold(|cold, _| cold.deadline).flatten()
+    }
+
+    /// Registers a hook at this scope; see [`on_cancel`](crate::on_cancel).
+    pub fn on_cancel(&self, f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
+        hook::register(
+            &self.0,
+            Contained::new(Box::new(|reason| {
+                if let Some(reason) = reason {
+                    f(reason);
+                }
+            })),
+            false,
+        )
+    }
+}
+
+/// What came within the grace of `drain`; none if that is over. A cancel or an
+/// interrupt of the caller is no end of the grace.
+fn within_grace<T>(waited: Result<T>) -> Result<Option<T>, Cancelled> {
+    match waited {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+        Err(error) => match error.cancelled() {
+            Some(told) => Err(told.clone()),
+            // Outside every job, where no clock is: the error says so, with the site.
+            None => panic!("{error}"),
+        },
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        handle::debug_job(f, "Scope", &self.0)
+    }
+}
+
+/// The job being polled here; none outside every job.
+pub fn current_job() -> Option<Job> {
+    context::current().map(Job::new)
+}
+
+/// Cancels the job being polled here. True if this call moved it; false
+/// outside every job.
+#[track_caller]
+pub fn cancel_current(why: impl Into<Cow<'static, str>>) -> bool {
+    match context::current() {
+        Some(job) => handle::cancel_asked(&job, why.into(), Location::caller()),
+        None => false,
+    }
+}
+
+/// True if a shield or an ignore guard holds cancellation back here.
+pub fn is_shielded() -> bool {
+    context::with(|cx| {
+        let mut at = cx.current();
+        while let Some(h) = at {
+            let st = h.state.load();
+            if st.has(state::SHIELD | state::GUARD) && !st.effective() {
+                return true;
+            }
+            if h.is_task() {
+                return false;
+            }
+            // SAFETY: inside a job that has not ended (H3).
+            at = unsafe { h.parent() };
+        }
+        false
+    })
+}

@@ -1,0 +1,325 @@
+//! Starting a service: whoever starts it waits until it says that it is ready,
+//! or learns why it never will be.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::{Cancelled, Error, Result};
+use crate::base::kind::JobKind;
+use crate::base::outcome::IntoOutcome;
+use crate::base::reason::ReasonKind;
+use crate::base::unwind::{Contained, discard};
+use crate::engine::context;
+use crate::engine::walk::{self, Why};
+use crate::more::kit::{Completer, Completion, NeverCompleted, Point};
+use crate::record::state;
+use crate::surface::inline::{Inline, Just, Setup};
+use crate::surface::lane::{LaneFor, Pool};
+use crate::surface::scope::Scope;
+use crate::surface::spawn::Spawner;
+use crate::surface::task::Task;
+
+/// A service ended without having said that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeverReady;
+
+impl fmt::Display for NeverReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the service ended without having said that it is ready")
+    }
+}
+
+impl std::error::Error for NeverReady {}
+
+fn never_ready() -> Error {
+    Error::from_boxed(Box::new(NeverReady))
+}
+
+/// What a service gets, to say that it is ready. Once: it is used up by it.
+///
+/// Dropping it says nothing; a service that ends without having said so is
+/// [`NeverReady`].
+pub struct Ready<T>(Arc<Completer<Result<T>>>);
+
+impl<T> Ready<T> {
+    /// Whoever started the service goes on, with `value`. If nobody waits any
+    /// more, the value is dropped; the service is cancelled then, and hears it
+    /// at its next point.
+    pub fn ready(self, value: T) {
+        self.0.complete(Ok(value));
+    }
+}
+
+impl<T> fmt::Debug for Ready<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ready")
+    }
+}
+
+pin_project! {
+    /// The body of a service that was [started](Scope::start_service). It runs
+    /// in a scope of its own, so that what it has started has ended too when it
+    /// is known how it went.
+    pub struct Service<B, T>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        #[pin]
+        body: Inline<Just<B>>,
+        ready: Arc<Completer<Result<T>>>,
+        site: &'static Location<'static>,
+    }
+
+    impl<B, T> PinnedDrop for Service<B, T>
+    where
+        B: Future<Output: IntoOutcome>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            // Whatever became of it: nobody waits for its word any more, though
+            // somebody else may hold its `Ready`.
+            this.ready.never();
+        }
+    }
+}
+
+impl<B, T> Future for Service<B, T>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    type Output = Result<<B::Output as IntoOutcome>::Value>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = std::task::ready!(this.body.poll(cx));
+        if this.ready.has_completed() {
+            return Poll::Ready(result);
+        }
+        Poll::Ready(match result {
+            // Whoever started it learns from its handle that it has ended without a
+            // word. If the start was given up, nobody was to hear one, and it is no
+            // failure: so it is not said here.
+            Ok(value) => Ok(value),
+            // Whoever started it learns from its handle that it was stopped.
+            Err(error) if error.is_cancelled() => Err(error),
+            Err(error) => match stop_itself(this.site) {
+                Some(stopped) => {
+                    this.ready.complete(Err(error));
+                    Err(stopped.into())
+                }
+                None => Err(error),
+            },
+        })
+    }
+}
+
+/// The failure is that of the start, not of the scope: the job ends cancelled.
+fn stop_itself(site: &'static Location<'static>) -> Option<Cancelled> {
+    let job = context::current()?;
+    let mut why = Why::new(ReasonKind::BodyFailed, site);
+    why.text = Some("it failed before it was ready".into());
+    walk::cancel(&job, why);
+    job.reason().map(Cancelled::new)
+}
+
+impl<B, T> fmt::Debug for Service<B, T>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Service")
+    }
+}
+
+impl Scope {
+    /// Starts a service, and waits until it is ready; see
+    /// [`Spawner::start_service`].
+    ///
+    /// # Cancellation
+    /// A *point*; see [`Spawner::start_service`].
+    #[track_caller]
+    pub fn start_service<F, B, T>(&self, body: F) -> StartService<Pool, F, B, T>
+    where
+        F: FnOnce(Ready<T>) -> B,
+        B: Future<Output: IntoOutcome>,
+        T: Send + 'static,
+    {
+        Spawner::new(self.clone()).start_service(body)
+    }
+}
+
+impl<L> Spawner<L> {
+    /// Spawns a [service](Spawner::spawn_service) and waits until it says that
+    /// it is [ready](Ready::ready): with the value it gave, and its handle.
+    ///
+    /// ```
+    /// # use kinfolk_core::{Error, Result, park, scope};
+    /// # struct Listener;
+    /// # impl Listener { fn addr(&self) -> u16 { 80 } }
+    /// # fn bind() -> Result<Listener> { Ok(Listener) }
+    /// # async fn serve(_: Listener) -> Result<()> { park().await?; Ok(()) }
+    /// # async fn demo() -> Result<()> {
+    /// scope(async |s| {
+    ///     let (addr, server) = s
+    ///         .start_service(async |ready| {
+    ///             let listener = bind()?;
+    ///             ready.ready(listener.addr());
+    ///             serve(listener).await
+    ///         })
+    ///         .await?;
+    ///     println!("at {addr}");
+    /// #   drop(server);
+    ///     Ok(())
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// Until it is ready, how it goes is a matter between it and whoever starts
+    /// it: its failure or panic is returned here, and the scope is not touched.
+    /// If it ends without a word, that is [`NeverReady`]; if it is cancelled,
+    /// or refused, an error of kind `Stopped`. From then on it is a service as
+    /// any other.
+    ///
+    /// # Cancellation
+    /// A *point*. Told at entry, nothing is spawned. If it returns `Cancelled`,
+    /// or is dropped before it is over, the service is cancelled, and its scope
+    /// waits for it; a failure that it still comes to goes to the failure hook.
+    #[track_caller]
+    pub fn start_service<F, B, T>(self, body: F) -> StartService<L, F, B, T>
+    where
+        F: FnOnce(Ready<T>) -> B,
+        B: Future<Output: IntoOutcome>,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        StartService {
+            stage: Stage::Unborn(self, Contained::new(body)),
+            point: Point::at(site),
+            site,
+        }
+    }
+}
+
+/// The future of [`Scope::start_service`] and [`Spawner::start_service`].
+#[must_use = "nothing is started until it is awaited"]
+pub struct StartService<L, F, B, T>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    stage: Stage<L, F, <B::Output as IntoOutcome>::Value, T>,
+    point: Point,
+    site: &'static Location<'static>,
+}
+
+enum Stage<L, F, V, T> {
+    /// Contained: what was told has a result to return, which a destructor that
+    /// panics would lose.
+    Unborn(Spawner<L>, Contained<F>),
+    /// It has not said anything yet.
+    Starting(Task<V>, Completion<Result<T>>),
+    /// It will not say anything: its handle tells why.
+    Ending(Task<V>),
+    Over,
+}
+
+// Nothing in it is pinned.
+impl<L, F, B, T> Unpin for StartService<L, F, B, T> where B: Future<Output: IntoOutcome> {}
+
+impl<L, F, B, T> Future for StartService<L, F, B, T>
+where
+    L: LaneFor<Service<B, T>>,
+    F: FnOnce(Ready<T>) -> B,
+    B: Future<Output: IntoOutcome>,
+    T: Send + 'static,
+{
+    type Output = Result<(T, Task<<B::Output as IntoOutcome>::Value>)>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Stage::Unborn(..) = this.stage {
+            std::task::ready!(this.point.poll_enter(cx))?;
+        }
+        loop {
+            match std::mem::replace(&mut this.stage, Stage::Over) {
+                Stage::Unborn(spawner, body) => {
+                    this.stage = begin(&spawner, body.into_inner(), this.site);
+                }
+                Stage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
+                    Poll::Pending => {
+                        this.stage = Stage::Starting(task, said);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(Ok(value))) => return Poll::Ready(Ok((value, task))),
+                    Poll::Ready(Ok(Err(failed))) => return Poll::Ready(Err(failed)),
+                    Poll::Ready(Err(error)) => {
+                        if error.downcast_ref::<NeverCompleted>().is_none() {
+                            return Poll::Ready(Err(error));
+                        }
+                        this.stage = Stage::Ending(task);
+                    }
+                },
+                Stage::Ending(mut task) => match Pin::new(&mut task).poll(cx) {
+                    Poll::Pending => {
+                        this.stage = Stage::Ending(task);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(value)) => {
+                        discard(value);
+                        return Poll::Ready(Err(never_ready()));
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                },
+                Stage::Over => panic!("the start of a service was polled after it was over"),
+            }
+        }
+    }
+}
+
+fn begin<L, F, B, T>(
+    spawner: &Spawner<L>,
+    body: F,
+    site: &'static Location<'static>,
+) -> Stage<L, F, <B::Output as IntoOutcome>::Value, T>
+where
+    L: LaneFor<Service<B, T>>,
+    F: FnOnce(Ready<T>) -> B,
+    B: Future<Output: IntoOutcome>,
+    T: Send + 'static,
+{
+    let (said, completer) = crate::more::kit::pair(site);
+    // Nobody has heard of a failure that comes out here: the hook does.
+    let scope = spawner.scope().clone();
+    said.give_back_to(move |said: Result<T>| {
+        if let Err(error) = said
+            && let Some(tree) = walk::pin(scope.header())
+        {
+            tree.report_failure(&error);
+        }
+    });
+    let ready = Arc::new(completer);
+    let service = Service {
+        body: Inline::new(
+            Just(body(Ready(ready.clone()))),
+            Setup::new(JobKind::Scope, site),
+        ),
+        ready,
+        site,
+    };
+    let place = spawner.place();
+    let task = place.spawn_as::<L, _>(service, state::SERVICE, site);
+    Stage::Starting(task, said.begun())
+}
+
+impl<L, F, B, T> fmt::Debug for StartService<L, F, B, T>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartService")
+    }
+}

@@ -1,0 +1,31 @@
+//! Spans of `tracing`.
+
+use tracing::Span;
+use tracing::instrument::{Instrument, Instrumented};
+
+use crate::base::kind::JobKind;
+use crate::engine::context;
+use crate::record::header::Header;
+
+/// A future with the span it is polled and dropped in.
+pub(crate) type Spanned<F> = Instrumented<F>;
+
+/// `future`, about to be spawned below `parent`, in the span of whoever calls.
+pub(crate) fn inherit<F>(parent: &Header, future: F) -> Spanned<F> {
+    future.instrument(if is_detached(parent) {
+        Span::none()
+    } else {
+        Span::current()
+    })
+}
+
+/// The future alone.
+pub(crate) fn bare<F>(spanned: Spanned<F>) -> F {
+    spanned.into_inner()
+}
+
+/// True if a child of `parent` hangs from the root, and not from whoever spawns
+/// it: a job. Outside every job the caller is nobody it could be detached from.
+fn is_detached(parent: &Header) -> bool {
+    parent.kind() == JobKind::Root && context::current_id().is_some()
+}

@@ -1,0 +1,970 @@
+//! Spawning: a future becomes a child task, or is refused.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::base::error::Error;
+use crate::base::kind::JobKind;
+use crate::base::lane::Lane;
+use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::outcome::IntoOutcome;
+use crate::base::patience::Patience;
+use crate::base::reason::{ReasonData, ReasonKind};
+use crate::base::say::{Topic, say};
+use crate::base::unwind::discard;
+use crate::engine::attach::{self, Refusal};
+use crate::engine::context;
+use crate::engine::names;
+use crate::engine::tree::Shared;
+use crate::engine::turn::{self, Turn};
+use crate::engine::walk;
+use crate::record::cell;
+use crate::record::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS};
+use crate::record::state;
+use crate::surface::handle::Job;
+use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
+use crate::surface::scope::Scope;
+use crate::surface::span::{self, Spanned};
+use crate::surface::task::Task;
+
+/// How deep `spawn_now` may nest before it is like `spawn`.
+const DEEPEST_NOW: u32 = 16;
+
+/// Why [`try_spawn`](Spawner::try_spawn) refused, with the future given back.
+pub struct SpawnError<F> {
+    /// The future, untouched.
+    pub future: F,
+    refusal: Refusal,
+}
+
+impl<F> SpawnError<F> {
+    /// True if the scope was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.refusal == Refusal::Cancelled
+    }
+
+    /// True if the scope had ended or was closed.
+    pub fn is_ended(&self) -> bool {
+        self.refusal == Refusal::Ended
+    }
+
+    /// True if the scope had as many children as one job may have.
+    pub fn is_full(&self) -> bool {
+        self.refusal == Refusal::TooMany
+    }
+}
+
+impl<F> fmt::Display for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(words(self.refusal))
+    }
+}
+
+fn words(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Cancelled => "the scope is cancelled and takes no new children",
+        Refusal::Ended => "the scope has ended or was closed and takes no new children",
+        Refusal::TooMany => {
+            "the scope has as many children as one job may have: wait for some to end, \
+             or spread them over several scopes"
+        }
+        Refusal::NoMain => {
+            "this host has no main lane: spawn onto the pool, or run on the native runtime or \
+             the simulation"
+        }
+        Refusal::NotHere => {
+            "a future that is not Send can be spawned on the main thread of its runtime only: \
+             spawn it there, or hand over a closure that makes it with spawn_with"
+        }
+    }
+}
+
+impl<F> fmt::Debug for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpawnError({:?})", self.refusal)
+    }
+}
+
+impl<F> std::error::Error for SpawnError<F> {}
+
+/// A spawn with options: a name, patience. Made by [`Scope::task`]; ends with
+/// one of the spawning verbs.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is spawned until a spawning verb is called"]
+pub struct Spawner<L = Pool> {
+    scope: Scope,
+    name: Option<Cow<'static, str>>,
+    patience: Option<Patience>,
+    lane: PhantomData<L>,
+}
+
+/// Where a task is spawned, with the options of its spawner. It goes by
+/// reference, as [`Birth`] does: a copy is read in larger pieces than it was
+/// just written in, and waits for them.
+pub(crate) struct Place<'a> {
+    parent: &'a Header,
+    name: Option<&'a Cow<'static, str>>,
+    patience: Option<Patience>,
+}
+
+/// What is made of the future.
+struct Plan {
+    spawned: bool,
+    /// It is a factory timer.
+    timer: bool,
+    first: First,
+    bits: u64,
+    site: &'static Location<'static>,
+}
+
+/// When it has its first turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// When its host gives it one.
+    Queued,
+    /// Before the call that spawns it returns.
+    Now,
+    /// When it is asked for: lazy.
+    Asked,
+}
+
+impl Spawner {
+    pub(crate) fn new(scope: Scope) -> Spawner {
+        Spawner {
+            scope,
+            name: None,
+            patience: None,
+            lane: PhantomData,
+        }
+    }
+}
+
+impl<L> Spawner<L> {
+    /// Chooses the lane; the pool by default.
+    pub fn on<M>(self, _lane: M) -> Spawner<M> {
+        self.on_lane()
+    }
+
+    /// The same, the type alone.
+    pub(crate) fn on_lane<M>(self) -> Spawner<M> {
+        Spawner {
+            scope: self.scope,
+            name: self.name,
+            patience: self.patience,
+            lane: PhantomData,
+        }
+    }
+
+    /// Names the task.
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long the task may stay idle once cancelled; inherited by what it
+    /// spawns.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Spawns a child task. Dropping the [`Task`] cancels it.
+    ///
+    /// With the feature `tracing` it runs in the span in which this is called, as
+    /// do children of every other verb; [detached](detach) jobs inherit none.
+    ///
+    /// What is not `Send` goes to the main lane with [`Main::here`](crate::Main::here),
+    /// which the free [`spawn`] shows.
+    ///
+    /// Into a cancelled, closed or ended scope: the handle is born cancelled,
+    /// the future is dropped by this call and never polled. For a scope that has
+    /// ended by itself that is said on standard error, once.
+    #[inline]
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::COUNTED, Location::caller())
+    }
+
+    /// Spawns a child task that nobody owns: it runs on whatever happens to
+    /// the [`Job`], and the scope waits for it.
+    #[track_caller]
+    pub fn launch<F>(self, future: F) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place().launch::<L, F>(future, Location::caller())
+    }
+
+    /// As [`spawn`](Spawner::spawn), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, state::COUNTED, Location::caller())
+    }
+
+    /// As [`launch`](Spawner::launch), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_launch<F>(self, future: F) -> Result<Job, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: false,
+            timer: false,
+            first: First::Queued,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        let job = self.place().put_checked::<L, F>(future, &plan)?;
+        Ok(Job::new(job))
+    }
+
+    /// As [`spawn_now`](Spawner::spawn_now), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn_now<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Now, state::COUNTED, Location::caller())
+    }
+
+    /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
+    /// back.
+    #[track_caller]
+    pub fn try_spawn_atomic<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let bits = state::COUNTED | state::ATOMIC;
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, bits, Location::caller())
+    }
+
+    /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
+    #[track_caller]
+    pub fn try_spawn_lazy<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Asked, state::LAZY, Location::caller())
+    }
+
+    /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
+    /// back.
+    #[track_caller]
+    pub fn try_spawn_service<F>(
+        self,
+        future: F,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        self.place()
+            .try_spawn_as::<L, F>(future, First::Queued, state::SERVICE, Location::caller())
+    }
+
+    /// Spawns a child task and polls it once, here, before returning. From outside a
+    /// job of the same lane, and when nested deeper than 16, it is [`spawn`](Spawner::spawn).
+    #[inline]
+    #[track_caller]
+    pub fn spawn_now<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let place = self.place();
+        place.spawn_now_as::<L, F>(future, Location::caller())
+    }
+
+    /// Spawns a child task that reaches its first point even if it is
+    /// cancelled before it starts.
+    ///
+    /// Into a cancelled scope whose body goes on: the child is attached, is
+    /// cancelled from birth, and is told at its first point. So a body that was
+    /// cancelled by a failing sibling can still hand over what must not be lost.
+    /// A closed scope, and a cancelled one whose body has ended, refuse it.
+    #[track_caller]
+    pub fn spawn_atomic<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::COUNTED | state::ATOMIC, Location::caller())
+    }
+
+    /// Spawns a child task that starts when it is first awaited, joined or
+    /// [started](Task::start). Until then it holds nothing open: a scope that
+    /// ends with it unstarted cancels it.
+    #[track_caller]
+    pub fn spawn_lazy<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::LAZY, Location::caller())
+    }
+
+    /// Spawns a service: a task that works for its siblings. No cancel from
+    /// above reaches it while they live; it is cancelled when the scope's body
+    /// and every ordinary child have ended. Its failure counts as any child's.
+    #[track_caller]
+    pub fn spawn_service<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let place = self.place();
+        place.spawn_as::<L, F>(future, state::SERVICE, Location::caller())
+    }
+
+    /// Launches the driver of a factory timer, with bits of its own.
+    pub(crate) fn launch_timer<F>(
+        self,
+        future: F,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: false,
+            timer: true,
+            first: First::Queued,
+            bits,
+            site,
+        };
+        self.place().launch_planned::<L, F>(future, &plan)
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place {
+            parent: self.scope.header(),
+            name: self.name.as_ref(),
+            patience: self.patience,
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Without options.
+    pub(crate) fn below(parent: &'a Header) -> Place<'a> {
+        Place {
+            parent,
+            name: None,
+            patience: None,
+        }
+    }
+
+    /// Inlined, so that the handle is made where it is kept: what comes out of
+    /// a call as its parts is slow to copy as a whole.
+    #[inline]
+    pub(crate) fn spawn_as<L, F>(
+        &self,
+        future: F,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = self.spawn_job::<L, F>(future, bits, site);
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
+        unsafe { Task::new(job) }
+    }
+
+    fn spawn_job<L, F>(&self, future: F, bits: u64, site: &'static Location<'static>) -> JobRef
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let lazy = bits & state::LAZY != 0;
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            first: if lazy { First::Asked } else { First::Queued },
+            bits,
+            site,
+        };
+        match self.put_checked::<L, F>(future, &plan) {
+            Ok(job) => job,
+            Err(refused) => self.refuse(refused, site),
+        }
+    }
+
+    /// As [`spawn_as`](Place::spawn_as), but a refusal gives the future back.
+    fn try_spawn_as<L, F>(
+        &self,
+        future: F,
+        first: First,
+        bits: u64,
+        site: &'static Location<'static>,
+    ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            first,
+            bits,
+            site,
+        };
+        let job = self.put_checked::<L, F>(future, &plan)?;
+        // SAFETY: made of F, with HANDLE set (C2).
+        Ok(unsafe { Task::new(job) })
+    }
+
+    /// As [`spawn_as`](Place::spawn_as), and polls it once, here.
+    #[inline]
+    pub(crate) fn spawn_now_as<L, F>(
+        &self,
+        future: F,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = self.spawn_job_now::<L, F>(future, site);
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
+        unsafe { Task::new(job) }
+    }
+
+    fn spawn_job_now<L, F>(&self, future: F, site: &'static Location<'static>) -> JobRef
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            first: First::Now,
+            bits: state::COUNTED,
+            site,
+        };
+        match self.put_checked::<L, F>(future, &plan) {
+            Ok(job) => job,
+            Err(refused) => self.refuse(refused, site),
+        }
+    }
+
+    pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: false,
+            timer: false,
+            first: First::Queued,
+            bits: state::COUNTED,
+            site,
+        };
+        self.launch_planned::<L, F>(future, &plan)
+    }
+
+    fn launch_planned<L, F>(&self, future: F, plan: &Plan) -> Job
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        let job = match self.put_checked::<L, F>(future, plan) {
+            Ok(job) => job,
+            Err(refused) => {
+                let refusal = refused.refusal;
+                let job = self.refuse(refused, plan.site);
+                if is_failure(refusal)
+                    && let Some(tree) = walk::pin(self.parent)
+                {
+                    tree.report_failure(&Error::msg(words(refusal)));
+                }
+                job
+            }
+        };
+        Job::new(job)
+    }
+
+    #[cold]
+    fn refuse<F>(&self, refused: SpawnError<F>, site: &'static Location<'static>) -> JobRef {
+        let job = refused_job(self.parent, refused.refusal, site);
+        discard(refused.future);
+        job
+    }
+
+    /// Makes the cell, links it and starts it.
+    fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    where
+        L: LaneFor<F>,
+        F: Future<Output: IntoOutcome>,
+    {
+        // SAFETY: the lane carries it, so it is 'static, and Send unless it
+        // stays here.
+        unsafe { self.put(future, plan, L::LANE, L::STAYS) }
+    }
+
+    /// Makes the cell, links it and starts it.
+    ///
+    /// # Safety
+    /// The future and its value may go to any thread that takes turns of
+    /// `lane`; if it `stays`, only to the main thread, and only if this is it.
+    /// What it borrows outlives the job.
+    unsafe fn put<F>(
+        &self,
+        future: F,
+        plan: &Plan,
+        lane: Lane,
+        stays: bool,
+    ) -> Result<JobRef, SpawnError<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        let parent = self.parent;
+        let Some(pinned) = walk::pin(parent) else {
+            walk::count_refused(parent);
+            return Err(SpawnError {
+                future,
+                refusal: Refusal::Ended,
+            });
+        };
+        let tree: &Shared = &pinned;
+        let counts = tree.counters.here();
+        let misplaced = if tree.refuses_tasks() {
+            Some(Refusal::Cancelled)
+        } else if lane == Lane::Pool {
+            None
+        } else if !tree.has_main_lane {
+            Some(Refusal::NoMain)
+        } else if stays && !tree.is_main_thread() {
+            Some(Refusal::NotHere)
+        } else {
+            None
+        };
+        if let Some(refusal) = misplaced {
+            counts.add(Count::Refused);
+            return Err(SpawnError { future, refusal });
+        }
+        let mut bits = state::BUSY | plan.bits;
+        if plan.spawned {
+            bits |= state::HANDLE;
+        }
+        let h = cell::create_task::<Spanned<F>>(
+            &Birth {
+                tree: Some(tree),
+                id: tree.next_id(&counts),
+                kind: JobKind::Task,
+                lane,
+                timer: plan.timer && tree.has_main_lane,
+                parent: Some(parent),
+                vtable: cell::vtable_for::<Spanned<F>>(plan.spawned),
+                state: bits,
+                // The tree's and the handle's or observer's.
+                refs: 2,
+                site: plan.site,
+            },
+            span::inherit(parent, future),
+        );
+        // SAFETY: fresh; two references are ours.
+        let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
+        if self.name.is_some() || self.patience.is_some() {
+            let name = self.name.cloned();
+            if let Some(patience) = self.patience {
+                tree.sweeper.heed(patience);
+            }
+            child.with_cold(|cold, _| {
+                cold.name = name;
+                cold.patience = self.patience;
+            });
+        }
+        // SAFETY: fresh, made with this parent.
+        match unsafe { attach::attach(parent, child, true, tree.most_children) } {
+            Ok(()) => {
+                counts.created(JobKind::Task);
+                if tree.has_sink() {
+                    tell_of_birth(tree, parent, child, plan.site);
+                }
+                match plan.first {
+                    // SAFETY: linked and BUSY from birth, so it has not ended
+                    // and its first turn is ours to give (H5). The tree is pinned.
+                    First::Queued => unsafe { start(tree, child) },
+                    // SAFETY: as above.
+                    First::Now => unsafe { run_now(tree, child) },
+                    First::Asked => {}
+                }
+                Ok(job)
+            }
+            Err(refusal) => {
+                counts.add(Count::Refused);
+                // SAFETY: C1, nobody else has seen it; the tree's reference
+                // goes with it.
+                let future = unsafe {
+                    let future = cell::take_future::<Spanned<F>>(child);
+                    Header::release(h);
+                    future
+                };
+                drop(job);
+                Err(SpawnError {
+                    future: span::bare(future),
+                    refusal,
+                })
+            }
+        }
+    }
+}
+
+/// True if the spawn was wrong, not late: its handle then has an error.
+fn is_failure(refusal: Refusal) -> bool {
+    match refusal {
+        Refusal::Cancelled | Refusal::Ended => false,
+        Refusal::TooMany | Refusal::NoMain | Refusal::NotHere => true,
+    }
+}
+
+/// A spawn into a job that has ended by itself is a mistake that the handle alone does
+/// not show: it is said, once for each such job. One that was cancelled or closed is
+/// meant to refuse, and so is the root, which ends by shutdown.
+fn say_if_late(parent: &Header, site: &'static Location<'static>) {
+    let late = parent.with_cold(|cold, st| {
+        // SAFETY: H1, under the lock.
+        let over = st.ended() || unsafe { parent.kids.get() } == CLOSED && cold.loose == 0;
+        let meant = st.has(state::CANCELLED | state::SHUT);
+        over && !meant && !std::mem::replace(&mut cold.late_spawn_said, true)
+    });
+    if !late {
+        return;
+    }
+    let opened = parent.site();
+    say(
+        Topic::Late,
+        format_args!(
+            "kinfolk: the task spawned at {}:{} never runs: the {} \"{}\" of {}:{} had ended",
+            site.file(),
+            site.line(),
+            parent.kind(),
+            names::name_of(parent),
+            opened.file(),
+            opened.line(),
+        ),
+    );
+}
+
+/// The handle of a task that was refused: an ended job that was never in the
+/// tree.
+pub(crate) fn refused_job(
+    parent: &Header,
+    refusal: Refusal,
+    site: &'static Location<'static>,
+) -> JobRef {
+    if refusal == Refusal::Ended {
+        say_if_late(parent, site);
+    }
+    let failed = is_failure(refusal);
+    let how = if failed {
+        state::FAILED
+    } else {
+        state::STOPPED
+    };
+    let birth = Birth::refused(
+        state::BUSY
+            | state::BODY_DONE
+            | state::ENDED
+            | state::CANCELLED
+            | state::ENTRY
+            | state::HANDLE
+            | how,
+        site,
+    );
+    // SAFETY: one reference, ours.
+    let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
+    let inherited = match refusal {
+        Refusal::Cancelled => parent.reason().map(|reason| reason.data().clone()),
+        _ => None,
+    };
+    let kind = match refusal {
+        // Not cancelled itself: it is forced.
+        Refusal::Cancelled => {
+            walk::pin(parent).map_or(ReasonKind::Shutdown, |tree| tree.why_forced())
+        }
+        _ => ReasonKind::ScopeEnded,
+    };
+    let reason = inherited.unwrap_or_else(|| {
+        std::sync::Arc::new(ReasonData {
+            kind,
+            text: None,
+            origin: parent.id,
+            culprit: None,
+            site,
+            at: std::time::Instant::now(),
+            delivery: None,
+        })
+    });
+    job.with_cold(|cold, _| {
+        cold.reason = Some(reason);
+        cold.outcome = failed.then(|| Error::msg(words(refusal)));
+    });
+    job
+}
+
+/// A future that is made where it will be polled.
+enum MadeThere<C, F> {
+    Maker(Option<C>),
+    Made(F),
+}
+
+impl<C, F> Future for MadeThere<C, F>
+where
+    C: FnOnce() -> F,
+    F: Future,
+{
+    type Output = F::Output;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        // SAFETY: the maker is moved out of its Option and never pinned; the
+        // future is never moved once it is there.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let MadeThere::Maker(maker) = this {
+            let maker = maker
+                .take()
+                .expect("a future that could not be made is not polled again");
+            *this = MadeThere::Made(maker());
+        }
+        match this {
+            // SAFETY: as above.
+            MadeThere::Made(made) => unsafe { std::pin::Pin::new_unchecked(made) }.poll(cx),
+            MadeThere::Maker(_) => unreachable!("it was just made"),
+        }
+    }
+}
+
+impl<L: Sealed> Spawner<L> {
+    /// As [`spawn`](Spawner::spawn), for hosts that promise by other means
+    /// what the lane demands of the future.
+    ///
+    /// # Safety
+    /// The future and its value may go to every thread that takes turns of the
+    /// lane. The caller does not return before the job has ended and its value
+    /// was taken, unless both are `'static`.
+    #[track_caller]
+    pub unsafe fn spawn_unchecked<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        let plan = Plan {
+            spawned: true,
+            timer: false,
+            first: First::Queued,
+            bits: state::COUNTED,
+            site: Location::caller(),
+        };
+        // SAFETY: passed on.
+        let job = match unsafe { self.place().put(future, &plan, L::LANE, L::STAYS) } {
+            Ok(job) => job,
+            Err(refused) => self.place().refuse(refused, plan.site),
+        };
+        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
+        unsafe { Task::new(job) }
+    }
+}
+
+impl Spawner<Main> {
+    /// Spawns a future that is not `Send` onto the main lane from anywhere:
+    /// `make` is called there, in the task's first turn.
+    #[track_caller]
+    pub fn spawn_with<C, F>(self, make: C) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + 'static,
+    {
+        // SAFETY: what crosses over is the closure, which is Send; the future
+        // is made, polled and dropped by turns of the main lane.
+        unsafe { self.spawn_unchecked(MadeThere::Maker(Some(make))) }
+    }
+}
+
+#[cold]
+fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static Location<'static>) {
+    let kind = JobKind::Task;
+    tree.emit(child.id, EventKind::Create { kind, site });
+    tree.emit(child.id, EventKind::Attach { parent: parent.id });
+    if child.state.load().has(state::CANCELLED) {
+        let to = JobState::Cancelling;
+        tree.emit(child.id, EventKind::State { to });
+    }
+}
+
+/// Gives a new task to its host.
+///
+/// # Safety
+/// Its first turn is the caller's to give. `tree` is its own, and stays until
+/// this returns.
+#[inline]
+unsafe fn start(tree: &Shared, child: &Header) {
+    if tree.turns {
+        tree.emit(child.id, EventKind::Scheduled);
+    }
+    // SAFETY: passed on.
+    unsafe { turn::start_turn(tree, child) };
+}
+
+/// Gives a new task its first turn here and now.
+///
+/// # Safety
+/// As for [`start`]; and the caller has a reference to it.
+unsafe fn run_now(tree: &Shared, child: &Header) {
+    let lane = child.lane();
+    let same_lane =
+        tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
+    let nested = same_lane.then(|| context::nest(DEEPEST_NOW)).flatten();
+    let Some(nested) = nested else {
+        // SAFETY: passed on.
+        return unsafe { start(tree, child) };
+    };
+    if child.is_timed() {
+        tree.timed_turns(1);
+    }
+    // SAFETY: passed on.
+    let again = unsafe { Turn::new(child) }.run();
+    drop(nested);
+    if let Some(turn) = again {
+        tree.host.start(turn);
+    }
+}
+
+/// Starts a lazy task: it counts among its parent's children from now on.
+pub(crate) fn start_lazy(h: &Header) -> bool {
+    // It may end while we look: hold its parent.
+    let parent = h.parent_from_outside();
+    let mine = {
+        let locked = parent.as_ref().map(|parent| parent.lock());
+        let mine = h.state.start_lazy();
+        if mine && let (Some(parent), Some(_)) = (&parent, &locked) {
+            // SAFETY: H1, under the parent's lock. LAZY is cleared once: its
+            // start is ours, so it is linked. Noticed by
+            // `case_a15_a_lazy_job_waits_for_its_start`.
+            unsafe {
+                let kids = parent.kids.get();
+                if kids <= MOST_KIDS
+                    && let Some(cold) = parent.cold_under_lock()
+                {
+                    cold.loose -= 1;
+                    parent.kids.set(kids + 1);
+                    h.state.add(state::COUNTED);
+                }
+            }
+        }
+        mine
+    };
+    if mine {
+        // SAFETY: its start is ours (H5).
+        unsafe { turn::push_claimed(h) };
+    }
+    mine
+}
+
+/// Spawns a child of the current job; see [`Spawner::spawn`].
+///
+/// The future must be `Send`, for any worker may poll it. One that is not can stay on
+/// the main thread, if it is made there:
+///
+/// ```
+/// # mod kinfolk { pub use kinfolk_core::*; }
+/// use kinfolk::{Main, Result, on};
+/// use std::rc::Rc;
+///
+/// async fn window() -> Result<u32> {
+///     let main = Main::here().expect("a window lives on the main thread");
+///     let title = Rc::new(7);
+///     on(main, async move { *title }).await
+/// }
+/// ```
+///
+/// # Panics
+/// Outside every job: there is nobody to be a child of.
+#[inline]
+#[track_caller]
+pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    let site = Location::caller();
+    context::with(|cx| match cx.current() {
+        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, state::COUNTED, site),
+        None => Scope::here("spawn", site).spawn(future),
+    })
+}
+
+/// Launches a child of the current job; see [`Spawner::launch`].
+///
+/// # Panics
+/// Outside every job: there is nobody to be a child of.
+#[track_caller]
+pub fn launch<F>(future: F) -> Job
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    let site = Location::caller();
+    context::with(|cx| match cx.current() {
+        Some(job) => Place::below(job).launch::<Pool, F>(future, site),
+        None => Scope::here("launch", site).launch(future),
+    })
+}
+
+/// Launches a job below the root: never waited for by the current job, never
+/// failing it, inheriting nothing of it. It is cancelled and waited for at
+/// shutdown; its failure goes to the failure hook.
+///
+/// # Panics
+/// Outside every job: there is no root to hang it from.
+#[track_caller]
+pub fn detach<F>(future: F) -> Job
+where
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+{
+    let scope = Scope::here("detach", Location::caller());
+    // SAFETY: the current job has not ended.
+    let root = JobRef::from_header(unsafe { scope.header().tree() }.root());
+    Scope::new(root).launch(future)
+}
