@@ -4,7 +4,9 @@
 //! Every event of a program has an instant of its own, so what the contract
 //! promises does not depend on the schedule: the model predicts, for each
 //! task, how it ends, when, with a late value or not, and which failures it
-//! carries. The simulation runs each program on a seed of its own.
+//! carries. Works of a program share a lock and a channel, which is closed at some instant: the
+//! model says which work holds the lock until when, and which value is received, and when, or
+//! comes back. The simulation runs each program on a seed of its own.
 //!
 //! `model/program.rs` makes the programs, `model/model.rs` says how they end,
 //! `model/real.rs` runs them.
@@ -26,8 +28,12 @@ use model::Model;
 use program::{Outside, Plan, programs};
 
 fn check(plans: &[Plan], seed: u64) {
-    let expected = Model::run(plans);
-    let (seen, sim) = real::run(plans, seed);
+    let (expected, hands) = Model::run(plans);
+    let (seen, seen_hands, sim) = real::run(plans, seed);
+    assert_eq!(
+        seen_hands, hands,
+        "seed {seed}: locks and channels\n{plans:#?}"
+    );
     for (n, (seen, expected)) in seen.iter().zip(&expected).enumerate() {
         let (Some(seen), Some(expected)) = (seen, expected) else {
             assert_eq!(seen.is_some(), expected.is_some(), "task {n}");

@@ -1,9 +1,11 @@
 //! The contract as a sequential model: takes one event after the other, and says
 //! how each task ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::program::{End, Ended, Outside, Plan, Role, Verb, WhenTold, Wrap};
+use crate::program::{
+    CLOSES, End, Ended, Hand, Outside, Plan, Role, Use, Verb, WhenTold, Wrap, room,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -90,8 +92,27 @@ enum Phase {
     Preparing,
     Sleeping,
     Awaiting(usize),
+    /// On its way to the lock or the channel.
+    Coming,
+    /// Stands in a line there.
+    InLine,
+    /// Has the lock, or is done with the channel.
+    Staying,
     Cleaning,
     Over,
+}
+
+/// The lock and the channel of the program. Lines are of plans, the first to come in front.
+#[derive(Default)]
+struct Things {
+    holder: Option<usize>,
+    lockers: VecDeque<usize>,
+    buffer: VecDeque<usize>,
+    senders: VecDeque<usize>,
+    receivers: VecDeque<usize>,
+    closed: bool,
+    /// By plan: what came of its use.
+    hands: Vec<Option<Hand>>,
 }
 
 /// A request, by a number that no other one has.
@@ -150,6 +171,9 @@ enum Event {
     LeaseDrop(usize),
     Outside(usize),
     Revoked(usize),
+    Comes(usize),
+    Goes(usize),
+    Closes,
 }
 
 pub struct Model<'a> {
@@ -163,13 +187,15 @@ pub struct Model<'a> {
     asks: Ask,
     /// The requests of the interrupt that is being answered with.
     carried: Vec<Ask>,
+    things: Things,
     events: BTreeMap<u64, Event>,
     now: u64,
 }
 
 impl<'a> Model<'a> {
-    /// How the task of each plan ends; none for a branch.
-    pub fn run(plans: &'a [Plan]) -> Vec<Option<Ended>> {
+    /// How the task of each plan ends, none for a branch; and what came of each plan's use of
+    /// the lock or the channel.
+    pub fn run(plans: &'a [Plan]) -> (Vec<Option<Ended>>, Vec<Option<Hand>>) {
         let mut model = Model {
             plans,
             jobs: Vec::new(),
@@ -179,9 +205,14 @@ impl<'a> Model<'a> {
             stands: vec![Stand::default(); plans.len()],
             asks: 0,
             carried: Vec::new(),
+            things: Things {
+                hands: vec![None; plans.len()],
+                ..Things::default()
+            },
             events: BTreeMap::new(),
             now: 0,
         };
+        model.at(CLOSES, Event::Closes);
         for n in 0..plans.len() {
             model.open(n);
         }
@@ -192,12 +223,11 @@ impl<'a> Model<'a> {
             model.now = at;
             model.step(event);
         }
-        (0..plans.len())
-            .map(|n| match plans[n].role {
-                Role::Branch => None,
-                _ => Some(model.jobs[model.outer[n]].ended.clone().expect("it ends")),
-            })
-            .collect()
+        let ended = (0..plans.len()).map(|n| match plans[n].role {
+            Role::Branch => None,
+            _ => Some(model.jobs[model.outer[n]].ended.clone().expect("it ends")),
+        });
+        (ended.collect(), model.things.hands)
     }
 
     // ------------------------------------------------------- the beginning
@@ -397,6 +427,21 @@ impl<'a> Model<'a> {
                     self.work(n);
                 }
             }
+            Event::Comes(n) => {
+                if self.works[n].phase == Phase::Coming {
+                    self.comes(n);
+                }
+            }
+            Event::Goes(n) => {
+                if self.works[n].phase == Phase::Staying {
+                    if self.plans[n].shared.what == Use::Lock {
+                        self.things.hands[n] = Some(Hand::Held(self.now));
+                    }
+                    self.leaves(n);
+                    self.ends(n);
+                }
+            }
+            Event::Closes => self.closes(),
             Event::CleanDone(n) => {
                 let work = &mut self.works[n];
                 if work.phase != Phase::Cleaning {
@@ -416,6 +461,18 @@ impl<'a> Model<'a> {
     }
 
     fn work_done(&mut self, n: usize) {
+        let shared = self.plans[n].shared;
+        if shared.what == Use::Nothing {
+            return self.ends(n);
+        }
+        if self.is_told(n) {
+            return self.clean(n);
+        }
+        self.works[n].phase = Phase::Coming;
+        self.at(self.now + shared.comes_after, Event::Comes(n));
+    }
+
+    fn ends(&mut self, n: usize) {
         self.works[n].phase = Phase::Over;
         match self.plans[n].end {
             End::Value => self.body_over(self.works[n].inner, Body::Value),
@@ -432,13 +489,19 @@ impl<'a> Model<'a> {
     /// The work of `n` is told of a mark.
     fn tell(&mut self, n: usize) {
         match self.works[n].phase {
-            Phase::Starting(_) | Phase::Preparing | Phase::Sleeping => self.clean(n),
+            Phase::Starting(_)
+            | Phase::Preparing
+            | Phase::Sleeping
+            | Phase::Coming
+            | Phase::InLine
+            | Phase::Staying => self.clean(n),
             // It stays until its target has ended; or its next point says so.
             Phase::Awaiting(_) | Phase::Started(_) | Phase::Cleaning | Phase::Over => {}
         }
     }
 
     fn clean(&mut self, n: usize) {
+        self.leaves(n);
         let before = std::mem::replace(&mut self.works[n].phase, Phase::Cleaning);
         if let Phase::Starting(service) = before {
             // Giving up the start cancels the service.
@@ -452,6 +515,11 @@ impl<'a> Model<'a> {
         if self.jobs[inner].ended.is_some() {
             return;
         }
+        if self.things.senders.contains(&n) {
+            // The value goes with the future.
+            self.things.senders.retain(|&sender| sender != n);
+        }
+        self.leaves(n);
         let before = std::mem::replace(&mut self.works[n].phase, Phase::Over);
         if let (Phase::Awaiting(target), Some(away)) = (before, self.works[n].away.take())
             && self.has_come_back(target, away.there)
@@ -516,8 +584,114 @@ impl<'a> Model<'a> {
                 _ => self.work_failed(n, n),
             },
         }
-        // A point beside it may hear what has come back.
-        self.hear(task);
+        // Its own next point may hear what has come back, or one beside it.
+        match self.works[n].phase {
+            Phase::Coming => self.hear_from(task, n),
+            _ => self.hear(task),
+        }
+    }
+
+    // ------------------------------------------------ the lock and the channel
+
+    /// The work of `n` comes to what it uses.
+    fn comes(&mut self, n: usize) {
+        self.works[n].phase = Phase::InLine;
+        match self.plans[n].shared.what {
+            Use::Lock => {
+                self.things.lockers.push_back(n);
+                self.grant();
+            }
+            Use::Send if self.things.closed => self.done(n, Hand::Back(self.now)),
+            Use::Send => {
+                self.things.senders.push_back(n);
+                self.flow();
+            }
+            Use::Recv => {
+                self.things.receivers.push_back(n);
+                self.flow();
+            }
+            Use::Nothing => unreachable!("it uses nothing"),
+        }
+    }
+
+    /// The work of `n` has the lock, or is done with the channel, and stays for a while.
+    fn stays(&mut self, n: usize) {
+        self.works[n].phase = Phase::Staying;
+        let until = self.now + self.plans[n].shared.stays_for;
+        self.at(until, Event::Goes(n));
+    }
+
+    fn done(&mut self, n: usize, hand: Hand) {
+        self.things.hands[n] = Some(hand);
+        self.stays(n);
+    }
+
+    /// A lock that is free goes to the first in line.
+    fn grant(&mut self) {
+        if self.things.holder.is_none()
+            && let Some(next) = self.things.lockers.pop_front()
+        {
+            self.things.holder = Some(next);
+            self.stays(next);
+        }
+    }
+
+    /// Values go on as far as they can: into the buffer, and to receivers.
+    fn flow(&mut self) {
+        let room = room(self.plans);
+        loop {
+            if self.things.buffer.len() < room
+                && let Some(sender) = self.things.senders.pop_front()
+            {
+                self.things.buffer.push_back(sender);
+                self.done(sender, Hand::Sent(self.now));
+                continue;
+            }
+            let Some(&receiver) = self.things.receivers.front() else {
+                return;
+            };
+            if let Some(value) = self.things.buffer.pop_front() {
+                self.things.receivers.pop_front();
+                self.done(receiver, Hand::Received(value, self.now));
+            } else if let Some(sender) = self.things.senders.pop_front() {
+                self.things.receivers.pop_front();
+                self.done(sender, Hand::Sent(self.now));
+                self.done(receiver, Hand::Received(sender, self.now));
+            } else if self.things.closed {
+                self.things.receivers.pop_front();
+                self.done(receiver, Hand::Closed(self.now));
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn closes(&mut self) {
+        self.things.closed = true;
+        while let Some(sender) = self.things.senders.pop_front() {
+            self.done(sender, Hand::Back(self.now));
+        }
+        self.flow();
+    }
+
+    /// The work of `n` is told, or goes: it stands in no line and holds nothing any more.
+    fn leaves(&mut self, n: usize) {
+        if self.things.senders.contains(&n) {
+            self.things.hands[n] = Some(Hand::Back(self.now));
+        }
+        let Things {
+            lockers,
+            senders,
+            receivers,
+            ..
+        } = &mut self.things;
+        for line in [lockers, senders, receivers] {
+            line.retain(|&other| other != n);
+        }
+        if self.things.holder == Some(n) {
+            self.things.holder = None;
+            self.grant();
+        }
     }
 
     // ------------------------------------------------------------- requests
@@ -556,7 +730,12 @@ impl<'a> Model<'a> {
                 continue;
             }
             match work.phase {
-                Phase::Starting(_) | Phase::Preparing | Phase::Sleeping => {
+                Phase::Starting(_)
+                | Phase::Preparing
+                | Phase::Sleeping
+                | Phase::Coming
+                | Phase::InLine
+                | Phase::Staying => {
                     self.deliver(task);
                     self.works[n].told = self.requests[task].delivered.clone();
                     self.works[n].heard = true;

@@ -65,6 +65,48 @@ pub enum Outside {
     Revoke(u64, u64),
 }
 
+/// What all plans of a program share, and what a work does with it before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Nothing,
+    /// Takes the lock, and holds it for a while.
+    Lock,
+    /// Sends the number of its plan.
+    Send,
+    /// Receives a number.
+    Recv,
+}
+
+/// A work's [`Use`]: it comes to the lock or the channel after a time of its own, and stays for
+/// another.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    pub what: Use,
+    pub comes_after: u64,
+    pub stays_for: u64,
+}
+
+/// What came of a [`Use`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// It has held the lock until this instant.
+    Held(u64),
+    Sent(u64),
+    /// The value came back, since the job was told or the channel closed.
+    Back(u64),
+    Received(usize, u64),
+    /// The channel was closed and empty.
+    Closed(u64),
+}
+
+/// The channel of a program has room for so many.
+pub fn room(plans: &[Plan]) -> usize {
+    plans.len() % 2
+}
+
+/// When the channel of a program is closed.
+pub const CLOSES: u64 = 12 * UNIT + SLOTS * PLANS as u64;
+
 /// One piece of work: a task's, or a branch's. Times are instants, distinct by
 /// construction.
 #[derive(Clone, Debug)]
@@ -79,6 +121,7 @@ pub struct Plan {
     pub clean_for: u64,
     pub when_told: WhenTold,
     pub outside: Outside,
+    pub shared: Shared,
 }
 
 impl Plan {
@@ -88,10 +131,15 @@ impl Plan {
     }
 }
 
-/// Microseconds. The whole seconds are chosen; the rest tells events apart: up
-/// to [`CLEAN`] by what is planned, above it by who has cleaned up since.
-const UNIT: u64 = 1_000_000;
+/// Nanoseconds. The whole seconds are chosen; the rest tells events apart: up
+/// to [`CLEAN`] by what is planned, above it by which works have cleaned up since, have come to
+/// the lock or the channel, and have gone from there.
+const UNIT: u64 = 1_000_000_000;
 const CLEAN: u64 = 64;
+/// So many works use the lock or the channel that their bits fit below a revocation's.
+const USERS: u32 = 5;
+const COMES: u64 = CLEAN << PLANS;
+const STAYS: u64 = COMES << USERS;
 /// So many plans that their bits and slots fit below a revocation's.
 const PLANS: usize = 12;
 const SLOTS: u64 = 5;
@@ -99,7 +147,7 @@ const SLOTS: u64 = 5;
 type Raw = (
     (prop::sample::Index, u8, u8, bool),
     (u64, u8, u64, u8),
-    (u8, u64),
+    (u8, u64, u8, u64),
 );
 
 pub fn programs() -> impl Strategy<Value = Vec<Plan>> {
@@ -111,13 +159,14 @@ pub fn programs() -> impl Strategy<Value = Vec<Plan>> {
             any::<bool>(),
         ),
         (1..20u64, 0..8u8, 0..6u64, 0..4u8),
-        (0..8u8, 1..20u64),
+        (0..8u8, 1..20u64, 0..8u8, 0..4u64),
     );
     prop::collection::vec(one, 1..=PLANS).prop_map(|raw| make_sound(raw.iter().enumerate()))
 }
 
 fn plan(n: usize, raw: &Raw) -> Plan {
-    let ((parent, role, wrap, awaits), (work, end, clean, told), (outside, when)) = *raw;
+    let ((parent, role, wrap, awaits), (work, end, clean, told), (outside, when, uses, stays)) =
+        *raw;
     let slot = |seconds: u64, k: u64| seconds * UNIT + SLOTS * n as u64 + k;
     let at = slot(when, 0);
     Plan {
@@ -161,6 +210,16 @@ fn plan(n: usize, raw: &Raw) -> Plan {
             2 | 3 => Outside::Interrupt(at),
             4 => Outside::Revoke(at, at + (work % 4) * UNIT + 4 * UNIT / 10),
             _ => Outside::Nothing,
+        },
+        shared: Shared {
+            what: match uses {
+                0 | 1 => Use::Lock,
+                2 | 3 => Use::Send,
+                4 | 5 => Use::Recv,
+                _ => Use::Nothing,
+            },
+            comes_after: 0,
+            stays_for: stays * UNIT,
         },
     }
 }
@@ -210,6 +269,18 @@ fn make_sound<'a>(raw: impl Iterator<Item = (usize, &'a Raw)>) -> Vec<Plan> {
             // Somebody else has the handle.
             if let Outside::DropHandle(at) = plans[n].outside {
                 plans[n].outside = Outside::Cancel(at);
+            }
+        }
+    }
+    let mut users = 0;
+    for plan in &mut plans {
+        match plan.shared.what {
+            Use::Nothing => {}
+            _ if users == USERS => plan.shared.what = Use::Nothing,
+            _ => {
+                plan.shared.comes_after = COMES << users;
+                plan.shared.stays_for += STAYS << users;
+                users += 1;
             }
         }
     }

@@ -8,9 +8,12 @@ use kinfolk_core::{
     Error, ErrorKind, Job, JobState, NeverReady, Outcome, Ready, Result, Scope, Task, all, any,
     cleanup, current_job, now, race, scope, shield, sleep, sleep_until, timeout, try_shield,
 };
+use kinfolk_sync::{Mutex as Lock, mpmc};
 use kinfolk_testkit::Sim;
 
-use crate::program::{End, Ended, Outside, Plan, Role, Verb, WhenTold, Wrap};
+use crate::program::{
+    CLOSES, End, Ended, Hand, Outside, Plan, Role, Use, Verb, WhenTold, Wrap, room,
+};
 
 type Boxed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
@@ -26,6 +29,10 @@ struct World {
     /// Handles of services that are ready, and of tasks that were not awaited
     /// to the end.
     kept: Arc<Mutex<Vec<Task<()>>>>,
+    /// How often the lock was held to the end.
+    lock: Arc<Lock<usize>>,
+    channel: (mpmc::Sender<usize>, mpmc::Receiver<usize>),
+    hands: Arc<Mutex<Vec<Option<Hand>>>>,
 }
 
 /// True if the body that awaits or starts the task has its handle.
@@ -34,8 +41,12 @@ pub fn has_no_handle(plans: &[Plan], n: usize) -> bool {
 }
 
 impl World {
-    fn at(&self, micros: u64) -> Instant {
-        self.start + Duration::from_micros(micros)
+    fn at(&self, nanos: u64) -> Instant {
+        self.start + Duration::from_nanos(nanos)
+    }
+
+    fn now(&self) -> u64 {
+        (now() - self.start).as_nanos() as u64
     }
 
     /// Puts the task of `n` on the board; gives the handle to whoever awaits it.
@@ -60,7 +71,7 @@ impl World {
             self.kept.lock().unwrap().extend(awaited);
             match done {
                 Err(told) if told.is_cancelled() => {
-                    cleanup(sleep(Duration::from_micros(plan.clean_for))).await?;
+                    cleanup(sleep(Duration::from_nanos(plan.clean_for))).await?;
                     match plan.when_told {
                         WhenTold::Cancelled => Err(told),
                         WhenTold::Late => Ok(()),
@@ -117,9 +128,47 @@ impl World {
             ready.expect("a service that is started").ready(());
         }
         match awaited {
-            Some(task) => task.await,
-            None => Ok(sleep_until(self.at(plan.work_until)).await?),
+            Some(task) => task.await?,
+            None => sleep_until(self.at(plan.work_until)).await?,
         }
+        self.uses(n).await
+    }
+
+    /// What it does with the lock or the channel.
+    async fn uses(&self, n: usize) -> Result<()> {
+        let shared = self.plans[n].shared;
+        if shared.what == Use::Nothing {
+            return Ok(());
+        }
+        sleep(Duration::from_nanos(shared.comes_after)).await?;
+        let stays = || sleep(Duration::from_nanos(shared.stays_for));
+        let (tx, rx) = &self.channel;
+        let note = |hand| self.hands.lock().unwrap()[n] = Some(hand);
+        match shared.what {
+            Use::Nothing => {}
+            Use::Lock => {
+                let mut guard = self.lock.lock().await?;
+                stays().await?;
+                *guard += 1;
+                note(Hand::Held(self.now()));
+                return Ok(());
+            }
+            Use::Send => match tx.send(n).await {
+                Ok(()) => note(Hand::Sent(self.now())),
+                Err(error) => {
+                    assert_eq!(*error.get_ref(), n, "it is the value that was sent");
+                    note(Hand::Back(self.now()));
+                    if error.is_cancelled() {
+                        return Err(error.into());
+                    }
+                }
+            },
+            Use::Recv => note(match rx.recv().await? {
+                Some(value) => Hand::Received(value, self.now()),
+                None => Hand::Closed(self.now()),
+            }),
+        }
+        Ok(stays().await?)
     }
 
     /// Spawns the children of `n`; gives the one that it awaits.
@@ -268,7 +317,7 @@ async fn watch(world: &World, n: usize, job: Job, mut kept: Option<Task<()>>) ->
         }
     }
     let joined = job.join().await?;
-    let at = (now() - world.start).as_micros() as u64;
+    let at = world.now();
     let outcome = match kept {
         Some(task) => task.outcome().await?,
         // The handle is elsewhere, and with it a late value.
@@ -293,8 +342,9 @@ async fn watch(world: &World, n: usize, job: Job, mut kept: Option<Task<()>>) ->
     })
 }
 
-/// How the task of each plan ended; none for a branch.
-pub fn run(plans: &[Plan], seed: u64) -> (Vec<Option<Ended>>, Sim) {
+/// How the task of each plan ended, none for a branch; and what came of each plan's use of the
+/// lock or the channel.
+pub fn run(plans: &[Plan], seed: u64) -> (Vec<Option<Ended>>, Vec<Option<Hand>>, Sim) {
     let mut sim = Sim::builder(seed)
         .on_failure(|_| {})
         .on_forced(|_| {})
@@ -302,14 +352,27 @@ pub fn run(plans: &[Plan], seed: u64) -> (Vec<Option<Ended>>, Sim) {
     let plans = Arc::new(plans.to_vec());
     let ended: Arc<Mutex<Vec<Option<Ended>>>> = Arc::new(Mutex::new(vec![None; plans.len()]));
     let out = ended.clone();
+    let hands = Arc::new(Mutex::new(vec![None; plans.len()]));
+    let lock = Arc::new(Lock::new(0));
+    let channel = mpmc::channel(room(&plans));
+    let (noted, locked, left) = (hands.clone(), lock.clone(), channel.1.clone());
     sim.outcome(async move {
         let main = Scope::current().expect("inside a job");
         let world = World {
             start: now(),
             board: Arc::new(Mutex::new(plans.iter().map(|_| None).collect())),
             kept: Arc::default(),
+            lock,
+            channel,
+            hands: noted,
             plans,
         };
+        let (closes, rx) = (world.at(CLOSES), world.channel.1.clone());
+        main.launch(async move {
+            sleep_until(closes).await?;
+            rx.close();
+            Ok::<_, Error>(())
+        });
         let root = Scope::build().supervisor().run(async |s| {
             world.announce(0, s.task("t0").spawn(world.clone().body(0)));
             // Watchers are children of main, so that no cancel of the program
@@ -337,5 +400,13 @@ pub fn run(plans: &[Plan], seed: u64) -> (Vec<Option<Ended>>, Sim) {
     .completed()
     .unwrap_or_else(|| panic!("main did not complete with seed {seed}"));
     let ended = ended.lock().unwrap().clone();
-    (ended, sim)
+    let hands = hands.lock().unwrap().clone();
+    // Nothing is lost: what was sent was received, or is still there.
+    let count = |like: fn(&Hand) -> bool| hands.iter().flatten().filter(|hand| like(hand)).count();
+    let sent = count(|hand| matches!(hand, Hand::Sent(_)));
+    let received = count(|hand| matches!(hand, Hand::Received(..)));
+    assert_eq!(sent, received + left.len(), "{hands:?}");
+    let held = count(|hand| matches!(hand, Hand::Held(_)));
+    assert_eq!(*locked.try_lock().expect("the lock is lost"), held);
+    (ended, hands, sim)
 }

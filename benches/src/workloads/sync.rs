@@ -1,6 +1,6 @@
 //! Channels and locks. All contestants run on the same executor, tokio's, so that what
-//! differs is the primitive: a channel from one task to another, a lock that nobody else
-//! wants, a lock that four want.
+//! differs is the primitive: channels from one task to another and from four to one, locks
+//! that one task wants alone, and locks whose holder yields while three others want them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,9 @@ use crate::ways;
 
 const SENT: u64 = 100_000;
 const LOCKED: u64 = 100_000;
-const LOCKERS: u64 = 4;
+/// With a holder that yields.
+const CONTENDED: u64 = 40_000;
+const TASKS: u64 = 4;
 const ROOM: usize = 64;
 
 /// At least level with the best.
@@ -27,221 +29,523 @@ const fn bench(name: &'static str, what: &'static str, per: &'static str) -> Ben
     }
 }
 
-const CHANNEL_ONE: Bench = bench(
-    "channel st",
-    "A task sends numbers to another through a channel with room for 64. One thread of tokio.",
-    "value",
-);
-const CHANNEL_TWO: Bench = bench(
-    "channel mt",
-    "A task sends numbers to another through a channel with room for 64. Two workers of tokio.",
-    "value",
-);
-const LOCK_ONE: Bench = bench(
-    "lock st",
-    "A task takes a lock that nobody else wants. One thread of tokio.",
-    "lock",
-);
-const LOCK_TWO: Bench = bench(
-    "lock mt",
-    "Four tasks take one lock, each again and again. Two workers of tokio.",
-    "lock",
-);
+/// Which runtime of tokio a bench runs on.
+#[derive(Clone, Copy)]
+enum On {
+    One,
+    Two,
+}
+
+impl On {
+    fn run<F>(self, body: F) -> Vec<f64>
+    where
+        F: Future<Output = Vec<f64>> + Send + 'static,
+    {
+        match self {
+            On::One => ways::tokio_one(body),
+            On::Two => ways::tokio_two(body),
+        }
+    }
+}
 
 pub fn groups() -> Vec<Group> {
-    let group = |bench: Bench, contestants| Group {
+    let mut groups = Vec::new();
+    groups.extend(channels());
+    groups.extend(locks());
+    groups
+}
+
+fn group(bench: Bench, contestants: Vec<Contestant>) -> Group {
+    Group {
         benches: vec![bench],
         contestants,
         most_rounds: usize::MAX,
-    };
-    vec![
-        group(
-            CHANNEL_ONE,
-            vec![
-                Contestant::ours("kinfolk", || ways::tokio_one(kinfolk_channel())),
-                Contestant::peer("tokio", || ways::tokio_one(tokio_channel())),
-                Contestant::peer("async-channel", || ways::tokio_one(async_channel())),
-                Contestant::variant("flume", || ways::tokio_one(flume_channel())),
-                Contestant::variant("kanal", || ways::tokio_one(kanal_channel())),
-            ],
-        ),
-        group(
-            CHANNEL_TWO,
-            vec![
-                Contestant::ours("kinfolk", || ways::tokio_two(kinfolk_channel())),
-                Contestant::peer("tokio", || ways::tokio_two(tokio_channel())),
-                Contestant::peer("async-channel", || ways::tokio_two(async_channel())),
-                Contestant::variant("flume", || ways::tokio_two(flume_channel())),
-                Contestant::variant("kanal", || ways::tokio_two(kanal_channel())),
-            ],
-        ),
-        group(
-            LOCK_ONE,
-            vec![
-                Contestant::ours("kinfolk", || ways::tokio_one(kinfolk_lock(1))),
-                Contestant::peer("tokio", || ways::tokio_one(tokio_lock(1))),
-                Contestant::peer("async-lock", || ways::tokio_one(async_lock(1))),
-            ],
-        ),
-        group(
-            LOCK_TWO,
-            vec![
-                Contestant::ours("kinfolk", || ways::tokio_two(kinfolk_lock(LOCKERS))),
-                Contestant::peer("tokio", || ways::tokio_two(tokio_lock(LOCKERS))),
-                Contestant::peer("async-lock", || ways::tokio_two(async_lock(LOCKERS))),
-            ],
-        ),
-    ]
+    }
 }
 
-/// Times a task that sends and one that receives.
-async fn through(
-    sends: impl Future<Output = ()> + Send + 'static,
-    receives: impl Future<Output = u64> + Send + 'static,
-) -> Vec<f64> {
+// ------------------------------------------------------------------------------ channels
+
+/// The sending side of a contestant's channel.
+trait Sends: Clone + Send + 'static {
+    fn send(&self, n: u64) -> impl Future<Output = ()> + Send;
+}
+
+/// The receiving side.
+trait Receives: Send + 'static {
+    fn recv(&mut self) -> impl Future<Output = Option<u64>> + Send;
+}
+
+fn channels() -> Vec<Group> {
+    let benches = [
+        (
+            bench(
+                "channel st",
+                "A task sends numbers to another through a channel with room for 64. One thread \
+                 of tokio.",
+                "value",
+            ),
+            On::One,
+            1,
+        ),
+        (
+            bench(
+                "channel mt",
+                "A task sends numbers to another through a channel with room for 64. Two workers \
+                 of tokio.",
+                "value",
+            ),
+            On::Two,
+            1,
+        ),
+        (
+            bench(
+                "channel of four st",
+                "Four tasks send numbers to a fifth through a channel with room for 64. One \
+                 thread of tokio.",
+                "value",
+            ),
+            On::One,
+            TASKS,
+        ),
+        (
+            bench(
+                "channel of four mt",
+                "Four tasks send numbers to a fifth through a channel with room for 64. Two \
+                 workers of tokio.",
+                "value",
+            ),
+            On::Two,
+            TASKS,
+        ),
+    ];
+    let bounded = benches.into_iter().map(|(bench, on, senders)| {
+        group(
+            bench,
+            vec![
+                Contestant::ours("kinfolk", move || {
+                    on.run(through(kinfolk_sync::mpmc::channel(ROOM), senders))
+                }),
+                Contestant::peer("tokio", move || {
+                    on.run(through(tokio::sync::mpsc::channel(ROOM), senders))
+                }),
+                Contestant::peer("async-channel", move || {
+                    on.run(through(async_channel::bounded(ROOM), senders))
+                }),
+                Contestant::variant("flume", move || {
+                    on.run(through(flume::bounded(ROOM), senders))
+                }),
+                Contestant::variant("kanal", move || {
+                    on.run(through(kanal::bounded_async(ROOM), senders))
+                }),
+            ],
+        )
+    });
+    let benches = [
+        (
+            bench(
+                "unbounded channel st",
+                "A task sends numbers to another through a channel without a limit. One thread \
+                 of tokio.",
+                "value",
+            ),
+            On::One,
+        ),
+        (
+            bench(
+                "unbounded channel mt",
+                "A task sends numbers to another through a channel without a limit. Two workers \
+                 of tokio.",
+                "value",
+            ),
+            On::Two,
+        ),
+    ];
+    let unbounded = benches.into_iter().map(|(bench, on)| {
+        group(
+            bench,
+            vec![
+                Contestant::ours("kinfolk", move || {
+                    on.run(through(kinfolk_sync::mpmc::unbounded_channel(), 1))
+                }),
+                Contestant::peer("tokio", move || {
+                    on.run(through(tokio::sync::mpsc::unbounded_channel(), 1))
+                }),
+                Contestant::peer("async-channel", move || {
+                    on.run(through(async_channel::unbounded(), 1))
+                }),
+                Contestant::variant("flume", move || on.run(through(flume::unbounded(), 1))),
+                Contestant::variant("kanal", move || {
+                    on.run(through(kanal::unbounded_async(), 1))
+                }),
+            ],
+        )
+    });
+    bounded.chain(unbounded).collect()
+}
+
+/// Times `senders` tasks that send as much as is asked for together, and one that receives.
+async fn through((tx, mut rx): (impl Sends, impl Receives), senders: u64) -> Vec<f64> {
+    let each = SENT / senders;
     let start = Instant::now();
-    let sends = tokio::spawn(sends);
-    let sum = tokio::spawn(receives).await.expect("it receives");
-    sends.await.expect("it sends");
-    assert_eq!(sum, SENT * (SENT - 1) / 2);
-    vec![per(start.elapsed(), SENT)]
-}
-
-async fn kinfolk_channel() -> Vec<f64> {
-    let (tx, rx) = kinfolk_sync::mpmc::channel(ROOM);
-    let sends = async move {
-        for n in 0..SENT {
-            tx.send(n).await.expect("open");
-        }
-    };
-    let receives = async move {
-        let mut sum = 0;
-        while let Some(n) = rx.recv().await.expect("outside every job") {
-            sum += n;
-        }
-        sum
-    };
-    through(sends, receives).await
-}
-
-async fn tokio_channel() -> Vec<f64> {
-    let (tx, mut rx) = tokio::sync::mpsc::channel(ROOM);
-    let sends = async move {
-        for n in 0..SENT {
-            tx.send(n).await.expect("open");
-        }
-    };
-    let receives = async move {
+    let sends: Vec<_> = (0..senders)
+        .map(|_| {
+            let tx = tx.clone();
+            tokio::spawn(async move {
+                for n in 0..each {
+                    tx.send(n).await;
+                }
+            })
+        })
+        .collect();
+    drop(tx);
+    let receives = tokio::spawn(async move {
         let mut sum = 0;
         while let Some(n) = rx.recv().await {
             sum += n;
         }
         sum
-    };
-    through(sends, receives).await
+    });
+    assert_eq!(
+        receives.await.expect("it receives"),
+        senders * (each * (each - 1) / 2)
+    );
+    for task in sends {
+        task.await.expect("it sends");
+    }
+    vec![per(start.elapsed(), SENT)]
 }
 
-async fn async_channel() -> Vec<f64> {
-    let (tx, rx) = async_channel::bounded(ROOM);
-    let sends = async move {
-        for n in 0..SENT {
-            tx.send(n).await.expect("open");
-        }
-    };
-    let receives = async move {
-        let mut sum = 0;
-        while let Ok(n) = rx.recv().await {
-            sum += n;
-        }
-        sum
-    };
-    through(sends, receives).await
+impl Sends for kinfolk_sync::mpmc::Sender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).await.expect("open");
+    }
 }
 
-async fn flume_channel() -> Vec<f64> {
-    let (tx, rx) = flume::bounded(ROOM);
-    let sends = async move {
-        for n in 0..SENT {
-            tx.send_async(n).await.expect("open");
-        }
-    };
-    let receives = async move {
-        let mut sum = 0;
-        while let Ok(n) = rx.recv_async().await {
-            sum += n;
-        }
-        sum
-    };
-    through(sends, receives).await
+impl Sends for kinfolk_sync::mpmc::UnboundedSender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).expect("open");
+    }
 }
 
-async fn kanal_channel() -> Vec<f64> {
-    let (tx, rx) = kanal::bounded_async(ROOM);
-    let sends = async move {
-        for n in 0..SENT {
-            tx.send(n).await.expect("open");
-        }
-    };
-    let receives = async move {
-        let mut sum = 0;
-        while let Ok(n) = rx.recv().await {
-            sum += n;
-        }
-        sum
-    };
-    through(sends, receives).await
+impl Receives for kinfolk_sync::mpmc::Receiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        kinfolk_sync::mpmc::Receiver::recv(self)
+            .await
+            .expect("outside every job")
+    }
 }
 
-/// Times `tasks` tasks that lock as often as is asked for together.
-async fn locked<F: Future<Output = ()> + Send + 'static>(
-    tasks: u64,
-    locks: impl Fn(u64) -> F,
-) -> Vec<f64> {
+impl Sends for tokio::sync::mpsc::Sender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).await.expect("open");
+    }
+}
+
+impl Sends for tokio::sync::mpsc::UnboundedSender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).expect("open");
+    }
+}
+
+impl Receives for tokio::sync::mpsc::Receiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        self.recv().await
+    }
+}
+
+impl Receives for tokio::sync::mpsc::UnboundedReceiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        self.recv().await
+    }
+}
+
+impl Sends for async_channel::Sender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).await.expect("open");
+    }
+}
+
+impl Receives for async_channel::Receiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        async_channel::Receiver::recv(self).await.ok()
+    }
+}
+
+impl Sends for flume::Sender<u64> {
+    async fn send(&self, n: u64) {
+        self.send_async(n).await.expect("open");
+    }
+}
+
+impl Receives for flume::Receiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        self.recv_async().await.ok()
+    }
+}
+
+impl Sends for kanal::AsyncSender<u64> {
+    async fn send(&self, n: u64) {
+        self.send(n).await.expect("open");
+    }
+}
+
+impl Receives for kanal::AsyncReceiver<u64> {
+    async fn recv(&mut self) -> Option<u64> {
+        kanal::AsyncReceiver::recv(self).await.ok()
+    }
+}
+
+// --------------------------------------------------------------------------------- locks
+
+/// What one task at a time has.
+trait Locks: Send + Sync + 'static {
+    fn new() -> Self;
+    /// Takes it, yields if `yields` says so, and lets go.
+    fn lock(&self, yields: bool) -> impl Future<Output = ()> + Send;
+}
+
+/// What the holder of a lock does.
+async fn hold(yields: bool) {
+    if yields {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A lock alone and contended, on one thread and on two.
+fn of_a_lock<K: Locks, T: Locks, A: Locks>(benches: [Bench; 4]) -> impl Iterator<Item = Group> {
+    let ways = [
+        (On::One, 1, LOCKED),
+        (On::Two, 1, LOCKED),
+        (On::One, TASKS, CONTENDED),
+        (On::Two, TASKS, CONTENDED),
+    ];
+    benches
+        .into_iter()
+        .zip(ways)
+        .map(|(bench, (on, tasks, times))| {
+            group(
+                bench,
+                vec![
+                    Contestant::ours("kinfolk", move || on.run(locked::<K>(tasks, times))),
+                    Contestant::peer("tokio", move || on.run(locked::<T>(tasks, times))),
+                    Contestant::peer("async-lock", move || on.run(locked::<A>(tasks, times))),
+                ],
+            )
+        })
+}
+
+fn locks() -> Vec<Group> {
+    let mutex =
+        of_a_lock::<kinfolk_sync::Mutex<u64>, tokio::sync::Mutex<u64>, async_lock::Mutex<u64>>([
+            bench(
+                "lock st",
+                "A task takes a lock that nothing else wants. One thread of tokio.",
+                "lock",
+            ),
+            bench(
+                "lock mt",
+                "A task takes a lock that nothing else wants. Two workers of tokio.",
+                "lock",
+            ),
+            bench(
+                "lock, contended st",
+                "Four tasks take one lock, each again and again, and yield while they hold it. One \
+             thread of tokio.",
+                "lock",
+            ),
+            bench(
+                "lock, contended mt",
+                "Four tasks take one lock, each again and again, and yield while they hold it. Two \
+             workers of tokio.",
+                "lock",
+            ),
+        ]);
+    let rwlock = of_a_lock::<
+        kinfolk_sync::RwLock<u64>,
+        tokio::sync::RwLock<u64>,
+        async_lock::RwLock<u64>,
+    >([
+        bench(
+            "read and write st",
+            "A task takes a read-write lock for reading and for writing. One thread of tokio.",
+            "pair",
+        ),
+        bench(
+            "read and write mt",
+            "A task takes a read-write lock for reading and for writing. Two workers of tokio.",
+            "pair",
+        ),
+        bench(
+            "read and write, contended st",
+            "Four tasks take one read-write lock for reading and for writing, and yield while \
+             they write. One thread of tokio.",
+            "pair",
+        ),
+        bench(
+            "read and write, contended mt",
+            "Four tasks take one read-write lock for reading and for writing, and yield while \
+             they write. Two workers of tokio.",
+            "pair",
+        ),
+    ]);
+    let semaphore = of_a_lock::<
+        kinfolk_sync::Semaphore,
+        tokio::sync::Semaphore,
+        async_lock::Semaphore,
+    >([
+        bench(
+            "permit st",
+            "A task takes one of two permits. One thread of tokio.",
+            "permit",
+        ),
+        bench(
+            "permit mt",
+            "A task takes one of two permits. Two workers of tokio.",
+            "permit",
+        ),
+        bench(
+            "permit, contended st",
+            "Four tasks take one of two permits, each again and again, and yield while they hold \
+             it. One thread of tokio.",
+            "permit",
+        ),
+        bench(
+            "permit, contended mt",
+            "Four tasks take one of two permits, each again and again, and yield while they hold \
+             it. Two workers of tokio.",
+            "permit",
+        ),
+    ]);
+    mutex.chain(rwlock).chain(semaphore).collect()
+}
+
+/// Times `tasks` tasks that lock as often as is asked for together; with several, each
+/// yields while it holds.
+async fn locked<L: Locks>(tasks: u64, times: u64) -> Vec<f64> {
+    let lock = Arc::new(L::new());
     let start = Instant::now();
     let tasks: Vec<_> = (0..tasks)
-        .map(|_| tokio::spawn(locks(LOCKED / tasks)))
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                for _ in 0..times / tasks {
+                    lock.lock(tasks > 1).await;
+                }
+            })
+        })
         .collect();
     for task in tasks {
         task.await.expect("it locks");
     }
-    vec![per(start.elapsed(), LOCKED)]
+    vec![per(start.elapsed(), times)]
 }
 
-async fn kinfolk_lock(tasks: u64) -> Vec<f64> {
-    let lock = Arc::new(kinfolk_sync::Mutex::new(0_u64));
-    let locks = |times| {
-        let lock = lock.clone();
-        async move {
-            for _ in 0..times {
-                *lock.lock().await.expect("outside every job") += 1;
-            }
-        }
-    };
-    locked(tasks, locks).await
+impl Locks for kinfolk_sync::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let mut held = kinfolk_sync::Mutex::lock(self)
+            .await
+            .expect("outside every job");
+        *held += 1;
+        hold(yields).await;
+    }
 }
 
-async fn tokio_lock(tasks: u64) -> Vec<f64> {
-    let lock = Arc::new(tokio::sync::Mutex::new(0_u64));
-    let locks = |times| {
-        let lock = lock.clone();
-        async move {
-            for _ in 0..times {
-                *lock.lock().await += 1;
-            }
-        }
-    };
-    locked(tasks, locks).await
+impl Locks for tokio::sync::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let mut held = tokio::sync::Mutex::lock(self).await;
+        *held += 1;
+        hold(yields).await;
+    }
 }
 
-async fn async_lock(tasks: u64) -> Vec<f64> {
-    let lock = Arc::new(async_lock::Mutex::new(0_u64));
-    let locks = |times| {
-        let lock = lock.clone();
-        async move {
-            for _ in 0..times {
-                *lock.lock().await += 1;
-            }
-        }
-    };
-    locked(tasks, locks).await
+impl Locks for async_lock::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let mut held = async_lock::Mutex::lock(self).await;
+        *held += 1;
+        hold(yields).await;
+    }
+}
+
+impl Locks for kinfolk_sync::RwLock<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let before = *self.read().await.expect("outside every job");
+        let mut held = self.write().await.expect("outside every job");
+        *held = before + 1;
+        hold(yields).await;
+    }
+}
+
+impl Locks for tokio::sync::RwLock<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let before = *self.read().await;
+        let mut held = self.write().await;
+        *held = before + 1;
+        hold(yields).await;
+    }
+}
+
+impl Locks for async_lock::RwLock<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let before = *self.read().await;
+        let mut held = self.write().await;
+        *held = before + 1;
+        hold(yields).await;
+    }
+}
+
+impl Locks for kinfolk_sync::Semaphore {
+    fn new() -> Self {
+        Self::new(2)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let _held = self.acquire().await.expect("open");
+        hold(yields).await;
+    }
+}
+
+impl Locks for tokio::sync::Semaphore {
+    fn new() -> Self {
+        Self::new(2)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let _held = self.acquire().await.expect("open");
+        hold(yields).await;
+    }
+}
+
+impl Locks for async_lock::Semaphore {
+    fn new() -> Self {
+        Self::new(2)
+    }
+
+    async fn lock(&self, yields: bool) {
+        let _held = self.acquire().await;
+        hold(yields).await;
+    }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use kinfolk_core::WaitKind;
 
-use crate::permits::{Acquiring, Permits, Refusal};
+use crate::permits::{Acquiring, Permits, Refusal, Taken};
 
 /// What can be acquired: a lock or a semaphore, by reference or by `Arc`. Not to be
 /// implemented elsewhere.
@@ -17,13 +17,10 @@ pub trait Acquirable: Sized {
     const KIND: WaitKind;
     #[doc(hidden)]
     fn permits(&self) -> &Permits;
+    /// Anything may call it: so what was taken is shown, by a token that only the wait
+    /// for it makes.
     #[doc(hidden)]
-    fn finish(
-        self,
-        got: Result<(), Refusal>,
-        need: usize,
-        site: &'static std::panic::Location<'static>,
-    ) -> Self::Output;
+    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output;
 }
 
 /// Waits for a lock or for permits. Made by `lock`, `read`, `write`, `acquire` and
@@ -67,10 +64,9 @@ impl<L: Acquirable> Future for Acquire<L> {
         let Poll::Ready(got) = polled else {
             return Poll::Pending;
         };
-        let (need, site) = (this.acquiring.need(), this.acquiring.site());
         let of = this.of.take();
         let of = of.unwrap_or_else(|| unreachable!("it was there"));
-        Poll::Ready(of.finish(got, need, site))
+        Poll::Ready(of.finish(got))
     }
 }
 

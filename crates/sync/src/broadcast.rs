@@ -31,6 +31,7 @@ use crate::blocking::block_on;
 use crate::error::SendError;
 use crate::line::Line;
 use crate::looking::{Looked, Looking, wake_all};
+use crate::mpmc::with_room;
 use crate::sync::Lock;
 
 /// A value, shared until the last receiver has taken it.
@@ -118,11 +119,12 @@ type Shared<T> = Arc<Lock<State<T>>>;
 /// A channel that keeps the last `capacity` values for receivers that are behind.
 ///
 /// # Panics
-/// If the capacity is 0.
+/// If the capacity is 0, or if there is no memory for so many.
+#[track_caller]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "a broadcast channel keeps at least one value");
     let shared = Arc::new(Lock::new(State {
-        slots: VecDeque::with_capacity(capacity),
+        slots: with_room(capacity),
         capacity,
         first: 0,
         senders: 1,

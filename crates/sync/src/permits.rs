@@ -27,6 +27,15 @@ const ONE: usize = 1 << 2;
 /// How many permits there may be.
 pub(crate) const MOST: usize = usize::MAX >> 3;
 
+/// The word with `n` more free permits. If there would be too many: a panic if `all` are
+/// to be in it, else as many as there is room for.
+#[inline]
+fn with_more(word: usize, n: usize, all: bool) -> usize {
+    let room = MOST - word / ONE;
+    assert!(!all || n <= room, "too many permits");
+    word + n.min(room) * ONE
+}
+
 /// Why no permits were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNow {
@@ -43,6 +52,24 @@ pub enum Refusal {
     Closed,
     /// The job that waits was told to stop.
     Cancelled(Cancelled),
+}
+
+/// Evidence that so many permits were taken, and where they were waited for. Made by
+/// [`Acquiring::poll`] alone: whatever has one may make a guard.
+#[derive(Debug)]
+pub struct Taken {
+    need: usize,
+    site: &'static Location<'static>,
+}
+
+impl Taken {
+    pub(crate) fn need(&self) -> usize {
+        self.need
+    }
+
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.site
+    }
 }
 
 pub struct Permits {
@@ -196,13 +223,26 @@ impl Permits {
         }
     }
 
-    /// Gives `n` permits back, or adds them.
+    /// Adds `n` permits.
+    ///
+    /// # Panics
+    /// If there would be more than [`MOST`]: nothing has changed then.
+    pub(crate) fn add(&self, n: usize) {
+        self.more(n, true);
+    }
+
+    /// Gives `n` permits back. Called by destructors, and never panics: beyond [`MOST`],
+    /// which they can come to if others were added meanwhile, they are let go.
     #[inline]
     pub(crate) fn release(&self, n: usize) {
+        self.more(n, false);
+    }
+
+    #[inline]
+    fn more(&self, n: usize, all: bool) {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & LINE == 0 {
-            assert!(word / ONE + n <= MOST, "too many permits");
-            let next = word + n * ONE;
+            let next = with_more(word, n, all);
             match self
                 .word
                 .compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed)
@@ -211,18 +251,28 @@ impl Permits {
                 Err(now) => word = now,
             }
         }
-        self.hand_over(n, None);
+        self.hand_over(n, all, None);
     }
 
     /// Under the lock: `n` more are free, or `leaver` stands in line no longer; those
     /// who have enough now get theirs. What had become of the leaver.
     #[cold]
-    fn hand_over(&self, n: usize, leaver: Option<&Waiter>) -> Stage {
+    fn hand_over(&self, n: usize, all: bool, leaver: Option<&Waiter>) -> Stage {
         let waiters = self.waiters();
         let mut wakes = Wakes::new();
         let mut line = waiters.line.lock();
-        let before = self.word.fetch_add(n * ONE, Ordering::Release);
-        assert!(before / ONE + n <= MOST, "too many permits");
+        // The line may have become empty meanwhile: then others change the word too.
+        let mut word = self.word.load(Ordering::Relaxed);
+        while n > 0
+            && let Err(now) = self.word.compare_exchange_weak(
+                word,
+                with_more(word, n, all),
+                Ordering::Release,
+                Ordering::Relaxed,
+            )
+        {
+            word = now;
+        }
         let (was, unused) = match leaver {
             Some(leaver) => line.leave(leaver),
             None => (Stage::Idle, None),
@@ -297,7 +347,7 @@ impl Permits {
 
     /// A waiter is told, or goes.
     fn leave(&self, waiter: &Waiter) -> Stage {
-        self.hand_over(0, Some(waiter))
+        self.hand_over(0, false, Some(waiter))
     }
 
     /// No permits any more: those who wait are refused, and whoever comes.
@@ -342,12 +392,11 @@ impl Acquiring {
         }
     }
 
-    pub(crate) fn need(&self) -> usize {
-        self.need
-    }
-
-    pub(crate) fn site(&self) -> &'static Location<'static> {
-        self.waiter.site()
+    fn taken(&self) -> Taken {
+        Taken {
+            need: self.need,
+            site: self.waiter.site(),
+        }
     }
 
     /// # Safety
@@ -359,7 +408,7 @@ impl Acquiring {
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Refusal>> {
+    ) -> Poll<Result<Taken, Refusal>> {
         if self.waiter.stage() != Stage::Idle {
             // SAFETY: passed on.
             return unsafe { self.poll_in_line(permits, kind, cx) };
@@ -370,7 +419,7 @@ impl Acquiring {
             Poll::Ready(Ok(())) => {}
         }
         match permits.try_acquire(self.need) {
-            Ok(()) => Poll::Ready(Ok(())),
+            Ok(()) => Poll::Ready(Ok(self.taken())),
             Err(NotNow::Closed) => Poll::Ready(Err(Refusal::Closed)),
             // SAFETY: passed on.
             Err(NotNow::TooFew) => unsafe { self.begin(permits, kind, cx) },
@@ -385,11 +434,11 @@ impl Acquiring {
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Refusal>> {
+    ) -> Poll<Result<Taken, Refusal>> {
         let waker = cx.waker().clone();
         // SAFETY: passed on.
         match unsafe { permits.stand_in_line(&self.waiter, waker, self.need) } {
-            Queued::Taken => Poll::Ready(Ok(())),
+            Queued::Taken => Poll::Ready(Ok(self.taken())),
             Queued::Closed => Poll::Ready(Err(Refusal::Closed)),
             Queued::Listed => {
                 self.point.pending_as(cx, kind);
@@ -405,7 +454,7 @@ impl Acquiring {
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Refusal>> {
+    ) -> Poll<Result<Taken, Refusal>> {
         // What was handed over is returned, and the next point tells.
         let mut stage = self.waiter.stage();
         if stage == Stage::Listed {
@@ -438,7 +487,7 @@ impl Acquiring {
         self.point.done();
         self.waiter.reset();
         Poll::Ready(match stage {
-            Stage::Granted => Ok(()),
+            Stage::Granted => Ok(self.taken()),
             _ => Err(Refusal::Closed),
         })
     }

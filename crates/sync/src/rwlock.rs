@@ -15,7 +15,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{Permits, Refusal};
+use crate::permits::{Permits, Refusal, Taken};
 use crate::sync::const_fn;
 
 /// How many may read at once. A writer takes all of it.
@@ -208,14 +208,9 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Reading<P> 
         self.0.known()
     }
 
-    fn finish(
-        self,
-        got: Result<(), Refusal>,
-        _need: usize,
-        site: &'static Location<'static>,
-    ) -> Self::Output {
+    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
         match got {
-            Ok(()) => Ok(ReadGuard::new(self.0, site)),
+            Ok(taken) => Ok(ReadGuard::new(self.0, taken.site())),
             Err(Refusal::Cancelled(told)) => Err(told),
             Err(Refusal::Closed) => unreachable!("a lock is not closed"),
         }
@@ -230,14 +225,9 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Writing<P> 
         self.0.known()
     }
 
-    fn finish(
-        self,
-        got: Result<(), Refusal>,
-        _need: usize,
-        site: &'static Location<'static>,
-    ) -> Self::Output {
+    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
         match got {
-            Ok(()) => Ok(WriteGuard::new(self.0, site)),
+            Ok(taken) => Ok(WriteGuard::new(self.0, taken.site())),
             Err(Refusal::Cancelled(told)) => Err(told),
             Err(Refusal::Closed) => unreachable!("a lock is not closed"),
         }

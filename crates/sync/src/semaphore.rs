@@ -10,7 +10,7 @@ use kinfolk_core::WaitKind;
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::{AcquireError, TryAcquireError};
-use crate::permits::{MOST, NotNow, Permits, Refusal};
+use crate::permits::{MOST, NotNow, Permits, Refusal, Taken};
 use crate::sync::const_fn;
 
 /// A number of permits, of which a task takes one or several at a time.
@@ -150,8 +150,12 @@ impl Semaphore {
     }
 
     /// Adds permits: those who wait get them first.
+    ///
+    /// # Panics
+    /// If there would be more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS) free ones:
+    /// none is added then.
     pub fn add_permits(&self, n: usize) {
-        self.permits.release(n);
+        self.permits.add(n);
     }
 
     /// How many are free. While somebody waits some may be, which are too few for the
@@ -189,16 +193,11 @@ impl<'a> Acquirable for &'a Semaphore {
     }
 
     #[inline]
-    fn finish(
-        self,
-        got: Result<(), Refusal>,
-        need: usize,
-        _site: &'static Location<'static>,
-    ) -> Self::Output {
-        got.map_err(AcquireError)?;
+    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+        let taken = got.map_err(AcquireError)?;
         Ok(SemaphorePermit {
             semaphore: self,
-            permits: need,
+            permits: taken.need(),
         })
     }
 }
@@ -211,16 +210,11 @@ impl Acquirable for Arc<Semaphore> {
         &self.permits
     }
 
-    fn finish(
-        self,
-        got: Result<(), Refusal>,
-        need: usize,
-        _site: &'static Location<'static>,
-    ) -> Self::Output {
-        got.map_err(AcquireError)?;
+    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+        let taken = got.map_err(AcquireError)?;
         Ok(OwnedSemaphorePermit {
             semaphore: self,
-            permits: need,
+            permits: taken.need(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use kinfolk_sync::{Mutex, broadcast, mpmc, oneshot, watch};
+use kinfolk_sync::{Mutex, Semaphore, broadcast, mpmc, oneshot, watch};
 
 /// Panics when it is dropped, or calls back before.
 struct Bomb {
@@ -177,4 +177,105 @@ fn io_6_a_clone_that_panics_is_its_receivers_own() {
     assert!(panics.is_err());
     assert!(b.try_recv().is_ok() && c.try_recv().is_ok());
     assert!(matches!(a.try_recv(), Err(broadcast::TryRecvError::Empty)));
+}
+
+/// Whether `f` panics.
+fn panics(f: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()
+}
+
+/// Too many permits are refused before anything changes, whether others wait or not and
+/// however far beyond the limit they are, and those who wait can leave.
+#[test]
+fn io_6_too_many_permits_change_nothing() {
+    const MOST: usize = Semaphore::MAX_PERMITS;
+    for more in [usize::MAX, usize::MAX - 1, usize::MAX / 2, MOST + 1, MOST] {
+        for waits in [false, true] {
+            let semaphore = Semaphore::new(1);
+            let mut wait = Box::pin(semaphore.acquire_many(2));
+            if waits {
+                let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+            }
+            assert!(panics(|| semaphore.add_permits(more)), "{more}, {waits}");
+            assert_eq!(semaphore.available_permits(), 1, "{more}, {waits}");
+            drop(wait);
+            assert!(semaphore.try_acquire().is_ok(), "{more}, {waits}");
+        }
+    }
+}
+
+/// A permit that comes back when there are as many as there may be goes, without a panic:
+/// a destructor gives it back.
+#[test]
+fn io_6_a_permit_that_comes_back_is_never_one_too_many() {
+    const MOST: usize = Semaphore::MAX_PERMITS;
+    for waits in [false, true] {
+        let semaphore = Semaphore::new(MOST);
+        let permit = semaphore.try_acquire().unwrap();
+        semaphore.add_permits(1);
+        let mut wait = Box::pin(semaphore.acquire_many(usize::MAX));
+        if waits {
+            let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        }
+        assert!(!panics(|| drop(permit)), "{waits}");
+        assert_eq!(semaphore.available_permits(), MOST, "{waits}");
+    }
+}
+
+/// A waker whose clones panic while `PANICS`.
+mod unclonable {
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::task::{RawWaker, RawWakerVTable, Waker};
+
+    pub(super) static PANICS: AtomicBool = AtomicBool::new(false);
+
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |_| {
+            assert!(!PANICS.load(SeqCst), "a clone that panics");
+            RawWaker::new(ptr::null(), &VTABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+
+    pub(super) fn waker() -> Waker {
+        // SAFETY: there is no data, so nothing that the functions could break.
+        unsafe { Waker::from_raw(RawWaker::new(ptr::null(), &VTABLE)) }
+    }
+}
+
+/// A receiver whose promise was broken is polled with a waker that panics: its promise
+/// passes on when it goes, and the channel works.
+#[test]
+fn io_6_a_waker_that_cannot_be_cloned_breaks_no_channel() {
+    let (tx, rx) = mpmc::rendezvous();
+    let other = rx.clone();
+    let waker = unclonable::waker();
+    let mut cx = Context::from_waker(&waker);
+    let mut receives = Box::pin(rx.recv());
+    assert!(receives.as_mut().poll(&mut cx).is_pending());
+    let mut sends = Box::pin(tx.send(1));
+    assert!(sends.as_mut().poll(&mut cx).is_pending());
+    // It was promised to the receiver.
+    drop(sends);
+    unclonable::PANICS.store(true, SeqCst);
+    assert!(panics(|| drop(receives.as_mut().poll(&mut cx))));
+    unclonable::PANICS.store(false, SeqCst);
+    assert!(!panics(|| drop(receives)));
+    let mut sends = Box::pin(tx.send(2));
+    assert!(sends.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(other.try_recv(), Ok(2));
+}
+
+/// Room for more values than there is memory is refused with a panic: the process goes on.
+#[test]
+fn io_6_a_channel_without_the_memory_for_it_is_refused() {
+    for capacity in [usize::MAX, usize::MAX >> 4, 1 << 55] {
+        assert!(panics(|| drop(mpmc::channel::<u64>(capacity))));
+        assert!(panics(|| drop(broadcast::channel::<u64>(capacity))));
+    }
 }

@@ -1,5 +1,6 @@
 //! Channels and locks on real threads, with tasks that are cancelled at any moment:
-//! `scripts/sync` runs them for long, in release. `KINFOLK_ITEMS` says how many values.
+//! `scripts/sync` runs them for long, in release. `KINFOLK_ITEMS` says how many values go
+//! through each channel.
 #![cfg(not(loom))]
 
 use std::pin::Pin;
@@ -74,7 +75,7 @@ async fn again_and_again<F: Future<Output = Result<()>> + Send + 'static>(
     let (mut dice, mut cancels) = (Dice(seed), 0);
     loop {
         let task = spawn(make());
-        for _ in 0..dice.below(200) {
+        for _ in 0..dice.below(50) {
             yield_now().await?;
             if task.job().is_ended() {
                 break;
@@ -94,7 +95,7 @@ async fn again_and_again<F: Future<Output = Result<()>> + Send + 'static>(
 fn io_6_each_value_is_received_or_given_back_once() {
     let items = items();
     for (room, seed) in [(0, 1), (1, 2), (16, 3), (1024, 4)] {
-        let fate = Fate::new(items / 4);
+        let fate = Fate::new(items);
         let rt = Runtime::builder().workers(4).build().unwrap();
         let seen = fate.clone();
         let cancels = rt.block_on(async move {
@@ -216,7 +217,7 @@ async fn contend(contest: Arc<Contest>) -> Result<()> {
 /// once at the most meanwhile.
 #[test]
 fn io_6_overtaking_is_none() {
-    let rounds = items() / 4;
+    let rounds = items();
     let contest = Arc::new(Contest {
         lock: Mutex::new(0),
         held: AtomicBool::new(false),

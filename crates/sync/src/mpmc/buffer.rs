@@ -35,11 +35,23 @@ pub(super) fn new_block<T>() -> Spare<T> {
     LinkedList::from([VecDeque::with_capacity(BLOCK)])
 }
 
+/// A queue with room for `n` values. Without the memory for it the call panics, as one
+/// with too large a number does, and the process is not aborted.
+#[track_caller]
+pub(crate) fn with_room<T>(n: usize) -> VecDeque<T> {
+    let mut queue = VecDeque::new();
+    if let Err(error) = queue.try_reserve_exact(n) {
+        panic!("a channel with room for {n} values cannot be made: {error}");
+    }
+    queue
+}
+
 impl<T> Buffer<T> {
+    #[track_caller]
     pub(super) fn new(capacity: Option<usize>) -> Buffer<T> {
         match capacity {
             // One more than none, for what `try_send` leaves in a rendezvous.
-            Some(capacity) => Buffer::Ring(VecDeque::with_capacity(capacity.max(1))),
+            Some(capacity) => Buffer::Ring(with_room(capacity.max(1))),
             None => Buffer::Blocks(Blocks {
                 blocks: LinkedList::new(),
                 len: 0,

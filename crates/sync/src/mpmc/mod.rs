@@ -36,12 +36,16 @@ pub use send::{Send, Sender, UnboundedSender};
 #[cfg(feature = "stream")]
 pub use stream::{ReceiverStream, SenderSink};
 
+pub(crate) use buffer::with_room;
 use shared::Shared;
 
 /// A channel with room for `capacity` values. With a capacity of 0 it is a
 /// [`rendezvous`].
 ///
 /// Its memory is taken here: to send allocates nothing.
+///
+/// # Panics
+/// If there is no memory for so many.
 #[track_caller]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let shared = Shared::new(Some(capacity));

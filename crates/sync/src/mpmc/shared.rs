@@ -311,35 +311,34 @@ impl<T> Shared<T> {
     ) -> Found<T> {
         let mut gone = Spare::new();
         let mut state = self.state();
-        state.promised -= 1;
-        if state.there() > 0 {
-            waiter.reset();
-            return self.take(state, &mut gone);
+        let mut again = None;
+        if state.there() == 0 && !state.closed {
+            drop(state);
+            // The waker is cloned outside the lock, and before anything changes: it may be
+            // of the user's making, and panic. A value that comes meanwhile is promised.
+            again = Some(waker());
+            state = self.state();
         }
-        if state.closed {
+        let found = if state.there() > 0 {
+            state.promised -= 1;
             waiter.reset();
-            return Found::Closed;
-        }
-        drop(state);
-        // The waker is cloned outside the lock; meanwhile a value may have come, which is
-        // not promised to anybody who came later than this one.
-        let waker = waker();
-        let mut state = self.state();
-        if state.there() > state.promised {
-            waiter.reset();
-            let found = self.take(state, &mut gone);
-            let_go(Some(waker));
-            return found;
-        }
-        if state.closed && state.there() == 0 {
+            self.take(state, &mut gone)
+        } else if state.closed {
+            state.promised -= 1;
             waiter.reset();
             drop(state);
-            let_go(Some(waker));
-            return Found::Closed;
-        }
-        // SAFETY: passed on.
-        unsafe { state.receivers.push_front(waiter, waker, 1) };
-        Found::Nothing
+            Found::Closed
+        } else {
+            let Some(again) = again else {
+                unreachable!("it was cloned: a channel that was closed stays closed");
+            };
+            state.promised -= 1;
+            // SAFETY: passed on.
+            unsafe { state.receivers.push_front(waiter, again, 1) };
+            return Found::Nothing;
+        };
+        let_go(again);
+        found
     }
 
     /// Takes the first value out, and does what follows from it.
