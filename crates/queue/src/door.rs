@@ -179,4 +179,41 @@ mod models {
             assert!(found || woken, "a wake-up was lost");
         });
     }
+
+    /// A turn is brought to one of several: out of the book, then to its door. Meanwhile
+    /// the owner is polled for nothing, gets up, and lies down again, at its door and in the
+    /// book. However late the turn comes, it is taken once, and the book counts the owner as
+    /// awake while it is up.
+    #[test]
+    fn bring_vs_lie_down_again() {
+        use crate::idle::Idle;
+        loom::model(|| {
+            let idle = Arc::new(Idle::asleep(1));
+            let door = Arc::new(Door::asleep());
+            let bringer = {
+                let (idle, door) = (idle.clone(), door.clone());
+                thread::spawn(move || idle.wake_one(None).is_some() && door.offer(item(1)))
+            };
+            // It is polled: it is up if it stands in the book no longer, or has a turn.
+            let mut got = None;
+            if idle.looked(0).is_none() {
+                got = door.take();
+                if got.is_none() {
+                    // It found nothing.
+                    door.lie_down();
+                    let _ = idle.lie_down(0);
+                }
+            }
+            let brought = bringer.join().expect("the bringer");
+            if got.is_none() && brought {
+                // It is woken.
+                assert!(door.has_turn());
+                let _ = idle.stay_up(0);
+                got = door.take();
+            }
+            assert_eq!(got.is_some(), brought);
+            let up = usize::from(got.is_some() || idle.looked(0).is_none());
+            assert_eq!(idle.awake(), up, "the book counts it wrong");
+        });
+    }
 }

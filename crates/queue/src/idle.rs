@@ -321,4 +321,56 @@ mod models {
             );
         });
     }
+
+    /// An extra worker starts in the place of one that is held up in a turn, finds nothing
+    /// and lies down, while something is pushed: it finds the push, or is woken.
+    #[test]
+    fn join_vs_push() {
+        loom::model(|| {
+            // Worker 0 is awake, and never looks.
+            let idle = Arc::new(Idle::new(1));
+            let injector = Arc::new(AtomicUsize::new(0));
+            let pusher = {
+                let (idle, injector) = (idle.clone(), injector.clone());
+                thread::spawn(move || {
+                    injector.store(1, Relaxed);
+                    idle.wake_one(None)
+                })
+            };
+            idle.join();
+            let how = idle.lie_down(1);
+            assert_eq!(how, Sleep::Sentinel, "it looks after worker 0");
+            let found = injector.load(Relaxed) != 0;
+            let woken = pusher.join().expect("the pusher");
+            assert!(found || woken == Some(1), "a wake-up was lost");
+            assert_eq!(idle.awake(), 1 + usize::from(woken.is_some()));
+        });
+    }
+
+    /// An extra worker leaves while another lies down and something is pushed: the one that
+    /// stays finds the push, or is woken. It is counted right.
+    #[test]
+    fn leave_vs_push() {
+        loom::model(|| {
+            let idle = Arc::new(Idle::new(2));
+            let injector = Arc::new(AtomicUsize::new(0));
+            let pusher = {
+                let (idle, injector) = (idle.clone(), injector.clone());
+                thread::spawn(move || {
+                    injector.store(1, Relaxed);
+                    idle.wake_one(None)
+                })
+            };
+            let extra = {
+                let idle = idle.clone();
+                thread::spawn(move || idle.leave())
+            };
+            let _ = idle.lie_down(0);
+            let found = injector.load(Relaxed) != 0;
+            let woken = pusher.join().expect("the pusher");
+            extra.join().expect("the extra one");
+            assert!(found || woken == Some(0), "a wake-up was lost");
+            assert_eq!(idle.awake(), usize::from(woken.is_some()));
+        });
+    }
 }

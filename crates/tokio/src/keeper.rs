@@ -1,8 +1,8 @@
 //! The keeper: one tokio task per root that serves its timers. With a virtual clock
 //! it also lets the clock jump when everything is blocked.
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::machine::Machine;
@@ -66,7 +66,7 @@ pub(crate) async fn keep(machine: Weak<Machine>) {
 }
 
 /// Fires what is due; when to look again.
-fn look(machine: &Machine) -> Next {
+fn look(machine: &Arc<Machine>) -> Next {
     if machine.clock.is_virtual() {
         if machine.busy.load(Ordering::SeqCst) == 0 && machine.clock.idle(machine.next_timer()) {
             machine.fire_due();

@@ -4,14 +4,17 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, HostGauges, Ready, TimerKey, TimerQueue, Turn, wake};
+use kinfolk_core::host::{
+    BlockingCall, HostGauges, OwnTime, Ready, TimerKey, TimerQueue, Turn, wake,
+};
 use kinfolk_core::{Clock, WeakTree};
-use kinfolk_queue::{Burial, Idle, Injector};
+use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
+use crate::clock::TokioClock;
 use crate::driver::Driver;
 use crate::here;
 use crate::seat::Seat;
@@ -30,7 +33,9 @@ pub(crate) enum Beds {
 /// What the host, its drivers, the keeper and the watch share.
 pub(crate) struct Machine {
     pub(crate) tokio: Handle,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: OwnTime,
+    /// The clock is tokio's, and not one of the program's.
+    pub(crate) is_tokios: bool,
     timers: Mutex<TimerQueue>,
     /// Something changed that the keeper should look at.
     pub(crate) changed: Arc<Notify>,
@@ -56,7 +61,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(tokio: Handle, clock: Arc<dyn Clock>) -> Machine {
+    /// With tokio's clock, if it is given none.
+    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>) -> Machine {
+        let is_tokios = clock.is_none();
+        let clock = OwnTime::new(clock.unwrap_or_else(|| Arc::new(TokioClock)));
         let (beds, regular, seats) = match tokio.runtime_flavor() {
             RuntimeFlavor::CurrentThread => (Beds::One, 1, 1),
             _ => {
@@ -71,6 +79,7 @@ impl Machine {
             changed: Arc::default(),
             counts: clock.is_virtual(),
             clock,
+            is_tokios,
             busy: AtomicUsize::new(0),
             injector: Injector::default(),
             seats: (0..seats).map(|_| OnceLock::new()).collect(),
@@ -262,16 +271,43 @@ impl Machine {
     }
 
     /// Wakes everybody whose time has come, in the order of their instants. A
-    /// waker that panics is the matter of whoever made it: the keeper goes on.
-    pub(crate) fn fire_due(&self) {
+    /// waker that panics is the matter of whoever made it: the keeper goes on. One that
+    /// does not return is seen by the watch, which fires the others.
+    pub(crate) fn fire_due(self: &Arc<Self>) {
         let now = self.clock.now();
-        loop {
-            let due = self.timers().pop_due(now);
-            match due {
-                Some(waker) => wake(waker),
-                None => return,
-            }
+        let mut due = self.timers().pop_due(now);
+        if due.is_none() {
+            return;
         }
+        let _firing = Firing::begins(self);
+        while let Some(waker) = due {
+            wake(waker);
+            due = self.timers().pop_due(now);
+        }
+    }
+
+    /// Has what was due a moment ago fired, by a tokio task of its own. The keeper is held
+    /// up then: by a waker that it calls, or by the turn of a job on the worker of tokio's
+    /// that the keeper was woken on.
+    pub(crate) fn fire_late(self: &Arc<Self>) {
+        let is_late = |at: Instant| {
+            let late = at.checked_add(MOMENT);
+            late.is_some_and(|late| late <= self.clock.now())
+        };
+        if !self.counts && self.next_timer().is_some_and(is_late) {
+            let machine = self.clone();
+            drop(self.tokio.spawn(async move { machine.fire_due() }));
+        }
+    }
+
+    /// A shutdown goes on by its own thread: its grace, which began at `began`, is over in
+    /// real time. A virtual clock jumps; any other, and one that does not, is asked no more.
+    pub(crate) fn fire_anyway(self: &Arc<Self>, began: Instant, grace: Duration) {
+        let next = self.next_timer();
+        if next.is_some() && !self.clock.idle(next) {
+            self.clock.run_from(began.checked_add(grace));
+        }
+        self.fire_due();
     }
 
     pub(crate) fn run_blocking(self: &Arc<Self>, call: BlockingCall) {
@@ -310,6 +346,27 @@ impl Machine {
                     self.tokio.metrics().global_queue_depth(),
                 ),
             ],
+        }
+    }
+}
+
+/// Wakers of timers are being called, which may take long: the watch looks meanwhile.
+struct Firing<'a>(Option<&'a HeldUp>);
+
+impl Firing<'_> {
+    fn begins(machine: &Arc<Machine>) -> Firing<'_> {
+        let Beds::Many(_, held_up) = &machine.beds else {
+            return Firing(None);
+        };
+        machine.watch_firing(held_up);
+        Firing(Some(held_up))
+    }
+}
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        if let Some(held_up) = self.0 {
+            held_up.fired();
         }
     }
 }

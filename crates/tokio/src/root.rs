@@ -8,11 +8,10 @@ use std::time::Duration;
 use kinfolk_core::host::RealGrace;
 use kinfolk_core::{
     Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, IntoOutcome, Patience,
-    ReasonKind, Result, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot,
+    ReasonKind, Result, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot, kit,
 };
 use tokio::runtime::{Handle, Id};
 
-use crate::clock::TokioClock;
 use crate::host::TokioHost;
 use crate::keeper;
 use crate::machine::Machine;
@@ -44,7 +43,8 @@ impl Drop for Inner {
 #[must_use = "call `build`"]
 pub struct RootBuilder {
     options: TreeOptions,
-    clock: Arc<dyn Clock>,
+    /// Tokio's, if there is none.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl RootBuilder {
@@ -75,7 +75,7 @@ impl RootBuilder {
     /// The clock. By default it is tokio's: the system's, unless a test has paused
     /// it; then timers of the tree wait as tokio's own do.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.clock = Some(clock);
         self
     }
 
@@ -91,6 +91,8 @@ impl RootBuilder {
                  call it inside #[tokio::main] or Runtime::block_on"
             )
         });
+        // Panics if there are no timers: the tasks of the root would when they need one.
+        drop(tokio::time::sleep(Duration::ZERO));
         let machine = Arc::new(Machine::new(tokio, self.clock));
         let changed = Arc::downgrade(&machine.changed);
         machine.clock.on_change(Box::new(move || {
@@ -118,7 +120,7 @@ impl Root {
     pub fn builder() -> RootBuilder {
         RootBuilder {
             options: TreeOptions::default(),
-            clock: Arc::new(TokioClock),
+            clock: None,
         }
     }
 
@@ -208,17 +210,32 @@ impl Root {
     /// revokes leases; a second later drops every parked future. The report
     /// names whoever was in the way. An error inside a job.
     ///
+    /// It ends in real time, whatever the clock of the root does, while every worker of
+    /// tokio's is in a long poll, and also if the tokio runtime is gone: from the grace
+    /// on, a thread of its own keeps time. A root with a clock of the program's goes by
+    /// real time from the beginning of its shutdown on.
+    ///
     /// # Cancellation
     /// *Not a point.*
     pub async fn shutdown_in(&self, grace: Duration) -> Result<ShutdownReport> {
-        let _real = self.0.machine.clock.is_virtual().then(|| {
-            let machine = self.0.machine.clone();
-            RealGrace::begin(grace, move || {
-                machine.clock.idle(machine.next_timer());
-                machine.fire_due();
-            })
-        });
+        // Inside a job it is an error, and nothing begins.
+        let _real = kit::current_id().is_none().then(|| self.real_grace(grace));
         self.0.tree.shutdown(grace, FORCE).await
+    }
+}
+
+impl Root {
+    /// From here on a shutdown goes by real time, or from its grace on if the clock is
+    /// tokio's, which a test may have paused, or virtual.
+    fn real_grace(&self, grace: Duration) -> RealGrace {
+        let machine = self.0.machine.clone();
+        if !machine.clock.is_virtual() && !machine.is_tokios {
+            // A clock that is paused meanwhile, or stands still, holds up nothing.
+            machine.clock.run();
+            machine.changed.notify_one();
+        }
+        let began = machine.clock.now();
+        RealGrace::begin(grace, move || machine.fire_anyway(began, grace))
     }
 }
 

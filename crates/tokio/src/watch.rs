@@ -7,6 +7,9 @@
 //! one of them. A turn is *held up* from when it [says so](block_in_place), or when the
 //! watch has seen it go on for a millisecond. There may be one extra driver for each
 //! turn that is held up. An extra one that is not needed any more goes home.
+//!
+//! It also has timers fired that are late: the keeper, a tokio task too, waits for the end
+//! of the turn on whose worker it was woken, and for the wakers that it calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -85,6 +88,11 @@ impl HeldUp {
         Some(seat)
     }
 
+    /// The wakers of timers have been called.
+    pub(crate) fn fired(&self) {
+        self.watch.is_over();
+    }
+
     fn say_that_there_are_too_many(&self) {
         if !self.said.swap(true, Ordering::SeqCst) {
             say(
@@ -110,6 +118,13 @@ impl Machine {
         }
     }
 
+    /// Wakers of timers are about to be called: the watch is to look meanwhile.
+    pub(crate) fn watch_firing(self: &Arc<Self>, held_up: &HeldUp) {
+        if held_up.watch.begins() {
+            self.wake_watch(held_up);
+        }
+    }
+
     #[cold]
     fn wake_watch(self: &Arc<Self>, held_up: &HeldUp) {
         held_up.wanted.notify_one();
@@ -117,6 +132,9 @@ impl Machine {
             let watch = watch(Arc::downgrade(self), held_up.wanted.clone());
             drop(self.tokio.spawn(watch));
         }
+        // As in `Machine::wake`: what this worker woke last waits until it returns, and
+        // what it returns from may be what is to be watched.
+        drop(self.tokio.spawn(async {}));
     }
 
     /// The turn of driver `n` is held up. True if that is new.
@@ -233,6 +251,7 @@ fn look(machine: &Arc<Machine>, seen: &mut Vec<Seen>) -> bool {
         *last = now;
     }
     machine.start_extra(idle, held_up);
+    machine.fire_late();
     if held_up.has_too_many() {
         // Those that sleep hear that they are not needed.
         let extra = machine.seats().skip_while(|(n, _)| *n < machine.regular);
