@@ -467,7 +467,7 @@ fn outcome_1_only_one_file_catches_a_panic() {
     let [one] = catching[..] else {
         panic!("call the user's code through unwind.rs: {catching:#?}");
     };
-    assert!(one.ends_with("core/src/unwind.rs"), "{one:?}");
+    assert!(one.ends_with("core/src/base/unwind.rs"), "{one:?}");
 }
 
 /// see-7: no print of ours but in one file. `clippy` says so too, of macros.
@@ -484,7 +484,7 @@ fn see_7_only_one_file_writes_to_standard_error() {
         // Tests stand at the end of their file, or in one of their own.
         let own = text.split("#[cfg(all(test").next().unwrap_or_default();
         let own = own.split("#[cfg(test)]").next().unwrap_or_default();
-        if file.ends_with("core/src/say.rs") {
+        if file.ends_with("core/src/base/say.rs") {
             assert!(own.contains("stderr()"), "it has moved");
             continue;
         }

@@ -445,6 +445,27 @@ fn io_5_told_at_entry_no_request_is_taken() {
     assert_eq!(forced, [""; 0]);
 }
 
+/// A client that leaves in the middle of a request, or breaks the connection under an answer,
+/// has left; no job has failed.
+#[test]
+fn io_5_a_client_that_leaves_is_no_failure() {
+    let forced = on_seeds("leaves", async || {
+        let (here, there) = connected().await?;
+        here.write_all("GET / HTTP/1.1\r\nhos").await.0?;
+        drop(here);
+        http1(there, Work::default()).await?;
+        // One that goes with most of the answer unread: the connection is reset.
+        let (here, there) = connected().await?;
+        let task = spawn(http1(there, Work::default()));
+        here.write_all(get("/")).await.0?;
+        here.read_exact([0; 1]).await.0?;
+        drop(here);
+        task.await?;
+        Ok(())
+    });
+    assert_eq!(forced, [""; 0]);
+}
+
 #[test]
 fn io_5_the_end_and_the_errors_of_a_connection_are_its_own() {
     let forced = on_seeds("ends", async || {

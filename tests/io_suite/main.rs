@@ -14,6 +14,7 @@ mod registered;
 mod series;
 mod simulated;
 mod sockets;
+mod streams;
 mod telling;
 
 macro_rules! suite {
@@ -99,5 +100,20 @@ suite! {
             io_5_a_connection_that_is_reset_is_an_item,
             io_5_idle_streams_share_a_few_buffers,
             io_5_the_end_of_a_stream_needs_no_buffer;
+        streams:
+            io_7_lines_are_read_whole,
+            io_7_parts_are_read_whole,
+            io_7_a_line_that_is_no_text_or_too_long_is_an_error,
+            io_7_a_told_wait_keeps_its_part_of_a_line,
+            io_7_told_at_entry_a_line_is_left,
+            io_7_a_dropped_wait_loses_no_byte,
+            io_7_a_told_flush_says_what_is_written,
+            io_7_small_writes_go_together,
+            io_7_a_copy_copies_to_the_end,
+            io_7_a_told_copy_keeps_its_progress,
+            io_7_a_half_close_is_passed_on,
+            io_7_a_told_copy_in_both_directions_reports,
+            io_7_an_interrupt_stops_both_directions,
+            shutdown_1_streams_that_wait_end;
     }
 }

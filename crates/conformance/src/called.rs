@@ -248,16 +248,19 @@ pub async fn cancel_8_whatever_cancelled_an_ended_job_its_hook_is_called(_lab: L
     failed.await.expect_err("a child failed");
     assert_eq!(reason_now(), Some(ReasonKind::ChildFailed), "a failure");
     let here_too = here.clone();
+    let outlives = Arc::new(Mutex::new(None));
+    let place = outlives.clone();
     let guarded = spawn(async move {
         here_too();
         let guard = ignore_cancellation().await?;
         current_job().unwrap().cancel("behind a guard");
         // It lapses with the body.
-        std::mem::forget(guard);
+        *place.lock().unwrap() = Some(guard);
         Ok::<_, Error>(())
     });
     assert!(guarded.outcome().await.unwrap().is_cancelled());
     assert_eq!(reason_now(), Some(ReasonKind::Asked), "behind a guard");
+    drop(outlives.lock().unwrap().take());
     // A shield that has held a cancel back was not cancelled.
     let shielded = spawn(async move {
         current_job().unwrap().cancel("outside the shield");

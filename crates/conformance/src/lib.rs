@@ -43,6 +43,7 @@ pub mod revoking;
 pub mod seeing;
 pub mod semantics;
 pub mod services;
+pub mod set_verbs;
 pub mod shield_rules;
 pub mod shields;
 pub mod spawning;

@@ -806,6 +806,16 @@ macro_rules! for_each_case {
                 handle_6_time_goes_on_in_a_service_of_a_cancelled_job,
                 outcome_8_a_cancel_has_not_reached_the_services_of_its_job,
             ;
+            set_verbs:
+                handle_7_try_next_never_waits,
+                handle_7_join_all_gives_all_or_takes_nothing,
+                handle_7_extend_keeps_the_limit,
+                handle_7_abort_all_and_the_results_still_come,
+                handle_7_map_keeps_the_order_of_its_items,
+                handle_7_map_stops_at_a_failure,
+                handle_7_map_that_is_told,
+                handle_7_map_of_hostile_values,
+            ;
             shield_rules:
                 src_t10_a_guarded_job_is_marked_but_not_told,
                 src_t11_guards_nest_in_any_order,

@@ -135,14 +135,17 @@ pub async fn tree_5_every_verb_has_a_form_that_hands_the_future_back(_lab: Lab) 
         for scope in [&ended, &closed(&s)] {
             let tally = Tally::new();
             let body = || tally.count(async {});
-            back(scope.try_spawn(body()).unwrap_err());
-            back(scope.try_spawn_now(body()).unwrap_err());
-            back(named(scope).try_spawn_atomic(body()).unwrap_err());
-            back(scope.try_spawn_lazy(body()).unwrap_err());
-            back(scope.try_spawn_service(body()).unwrap_err());
-            back(scope.try_launch(body()).unwrap_err());
-            assert_eq!(tally.drops(), 0);
-            assert_eq!(tally.polls(), 0);
+            let back = (
+                back(scope.try_spawn(body()).unwrap_err()),
+                back(scope.try_spawn_now(body()).unwrap_err()),
+                back(named(scope).try_spawn_atomic(body()).unwrap_err()),
+                back(scope.try_spawn_lazy(body()).unwrap_err()),
+                back(scope.try_spawn_service(body()).unwrap_err()),
+                back(scope.try_launch(body()).unwrap_err()),
+            );
+            assert_eq!((tally.drops(), tally.polls()), (0, 0));
+            drop(back);
+            assert_eq!((tally.drops(), tally.polls()), (6, 0));
         }
         Ok(())
     })
@@ -150,10 +153,10 @@ pub async fn tree_5_every_verb_has_a_form_that_hands_the_future_back(_lab: Lab) 
     .unwrap();
 }
 
-/// The future was handed back, and is not dropped here.
-fn back<F>(refused: SpawnError<F>) {
+/// The future that was handed back.
+fn back<F>(refused: SpawnError<F>) -> F {
     assert!(refused.is_ended(), "{refused}");
-    std::mem::forget(refused.future);
+    refused.future
 }
 
 fn closed(scope: &Scope) -> Scope {

@@ -47,7 +47,7 @@
 //!   a task ended, [`Success`] makes your own type the value of a body.
 //! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`] with [`Arm`],
 //!   [`for_each_concurrent`]: several futures at once in one task. [`TaskSet`]: results of many
-//!   tasks as they end.
+//!   tasks as they end; [`TaskSet::map`]: a task for each item, values in the order of the items.
 //! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, for one turn of the
 //!   other tasks, or for the cancellation itself. [`is_cancelled`] only asks.
 //! - [`local_scope`], [`local_scope_unsend`]: children that borrow from their caller.
@@ -150,9 +150,10 @@ pub mod time {
 pub mod future {
     #[doc(inline)]
     pub use kinfolk_core::{
-        Alike, Blocking, Branches, Checkpoint, ForEach, IgnoreCancellation, Inline, Items, Join,
-        Just, LocalInline, NextInSet, NextPump, Open, OrCancelFuture, OutcomeOf, Park, Sleep,
-        SpawnInSet, StartService, TaskOutcome, Tick, Together, WithScope, WithScopeAs, YieldNow,
+        Alike, Blocking, Branches, Checkpoint, ExtendSet, ForEach, IgnoreCancellation, Inline,
+        Items, Join, JoinAllInSet, Just, LocalInline, MapTasks, NextInSet, NextPump, Open,
+        OrCancelFuture, OutcomeOf, Park, Sleep, SpawnInSet, StartService, TaskOutcome, Tick,
+        Together, WithScope, WithScopeAs, YieldNow,
     };
     #[doc(inline)]
     #[cfg(feature = "stream")]

@@ -12,6 +12,11 @@ use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 /// # Safety
 /// As long as the value is not moved and not used, `ptr` stays the same, and
 /// `filled` bytes from there on are initialised and not written by anybody.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be handed over to an operation",
+    label = "the operation owns its buffer",
+    note = "the operation owns its buffer: pass a `Vec<u8>`, `String` or `Bytes` and take it back"
+)]
 pub unsafe trait IoBuf: Send + 'static {
     /// Where it begins.
     fn ptr(&self) -> *const u8;
@@ -58,6 +63,11 @@ pub unsafe trait IoBuf: Send + 'static {
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
 /// no other code uses the value. `ptr_mut` is where `ptr` is, no more is filled than
 /// there is room for, and after `set_filled(n)` at least `n` bytes are filled.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be handed over to an operation",
+    label = "the operation owns its buffer",
+    note = "the operation owns its buffer: pass a `Vec<u8>`, `[u8; N]` or `BytesMut` and take it back"
+)]
 pub unsafe trait IoBufMut: IoBuf {
     /// Where it begins.
     fn ptr_mut(&mut self) -> *mut u8;

@@ -15,6 +15,7 @@ use super::driver::{Answer, Driver};
 use super::in_flight::{GONE, InFlight};
 use super::mailbox::{Mailbox, Message};
 use super::request::Request;
+use super::stdin::Input;
 use super::thread_io::{self, ThreadIo};
 
 /// How many operations a thread has with the system at once, unless the host
@@ -145,6 +146,11 @@ pub trait System: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Its own standard input; none if that of the process is read.
+    fn stdin(&self) -> Option<Arc<Input>> {
+        None
+    }
+
     /// True if its files are those of this machine: then others' files can be
     /// waited for, processes started, signals heard.
     fn is_real(&self) -> bool {
@@ -180,6 +186,7 @@ pub struct IoHandle {
     most_in_flight: usize,
     /// Where the next operation from outside goes.
     next: AtomicUsize,
+    names: crate::net::Names,
 }
 
 impl IoHandle {
@@ -202,6 +209,7 @@ impl IoHandle {
             count: OnceLock::new(),
             most_in_flight: most_in_flight.max(1),
             next: AtomicUsize::new(0),
+            names: crate::net::Names::default(),
         })
     }
 
@@ -227,6 +235,11 @@ impl IoHandle {
 
     pub(crate) fn mailbox(&self, n: usize) -> &Mailbox {
         &self.mailboxes[n]
+    }
+
+    /// The names of hosts that were looked up.
+    pub(crate) fn names(&self) -> &crate::net::Names {
+        &self.names
     }
 
     pub(crate) fn most_in_flight(&self) -> usize {

@@ -4,8 +4,11 @@
 //! has let go; see `README.md` beside this file.
 
 mod buf;
+mod buf_reader;
+mod buf_writer;
 mod buffer_pool;
 mod choice;
+mod copy;
 mod counts;
 pub mod driver;
 #[cfg(all(test, target_os = "linux", not(loom)))]
@@ -25,6 +28,8 @@ mod registered;
 pub mod request;
 mod series;
 mod status;
+mod stdin;
+mod stream;
 mod system;
 mod thread_io;
 #[cfg(target_os = "linux")]
@@ -35,8 +40,11 @@ mod uring;
 mod watched;
 
 pub use buf::{Aligned, IoBuf, IoBufMut, Slice};
+pub use buf_reader::{BufReader, Lines};
+pub use buf_writer::BufWriter;
 pub use buffer_pool::{BufferGroup, BufferPool, Chunk};
 pub use choice::IoDriver;
+pub use copy::{Copy, CopyBidirectional, copy, copy_bidirectional};
 pub(crate) use fd::Fd;
 pub(crate) use handle::ClockEvent;
 pub use handle::{IN_FLIGHT, IoHandle, MakeDrivers, SocketOption, System};
@@ -52,6 +60,8 @@ pub(crate) use series::queue::SeriesItem;
 pub(crate) use series::stream::{SeriesKind, SeriesStream};
 pub(crate) use status::start;
 pub use status::{IoOp, reap_all, reap_next};
+pub use stdin::{Input, Stdin, StdinLines, stdin};
+pub use stream::{ReadStream, StreamEnd, StreamRead, StreamWrite, WriteStream};
 pub(crate) use system::{Real, give_away, lend};
 pub use thread_io::{ThreadIo, ThreadIoGuard};
 pub use watched::{Interest, Readiness, Watched};

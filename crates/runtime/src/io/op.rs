@@ -56,6 +56,8 @@ pub(crate) struct Op<T: Operation> {
     permit_wait: Option<Box<PermitWait>>,
     /// It was told this while the operation was under way.
     told: Option<Cancelled>,
+    /// The system was asked to end the operation, and no cancel stands behind that.
+    stopping: bool,
     point: Point,
 }
 
@@ -74,6 +76,7 @@ impl<T: Operation> Op<T> {
             limited: true,
             permit_wait: None,
             told: None,
+            stopping: false,
             point: Point::new(),
         }
     }
@@ -231,6 +234,7 @@ impl<T: Operation> Op<T> {
     #[inline]
     fn answered(&mut self, mut operation: T, result: i32) -> Option<T::Output> {
         self.at = OpState::Over;
+        self.stopping = false;
         self.point.done();
         let again = operation.answered(result);
         let told = self.told.take();
@@ -261,6 +265,48 @@ impl<T: Operation> Op<T> {
         {
             handle.cancel(in_flight.clone());
         }
+    }
+
+    /// Asks the system to end an operation in flight, and does not wait for the end. The
+    /// operation keeps its result: polled again, it returns the bytes that were transferred,
+    /// or is submitted anew if there were none.
+    pub(crate) fn ask_to_end(&mut self) {
+        let OpState::InFlight(in_flight) = &self.at else {
+            return;
+        };
+        if self.stopping || self.told.is_some() {
+            return;
+        }
+        self.stopping = true;
+        // SAFETY: its operation was not taken out, and only we take it.
+        if let Some(handle) = unsafe { self.handle() } {
+            handle.cancel(in_flight.clone());
+        }
+    }
+
+    /// As [`ask_to_end`](Op::ask_to_end), and waits for the end. No cancellation point.
+    /// Nothing if the operation was ended before it had an effect: polled again, it is
+    /// submitted anew.
+    pub(crate) fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<Option<T::Output>> {
+        self.ask_to_end();
+        let OpState::InFlight(in_flight) = &self.at else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready((mut operation, result)) = in_flight.take(cx.waker()) else {
+            self.point.pending_as(cx, WaitKind::Io);
+            return Poll::Pending;
+        };
+        self.at = OpState::Over;
+        self.stopping = false;
+        self.point.done();
+        if let Some(told) = self.told.take() {
+            self.point.tell_again(&told);
+        }
+        if operation.answered(result) && (result == -libc::ECANCELED || result == -libc::EINTR) {
+            self.at = OpState::Start(Single::new(operation));
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(operation.finish(to_result(result))))
     }
 
     /// Begins an operation that is not in flight, once it may. The output, if it is over

@@ -39,8 +39,12 @@ impl PipeReader {
         &self,
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        let read = Read::new(self.fd.clone(), buf, Offset::Current);
-        Op::new(None, read)
+        self.read_op(buf)
+    }
+
+    #[track_caller]
+    pub(super) fn read_op<B: IoBufMut>(&self, buf: B) -> Op<Read<B>> {
+        Op::new(None, Read::new(self.fd.clone(), buf, Offset::Current))
     }
 
     /// As [`read`](PipeReader::read), without waiting.
@@ -72,8 +76,12 @@ impl PipeWriter {
         &self,
         buf: B,
     ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
-        let write = Write::new(self.fd.clone(), buf, Offset::Current);
-        Op::new(None, write)
+        self.write_op(buf)
+    }
+
+    #[track_caller]
+    pub(super) fn write_op<B: IoBuf>(&self, buf: B) -> Op<Write<B>> {
+        Op::new(None, Write::new(self.fd.clone(), buf, Offset::Current))
     }
 
     /// As [`write`](PipeWriter::write), without waiting.

@@ -3,9 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use kinfolk_core::blocking;
-
-use crate::blocking::{For, on_threads};
+use super::names::look_up;
 use crate::io::told;
 
 /// What can be said for an address: an address, an address and a port, several
@@ -29,20 +27,22 @@ pub enum Addrs {
 impl Addrs {
     /// The addresses, in the order in which they are to be tried.
     pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
-        use std::net::ToSocketAddrs;
-        let found = match self {
-            Addrs::Known(addrs) => return Ok(addrs),
-            Addrs::Named(name) => {
-                let look_up = move |_| Ok(name.to_socket_addrs()?.collect());
-                on_threads(For::Names, blocking(look_up).abandon()).await
+        match self {
+            Addrs::Known(addrs) => Ok(addrs),
+            Addrs::NamedWith(host, port) => look_up(host, port).await,
+            Addrs::Named(both) => {
+                let Some((host, port)) = both.rsplit_once(':') else {
+                    return Err(invalid("invalid socket address"));
+                };
+                let port = port.parse().map_err(|_| invalid("invalid port value"))?;
+                look_up(host.to_owned(), port).await
             }
-            Addrs::NamedWith(name, port) => {
-                let look_up = move |_| Ok((name, port).to_socket_addrs()?.collect());
-                on_threads(For::Names, blocking(look_up).abandon()).await
-            }
-        };
-        found.map_err(io::Error::other)?
+        }
     }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// True for the errors after which another address is not tried.

@@ -2,6 +2,7 @@
 //! its tasks into a scope, [`Timer`] is the clock of the job. [`serve()`] lets a
 //! connection finish what it has begun when its job is cancelled.
 
+use std::any::Any;
 use std::error;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -67,9 +68,10 @@ writes!(
 /// this is dropped, the next point tells it again.
 ///
 /// # Errors
-/// Those of the connection: a client that has gone away is one, also while the
-/// connection is being ended, and so is a service that fails. An error that comes
-/// from a cancel is of kind `Cancelled`.
+/// Those of the connection, such as a request that is no HTTP, and of a service that
+/// fails. A client that leaves is no error: a connection that breaks, also in the middle
+/// of a request, ends as one that was closed. An error that comes from a cancel is of
+/// kind `Cancelled`.
 #[track_caller]
 pub fn serve<C, E>(
     connection: C,
@@ -95,7 +97,11 @@ where
             }
             connection.as_mut().poll(cx)
         });
-        ended.await.or_fail().map_err(|error| {
+        let ended = match ended.await {
+            Err(error) if client_left(&error) => Ok(()),
+            ended => ended,
+        };
+        ended.or_fail().map_err(|error| {
             // There is one if its time was spent.
             match cancelled_here() {
                 Some(told) if has_words_of(&error, &told) => told.into(),
@@ -149,6 +155,35 @@ where
             },
         }
     }
+}
+
+/// True for an error of hyper's that only says that the other side is gone.
+fn client_left(error: &dyn Any) -> bool {
+    let Some(error) = error.downcast_ref::<hyper::Error>() else {
+        return false;
+    };
+    // What a service or a body of the program returns is its own, whatever its kind.
+    if error.is_user() {
+        return false;
+    }
+    if error.is_incomplete_message() {
+        return true;
+    }
+    let mut source: Option<&(dyn error::Error + 'static)> = error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return matches!(
+                io.kind(),
+                io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::NotConnected
+                    | io::ErrorKind::UnexpectedEof
+            );
+        }
+        source = inner.source();
+    }
+    false
 }
 
 /// What is said of a cancel to those who hear of it later.

@@ -19,6 +19,7 @@ mod futures_io;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 mod incoming;
+mod names;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 mod polled;
 mod socket;
@@ -32,6 +33,8 @@ mod unix;
 pub use addr::ToSocketAddrs;
 pub use chunks::Chunks;
 pub use incoming::Incoming;
+pub(crate) use names::Names;
+pub use names::lookup_host;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub use polled::{Polled, Streaming};
 pub use std::net::Shutdown;

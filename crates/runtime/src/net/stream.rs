@@ -6,7 +6,9 @@ use std::os::unix::net as unix_net;
 
 use super::socket::{inet, unix};
 use super::{Chunks, TcpStream, UnixStream};
-use crate::io::{BufferPool, IoBuf, IoBufMut};
+use crate::io::{
+    BufferPool, IoBuf, IoBufMut, ReadStream, Slice, StreamEnd, StreamRead, StreamWrite, WriteStream,
+};
 
 /// For each kind of stream: what an address is, and what makes one of the system's.
 macro_rules! streams {
@@ -115,6 +117,25 @@ macro_rules! streams {
             /// Those of the system.
             pub fn peer_addr(&self) -> io::Result<$addr> {
                 $made_by(&self.socket.peer_addr()?)
+            }
+        }
+
+        impl ReadStream for $name {
+            #[track_caller]
+            fn read_into(&self, buf: Vec<u8>) -> StreamRead {
+                StreamRead::recv(self.socket.recv(buf))
+            }
+        }
+
+        impl WriteStream for $name {
+            #[track_caller]
+            fn write_from(&self, buf: Slice<Vec<u8>>) -> StreamWrite {
+                StreamWrite::send(self.socket.send_whole(buf))
+            }
+
+            #[track_caller]
+            fn end(&self) -> StreamEnd {
+                StreamEnd::shutdown(self.socket.shutdown(Shutdown::Write))
             }
         }
     )*};

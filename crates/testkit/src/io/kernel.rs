@@ -22,9 +22,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Answer, OpId};
 use kinfolk_runtime::io::request::{CloseArgs, SyncArgs, WriteArgs, WriteThenSyncArgs};
+use kinfolk_runtime::io::{Input, Request};
 
 use super::carry::{self, Progress};
 use super::disk::Disk;
@@ -494,14 +494,14 @@ impl State {
 /// The kernel of a simulation, from outside; see [`Sim::io`](crate::Sim::io).
 /// Clones are the same kernel.
 #[derive(Clone)]
-pub struct SimKernel(Arc<Mutex<State>>);
+pub struct SimKernel(Arc<Mutex<State>>, Arc<Input>);
 
 impl SimKernel {
     pub(crate) fn new(options: SimIo, seed: u64, clock: VirtualClock) -> SimKernel {
         // Its own row of choices, so that i/o and schedules do not shift each
         // other more than they must.
         let rng = Rng::new(seed ^ 0x6b65_726e_656c);
-        SimKernel(Arc::new(Mutex::new(State {
+        let state = State {
             clock,
             rng,
             faults: options.faults,
@@ -520,7 +520,22 @@ impl SimKernel {
             waiting: BTreeMap::new(),
             lent: BTreeMap::new(),
             filled: None,
-        })))
+        };
+        SimKernel(Arc::new(Mutex::new(state)), Input::typed())
+    }
+
+    /// Types on the simulation's standard input: `io::stdin()` reads it.
+    pub fn type_in(&self, bytes: impl AsRef<[u8]>) {
+        self.1.type_in(bytes.as_ref());
+    }
+
+    /// Ends the simulation's standard input, as Ctrl-D does.
+    pub fn end_of_input(&self) {
+        self.1.end();
+    }
+
+    pub(crate) fn input(&self) -> Arc<Input> {
+        self.1.clone()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

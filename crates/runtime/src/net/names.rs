@@ -1,0 +1,282 @@
+//! Names of hosts: looked up once for all that ask at the same time, and remembered for a
+//! while.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kinfolk_core::kit::{Completer, completion};
+use kinfolk_core::{blocking, now};
+
+use super::addr::ToSocketAddrs;
+use crate::blocking::{For, on_threads};
+use crate::io::{IoHandle, cancelled};
+
+/// How long an answer is remembered. The system does not say how long it is good for.
+const GOOD_FOR: Duration = Duration::from_secs(10);
+
+/// How many answers are remembered.
+const MOST: usize = 1024;
+
+/// The addresses of a host: `lookup_host("localhost:80")`, or `("localhost", 80)`.
+///
+/// A name is looked up on a thread that blocking calls of the program do not take. Jobs that
+/// ask for the same name at the same time share one look-up, and its answer is remembered for
+/// ten seconds; failures are not. `connect` and `bind` look names up in the same way.
+///
+/// # Cancellation
+/// A *point*. Told, the look-up goes on without this job, and its answer is remembered.
+///
+/// # Errors
+/// If the name is not known, or no name at all.
+pub async fn lookup_host<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
+    kinfolk_core::checkpoint().await.map_err(cancelled)?;
+    let addrs = addr.to_addrs();
+    addrs.resolve().await
+}
+
+/// What a look-up has brought, for all that wait for it.
+type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
+
+enum Entry {
+    /// A look-up is under way; those that wait for it get nothing if it was never made.
+    Asked(Vec<Completer<Option<Found>>>),
+    Known(Vec<IpAddr>, Instant),
+}
+
+/// The names that a host has looked up.
+#[derive(Default)]
+pub(crate) struct Names(Mutex<HashMap<String, Entry>>);
+
+impl Names {
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The look-up of `host` is over: those that wait for it hear of it.
+    fn settle(&self, host: &str, found: Option<Found>, until: Instant) {
+        let mut entries = self.entries();
+        let before = match &found {
+            Some(Ok(addrs)) => entries.insert(host.to_owned(), Entry::Known(addrs.clone(), until)),
+            _ => entries.remove(host),
+        };
+        drop(entries);
+        if let Some(Entry::Asked(waiting)) = before {
+            for completer in waiting {
+                completer.complete(found.clone());
+            }
+        }
+    }
+}
+
+/// A look-up that was promised to others. Dropped before it was made, it says so.
+struct LookUp {
+    handle: Arc<IoHandle>,
+    host: String,
+    until: Instant,
+    made: bool,
+}
+
+impl LookUp {
+    /// On a thread that may block.
+    fn make(mut self) -> Found {
+        let found = ask_system(&self.host);
+        self.made = true;
+        (self.handle.names()).settle(&self.host, Some(found.clone()), self.until);
+        found
+    }
+}
+
+impl Drop for LookUp {
+    fn drop(&mut self) {
+        if !self.made {
+            self.handle.names().settle(&self.host, None, self.until);
+        }
+    }
+}
+
+fn ask_system(host: &str) -> Found {
+    match (host, 0).to_socket_addrs() {
+        Ok(addrs) => Ok(addrs.map(|addr| addr.ip()).collect()),
+        Err(error) => Err((error.kind(), error.to_string())),
+    }
+}
+
+/// The addresses of `host`, with this port.
+pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let found = match IoHandle::current() {
+        Ok(handle) => remembered(handle, host).await?,
+        // A host without i/o of ours remembers nothing.
+        Err(_) => {
+            let call = blocking(move |_| ask_system(&host)).abandon();
+            on_threads(For::Names, call)
+                .await
+                .map_err(io::Error::other)?
+        }
+    };
+    match found {
+        Ok(ips) => Ok(ips
+            .into_iter()
+            .map(|ip| SocketAddr::new(ip, port))
+            .collect()),
+        Err((kind, words)) => Err(io::Error::new(kind, words)),
+    }
+}
+
+/// What is known of `host`, or what a look-up brings, this job's or another's.
+async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
+    loop {
+        let moment = now();
+        let waits = {
+            let mut entries = handle.names().entries();
+            entries.retain(|_, entry| !matches!(entry, Entry::Known(_, until) if *until <= moment));
+            match entries.get_mut(&host) {
+                Some(Entry::Known(addrs, _)) => return Ok(Ok(addrs.clone())),
+                Some(Entry::Asked(waiting)) => {
+                    let (wait, completer) = completion();
+                    waiting.push(completer);
+                    Some(wait)
+                }
+                None => {
+                    // Beyond the limit it is looked up and not remembered for long.
+                    if entries.len() >= MOST {
+                        entries.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+                    }
+                    entries.insert(host.clone(), Entry::Asked(Vec::new()));
+                    None
+                }
+            }
+        };
+        let found = match waits {
+            Some(wait) => wait.await.map_err(io::Error::other)?,
+            None => {
+                let look_up = LookUp {
+                    handle: handle.clone(),
+                    host: host.clone(),
+                    until: moment + GOOD_FOR,
+                    made: false,
+                };
+                let call = blocking(move |_| Some(look_up.make())).abandon();
+                on_threads(For::Names, call)
+                    .await
+                    .map_err(io::Error::other)?
+            }
+        };
+        // Nothing, if the job that was to look it up was told before: this one does.
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use kinfolk_core::{Error, Result, spawn, yield_now};
+
+    const HERE: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1))];
+
+    fn run(body: impl AsyncFn(Arc<IoHandle>) -> Result<()>) {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        rt.block_on(async { body(IoHandle::current()?).await })
+            .expect("it is well");
+    }
+
+    fn put(handle: &IoHandle, host: &str, entry: Entry) {
+        handle.names().entries().insert(host.into(), entry);
+    }
+
+    fn waiting(handle: &IoHandle, host: &str) -> usize {
+        match handle.names().entries().get(host) {
+            Some(Entry::Asked(waiting)) => waiting.len(),
+            _ => 0,
+        }
+    }
+
+    /// A name that no system knows is answered from memory, until the answer is old.
+    #[test]
+    fn io_5_an_answer_is_remembered_for_a_while() {
+        run(async |handle| {
+            let known = |until| Entry::Known(HERE.to_vec(), until);
+            put(&handle, "a.invalid", known(now() + GOOD_FOR));
+            let found = lookup_host("a.invalid:80").await?;
+            assert_eq!(found, [SocketAddr::new(HERE[0], 80)]);
+            put(&handle, "a.invalid", known(now()));
+            lookup_host(("a.invalid", 80))
+                .await
+                .expect_err("it is looked up anew");
+            assert!(handle.names().entries().is_empty(), "failures are not kept");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn io_5_a_name_is_looked_up_and_remembered() {
+        run(async |handle| {
+            let found = lookup_host("localhost:80").await?;
+            assert!(
+                found
+                    .iter()
+                    .all(|addr| addr.ip().is_loopback() && addr.port() == 80)
+            );
+            assert!(!found.is_empty());
+            let entries = handle.names().entries();
+            assert!(matches!(entries.get("localhost"), Some(Entry::Known(..))));
+            Ok(())
+        });
+    }
+
+    /// Jobs that ask while a look-up is under way get its answer, and one that is told leaves
+    /// it to the others.
+    #[test]
+    fn io_5_jobs_share_a_look_up() {
+        run(async |handle| {
+            put(&handle, "b.invalid", Entry::Asked(Vec::new()));
+            let ask = || spawn(async { lookup_host("b.invalid:1").await.map_err(Error::from) });
+            let (one, two) = (ask(), ask());
+            while waiting(&handle, "b.invalid") < 2 {
+                yield_now().await?;
+            }
+            one.cancel("enough");
+            assert!(one.outcome().await?.is_cancelled());
+            (handle.names()).settle("b.invalid", Some(Ok(HERE.to_vec())), now() + GOOD_FOR);
+            assert_eq!(two.await?, [SocketAddr::new(HERE[0], 1)]);
+            Ok(())
+        });
+    }
+
+    /// The job that was to look the name up is gone before its call began: another does it.
+    #[test]
+    fn io_5_a_look_up_that_is_never_made_is_made_by_another() {
+        run(async |handle| {
+            put(&handle, "localhost", Entry::Asked(Vec::new()));
+            let never = LookUp {
+                handle: handle.clone(),
+                host: "localhost".into(),
+                until: now(),
+                made: false,
+            };
+            let task = spawn(async { lookup_host("localhost:1").await.map_err(Error::from) });
+            while waiting(&handle, "localhost") < 1 {
+                yield_now().await?;
+            }
+            drop(never);
+            assert!(task.await?[0].ip().is_loopback());
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn io_5_what_is_no_name_is_an_error() {
+        run(async |_| {
+            for bad in ["no port", "host:x"] {
+                let error = lookup_host(bad).await.expect_err("no address");
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            }
+            Ok(())
+        });
+    }
+}
