@@ -186,7 +186,7 @@ pub struct IoHandle {
     most_in_flight: usize,
     /// Where the next operation from outside goes.
     next: AtomicUsize,
-    names: crate::net::Names,
+    names: super::host_names::HostNames,
 }
 
 impl IoHandle {
@@ -209,7 +209,7 @@ impl IoHandle {
             count: OnceLock::new(),
             most_in_flight: most_in_flight.max(1),
             next: AtomicUsize::new(0),
-            names: crate::net::Names::default(),
+            names: super::host_names::HostNames::default(),
         })
     }
 
@@ -238,7 +238,7 @@ impl IoHandle {
     }
 
     /// The names of hosts that were looked up.
-    pub(crate) fn names(&self) -> &crate::net::Names {
+    pub(crate) fn names(&self) -> &super::host_names::HostNames {
         &self.names
     }
 

@@ -15,6 +15,7 @@ pub mod driver;
 mod drivers_agree;
 mod fd;
 mod handle;
+pub(crate) mod host_names;
 mod in_flight;
 mod limit;
 mod mailbox;

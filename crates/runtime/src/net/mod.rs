@@ -33,7 +33,6 @@ mod unix;
 pub use addr::ToSocketAddrs;
 pub use chunks::Chunks;
 pub use incoming::Incoming;
-pub(crate) use names::Names;
 pub use names::lookup_host;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub use polled::{Polled, Streaming};

@@ -1,17 +1,17 @@
 //! Names of hosts: looked up once for all that ask at the same time, and remembered for a
 //! while.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::kit::{Completer, completion};
+use kinfolk_core::kit::completion;
 use kinfolk_core::{blocking, now};
 
 use super::addr::ToSocketAddrs;
 use crate::blocking::{For, on_threads};
+use crate::io::host_names::{Found, HostEntry};
 use crate::io::{IoHandle, cancelled};
 
 /// How long an answer is remembered. The system does not say how long it is good for.
@@ -35,40 +35,6 @@ pub async fn lookup_host<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr
     kinfolk_core::checkpoint().await.map_err(cancelled)?;
     let addrs = addr.to_addrs();
     addrs.resolve().await
-}
-
-/// What a look-up has brought, for all that wait for it.
-type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
-
-enum Entry {
-    /// A look-up is under way; those that wait for it get nothing if it was never made.
-    Asked(Vec<Completer<Option<Found>>>),
-    Known(Vec<IpAddr>, Instant),
-}
-
-/// The names that a host has looked up.
-#[derive(Default)]
-pub(crate) struct Names(Mutex<HashMap<String, Entry>>);
-
-impl Names {
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The look-up of `host` is over: those that wait for it hear of it.
-    fn settle(&self, host: &str, found: Option<Found>, until: Instant) {
-        let mut entries = self.entries();
-        let before = match &found {
-            Some(Ok(addrs)) => entries.insert(host.to_owned(), Entry::Known(addrs.clone(), until)),
-            _ => entries.remove(host),
-        };
-        drop(entries);
-        if let Some(Entry::Asked(waiting)) = before {
-            for completer in waiting {
-                completer.complete(found.clone());
-            }
-        }
-    }
 }
 
 /// A look-up that was promised to others. Dropped before it was made, it says so.
@@ -131,10 +97,12 @@ async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
         let moment = now();
         let waits = {
             let mut entries = handle.names().entries();
-            entries.retain(|_, entry| !matches!(entry, Entry::Known(_, until) if *until <= moment));
+            entries.retain(
+                |_, entry| !matches!(entry, HostEntry::Known(_, until) if *until <= moment),
+            );
             match entries.get_mut(&host) {
-                Some(Entry::Known(addrs, _)) => return Ok(Ok(addrs.clone())),
-                Some(Entry::Asked(waiting)) => {
+                Some(HostEntry::Known(addrs, _)) => return Ok(Ok(addrs.clone())),
+                Some(HostEntry::Asked(waiting)) => {
                     let (wait, completer) = completion();
                     waiting.push(completer);
                     Some(wait)
@@ -142,9 +110,9 @@ async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
                 None => {
                     // Beyond the limit it is looked up and not remembered for long.
                     if entries.len() >= MOST {
-                        entries.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+                        entries.retain(|_, entry| matches!(entry, HostEntry::Asked(_)));
                     }
-                    entries.insert(host.clone(), Entry::Asked(Vec::new()));
+                    entries.insert(host.clone(), HostEntry::Asked(Vec::new()));
                     None
                 }
             }
@@ -173,6 +141,8 @@ async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::Runtime;
     use kinfolk_core::{Error, Result, spawn, yield_now};
@@ -185,13 +155,13 @@ mod tests {
             .expect("it is well");
     }
 
-    fn put(handle: &IoHandle, host: &str, entry: Entry) {
+    fn put(handle: &IoHandle, host: &str, entry: HostEntry) {
         handle.names().entries().insert(host.into(), entry);
     }
 
     fn waiting(handle: &IoHandle, host: &str) -> usize {
         match handle.names().entries().get(host) {
-            Some(Entry::Asked(waiting)) => waiting.len(),
+            Some(HostEntry::Asked(waiting)) => waiting.len(),
             _ => 0,
         }
     }
@@ -200,7 +170,7 @@ mod tests {
     #[test]
     fn io_5_an_answer_is_remembered_for_a_while() {
         run(async |handle| {
-            let known = |until| Entry::Known(HERE.to_vec(), until);
+            let known = |until| HostEntry::Known(HERE.to_vec(), until);
             put(&handle, "a.invalid", known(now() + GOOD_FOR));
             let found = lookup_host("a.invalid:80").await?;
             assert_eq!(found, [SocketAddr::new(HERE[0], 80)]);
@@ -224,7 +194,10 @@ mod tests {
             );
             assert!(!found.is_empty());
             let entries = handle.names().entries();
-            assert!(matches!(entries.get("localhost"), Some(Entry::Known(..))));
+            assert!(matches!(
+                entries.get("localhost"),
+                Some(HostEntry::Known(..))
+            ));
             Ok(())
         });
     }
@@ -234,7 +207,7 @@ mod tests {
     #[test]
     fn io_5_jobs_share_a_look_up() {
         run(async |handle| {
-            put(&handle, "b.invalid", Entry::Asked(Vec::new()));
+            put(&handle, "b.invalid", HostEntry::Asked(Vec::new()));
             let ask = || spawn(async { lookup_host("b.invalid:1").await.map_err(Error::from) });
             let (one, two) = (ask(), ask());
             while waiting(&handle, "b.invalid") < 2 {
@@ -252,7 +225,7 @@ mod tests {
     #[test]
     fn io_5_a_look_up_that_is_never_made_is_made_by_another() {
         run(async |handle| {
-            put(&handle, "localhost", Entry::Asked(Vec::new()));
+            put(&handle, "localhost", HostEntry::Asked(Vec::new()));
             let never = LookUp {
                 handle: handle.clone(),
                 host: "localhost".into(),
