@@ -45,7 +45,7 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// Everything below that scope sees the value: child tasks of every sort, timers,
 /// branches, local children. What counts is the job a child is spawned into, not
 /// the one that calls: a [detached](crate::detach) job is below the root and sees
-/// none. Nor does the thread of a [blocking](crate::more::blocking) call, nor a hook.
+/// none. Nor does the thread of a [blocking](crate::blocking()) call, nor a hook.
 pub struct Local<T> {
     number: OnceLock<u64>,
     value: PhantomData<fn() -> T>,
