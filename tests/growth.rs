@@ -1024,3 +1024,32 @@ fn handle_10_a_value_goes_with_a_scope_that_lost() {
     drop((task, job));
     sim.finish();
 }
+
+/// Tasks of the main lane whose timers are due at one instant, turned by a simulated host loop
+/// and by the simulation itself.
+#[test]
+fn time_6_main_lane_timers_of_one_instant() {
+    fn cost(n: usize, turn: fn(&mut Sim, Duration)) -> Duration {
+        let instant = Duration::from_secs(1);
+        let mut sim = Sim::seeded(1);
+        for _ in 0..n {
+            let sleeper = sim.root().task("sleeper").on(kinfolk_core::Main);
+            sleeper.launch(kinfolk_core::sleep(instant));
+        }
+        sim.advance_to_before(instant);
+        let took = time(|| turn(&mut sim, instant));
+        assert_eq!(sim.counters().living(), 1);
+        sim.finish();
+        took
+    }
+    is_a_line("timers of one instant", 1_000, |n| {
+        cost(n, |sim, _| sim.advance(Duration::ZERO))
+    });
+    is_a_line("timers of one instant in a frame", 1_000, |n| {
+        cost(n, |sim, instant| {
+            let at = sim.start() + instant;
+            sim.run_expired(at);
+            sim.settle();
+        })
+    });
+}

@@ -254,3 +254,13 @@ fn test_1_advancing_waits_for_a_thread_that_holds_the_clock() {
         sim.finish();
     });
 }
+
+/// A simulation that is finished while its clock is still held says where the hold was taken.
+#[test]
+#[should_panic(expected = "tests/held_clock.rs:")]
+fn test_1_a_hold_that_is_left_at_the_end_is_named() {
+    let sim = Sim::seeded(5);
+    let held = sim.hold_clock();
+    std::mem::forget(held);
+    sim.finish();
+}

@@ -19,6 +19,7 @@ pub mod io;
 mod io;
 mod lab;
 mod log;
+mod ready_turns;
 mod rng;
 mod run_test;
 mod schedule;

@@ -24,6 +24,7 @@ use crate::calls::{UnderWay, Unseen};
 use crate::clock::VirtualClock;
 use crate::guard;
 use crate::io::side::{self, IoSide, SimIoHandle};
+use crate::ready_turns::ReadyTurns;
 use crate::rng::Rng;
 use crate::schedule::{Schedule, Yields};
 
@@ -58,23 +59,11 @@ const SLIPS: usize = 8;
 /// How many of the last turns are kept for reports.
 const RECENT: usize = 32;
 
-/// A turn that is ready.
-struct Waiting {
-    turn: Turn,
-    /// For the main lane, and woken by a timer: how many such there were before.
-    /// One thread turns that lane, and takes them in this order (time-6).
-    place: Option<u64>,
-}
-
 #[derive(Default)]
 struct Core {
-    ready: Vec<Waiting>,
+    ready: ReadyTurns,
     /// Timers are being fired.
     firing: bool,
-    /// How many turns of the main lane timers have woken, and how many of them are
-    /// ready.
-    placed: u64,
-    in_order: usize,
     /// Blocking calls that have not begun.
     calls: Vec<BlockingCall>,
     timers: TimerQueue,
@@ -86,27 +75,7 @@ struct Core {
 
 impl Core {
     fn push(&mut self, turn: Turn) {
-        let place = (self.firing && turn.lane() == Lane::Main).then(|| {
-            self.placed += 1;
-            self.in_order += 1;
-            self.placed
-        });
-        self.ready.push(Waiting { turn, place });
-    }
-
-    /// Takes out the turn that was drawn; of those that have an order, the first.
-    fn take(&mut self, mut at: usize) -> Turn {
-        if self.ready[at].place.is_some() {
-            if self.in_order > 1 {
-                let placed = self.ready.iter().enumerate();
-                let first = placed
-                    .filter_map(|(at, waiting)| Some((waiting.place?, at)))
-                    .min();
-                at = first.map_or(at, |(_, at)| at);
-            }
-            self.in_order -= 1;
-        }
-        self.ready.swap_remove(at).turn
+        self.ready.push(turn, self.firing);
     }
 }
 
@@ -616,12 +585,11 @@ impl Sim {
         let at = match schedule {
             Schedule::Even => drawn,
             schedule => {
-                let ready = &core.ready;
-                let job = |at: usize| ready[at].turn.job();
-                schedule.pick(rng, turn, drawn, ready.len(), job)
+                let job = |at: usize| core.ready.get(at).job();
+                schedule.pick(rng, turn, drawn, core.ready.len(), job)
             }
         };
-        core.take(at)
+        core.ready.take(at)
     }
 
     /// Wakes those whose i/o is over by now; false if there are none.
@@ -667,18 +635,15 @@ impl Sim {
 
     /// Gives one ready task of a lane a turn; false if there is none.
     fn step_on(&mut self, lane: Lane) -> bool {
-        let ready: Vec<usize> = {
-            let core = self.world.core();
-            let all = core.ready.iter().enumerate();
-            all.filter(|(_, waiting)| waiting.turn.lane() == lane)
-                .map(|(at, _)| at)
-                .collect()
+        let turn = {
+            let mut core = self.world.core();
+            let numbers = core.ready.of(lane);
+            if numbers.is_empty() {
+                return false;
+            }
+            let at = numbers.start + self.rng.below(numbers.len());
+            core.ready.take(at)
         };
-        if ready.is_empty() {
-            return false;
-        }
-        let at = ready[self.rng.below(ready.len())];
-        let turn = self.world.core().take(at);
         self.take_turn(turn);
         true
     }
@@ -795,8 +760,7 @@ impl Sim {
     }
 
     fn has_ready(&self, lane: Lane) -> bool {
-        let core = self.world.core();
-        core.ready.iter().any(|waiting| waiting.turn.lane() == lane)
+        !self.world.core().ready.of(lane).is_empty()
     }
 
     fn pumped(&self, ran: usize, fired: usize) -> Pumped {
@@ -1209,7 +1173,8 @@ impl Sim {
 
     /// Cancels what is left, runs until it is gone however long that takes,
     /// lifting no shield and forcing nobody, and checks that the counters balance
-    /// and that no timer, no waiter, no operation and no open file is left behind.
+    /// and that no timer, no waiter, no operation, no open file and no
+    /// [hold of the clock](Sim::hold_clock) is left behind.
     ///
     /// # Panics
     /// If something does not end or does not balance: the message has the seed
@@ -1219,6 +1184,9 @@ impl Sim {
         // A grace without end.
         drop(self.shutdown(Duration::MAX));
         self.settle();
+        if !self.world.is_let_go() {
+            panic!("{}", self.report(Stuck::Held, "the simulation is over"));
+        }
         let counters = self.counters();
         assert_eq!(counters.living(), 0, "seed {}: {counters}", self.seed);
         assert_eq!(

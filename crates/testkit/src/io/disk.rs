@@ -217,6 +217,7 @@ impl Disk {
             NodeKind::File(bytes) => {
                 if has(libc::O_TRUNC) && writes {
                     node.unsynced.touch(bytes, 0..bytes.len());
+                    node.unsynced.shorten(0);
                     bytes.clear();
                 }
             }
@@ -310,6 +311,9 @@ impl Disk {
         };
         let (old, new) = (bytes.len(), len as usize);
         node.unsynced.touch(bytes, old.min(new)..old.max(new));
+        if new < old {
+            node.unsynced.shorten(new);
+        }
         bytes.resize(new, 0);
         Ok(())
     }

@@ -19,6 +19,9 @@ pub(crate) struct Unsynced {
     before: BTreeMap<usize, Vec<u8>>,
     /// How long the file was, once it has been changed.
     len: Option<usize>,
+    /// The least length that the file has had since, if it was cut off: a truncate reaches
+    /// the disk before or without the writes that follow it.
+    shortest: Option<usize>,
     /// The sectors whose new bytes are given up, because a sync failed, as they are on
     /// the disk. A sync leaves them alone, unless they were written again.
     given_up: BTreeMap<usize, Vec<u8>>,
@@ -47,15 +50,22 @@ impl Unsynced {
         }
     }
 
+    /// The file is about to be cut off at `len`.
+    pub(crate) fn shorten(&mut self, len: usize) {
+        self.shortest = Some(self.shortest.map_or(len, |shortest| shortest.min(len)));
+    }
+
     /// The file was synced.
     pub(crate) fn sync(&mut self) {
         self.before.clear();
         self.len = None;
+        self.shortest = None;
     }
 
     /// A sync has failed. As on Linux the system holds what it could not write for
     /// written, so that nobody writes it later; some of it may have been.
     pub(crate) fn fail(&mut self, rng: &mut Rng) {
+        self.shortest = None;
         for (sector, before) in std::mem::take(&mut self.before) {
             if rng.chance(0.5) {
                 self.given_up.insert(sector, before);
@@ -68,15 +78,17 @@ impl Unsynced {
         }
     }
 
-    /// What is left of a file: of each sector that was changed the old or the new,
-    /// and a length that it had or any in between.
+    /// What is left of a file: of each sector that was changed the old or the new bytes, and
+    /// the old length, the new one, the shortest since the last sync or any in between.
     fn cut(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
         let new = self.given_up_len.unwrap_or(bytes.len());
         let old = self.len.unwrap_or(new);
-        let (least, most) = (old.min(new), old.max(new));
-        let len = match rng.below(3) {
+        let shortest = self.shortest.unwrap_or(old);
+        let (least, most) = (old.min(new).min(shortest), old.max(new));
+        let len = match rng.below(4) {
             0 => old,
             1 => new,
+            2 => least,
             _ => least + rng.below(most - least + 1),
         };
         bytes.resize(most.max(bytes.len()), 0);
@@ -204,6 +216,25 @@ mod tests {
         let again = disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
         assert_eq!(again, file);
         assert!(left(&disk).contains(&b"abxy"[..]));
+    }
+
+    /// A file that is rewritten in place may be found empty, or half written.
+    #[test]
+    fn a_power_cut_shows_the_empty_file_between_a_truncate_and_a_write() {
+        let mut disk = Disk::new();
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let file = disk.open(b"/a", flags, 0o644).unwrap();
+        sync_dir(&mut disk, b"/");
+        disk.write(file, 0, b"old", Duration::ZERO).unwrap();
+        disk.sync(file);
+        disk.open(b"/a", flags | libc::O_TRUNC, 0o644).unwrap();
+        disk.write(file, 0, b"new", Duration::ZERO).unwrap();
+        let left = left(&disk);
+        for there in ["", "n", "o", "old", "new"] {
+            assert!(left.contains(there.as_bytes()), "{there:?} in {left:?}");
+        }
+        disk.sync(file);
+        assert_eq!(self::left(&disk), [b"new".to_vec()].into());
     }
 
     #[test]
