@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kinfolk::testkit::io::{SimIo, SimKernel};
-use kinfolk::testkit::{CancelEverywhere, Sim, TestOptions, Watched, guarded, run_test};
+use kinfolk::testkit::{CancelEverywhere, GuardedRun, Sim, TestOptions, guarded, run_test};
 use kinfolk::{Result, spawn};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -136,7 +136,7 @@ pub(crate) struct Run<'a> {
     pub(crate) seed: u64,
     /// With no more than this.
     means: Means,
-    watched: &'a Watched,
+    watched: &'a GuardedRun,
 }
 
 impl Run<'_> {

@@ -561,7 +561,7 @@ pub async fn handle_10_a_local_whose_destructor_panics_harms_nobody(lab: Lab) {
 }
 
 /// The value of a call that nobody takes goes off wherever it is dropped. On the
-/// thread of a pool: `hostile_calls_cost_no_thread` in `tests/hostile.rs`.
+/// thread of a pool: `io_5_hostile_calls_cost_no_thread` in `tests/hostile.rs`.
 pub async fn io_5_a_value_of_a_call_that_nobody_takes_harms_nobody(lab: Lab) {
     let tally = Tally::new();
     let mut left = 0;

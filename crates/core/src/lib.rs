@@ -67,7 +67,7 @@ pub use more::combine::tuple::Arm;
 pub use more::frame::{Budget, NextPump, Pumped, next_pump};
 pub use more::kit;
 pub use more::see::cycles::{HeldBy, WaitCycle, WaitsFor};
-pub use more::see::snapshot::{NodeSnapshot, PartOf, TreeSnapshot, Waiter};
+pub use more::see::snapshot::{NodeSnapshot, PartOf, TreeSnapshot, WaitingJob};
 pub use more::see::{ShutdownReport, StillThere, StuckJob, StuckReport};
 pub use more::shutdown::{FORCE, GRACE, Shutdown};
 pub use more::timers::factory::Timer;

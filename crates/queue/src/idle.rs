@@ -19,7 +19,7 @@ use crate::sync::{AtomicU32, Mutex, Ordering::*, fence, lock};
 /// How a worker is to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Sleep {
+pub enum SleepKind {
     /// Until it is woken.
     ForGood,
     /// For a moment: it looks after the neighbours.
@@ -111,16 +111,16 @@ impl Idle {
 
     /// Worker `n` found nothing. After this it looks once more where others
     /// push, and then sleeps, or [stays up](Idle::stay_up).
-    pub fn lie_down(&self, n: usize) -> Sleep {
+    pub fn lie_down(&self, n: usize) -> SleepKind {
         let how = {
             let mut who = lock(&self.who);
             who.awake -= 1;
             let how = if who.awake > 0 && who.sentinel.is_none() {
                 who.sentinel = Some(n);
-                Sleep::Sentinel
+                SleepKind::Sentinel
             } else {
                 who.sleeping.push(n);
-                Sleep::ForGood
+                SleepKind::ForGood
             };
             self.publish(&who);
             how
@@ -153,13 +153,13 @@ impl Idle {
 
     /// The sentinel `n` has looked round and found nothing. None if it was
     /// woken meanwhile.
-    pub fn looked(&self, n: usize) -> Option<Sleep> {
+    pub fn looked(&self, n: usize) -> Option<SleepKind> {
         let mut who = lock(&self.who);
         if who.sentinel != Some(n) {
-            return who.sleeping.contains(&n).then_some(Sleep::ForGood);
+            return who.sleeping.contains(&n).then_some(SleepKind::ForGood);
         }
         if who.awake > 0 {
-            return Some(Sleep::Sentinel);
+            return Some(SleepKind::Sentinel);
         }
         who.sentinel = None;
         who.sleeping.push(n);
@@ -167,7 +167,7 @@ impl Idle {
         drop(who);
         // As in `lie_down`: it looks at the queues once more.
         fence(SeqCst);
-        Some(Sleep::ForGood)
+        Some(SleepKind::ForGood)
     }
 
     /// Something was pushed where everybody looks: who is to be woken for it.
@@ -222,19 +222,19 @@ mod tests {
     #[test]
     fn the_first_to_lie_down_is_the_sentinel() {
         let idle = Idle::new(3);
-        assert_eq!(idle.lie_down(0), Sleep::Sentinel);
-        assert_eq!(idle.lie_down(1), Sleep::ForGood);
+        assert_eq!(idle.lie_down(0), SleepKind::Sentinel);
+        assert_eq!(idle.lie_down(1), SleepKind::ForGood);
         // One is awake: the sentinel stays.
-        assert_eq!(idle.looked(0), Some(Sleep::Sentinel));
+        assert_eq!(idle.looked(0), Some(SleepKind::Sentinel));
         assert_eq!(idle.wake_sentinel(), None);
         // The last one: nobody is awake, and nobody needs to look.
-        assert_eq!(idle.lie_down(2), Sleep::ForGood);
-        assert_eq!(idle.looked(0), Some(Sleep::ForGood));
+        assert_eq!(idle.lie_down(2), SleepKind::ForGood);
+        assert_eq!(idle.looked(0), Some(SleepKind::ForGood));
         // One is woken; when it has something in its ring it wants a sentinel.
         assert_eq!(idle.wake_one(None), Some(1));
         assert_eq!(idle.looked(1), None);
         let woken = idle.wake_sentinel().expect("somebody to look");
-        assert_eq!(idle.lie_down(woken), Sleep::Sentinel);
+        assert_eq!(idle.lie_down(woken), SleepKind::Sentinel);
         // The sentinel finds work: another takes its post.
         let instead = idle.stay_up(woken).expect("the last sleeper");
         assert_ne!(instead, woken);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(idle.wake_one(None), None, "all are awake");
         // A third comes, and looks after the others.
         idle.join();
-        assert_eq!(idle.lie_down(2), Sleep::Sentinel);
+        assert_eq!(idle.lie_down(2), SleepKind::Sentinel);
         assert_eq!(idle.stay_up(2), None);
         idle.leave();
         assert_eq!(idle.awake(), 2);
@@ -316,7 +316,7 @@ mod models {
             let woken = idle.wake_sentinel();
             let how = sleeper.join().expect("the sleeper");
             assert!(
-                woken.is_some() || how == Sleep::Sentinel,
+                woken.is_some() || how == SleepKind::Sentinel,
                 "worker {one} is awake and nobody looks after it"
             );
         });
@@ -339,7 +339,7 @@ mod models {
             };
             idle.join();
             let how = idle.lie_down(1);
-            assert_eq!(how, Sleep::Sentinel, "it looks after worker 0");
+            assert_eq!(how, SleepKind::Sentinel, "it looks after worker 0");
             let found = injector.load(Relaxed) != 0;
             let woken = pusher.join().expect("the pusher");
             assert!(found || woken == Some(1), "a wake-up was lost");

@@ -36,7 +36,7 @@ mod watch;
 
 pub use burial::Burial;
 pub use door::Door;
-pub use idle::{Idle, Sleep};
+pub use idle::{Idle, SleepKind};
 pub use injector::Injector;
 pub use ring::LOOT;
 pub use thief::{MOMENT, STALE, Thief};

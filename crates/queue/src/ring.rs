@@ -26,22 +26,22 @@ pub const LOOT: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
 
 /// A cache line of its own, so that owner and thieves do not meet on it.
 #[repr(align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// What is queued: a turn as a pointer.
 pub(crate) type Item = NonNull<()>;
 
 pub(crate) struct Ring {
-    head: Line<AtomicU64>,
-    tail: Line<AtomicU64>,
+    head: CacheLine<AtomicU64>,
+    tail: CacheLine<AtomicU64>,
     slots: Box<[AtomicPtr<()>]>,
 }
 
 impl Ring {
     pub(crate) fn new() -> Ring {
         Ring {
-            head: Line(AtomicU64::new(0)),
-            tail: Line(AtomicU64::new(0)),
+            head: CacheLine(AtomicU64::new(0)),
+            tail: CacheLine(AtomicU64::new(0)),
             slots: (0..RING).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
         }
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kinfolk_core::host::{Ready, Turn};
 
 use crate::injector::Injector;
-use crate::ring::{Item, LOOT, Line, Ring};
-use crate::slot::{SeenItem, Slot};
+use crate::ring::{CacheLine, Item, LOOT, Ring};
+use crate::slot::{SeenItem, TurnSlot};
 
 /// How many turns the slot may have in a row before the others have one.
 const STREAK: u32 = 8;
@@ -85,10 +85,10 @@ pub struct Tray {
     ring: Ring,
     /// What the ring has no room for: behind it, and first in, first out. Only the
     /// owner puts something in.
-    backlog: Line<Injector>,
+    backlog: CacheLine<Injector>,
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over. Others may take it if the turn lasts.
-    next: Slot,
+    next: TurnSlot,
     /// Turns begun. Written by the owner only.
     turns: AtomicU32,
     in_turn: AtomicBool,
@@ -116,8 +116,8 @@ impl Tray {
     pub fn new() -> Tray {
         Tray {
             ring: Ring::new(),
-            backlog: Line(Injector::in_rows_of(LOOT)),
-            next: Slot::new(),
+            backlog: CacheLine(Injector::in_rows_of(LOOT)),
+            next: TurnSlot::new(),
             turns: AtomicU32::new(0),
             in_turn: AtomicBool::new(false),
         }

@@ -9,7 +9,7 @@ use kinfolk_core::{
     TreeOptions,
 };
 
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 use crate::io::driver::Driver;
 use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
@@ -165,9 +165,9 @@ impl Builder {
     /// If the system starts no more threads, and if 4,095 roots live in the process.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
-        let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
-        let io_calls = Blocking::new(IO_CALLS, format!("{}-io", self.name));
-        let look_ups = Blocking::new(LOOK_UPS, format!("{}-names", self.name));
+        let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
+        let io_calls = BlockingPool::new(IO_CALLS, format!("{}-io", self.name));
+        let look_ups = BlockingPool::new(LOOK_UPS, format!("{}-names", self.name));
         let (workers, clock, hook) = (self.workers, self.clock, self.hook);
         let machine = Machine::new(workers, clock, hook, blocking, io_calls, look_ups);
         let machine = Arc::new(machine);

@@ -276,7 +276,7 @@ pub(crate) mod mode {
 }
 
 /// A moment: seconds since 1970, and nanoseconds.
-pub(crate) type Moment = (i64, u32);
+pub(crate) type TimeSpec = (i64, u32);
 
 /// What a [`StatBuf`] says, in one form for all systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,11 +289,11 @@ pub(crate) struct Facts {
     pub(crate) group: u32,
     pub(crate) inode: u64,
     pub(crate) device: (u32, u32),
-    pub(crate) accessed: Moment,
-    pub(crate) modified: Moment,
-    pub(crate) changed: Moment,
+    pub(crate) accessed: TimeSpec,
+    pub(crate) modified: TimeSpec,
+    pub(crate) changed: TimeSpec,
     /// Not every file system knows.
-    pub(crate) created: Option<Moment>,
+    pub(crate) created: Option<TimeSpec>,
 }
 
 #[cfg(target_os = "linux")]

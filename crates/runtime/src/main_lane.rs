@@ -20,7 +20,7 @@ use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 const STREAK: u32 = 8;
 
 /// The main thread's own queues. Nobody else touches them.
-pub(crate) struct Own {
+pub(crate) struct MainLocal {
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over.
     next: Cell<Option<Turn>>,
@@ -76,9 +76,9 @@ impl Load {
     }
 }
 
-impl Own {
-    pub(crate) fn new(load: Arc<Load>, thread_io: Option<ThreadIo>) -> Own {
-        Own {
+impl MainLocal {
+    pub(crate) fn new(load: Arc<Load>, thread_io: Option<ThreadIo>) -> MainLocal {
+        MainLocal {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),

@@ -18,10 +18,10 @@ use kinfolk_core::{
 };
 
 use crate::builder::Builder;
-use crate::here::{self, Here, Local};
+use crate::here::{self, Here, ThisThread};
 use crate::io::{self, ThreadIo};
 use crate::machine::Machine;
-use crate::main_lane::{Cause, MainWaker, Own};
+use crate::main_lane::{Cause, MainLocal, MainWaker};
 use crate::scheduler::worker::Worker;
 
 /// How long workers get to come home once everything is over.
@@ -35,9 +35,9 @@ struct Exits {
 }
 
 /// Dropped by a worker at its end.
-struct Exit(Arc<Exits>);
+struct ExitCount(Arc<Exits>);
 
-impl Drop for Exit {
+impl Drop for ExitCount {
     fn drop(&mut self) {
         *self.0.home.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.came.notify_all();
@@ -46,15 +46,15 @@ impl Drop for Exit {
 
 /// The worker threads of one runtime.
 #[derive(Default)]
-struct Crew {
+struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     exits: Arc<Exits>,
 }
 
 /// Wakes a thread that waits for a future.
-struct Unpark(Thread);
+struct UnparkMain(Thread);
 
-impl Wake for Unpark {
+impl Wake for UnparkMain {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -92,8 +92,8 @@ impl Wake for Unpark {
 /// standard error sets a hook that does not wait, with [`std::panic::set_hook`].
 pub struct Runtime {
     handle: Handle,
-    pub(crate) own: Box<Own>,
-    crew: Crew,
+    pub(crate) own: Box<MainLocal>,
+    crew: WorkerThreads,
     grace: Duration,
     turning: Cell<bool>,
     over: Cell<bool>,
@@ -106,7 +106,7 @@ pub(crate) struct Turning<'a> {
     rt: &'a Runtime,
     /// Asks the host to pump if something is left.
     pub(crate) tells: bool,
-    _here: here::Entered,
+    _here: here::EnteredThread,
     _thread_io: Option<io::ThreadIoGuard>,
 }
 
@@ -145,9 +145,9 @@ impl Runtime {
             own: {
                 let handle = machine.io().filter(|_| machine.workers.is_empty());
                 let thread_io = handle.map(|handle| ThreadIo::new(handle.clone(), 0));
-                Box::new(Own::new(machine.main.load.clone(), thread_io))
+                Box::new(MainLocal::new(machine.main.load.clone(), thread_io))
             },
-            crew: Crew::default(),
+            crew: WorkerThreads::default(),
             handle: Handle { tree, machine },
             grace,
             turning: Cell::new(false),
@@ -158,14 +158,14 @@ impl Runtime {
 
     pub(crate) fn start_worker(&mut self, n: usize, name: &str) -> std::io::Result<()> {
         let worker = Worker::new(self.machine().clone(), n);
-        let exit = Exit(self.crew.exits.clone());
+        let exit = ExitCount(self.crew.exits.clone());
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{n}"))
             .spawn(move || {
                 let _exit = exit;
                 // What it has in its queues and its driver would never be served,
                 // and the process would hang.
-                let abort = Abort("a worker panicked outside every job");
+                let abort = AbortOnUnwind("a worker panicked outside every job");
                 worker.run();
                 std::mem::forget(abort);
             })?;
@@ -198,7 +198,7 @@ impl Runtime {
                  or hand the work to another lane with `on`"
             )));
         }
-        if matches!(here::local(self.machine()), Local::Worker(_)) {
+        if matches!(here::local(self.machine()), ThisThread::Worker(_)) {
             return Err(Error::msg(format!(
                 "{verb} was called on a worker, which it would block"
             )));
@@ -284,7 +284,7 @@ impl Runtime {
             });
             if unwound && !self.turn_unwound() {
                 // As there: it would unwind again and again.
-                drop(Abort("the main thread panicked outside every job"));
+                drop(AbortOnUnwind("the main thread panicked outside every job"));
             }
         }
     }
@@ -379,7 +379,7 @@ impl Runtime {
         // has ended and its value was taken: `drive` ends with its outcome, and
         // a panic in our own loop aborts.
         let task = unsafe { spawner.spawn_unchecked(future) };
-        let abort = Abort("the main loop panicked while a borrowed future was running");
+        let abort = AbortOnUnwind("the main loop panicked while a borrowed future was running");
         let result = self.drive(&turning, pin!(task));
         std::mem::forget(abort);
         drop(turning);
@@ -455,7 +455,7 @@ impl Runtime {
     }
 }
 
-impl Crew {
+impl WorkerThreads {
     /// Ends the workers. One that does not come home is in a turn that does not
     /// return: it is left to itself.
     fn go_home(&mut self, machine: &Machine) {
@@ -492,9 +492,9 @@ impl Crew {
 
 /// Aborts the process with these words if it is dropped: for code that must not
 /// unwind.
-pub(crate) struct Abort(pub(crate) &'static str);
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
-impl Drop for Abort {
+impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         abort(format_args!("kinfolk: a bug: {}", self.0));
     }
@@ -635,7 +635,7 @@ impl Handle {
     /// all of them are in turns that do not return, and nothing keeps it.
     fn wait_for_end(&self, grace: Duration) -> Option<ShutdownReport> {
         let _real = self.real_grace(grace);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = Waker::from(Arc::new(UnparkMain(std::thread::current())));
         let mut cx = Context::from_waker(&waker);
         let mut shutdown = pin!(self.tree.shutdown(grace, FORCE));
         let most = grace.saturating_add(2 * FORCE);

@@ -14,7 +14,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{Permits, Refusal, Taken};
+use crate::permits::{NotAcquired, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// A value that one task at a time may use, also across awaits.
@@ -157,11 +157,11 @@ impl<'a, T: ?Sized> Acquirable for &'a Mutex<T> {
     }
 
     #[inline]
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(MutexGuard::new(self, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }
@@ -174,11 +174,11 @@ impl<T: ?Sized> Acquirable for Arc<Mutex<T>> {
         &self.permits
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(OwnedMutexGuard::new(self, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }

@@ -15,7 +15,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{Permits, Refusal, Taken};
+use crate::permits::{NotAcquired, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// How many may read at once. A writer takes all of it.
@@ -208,11 +208,11 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Reading<P> 
         self.0.known()
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(ReadGuard::new(self.0, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }
@@ -225,11 +225,11 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Writing<P> 
         self.0.known()
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(WriteGuard::new(self.0, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }

@@ -10,7 +10,7 @@ use kinfolk_core::WaitKind;
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::{AcquireError, TryAcquireError};
-use crate::permits::{MOST, NotNow, Permits, Refusal, Taken};
+use crate::permits::{MOST, NotAcquired, NotNow, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// A number of permits, of which a task takes one or several at a time.
@@ -193,7 +193,7 @@ impl<'a> Acquirable for &'a Semaphore {
     }
 
     #[inline]
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         let taken = got.map_err(AcquireError)?;
         Ok(SemaphorePermit {
             semaphore: self,
@@ -210,7 +210,7 @@ impl Acquirable for Arc<Semaphore> {
         &self.permits
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         let taken = got.map_err(AcquireError)?;
         Ok(OwnedSemaphorePermit {
             semaphore: self,

@@ -80,7 +80,7 @@ impl Core {
 }
 
 /// What the host and the simulation share.
-struct World {
+struct SimWorld {
     core: Mutex<Core>,
     /// Another thread has brought something to do, or has let go of the clock.
     came: Condvar,
@@ -90,7 +90,7 @@ struct World {
     io: SimIoHandle,
 }
 
-impl World {
+impl SimWorld {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-struct SimHost(Arc<World>);
+struct SimHost(Arc<SimWorld>);
 
 impl Host for SimHost {
     fn start(&self, turn: Turn) {
@@ -301,7 +301,7 @@ impl SimBuilder {
             }
         }
         let (handle, io) = side::make(self.io, self.seed, &self.clock);
-        let world = Arc::new(World {
+        let world = Arc::new(SimWorld {
             core: Mutex::default(),
             came: Condvar::new(),
             polling: AtomicBool::new(false),
@@ -350,7 +350,7 @@ impl fmt::Debug for SimBuilder {
 pub struct Sim {
     seed: u64,
     rng: Rng,
-    world: Arc<World>,
+    world: Arc<SimWorld>,
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
@@ -401,9 +401,9 @@ impl Loops {
 }
 
 /// Rings when the future it was made for is woken.
-struct Bell(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, SeqCst);
     }
@@ -1071,7 +1071,7 @@ impl Sim {
     /// If nothing can go on any more: the message has the seed and the tree.
     #[track_caller]
     pub fn wait_for<F: Future>(&mut self, future: F) -> F::Output {
-        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let bell = Arc::new(WakeFlag(AtomicBool::new(true)));
         let waker = Waker::from(bell.clone());
         let mut cx = Context::from_waker(&waker);
         let mut future = std::pin::pin!(future);
@@ -1121,7 +1121,7 @@ impl Sim {
     /// needs a grace beyond all time; and inside a job.
     #[track_caller]
     pub fn shutdown(&mut self, grace: Duration) -> ShutdownReport {
-        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let bell = Arc::new(WakeFlag(AtomicBool::new(true)));
         let waker = Waker::from(bell.clone());
         let mut cx = Context::from_waker(&waker);
         let mut shutdown = self.tree.shutdown(grace, FORCE);

@@ -153,38 +153,38 @@ enum Repr {
     /// What `?` makes of a point's Cancelled, and nothing more: the most
     /// frequent error there is, and it allocates nothing.
     Told(Cancelled),
-    Full(Held),
+    Full(SharedError),
 }
 
 /// A hand on a failure. A failure may be made of another one, with a context, and so
 /// on: more than [`DEEPEST`] drops inside each other, a further one waits until that
 /// one is over. So a chain of any length is dropped by a loop.
 #[derive(Clone)]
-struct Held(ManuallyDrop<Arc<Inner>>);
+struct SharedError(ManuallyDrop<Arc<Inner>>);
 
 /// How deep drops of failures nest on one thread.
 const DEEPEST: u32 = 16;
 
 /// Failures that have to wait to be dropped.
-type Waiting = RefCell<Vec<Arc<Inner>>>;
+type UndroppedErrors = RefCell<Vec<Arc<Inner>>>;
 
 /// The drops of failures, and the printing of them, that go on on this thread.
-struct Nested {
+struct ErrorNesting {
     drops: Cell<u32>,
     /// Of the deepest: null while there is none.
-    waiting: Cell<*const Waiting>,
+    waiting: Cell<*const UndroppedErrors>,
     prints: Cell<u32>,
 }
 
-local!(static NESTED: Nested = Nested {
+local!(static NESTED: ErrorNesting = ErrorNesting {
     drops: Cell::new(0),
     waiting: Cell::new(ptr::null()),
     prints: Cell::new(0),
 }; fn nested);
 
-impl Held {
-    fn new(inner: Inner) -> Held {
-        Held(ManuallyDrop::new(Arc::new(inner)))
+impl SharedError {
+    fn new(inner: Inner) -> SharedError {
+        SharedError(ManuallyDrop::new(Arc::new(inner)))
     }
 
     fn is_unshared(&self) -> bool {
@@ -192,7 +192,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for SharedError {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
@@ -200,7 +200,7 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SharedError {
     fn drop(&mut self) {
         // SAFETY: taken once: this is the only destructor.
         let inner = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -228,7 +228,7 @@ impl Drop for Held {
 /// Drops a failure, and then those that had to wait for that.
 #[inline(never)]
 fn drop_deepest(inner: Arc<Inner>) {
-    let waiting = Waiting::default();
+    let waiting = UndroppedErrors::default();
     nested(|here| here.waiting.set(&raw const waiting));
     drop(inner);
     loop {
@@ -249,8 +249,8 @@ fn print(
     how: impl FnOnce(&mut fmt::Formatter<'_>) -> fmt::Result,
 ) -> fmt::Result {
     /// Puts the depth back, also if what is printed panics.
-    struct Back(u32);
-    impl Drop for Back {
+    struct DepthBack(u32);
+    impl Drop for DepthBack {
         fn drop(&mut self) {
             nested(|here| here.prints.set(self.0));
         }
@@ -260,7 +260,7 @@ fn print(
         return f.write_str("…");
     }
     nested(|here| here.prints.set(depth + 1));
-    let _back = Back(depth);
+    let _back = DepthBack(depth);
     how(f)
 }
 
@@ -293,7 +293,7 @@ impl Inner {
 
 impl Error {
     fn make(kind: ErrorKind, what: What) -> Error {
-        Error(Repr::Full(Held::new(Inner::new(kind, what))))
+        Error(Repr::Full(SharedError::new(Inner::new(kind, what))))
     }
 
     fn full(&self) -> Option<&Inner> {
@@ -329,7 +329,7 @@ impl Error {
             },
         };
         change(&mut inner);
-        Error(Repr::Full(Held::new(inner)))
+        Error(Repr::Full(SharedError::new(inner)))
     }
 
     /// An error with nothing but words.
@@ -354,7 +354,7 @@ impl Error {
     /// An error that is not one of ours, to be seen through us.
     pub(crate) fn carrying(error: Arc<dyn StdError + Send + Sync>) -> Error {
         let error = Contained::new(error);
-        let found = Found::among_sources(&**error);
+        let found = AmongSources::of(&**error);
         let (cancelled, ours) = (found.cancelled.cloned(), found.ours.cloned());
         let kind = if cancelled.is_some() {
             ErrorKind::Cancelled
@@ -364,7 +364,7 @@ impl Error {
         let mut inner = Inner::new(kind, What::Failed(error));
         inner.cancelled = cancelled;
         inner.ours = ours;
-        Error(Repr::Full(Held::new(inner)))
+        Error(Repr::Full(SharedError::new(inner)))
     }
 
     pub(crate) fn stopped(reason: Reason) -> Error {
@@ -732,7 +732,7 @@ impl<'a> Steps<'a> {
 }
 
 /// What a walk over sources has met.
-struct Found<'a> {
+struct AmongSources<'a> {
     /// The first Cancelled, unless one of ours came before it, which decides by
     /// its own kind.
     cancelled: Option<&'a Cancelled>,
@@ -740,8 +740,8 @@ struct Found<'a> {
     ours: Option<&'a Error>,
 }
 
-impl<'a> Found<'a> {
-    fn among_sources(error: &'a (dyn StdError + 'static)) -> Found<'a> {
+impl<'a> AmongSources<'a> {
+    fn of(error: &'a (dyn StdError + 'static)) -> AmongSources<'a> {
         let mut cancelled = None;
         let mut next = Some(error);
         let mut steps = Steps::new();
@@ -752,14 +752,14 @@ impl<'a> Found<'a> {
                 cancelled = as_a::<Cancelled>(error);
             }
             if let Some(ours) = as_a::<Error>(error) {
-                return Found {
+                return AmongSources {
                     cancelled: cancelled.or_else(|| ours.cancelled()),
                     ours: Some(ours),
                 };
             }
             next = next_in(error);
         }
-        Found {
+        AmongSources {
             cancelled,
             ours: None,
         }
@@ -777,7 +777,7 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
 /// what was a failure below stays one. So an error of any type is judged as
 /// [`or_fail`](OrFail::or_fail) judges it.
 pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cancelled> {
-    Found::among_sources(error).cancelled
+    AmongSources::of(error).cancelled
 }
 
 impl fmt::Display for Error {

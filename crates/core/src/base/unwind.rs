@@ -19,7 +19,7 @@
 //! | a task's future: poll, drop | `run::take_turn`, `drop_instead`, `drop_half_way`, `abandon`; `cell::Stage::poll` | `caught`: the job fails | none |
 //! | a scope's body: open, poll, drop | `inline`: `Inline::poll`, `poll_body`, its drop; one never opened too | `caught`: the scope fails; the drop `contained` | none |
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
-//! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `Crew` | `contained`, `discard` | none |
+//! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `BranchGroup` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
 //! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside every job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
@@ -44,7 +44,7 @@
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
-//! | a timer's factory: call, drop | `factory::Kept::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
+//! | a timer's factory: call, drop | `factory::SharedFactory::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
 //! | a closure that makes a future: call, drop | `MadeThere::poll` (`spawn_with`), `service::begin` (`start_service`) | `caught` with the task; the second is the starter's, and `Contained` until it is called | none |
 //! | `IntoOutcome::into_result` | `cell::Stage::poll`, `inline::poll_body`, `local::Deliver` | `caught` with the body | none |
 //! | items and closure of `for_each_concurrent`: next, call, drop | `ForEach::take_items`; with the call | the calls are the body's; `Contained` each | none |
@@ -58,7 +58,7 @@
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It
 //! loses its job, and neither a worker (`Worker::run`), the main thread
-//! (`Runtime::drive`) nor a thread of the pool (`Blocking::serve`); on tokio it is the
+//! (`Runtime::drive`) nor a thread of the pool (`BlockingPool::serve`); on tokio it is the
 //! end of the root, as if the runtime were gone. A worker or a main thread
 //! that unwinds outside a turn, by a `Clock` of the user's, say, aborts the process: its
 //! counts are wrong, and others would wait for it.
@@ -214,16 +214,16 @@ pub(crate) fn try_wake(waker: Waker) -> Option<Payload> {
 const DEEPEST: u32 = 16;
 
 /// Wakers that have to wait.
-type Waiting = RefCell<VecDeque<Contained<Waker>>>;
+type UnwokenWakers = RefCell<VecDeque<Contained<Waker>>>;
 
 /// The wakes that go on on this thread.
-struct Wakes {
+struct WakeNesting {
     depth: Cell<u32>,
     /// Of the deepest: null while there is none.
-    waiting: Cell<*const Waiting>,
+    waiting: Cell<*const UnwokenWakers>,
 }
 
-local!(static WAKES: Wakes = Wakes {
+local!(static WAKES: WakeNesting = WakeNesting {
     depth: Cell::new(0),
     waiting: Cell::new(ptr::null()),
 }; fn wakes);
@@ -244,7 +244,7 @@ fn nested(wake: impl FnOnce()) -> Option<Payload> {
 /// Calls `wake`, and then wakes whoever had to wait for that.
 #[inline(never)]
 fn deepest(wake: impl FnOnce()) -> Option<Payload> {
-    let waiting = Waiting::default();
+    let waiting = UnwokenWakers::default();
     wakes(|here| here.waiting.set(&raw const waiting));
     let panicked = caught(wake).err();
     loop {

@@ -56,7 +56,7 @@ impl fmt::Debug for Caller {
 /// and whoever waits for it is told that the host is gone.
 #[must_use = "a call that is not run never returns"]
 pub struct BlockingCall {
-    work: Box<dyn Run>,
+    work: Box<dyn RunCall>,
     site: Site,
 }
 
@@ -86,12 +86,12 @@ impl fmt::Debug for BlockingCall {
     }
 }
 
-trait Run: Send {
+trait RunCall: Send {
     fn run(self: Box<Self>, asks: Option<Asks>);
 }
 
 /// How far a call has come.
-enum Stage<T> {
+enum CallStage<T> {
     /// In the host's queue.
     Queued,
     /// On a thread.
@@ -99,17 +99,17 @@ enum Stage<T> {
     /// It was called off before it began.
     CalledOff,
     /// It has returned or panicked; or the host dropped it.
-    Over(Result<Contained<T>, Over>),
+    Over(Result<Contained<T>, CallFailed>),
     Taken,
 }
 
-enum Over {
+enum CallFailed {
     Panicked(Payload),
     HostGone,
 }
 
 struct State<T> {
-    stage: Stage<T>,
+    stage: CallStage<T>,
     waker: Option<Contained<Waker>>,
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
@@ -130,10 +130,10 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, result: Result<Contained<T>, Over>) {
+    fn finish(&self, result: Result<Contained<T>, CallFailed>) {
         let (waker, share, unawaited) = {
             let mut state = self.state();
-            state.stage = Stage::Over(result);
+            state.stage = CallStage::Over(result);
             (state.waker.take(), state.share.take(), state.unawaited)
         };
         if unawaited {
@@ -151,11 +151,11 @@ impl<T> Shared<T> {
     fn call_off(&self) -> bool {
         let mut state = self.state();
         match state.stage {
-            Stage::Queued => {}
-            Stage::CalledOff => return true,
+            CallStage::Queued => {}
+            CallStage::CalledOff => return true,
             _ => return false,
         }
-        state.stage = Stage::CalledOff;
+        state.stage = CallStage::CalledOff;
         let share = state.share.take();
         drop(state);
         drop(share);
@@ -171,12 +171,12 @@ impl<T> Shared<T> {
 
     fn report_if_panicked(&self) {
         let mut state = self.state();
-        if !matches!(state.stage, Stage::Over(Err(Over::Panicked(_)))) {
+        if !matches!(state.stage, CallStage::Over(Err(CallFailed::Panicked(_)))) {
             return;
         }
-        let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        let stage = std::mem::replace(&mut state.stage, CallStage::Taken);
         drop(state);
-        if let Stage::Over(Err(Over::Panicked(payload))) = stage {
+        if let CallStage::Over(Err(CallFailed::Panicked(payload))) = stage {
             self.report(payload);
         }
     }
@@ -188,18 +188,18 @@ impl<T> Shared<T> {
     }
 
     fn is_queued(&self) -> bool {
-        matches!(self.state().stage, Stage::Queued)
+        matches!(self.state().stage, CallStage::Queued)
     }
 
     /// Its value, if it is over; else `waker` is woken then.
-    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, Over>> {
+    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, CallFailed>> {
         let new = Contained::new(waker.clone());
         let mut state = self.state();
-        if let Stage::Over(_) = state.stage {
-            let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        if let CallStage::Over(_) = state.stage {
+            let stage = std::mem::replace(&mut state.stage, CallStage::Taken);
             drop(state);
             return match stage {
-                Stage::Over(over) => Some(over),
+                CallStage::Over(over) => Some(over),
                 _ => unreachable!("looked at under the lock"),
             };
         }
@@ -226,7 +226,7 @@ impl<T: Send + 'static> Shared<T> {
         let share = Share::of(Scope::of_job(&job).header());
         let mut state = self.state();
         let old = match state.stage {
-            Stage::Running => std::mem::replace(&mut state.share, share),
+            CallStage::Running => std::mem::replace(&mut state.share, share),
             // It has returned meanwhile.
             _ => share,
         };
@@ -237,12 +237,12 @@ impl<T: Send + 'static> Shared<T> {
 }
 
 /// The call in the host's hands.
-struct Work<F, T> {
+struct QueuedCall<F, T> {
     call: Option<Contained<F>>,
     shared: Arc<Shared<T>>,
 }
 
-impl<F, T> Run for Work<F, T>
+impl<F, T> RunCall for QueuedCall<F, T>
 where
     F: FnOnce(Caller) -> T + Send,
     T: Send,
@@ -250,28 +250,28 @@ where
     fn run(mut self: Box<Self>, asks: Option<Asks>) {
         {
             let mut state = self.shared.state();
-            if !matches!(state.stage, Stage::Queued) {
+            if !matches!(state.stage, CallStage::Queued) {
                 return;
             }
-            state.stage = Stage::Running;
+            state.stage = CallStage::Running;
         }
         let Some(call) = self.call.take() else { return };
         let caller = Caller {
             cancelled: self.shared.cancelled.clone(),
             asks,
         };
-        let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
+        let result = caught(|| call.into_inner()(caller)).map_err(CallFailed::Panicked);
         self.shared.finish(result.map(Contained::new));
     }
 }
 
-impl<F, T> Drop for Work<F, T> {
+impl<F, T> Drop for QueuedCall<F, T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         // Called off, or dropped unrun by the host.
         drop(call);
-        if matches!(self.shared.state().stage, Stage::Queued) {
-            self.shared.finish(Err(Over::HostGone));
+        if matches!(self.shared.state().stage, CallStage::Queued) {
+            self.shared.finish(Err(CallFailed::HostGone));
         }
     }
 }
@@ -365,7 +365,7 @@ where
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                stage: Stage::Queued,
+                stage: CallStage::Queued,
                 waker: None,
                 share: Share::of(scope.header()),
                 unawaited: false,
@@ -373,7 +373,7 @@ where
             cancelled: Arc::default(),
             asker: JobRef::from_header(scope.header()),
         });
-        let work = Work {
+        let work = QueuedCall {
             call: Some(call),
             shared: shared.clone(),
         };
@@ -409,8 +409,8 @@ where
             this.begun = None;
             return Poll::Ready(match over {
                 Ok(value) => Ok(value.into_inner()),
-                Err(Over::Panicked(payload)) => Err(Error::panicked(payload)),
-                Err(Over::HostGone) => Err(Error::msg(
+                Err(CallFailed::Panicked(payload)) => Err(Error::panicked(payload)),
+                Err(CallFailed::HostGone) => Err(Error::msg(
                     "the host is gone: the blocking call was never made",
                 )),
             });
@@ -496,7 +496,7 @@ impl<T> Future for Ended<T> {
         let this = self.get_mut();
         if let Some(over) = this.shared.poll(cx.waker()) {
             this.wait.over();
-            if let Err(Over::Panicked(payload)) = over {
+            if let Err(CallFailed::Panicked(payload)) = over {
                 this.shared.report(payload);
             }
             return Poll::Ready(());

@@ -127,19 +127,19 @@ pub struct NextPump {
     site: Site,
     yielded: Yielded,
     wait: Wait,
-    listed: Option<Listed>,
+    listed: Option<ListedPump>,
 }
 
 /// Where it waits, and for a frame after which.
-struct Listed {
+struct ListedPump {
     tree: Tree,
     since: u64,
     key: Option<Key>,
 }
 
-impl Listed {
+impl ListedPump {
     /// Waits for the frame after the present one of the current job's runtime.
-    fn here() -> Listed {
+    fn here() -> ListedPump {
         let tree = context::with(|cx| {
             // SAFETY: the current job has not ended.
             cx.current().map(|job| unsafe { job.tree() }.handle())
@@ -147,7 +147,7 @@ impl Listed {
         let tree = tree.unwrap_or_else(|| {
             panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
         });
-        Listed {
+        ListedPump {
             since: tree.shared().frames.number.load(Ordering::SeqCst),
             tree,
             key: None,
@@ -197,7 +197,7 @@ impl Future for NextPump {
         {
             this.listed = None;
         }
-        let listed = this.listed.get_or_insert_with(Listed::here);
+        let listed = this.listed.get_or_insert_with(ListedPump::here);
         if listed.look(cx.waker()) {
             this.wait.over();
             this.listed = None;
@@ -208,7 +208,7 @@ impl Future for NextPump {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedPump {
     fn drop(&mut self) {
         self.unlist();
     }

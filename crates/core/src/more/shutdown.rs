@@ -26,7 +26,7 @@ pub const FORCE: Duration = Duration::from_secs(1);
 /// How long the last step waits for dropped futures to be gone.
 const LAST: Duration = Duration::from_millis(100);
 
-enum Phase {
+enum ShutdownPhase {
     Start,
     Asked,
     Lifted,
@@ -42,7 +42,7 @@ pub struct Shutdown {
     tree: Tree,
     grace: Duration,
     force: Duration,
-    phase: Phase,
+    phase: ShutdownPhase,
     began: Option<Instant>,
     join: Option<Join>,
     timer: Option<TimerKey>,
@@ -58,7 +58,7 @@ impl Shutdown {
             tree,
             grace,
             force,
-            phase: Phase::Start,
+            phase: ShutdownPhase::Start,
             began: None,
             join: None,
             timer: None,
@@ -108,26 +108,26 @@ impl Shutdown {
         let at = |wait: Duration| began.checked_add(wait);
         loop {
             match self.phase {
-                Phase::Start => {
+                ShutdownPhase::Start => {
                     self.tree.request_shutdown(ReasonKind::Shutdown);
-                    self.phase = Phase::Asked;
+                    self.phase = ShutdownPhase::Asked;
                 }
-                Phase::Asked => match at(self.grace) {
+                ShutdownPhase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
                         self.late = self.in_the_way();
                         patience::lift_all(self.tree.shared());
-                        self.phase = Phase::Lifted;
+                        self.phase = ShutdownPhase::Lifted;
                     }
                     due => return due,
                 },
-                Phase::Lifted => match at(self.grace.saturating_add(self.force)) {
+                ShutdownPhase::Lifted => match at(self.grace.saturating_add(self.force)) {
                     Some(due) if due <= now => {
                         self.tree.force();
-                        self.phase = Phase::Dropped;
+                        self.phase = ShutdownPhase::Dropped;
                     }
                     due => return due,
                 },
-                Phase::Dropped => {
+                ShutdownPhase::Dropped => {
                     return at(self.grace.saturating_add(self.force).saturating_add(LAST));
                 }
             }

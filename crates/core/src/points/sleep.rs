@@ -68,43 +68,43 @@ pub fn sleep_until(at: Instant) -> Sleep {
 /// The future of [`sleep`] and [`sleep_until`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
-    due: Due,
+    due: SleepUntil,
     wait: Wait,
     site: Site,
     yielded: Yielded,
 }
 
-enum Due {
+enum SleepUntil {
     /// No timer is set.
     Unset(Moment),
     /// One is. It lies in place, so that sleeping allocates nothing.
-    Set(Timer),
+    Set(SleepTimer),
 }
 
-impl Due {
+impl SleepUntil {
     fn moment(&self) -> Moment {
         match self {
-            Due::Unset(until) => *until,
-            Due::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
+            SleepUntil::Unset(until) => *until,
+            SleepUntil::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
         }
     }
 
     /// Gives the timer up, if one is set.
     fn unset(&mut self) {
-        *self = Due::Unset(self.moment());
+        *self = SleepUntil::Unset(self.moment());
     }
 }
 
-struct Timer {
+struct SleepTimer {
     tree: Tree,
     /// There until the drop.
     alarm: Option<Alarm>,
 }
 
-impl Timer {
-    fn set(tree: Tree, at: Instant, waker: &Waker) -> Timer {
+impl SleepTimer {
+    fn set(tree: Tree, at: Instant, waker: &Waker) -> SleepTimer {
         let alarm = Some(Alarm::set(tree.shared(), at, waker));
-        Timer { tree, alarm }
+        SleepTimer { tree, alarm }
     }
 
     fn at(&self) -> Option<Instant> {
@@ -129,7 +129,7 @@ impl Timer {
     }
 }
 
-impl Drop for Timer {
+impl Drop for SleepTimer {
     fn drop(&mut self) {
         self.clear();
     }
@@ -138,7 +138,7 @@ impl Drop for Timer {
 impl Sleep {
     pub(crate) fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
         Sleep {
-            due: Due::Unset(until),
+            due: SleepUntil::Unset(until),
             wait: Wait::new(),
             site: Site::of(site),
             yielded: Yielded::at(Site::of(site)),
@@ -160,12 +160,12 @@ impl Future for Sleep {
             }
             Poll::Ready(Ok(())) => {}
         }
-        if matches!(&this.due, Due::Set(timer) if timer.tree.shared().is_elsewhere()) {
+        if matches!(&this.due, SleepUntil::Set(timer) if timer.tree.shared().is_elsewhere()) {
             this.due.unset();
         }
         let now = match &this.due {
-            Due::Set(timer) => timer.tree.host().now(),
-            Due::Unset(_) => now_here(this.site),
+            SleepUntil::Set(timer) => timer.tree.host().now(),
+            SleepUntil::Unset(_) => now_here(this.site),
         };
         let at = this.due.moment().fix(now);
         if at.is_some_and(|at| at <= now) {
@@ -174,9 +174,11 @@ impl Future for Sleep {
             return Poll::Ready(Ok(()));
         }
         match (at, &mut this.due) {
-            (None, due) => *due = Due::Unset(Moment::Never),
-            (Some(at), Due::Set(timer)) => timer.serve(at, cx.waker()),
-            (Some(at), due) => *due = Due::Set(Timer::set(tree_here(this.site), at, cx.waker())),
+            (None, due) => *due = SleepUntil::Unset(Moment::Never),
+            (Some(at), SleepUntil::Set(timer)) => timer.serve(at, cx.waker()),
+            (Some(at), due) => {
+                *due = SleepUntil::Set(SleepTimer::set(tree_here(this.site), at, cx.waker()))
+            }
         }
         this.wait.pending(cx.waker(), WaitKind::Sleep, this.site);
         Poll::Pending

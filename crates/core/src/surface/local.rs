@@ -54,11 +54,11 @@ pub struct Local<T> {
 /// A value set at a scope.
 pub(crate) struct Set {
     number: u64,
-    value: Value,
+    value: LocalValue,
 }
 
 /// Let go of by whoever has it last: that may be anybody who asked.
-type Value = Contained<Arc<dyn Any + Send + Sync>>;
+type LocalValue = Contained<Arc<dyn Any + Send + Sync>>;
 
 impl<T: Send + Sync + 'static> Local<T> {
     /// One that nobody has set.
@@ -109,7 +109,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         self.with(|value| value.cloned())
     }
 
-    fn find(&self) -> Option<Value> {
+    fn find(&self) -> Option<LocalValue> {
         let number = *self.number.get()?;
         context::with(|cx| {
             let mut at = cx.current();

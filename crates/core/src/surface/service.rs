@@ -198,7 +198,7 @@ impl<L> Spawner<L> {
     {
         let site = Location::caller();
         StartService {
-            stage: Stage::Unborn(self, Contained::new(body)),
+            stage: ServiceStage::Unborn(self, Contained::new(body)),
             point: Point::at(site),
             site,
         }
@@ -211,12 +211,12 @@ pub struct StartService<L, F, B, T>
 where
     B: Future<Output: IntoOutcome>,
 {
-    stage: Stage<L, F, <B::Output as IntoOutcome>::Value, T>,
+    stage: ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>,
     point: Point,
     site: &'static Location<'static>,
 }
 
-enum Stage<L, F, V, T> {
+enum ServiceStage<L, F, V, T> {
     /// Contained: what was told has a result to return, which a destructor that
     /// panics would lose.
     Unborn(Spawner<L>, Contained<F>),
@@ -241,17 +241,17 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Stage::Unborn(..) = this.stage {
+        if let ServiceStage::Unborn(..) = this.stage {
             std::task::ready!(this.point.poll_enter(cx))?;
         }
         loop {
-            match std::mem::replace(&mut this.stage, Stage::Over) {
-                Stage::Unborn(spawner, body) => {
+            match std::mem::replace(&mut this.stage, ServiceStage::Over) {
+                ServiceStage::Unborn(spawner, body) => {
                     this.stage = begin(&spawner, body.into_inner(), this.site);
                 }
-                Stage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
+                ServiceStage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
                     Poll::Pending => {
-                        this.stage = Stage::Starting(task, said);
+                        this.stage = ServiceStage::Starting(task, said);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(Ok(value))) => return Poll::Ready(Ok((value, task))),
@@ -260,12 +260,12 @@ where
                         if error.downcast_ref::<NeverCompleted>().is_none() {
                             return Poll::Ready(Err(error));
                         }
-                        this.stage = Stage::Ending(task);
+                        this.stage = ServiceStage::Ending(task);
                     }
                 },
-                Stage::Ending(mut task) => match Pin::new(&mut task).poll(cx) {
+                ServiceStage::Ending(mut task) => match Pin::new(&mut task).poll(cx) {
                     Poll::Pending => {
-                        this.stage = Stage::Ending(task);
+                        this.stage = ServiceStage::Ending(task);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(value)) => {
@@ -274,7 +274,7 @@ where
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 },
-                Stage::Over => panic!("the start of a service was polled after it was over"),
+                ServiceStage::Over => panic!("the start of a service was polled after it was over"),
             }
         }
     }
@@ -284,7 +284,7 @@ fn begin<L, F, B, T>(
     spawner: &Spawner<L>,
     body: F,
     site: &'static Location<'static>,
-) -> Stage<L, F, <B::Output as IntoOutcome>::Value, T>
+) -> ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>
 where
     L: LaneFor<Service<B, T>>,
     F: FnOnce(Ready<T>) -> B,
@@ -312,7 +312,7 @@ where
     };
     let place = spawner.place();
     let task = place.spawn_as::<L, _>(service, state::SERVICE, site);
-    Stage::Starting(task, said.begun())
+    ServiceStage::Starting(task, said.begun())
 }
 
 impl<L, F, B, T> fmt::Debug for StartService<L, F, B, T>

@@ -54,7 +54,7 @@ use crate::surface::handle::{self, Job, Join};
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
     /// Taken out by the drop: there is nothing left to drop then.
-    waiting: ManuallyDrop<Option<Waiting>>,
+    waiting: ManuallyDrop<Option<TaskWait>>,
     value: PhantomData<*const T>,
 }
 
@@ -68,16 +68,16 @@ unsafe impl<T: Send> Sync for Task<T> {}
 impl<T> Unpin for Task<T> {}
 
 /// The part of a handle that waits, without the type of the value.
-struct Waiting {
+struct TaskWait {
     job: JobRef,
     wait: Wait,
     /// In a box, since it is rare.
-    more: Option<Box<More>>,
+    more: Option<Box<TaskExtras>>,
 }
 
 /// What most waits have none of.
 #[derive(Default)]
-struct More {
+struct TaskExtras {
     /// The interrupt of the waiter that was passed on to the task.
     forwarded: Option<Box<Forwarded>>,
     loser: LoserWait,
@@ -109,7 +109,7 @@ impl LoserWait {
 }
 
 /// What a poll of the untyped part found.
-enum Found {
+enum PolledTask {
     Ended,
     /// The waiter itself is cancelled and the target is not below it.
     Told(Cancelled),
@@ -122,7 +122,7 @@ impl<T> Task<T> {
     #[inline]
     pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
         Task {
-            waiting: ManuallyDrop::new(Some(Waiting {
+            waiting: ManuallyDrop::new(Some(TaskWait {
                 job,
                 wait: Wait::new(),
                 more: None,
@@ -131,7 +131,7 @@ impl<T> Task<T> {
         }
     }
 
-    fn inner(&self) -> &Waiting {
+    fn inner(&self) -> &TaskWait {
         self.waiting
             .as_ref()
             .expect("a Task was used after it had given its outcome")
@@ -298,14 +298,14 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
     }
 }
 
-impl Waiting {
+impl TaskWait {
     /// Registers for the end, or finds that there is nothing to wait for.
     /// `site` is where it is waited for.
-    fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<Found> {
+    fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<PolledTask> {
         let st = self.job.state.load();
         if st.ended() {
             self.wait.over();
-            return Poll::Ready(Found::Ended);
+            return Poll::Ready(PolledTask::Ended);
         }
         context::with(|here| {
             let waiter = here.current();
@@ -313,7 +313,7 @@ impl Waiting {
             if !waiter.is_some_and(|waiter| self.wait.is_counted_by(waiter)) {
                 if let Some(error) = handle::ask(&self.job, waiter, site) {
                     self.wait.over();
-                    return Poll::Ready(Found::Circular(error));
+                    return Poll::Ready(PolledTask::Circular(error));
                 }
                 if self.more.is_some() {
                     self.give_back_what_is_not_ours();
@@ -323,12 +323,12 @@ impl Waiting {
                 && let Some(told) = self.heed(site, cx)
             {
                 self.wait.over();
-                return Poll::Ready(Found::Told(told));
+                return Poll::Ready(PolledTask::Told(told));
             }
             // Only this handle sets WAITER and takes it back.
             if !self.register(waiter, cx, st.has(state::WAITER)) {
                 self.wait.over();
-                return Poll::Ready(Found::Ended);
+                return Poll::Ready(PolledTask::Ended);
             }
             let (waker, kind) = (cx.waker(), WaitKind::Task);
             match waiter {
@@ -413,7 +413,7 @@ impl Waiting {
         true
     }
 
-    fn more(&mut self) -> &mut More {
+    fn more(&mut self) -> &mut TaskExtras {
         self.more.get_or_insert_default()
     }
 
@@ -548,12 +548,12 @@ impl<T> Task<T> {
         let found = std::task::ready!(waiting.poll(cx, site));
         let cancelled = point::is_marked();
         match found {
-            Found::Told(told) => {
+            PolledTask::Told(told) => {
                 waiting.give_up();
                 Poll::Ready(Err(told.into()))
             }
-            Found::Circular(error) => Poll::Ready(Err(error)),
-            Found::Ended => {
+            PolledTask::Circular(error) => Poll::Ready(Err(error)),
+            PolledTask::Ended => {
                 let back = waiting.take_back();
                 let (outcome, job) = self.take();
                 Poll::Ready(match back {
@@ -620,7 +620,7 @@ impl<T> Drop for Task<T> {
 
 /// The handle goes without having given its outcome.
 #[inline(never)]
-fn abandon(waiting: &mut Option<Waiting>) {
+fn abandon(waiting: &mut Option<TaskWait>) {
     if let Some(mut waiting) = waiting.take() {
         waiting.give_up();
         if !waiting.job.state.load().ended() {
@@ -703,12 +703,12 @@ impl<T> Future for OutcomeOf<Outcome<T>> {
             .as_mut()
             .expect("an outcome was polled after it had been given");
         match std::task::ready!(waiting.poll(cx, site)) {
-            Found::Told(told) => {
+            PolledTask::Told(told) => {
                 waiting.give_up();
                 Poll::Ready(Err(told))
             }
-            Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
-            Found::Ended => {
+            PolledTask::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
+            PolledTask::Ended => {
                 let back = waiting.take_back();
                 let outcome = self.take();
                 if let Some(back) = back {

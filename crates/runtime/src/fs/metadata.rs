@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::File;
 use super::names::begin;
 use crate::io::ops::Stat;
-use crate::linux::{Facts, Moment, mode};
+use crate::linux::{Facts, TimeSpec, mode};
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -39,7 +39,7 @@ impl FileKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata(Facts);
 
-fn time((seconds, nanos): Moment) -> SystemTime {
+fn time((seconds, nanos): TimeSpec) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let second = match seconds < 0 {
         true => UNIX_EPOCH - whole,

@@ -1,5 +1,5 @@
 //! What hyper wants of a runtime: [`Polled`] is its i/o, [`Executor`] launches
-//! its tasks into a scope, [`Timer`] is the clock of the job. [`serve()`] lets a
+//! its tasks into a scope, [`HyperTimer`] is the clock of the job. [`serve()`] lets a
 //! connection finish what it has begun when its job is cancelled.
 
 use std::any::Any;
@@ -254,9 +254,9 @@ where
 
 /// Sleeps by the clock of the job: in a simulation by virtual time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timer;
+pub struct HyperTimer;
 
-impl rt::Timer for Timer {
+impl rt::Timer for HyperTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         // What cannot be represented is never.
         Box::pin(HyperSleep::new(now().checked_add(duration)))

@@ -11,7 +11,7 @@ use kinfolk_core::{blocking, now};
 
 use super::addr::ToSocketAddrs;
 use crate::blocking::{For, on_threads};
-use crate::io::host_names::{Found, HostEntry};
+use crate::io::host_names::{HostEntry, LookedUp};
 use crate::io::{IoHandle, cancelled};
 
 /// How long an answer is remembered. The system does not say how long it is good for.
@@ -47,7 +47,7 @@ struct LookUp {
 
 impl LookUp {
     /// On a thread that may block.
-    fn make(mut self) -> Found {
+    fn make(mut self) -> LookedUp {
         let found = ask_system(&self.host);
         self.made = true;
         (self.handle.names()).settle(&self.host, Some(found.clone()), self.until);
@@ -63,7 +63,7 @@ impl Drop for LookUp {
     }
 }
 
-fn ask_system(host: &str) -> Found {
+fn ask_system(host: &str) -> LookedUp {
     match (host, 0).to_socket_addrs() {
         Ok(addrs) => Ok(addrs.map(|addr| addr.ip()).collect()),
         Err(error) => Err((error.kind(), error.to_string())),
@@ -92,7 +92,7 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
 }
 
 /// What is known of `host`, or what a look-up brings, this job's or another's.
-async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
+async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<LookedUp> {
     loop {
         let moment = now();
         let waits = {

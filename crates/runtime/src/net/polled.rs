@@ -85,8 +85,8 @@ mod sealed {
 /// was told has accepted nothing.
 pub struct Polled<S> {
     stream: S,
-    reading: Reading,
-    writing: Writing,
+    reading: ReadAhead,
+    writing: WriteBehind,
 }
 
 impl<S: Streaming> Polled<S> {
@@ -94,8 +94,8 @@ impl<S: Streaming> Polled<S> {
     pub fn new(stream: S) -> Polled<S> {
         Polled {
             stream,
-            reading: Reading::default(),
-            writing: Writing::default(),
+            reading: ReadAhead::default(),
+            writing: WriteBehind::default(),
         }
     }
 
@@ -195,7 +195,7 @@ impl<S: fmt::Debug> fmt::Debug for Polled<S> {
     }
 }
 
-struct Reading {
+struct ReadAhead {
     /// What was read; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was taken.
@@ -205,9 +205,9 @@ struct Reading {
     op: Option<Op<ops::Recv<Vec<u8>>>>,
 }
 
-impl Default for Reading {
-    fn default() -> Reading {
-        Reading {
+impl Default for ReadAhead {
+    fn default() -> ReadAhead {
+        ReadAhead {
             buf: Vec::new(),
             taken: 0,
             size: LEAST,
@@ -216,7 +216,7 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl ReadAhead {
     fn poll_fill(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         if self.taken == self.buf.len() {
             ready!(self.poll_more(socket, cx))?;
@@ -295,7 +295,7 @@ impl Wake for Ears {
 }
 
 #[derive(Default)]
-struct Writing {
+struct WriteBehind {
     /// What was accepted; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was sent.
@@ -311,7 +311,7 @@ struct Writing {
     ears: Arc<Ears>,
 }
 
-impl Writing {
+impl WriteBehind {
     fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>, by: By) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, contained, look_again};
-use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
+use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, SleepKind, Streak, Then, Thief, Tray};
 
 use super::pace::Pace;
 use crate::here::{self, Here};
 use crate::io::ThreadIo;
 use crate::io::driver::WaitMode;
 use crate::machine::Machine;
-use crate::runtime::Abort;
+use crate::runtime::AbortOnUnwind;
 use crate::sync::{self, SPINS, Thread};
 
 /// How many turns until the injector is served although there is own work.
@@ -94,7 +94,7 @@ impl Worker {
             // turn costs nothing more. Outside a turn the queues, and the count of
             // those who are awake, may be wrong: the others would wait for ever.
             if contained(|| self.work()) && !self.turn_unwound() {
-                drop(Abort("a worker panicked outside every job"));
+                drop(AbortOnUnwind("a worker panicked outside every job"));
             }
         }
     }
@@ -333,14 +333,14 @@ impl Worker {
                 || self.machine.is_stopping()
                 || self.machine.due().is_some()
                 || self.visit_io(ThreadIo::poll_idle)
-                || (how == Sleep::Sentinel && self.steal());
+                || (how == SleepKind::Sentinel && self.steal());
             if found {
                 break;
             }
             let keeps = self.machine.keeps(self.n);
             let wait = match how {
-                Sleep::ForGood => None,
-                Sleep::Sentinel => Some(self.moment()),
+                SleepKind::ForGood => None,
+                SleepKind::Sentinel => Some(self.moment()),
             };
             let due = keeps.and_then(|until| self.machine.clock.real_time_until(until));
             let most = match (wait, due) {

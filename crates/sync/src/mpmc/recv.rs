@@ -12,7 +12,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use super::shared::{Found, Shared};
 use crate::blocking::block_on;
 use crate::error::TryRecvError;
-use crate::line::{Stage, Waiter};
+use crate::line::{Waiter, WaiterStage};
 use crate::sync::Ordering;
 
 /// The receiving side of a channel. Clones receive from the same one, each value once;
@@ -203,7 +203,7 @@ impl Receiving {
             Poll::Ready(Ok(())) => {}
         }
         let found = match self.waiter.stage() {
-            Stage::Idle => match shared.try_take() {
+            WaiterStage::Idle => match shared.try_take() {
                 // SAFETY: passed on.
                 Found::Nothing => unsafe { shared.wait(&self.waiter, cx.waker().clone()) },
                 found => found,
@@ -231,24 +231,26 @@ impl Receiving {
     /// As [`poll`](Receiving::poll).
     unsafe fn look_again<T>(&mut self, shared: &Shared<T>, cx: &mut Context<'_>) -> Found<T> {
         let mut stage = self.waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             stage = shared.still_waits(&self.waiter, cx.waker().clone());
         }
         match stage {
             // SAFETY: passed on.
-            Stage::Granted => unsafe { shared.take_promised(&self.waiter, || cx.waker().clone()) },
-            Stage::Refused => {
+            WaiterStage::Granted => unsafe {
+                shared.take_promised(&self.waiter, || cx.waker().clone())
+            },
+            WaiterStage::Refused => {
                 self.waiter.reset();
                 Found::Closed
             }
-            Stage::Listed | Stage::Idle => Found::Nothing,
+            WaiterStage::Listed | WaiterStage::Idle => Found::Nothing,
         }
     }
 
     /// It is not polled any more. What it was promised passes on.
     #[inline]
     pub(super) fn abandon<T>(&mut self, shared: &Shared<T>) {
-        if self.waiter.stage() != Stage::Idle {
+        if self.waiter.stage() != WaiterStage::Idle {
             shared.give_up(&self.waiter);
         }
     }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use kinfolk_core::IntoOutcome;
 use kinfolk_core::host::say::{Topic, say};
 
-use self::run::{Run, Went};
-use self::stop::{Case, Moment, Stop};
-use crate::guard::{Watched, WatchedRun, guarded};
+use self::run::{StoppedRun, Went};
+use self::stop::{Stop, StopCase, StopMoment};
+use crate::guard::{GuardedRun, WatchedRun, guarded};
 use crate::run_test::same_words;
 use crate::seeds;
 
@@ -265,7 +265,7 @@ where
     let many = options.seeds.or_else(seeds::how_many).unwrap_or(SEEDS);
     let seeds = seeds::picked().unwrap_or(0..many);
     let only = std::env::var_os("KINFOLK_POINT").map(|text| {
-        text.to_str().and_then(Case::parse).unwrap_or_else(|| {
+        text.to_str().and_then(StopCase::parse).unwrap_or_else(|| {
             panic!(
                 "KINFOLK_POINT={} names no run: copy it from a message of cancel_everywhere, \
                  such as cancel@point:17 or drop-future@turn:3:rough",
@@ -292,7 +292,7 @@ where
             for seed in seeds {
                 let went = tour.run(case, seed);
                 assert!(
-                    went.stopped || case.at == Moment::Never,
+                    went.stopped || case.at == StopMoment::Never,
                     "KINFOLK_POINT={} stops nothing: with seed {seed} the scenario has {} points \
                      and {} turns",
                     case.to_text(),
@@ -325,7 +325,7 @@ struct Tour<F, C> {
     scenario: F,
     check: C,
     options: CancelEverywhere,
-    watched: Watched,
+    watched: GuardedRun,
     went: Everywhere,
     /// A run has dropped the scenario's future.
     has_dropped: bool,
@@ -347,10 +347,10 @@ where
 
     /// Stops it in one way at every moment; true if it does i/o.
     fn stopped(&mut self, stop: Stop, seed: u64, rough: bool) -> bool {
-        let at = Moment::Never;
+        let at = StopMoment::Never;
         let first = self.went.runs == 0;
         let began = Instant::now();
-        let alone = self.run(Case { stop, at, rough }, seed);
+        let alone = self.run(StopCase { stop, at, rough }, seed);
         self.went.points = self.went.points.max(alone.points);
         self.went.turns = self.went.turns.max(alone.turns);
         let most = self.options.most.unwrap_or(MOST);
@@ -362,10 +362,10 @@ where
         }
         // Other schedules and other ways to stop take other selections.
         let shift = seed.wrapping_mul(7).wrapping_add(stop.number());
-        let points = evenly(alone.points, most, shift).map(Moment::Point);
-        let turns = evenly(alone.moments, most, shift).map(Moment::Turn);
+        let points = evenly(alone.points, most, shift).map(StopMoment::Point);
+        let turns = evenly(alone.moments, most, shift).map(StopMoment::Turn);
         for at in points.chain(turns) {
-            let case = Case { stop, at, rough };
+            let case = StopCase { stop, at, rough };
             let went = self.run(case, seed);
             if stop != Stop::Cancel {
                 continue;
@@ -380,15 +380,15 @@ where
                 .filter(|later| (1..=last).contains(later))
             {
                 let stop = Stop::Twice { later };
-                self.run(Case { stop, at, rough }, seed);
+                self.run(StopCase { stop, at, rough }, seed);
             }
         }
         alone.has_io
     }
 
     /// One run, and what must hold after it.
-    fn run(&mut self, case: Case, seed: u64) -> Went {
-        let place = SharedPlace::default();
+    fn run(&mut self, case: StopCase, seed: u64) -> Went {
+        let place = SharedStoppedAt::default();
         let went = match self.tried(case, seed, place.clone()) {
             Ok(went) => went,
             Err(panic) => self.explain(case, seed, panic, &place),
@@ -399,9 +399,14 @@ where
         went
     }
 
-    fn tried(&mut self, case: Case, seed: u64, place: SharedPlace) -> std::thread::Result<Went> {
+    fn tried(
+        &mut self,
+        case: StopCase,
+        seed: u64,
+        place: SharedStoppedAt,
+    ) -> std::thread::Result<Went> {
         catch_unwind(AssertUnwindSafe(|| {
-            let run = Run::new(case, seed, &self.scenario, self.options, place);
+            let run = StoppedRun::new(case, seed, &self.scenario, self.options, place);
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
             self.watched
                 .watch_run(run.sim.tree(), WatchedRun::Point(words));
@@ -418,13 +423,13 @@ where
     /// said instead: something in it does not come from the seed.
     fn explain(
         &mut self,
-        case: Case,
+        case: StopCase,
         seed: u64,
         panic: Box<dyn std::any::Any + Send>,
-        place: &SharedPlace,
+        place: &SharedStoppedAt,
     ) -> ! {
         let text = message_of(&*panic);
-        let again_at = SharedPlace::new(Mutex::new(Place::of_all_jobs()));
+        let again_at = SharedStoppedAt::new(Mutex::new(StoppedAt::of_all_jobs()));
         let again = self.tried(case, seed, again_at.clone());
         // Of the first run if it is known: state that the runs share may lead the second
         // one elsewhere.
@@ -459,18 +464,18 @@ where
 
 /// Where a run was stopped, once that is known.
 #[derive(Default)]
-struct Place {
+struct StoppedAt {
     at: Option<String>,
     /// Though it costs a look at all jobs.
     full: bool,
 }
 
-type SharedPlace = Arc<Mutex<Place>>;
+type SharedStoppedAt = Arc<Mutex<StoppedAt>>;
 
-impl Place {
-    fn of_all_jobs() -> Place {
+impl StoppedAt {
+    fn of_all_jobs() -> StoppedAt {
         let (at, full) = (None, true);
-        Place { at, full }
+        StoppedAt { at, full }
     }
 
     fn note(&mut self, describe: impl FnOnce(bool) -> Option<String>) {
@@ -488,7 +493,7 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// How to repeat one run alone.
-fn replay(case: Case, seed: u64) -> String {
+fn replay(case: StopCase, seed: u64) -> String {
     let point = case.to_text();
     format!("run it again with KINFOLK_SEED={seed} KINFOLK_POINT={point}")
 }

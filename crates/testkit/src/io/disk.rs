@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::journal::{Changed, Journal};
+use super::journal::{DirChange, Journal};
 use super::linux::{KEEP_SIZE, PUNCH_HOLE, mode};
 use super::power_cut::Unsynced;
 use crate::rng::Rng;
@@ -345,7 +345,7 @@ impl Disk {
     /// says what is left of a file of which not all was synced.
     pub(crate) fn restart(
         &mut self,
-        lost: Vec<Changed>,
+        lost: Vec<DirChange>,
         mut each: impl FnMut(&mut NodeKind, &Unsynced),
     ) {
         for (dir, name, before) in lost {

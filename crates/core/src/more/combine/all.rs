@@ -43,14 +43,14 @@ use crate::more::combine::together::{Policy, Together};
 /// branch was cut short, else the values. An interrupt that leaves a branch stops
 /// the others too. Dropped half-way, it gives what has failed to the failure hook.
 #[track_caller]
-pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B::Places>> {
+pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::BranchGroup, Whole<B::Places>> {
     let site = Location::caller();
-    let (crew, places) = branches.open(site);
+    let (group, places) = branches.open(site);
     let whole = Whole {
         places,
         verdict: Verdict::default(),
     };
-    Together::new(crew, whole, site)
+    Together::new(group, whole, site)
 }
 
 /// As [`all`], but a branch that fails touches nobody: gives how each ended, in
@@ -71,15 +71,15 @@ pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B:
 #[track_caller]
 pub fn all_settled<Shape, B: Branches<Shape>>(
     branches: B,
-) -> Together<B::Crew, Settled<B::Places>> {
+) -> Together<B::BranchGroup, Settled<B::Places>> {
     let site = Location::caller();
-    let (crew, places) = branches.open(site);
+    let (group, places) = branches.open(site);
     let settled = Settled {
         places,
         failures: Owed::default(),
         on_their_way: Vec::new(),
     };
-    Together::new(crew, settled, site)
+    Together::new(group, settled, site)
 }
 
 /// What has gone wrong so far where the first failure decides.

@@ -39,9 +39,11 @@ use crate::record::failures::{Failure, Failures};
 /// returns when all have ended: a value if there is one, else `Cancelled`. An
 /// interrupt that leaves a branch stops the others too.
 #[track_caller]
-pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item, B::Value>> {
+pub fn any<Shape, B: Alike<Shape>>(
+    branches: B,
+) -> Together<B::BranchGroup, Any<B::Item, B::Value>> {
     let site = Location::caller();
-    let (crew, _) = branches.open(site);
+    let (group, _) = branches.open(site);
     let any: Any<B::Item, B::Value> = Any {
         value: B::value,
         won: None,
@@ -49,7 +51,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
         cut: Cut::default(),
         late: Contained::new(drop),
     };
-    Together::new(crew, any, site)
+    Together::new(group, any, site)
 }
 
 /// The policy of [`any`].

@@ -13,7 +13,7 @@ use crate::base::reason::ReasonKind;
 use crate::base::unwind::Contained;
 use crate::base::wait_kind::WaitKind;
 use crate::more::combine::all::Verdict;
-use crate::more::combine::branch::{Crew, Lost, Round, Stand};
+use crate::more::combine::branch::{BranchGroup, Lost, Pass, PassStatus};
 use crate::more::combine::branches::Iterators;
 use crate::more::combine::many::Many;
 use crate::more::combine::taken_in::Cut;
@@ -213,9 +213,9 @@ where
         loop {
             let verdict = &mut *this.verdict;
             let mut ended = |_, how: Result<()>| how.err().and_then(|e| verdict.take_in(e));
-            let mut round = Round::new(&mut ended);
-            Pin::new(&mut *this.running).poll(cx, &mut round);
-            let Stand::Decided(lost) = round.stand() else {
+            let mut pass = Pass::new(&mut ended);
+            Pin::new(&mut *this.running).poll(cx, &mut pass);
+            let PassStatus::Decided(lost) = pass.status() else {
                 return;
             };
             *this.taking = Taking::NoMore;

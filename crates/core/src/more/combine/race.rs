@@ -47,10 +47,12 @@ use crate::more::combine::together::{Policy, Together};
 /// the others too; one that leaves a loser is told by the next point. Dropped
 /// half-way, it gives what has failed to the failure hook.
 #[track_caller]
-pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::Item, B::Value>> {
+pub fn race<Shape, B: Alike<Shape>>(
+    branches: B,
+) -> Together<B::BranchGroup, Race<B::Item, B::Value>> {
     let site = Location::caller();
-    let (crew, _) = branches.open(site);
-    Together::new(crew, Race::new(B::value), site)
+    let (group, _) = branches.open(site);
+    Together::new(group, Race::new(B::value), site)
 }
 
 /// The policy of [`race`].

@@ -13,7 +13,7 @@ use crate::base::unwind::Contained;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::names;
-use crate::more::combine::wake_list::Ready;
+use crate::more::combine::wake_list::WakeList;
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
@@ -89,7 +89,7 @@ pub struct TaskSet<T> {
     pub(super) tasks: Vec<Option<TaskOutcome<T>>>,
     free: Vec<usize>,
     pub(super) running: usize,
-    ready: Ready,
+    ready: WakeList,
     /// Those that have ended, in that order. Their outcomes are not taken yet: a
     /// failure that a supervisor's child owes is reported if the set goes.
     pub(super) done: VecDeque<TaskOutcome<T>>,
@@ -120,7 +120,7 @@ impl<T> TaskSet<T> {
             tasks: Vec::new(),
             free: Vec::new(),
             running: 0,
-            ready: Ready::new(),
+            ready: WakeList::new(),
             done: VecDeque::new(),
             wait: Wait::new(),
             yielded: Yielded::here(),

@@ -44,7 +44,7 @@ impl std::error::Error for NeverCompleted {}
 type Undelivered<T> = Contained<Arc<dyn Fn(T) + Send + Sync>>;
 
 /// How far it has come.
-enum Stage<T> {
+enum CompletionStage<T> {
     /// No value yet.
     Open,
     /// The completer is gone, and there is none.
@@ -56,7 +56,7 @@ enum Stage<T> {
 }
 
 struct State<T> {
-    stage: Stage<T>,
+    stage: CompletionStage<T>,
     /// A value was accepted, whatever became of it.
     completed: bool,
     waker: Option<Contained<Waker>>,
@@ -71,14 +71,14 @@ impl<T> Shared<T> {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.state().stage, Stage::Open)
+        matches!(self.state().stage, CompletionStage::Open)
     }
 
     /// True if there is something to wait for: `waker` is woken then.
     fn waits(&self, waker: &Waker) -> bool {
         let new = Contained::new(waker.clone());
         let mut state = self.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             return false;
         }
         let old = state.waker.replace(new);
@@ -90,20 +90,20 @@ impl<T> Shared<T> {
     fn take(&self) -> Option<Result<T, NeverCompleted>> {
         let mut state = self.state();
         match state.stage {
-            Stage::Open => None,
-            Stage::Never => Some(Err(NeverCompleted)),
-            Stage::There(_) | Stage::Over => match take(&mut state.stage) {
-                Stage::There(value) => Some(Ok(value)),
+            CompletionStage::Open => None,
+            CompletionStage::Never => Some(Err(NeverCompleted)),
+            CompletionStage::There(_) | CompletionStage::Over => match take(&mut state.stage) {
+                CompletionStage::There(value) => Some(Ok(value)),
                 _ => unreachable!("a completion is polled by its one waiter"),
             },
         }
     }
 
     /// Nobody waits any more; what there was.
-    fn close(&self) -> Stage<T> {
+    fn close(&self) -> CompletionStage<T> {
         let mut state = self.state();
         let (stage, waker) = (take(&mut state.stage), state.waker.take());
-        if let Stage::There(_) = stage {
+        if let CompletionStage::There(_) = stage {
             // Accepted, and not delivered after all.
             state.completed = false;
         }
@@ -119,8 +119,8 @@ impl<T> Shared<T> {
     }
 }
 
-fn take<T>(stage: &mut Stage<T>) -> Stage<T> {
-    std::mem::replace(stage, Stage::Over)
+fn take<T>(stage: &mut CompletionStage<T>) -> CompletionStage<T> {
+    std::mem::replace(stage, CompletionStage::Over)
 }
 
 /// A value for nobody. What its author does with it belongs to no job, and
@@ -151,7 +151,7 @@ pub fn completion<T>() -> (Completion<T>, Completer<T>) {
 
 pub(crate) fn pair<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
     let shared = Arc::new(Shared(Mutex::new(State {
-        stage: Stage::Open,
+        stage: CompletionStage::Open,
         completed: false,
         waker: None,
         undelivered: None,
@@ -182,13 +182,13 @@ impl<T> Completer<T> {
     /// arrived: the waiter may be told, or dropped, before it takes it.
     pub fn complete(&self, value: T) -> bool {
         let mut state = self.0.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             let undelivered = state.undelivered.clone();
             drop(state);
             give_back(undelivered, value);
             return false;
         }
-        state.stage = Stage::There(value);
+        state.stage = CompletionStage::There(value);
         state.completed = true;
         let waker = state.waker.take();
         drop(state);
@@ -199,10 +199,10 @@ impl<T> Completer<T> {
     /// No value will come: as if it were dropped.
     pub(crate) fn never(&self) {
         let mut state = self.0.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             return;
         }
-        state.stage = Stage::Never;
+        state.stage = CompletionStage::Never;
         let waker = state.waker.take();
         drop(state);
         wake_waiter(waker);
@@ -325,12 +325,14 @@ impl<T> Completion<T> {
         self.point.done();
         self.shared = None;
         match shared.close() {
-            Stage::There(value) if self.begun && !self.prompt && !self.stopped => Some(value),
-            Stage::There(value) => {
+            CompletionStage::There(value) if self.begun && !self.prompt && !self.stopped => {
+                Some(value)
+            }
+            CompletionStage::There(value) => {
                 shared.give_back(value);
                 None
             }
-            Stage::Open | Stage::Never | Stage::Over => None,
+            CompletionStage::Open | CompletionStage::Never | CompletionStage::Over => None,
         }
     }
 }
@@ -406,15 +408,15 @@ impl<T> Drop for Completion<T> {
             return;
         };
         match shared.close() {
-            Stage::There(value) => shared.give_back(value),
-            Stage::Open => {
+            CompletionStage::There(value) => shared.give_back(value),
+            CompletionStage::Open => {
                 if let Some(abort) = self.abort.take() {
                     contained(move || {
                         let _nobody_waits = abort.into_inner()();
                     });
                 }
             }
-            Stage::Never | Stage::Over => {}
+            CompletionStage::Never | CompletionStage::Over => {}
         }
     }
 }

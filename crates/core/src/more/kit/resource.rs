@@ -56,25 +56,25 @@ impl ResourceLook {
 const SHARDS: usize = 16;
 
 /// The listed resources, by the number of their entry.
-struct Shard {
-    entries: Vec<Option<Entry>>,
+struct ResourceShard {
+    entries: Vec<Option<ResourcePtr>>,
     free: Vec<usize>,
 }
 
-struct Entry(NonNull<dyn Resource>);
+struct ResourcePtr(NonNull<dyn Resource>);
 
 // SAFETY: it is used for `Resource::look`, which any thread may call, and is alive while
 // it is listed.
-unsafe impl Send for Entry {}
+unsafe impl Send for ResourcePtr {}
 
-static LISTED: [Mutex<Shard>; SHARDS] = [const {
-    Mutex::new(Shard {
+static LISTED: [Mutex<ResourceShard>; SHARDS] = [const {
+    Mutex::new(ResourceShard {
         entries: Vec::new(),
         free: Vec::new(),
     })
 }; SHARDS];
 
-fn shard(number: usize) -> MutexGuard<'static, Shard> {
+fn shard(number: usize) -> MutexGuard<'static, ResourceShard> {
     LISTED[number]
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +99,7 @@ impl Listed {
         // SAFETY: only the lifetime changes; the caller promises that it is alive for
         // as long as it is listed, and nothing else uses the pointer.
         let here: *mut (dyn Resource + 'static) = unsafe { std::mem::transmute(here) };
-        let entry = NonNull::new(here).map(Entry);
+        let entry = NonNull::new(here).map(ResourcePtr);
         let mut shard = shard(shard_number);
         let number = shard.free.pop().unwrap_or(shard.entries.len());
         if number == shard.entries.len() {
@@ -121,7 +121,7 @@ impl Drop for Listed {
         shard.free.push(self.number);
         if shard.free.len() == shard.entries.len() {
             // All are gone: so does the memory of a burst.
-            *shard = Shard {
+            *shard = ResourceShard {
                 entries: Vec::new(),
                 free: Vec::new(),
             };

@@ -15,13 +15,13 @@ use crate::record::header::{Header, JobRef};
 use crate::record::state;
 use crate::surface::scope::Scope;
 
-type Stop = Contained<Box<dyn FnOnce() + Send>>;
+type StopWork = Contained<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 enum Piece {
     /// Under way, and what is to be called when the body is over; none once it
     /// was.
-    UnderWay(Option<Stop>),
+    UnderWay(Option<StopWork>),
     /// And where it stands among those that are.
     Finished(Key),
 }
@@ -38,7 +38,7 @@ pub(crate) struct Works {
 
 impl Works {
     /// The body is over: what is to be called.
-    fn close(&mut self) -> Vec<Stop> {
+    fn close(&mut self) -> Vec<StopWork> {
         if self.pieces.is_empty() {
             return Vec::new();
         }
@@ -108,7 +108,7 @@ impl Work {
         Work::of(&task, Contained::new(Box::new(stop)), site)
     }
 
-    fn of(h: &Header, stop: Stop, site: &'static Location<'static>) -> Option<Work> {
+    fn of(h: &Header, stop: StopWork, site: &'static Location<'static>) -> Option<Work> {
         let lease = Lease::of(h)?;
         // What is refused is dropped outside the lock.
         let mut stop = Some(stop);
@@ -281,7 +281,7 @@ pub(crate) fn stop_all(h: &Header) {
 
 /// What is to be called.
 #[must_use = "call it outside the lock"]
-pub(crate) struct Stops(Vec<Stop>);
+pub(crate) struct Stops(Vec<StopWork>);
 
 impl Stops {
     pub(crate) fn call(self) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::id::JobId;
 use crate::base::wait_kind::WaitKind;
-use crate::more::see::snapshot::{NodeSnapshot, Waiter};
+use crate::more::see::snapshot::{NodeSnapshot, WaitingJob};
 
 /// Why a job that is to stop is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum StillThere {
     /// It waits for a child, or for another job.
     WaitsFor {
         /// The first it waits for, if that is known.
-        first: Option<Waiter>,
+        first: Option<WaitingJob>,
         /// How many more children it has.
         others: usize,
     },
@@ -100,7 +100,7 @@ impl fmt::Display for StillThere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StillThere::Shielded(Some(at)) => {
-                write!(f, "a shield holds the cancel back, from {}", At(at))
+                write!(f, "a shield holds the cancel back, from {}", AtSite(at))
             }
             StillThere::Shielded(None) => f.write_str("a shield holds the cancel back"),
             StillThere::ForeignAwait => f.write_str("is in a foreign await"),
@@ -175,9 +175,9 @@ pub(super) fn once_per_task<T>(jobs: Vec<T>, node: impl Fn(&T) -> &NodeSnapshot)
 }
 
 /// A place in the code.
-pub(super) struct At(pub(super) &'static Location<'static>);
+pub(super) struct AtSite(pub(super) &'static Location<'static>);
 
-impl fmt::Display for At {
+impl fmt::Display for AtSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.0.file(), self.0.line(), self.0.column())
     }
@@ -201,9 +201,9 @@ pub(super) fn write_place(
     why: &StillThere,
 ) -> fmt::Result {
     let site = node.task.as_ref().map_or(node.site, |task| task.site);
-    write!(f, "\n  --> spawned at {}", At(site))?;
+    write!(f, "\n  --> spawned at {}", AtSite(site))?;
     if task(node) != node.id {
-        let at = At(node.site);
+        let at = AtSite(node.site);
         write!(
             f,
             "\n   = in {} \"{}\", opened at {at}",
@@ -213,7 +213,7 @@ pub(super) fn write_place(
     if let Some((kind, site, since)) = node.waits_on {
         write!(f, "\n   = waits on {kind}")?;
         if let Some(site) = site {
-            write!(f, " at {}", At(site))?;
+            write!(f, " at {}", AtSite(site))?;
         }
         write!(f, " for {since:?}")?;
         return match &node.waits_for {

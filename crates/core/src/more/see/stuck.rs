@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::id::JobId;
 use crate::base::wait_kind::WaitKind;
-use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot, Waiter};
+use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot, WaitingJob};
 use crate::more::see::still_there::{
     StillThere, held_open, once_per_task, task, task_name, told_since, write_place,
 };
@@ -66,7 +66,7 @@ impl TreeSnapshot {
             .into_iter()
             .filter(|one| one.node.swallows_cancellation || !inner.contains(&one.node.id))
             .collect();
-        let links = Links::new(self.nodes());
+        let links = WaitLinks::new(self.nodes());
         StuckReport {
             after,
             jobs: once_per_task(innermost, |one| one.node)
@@ -141,14 +141,14 @@ fn asked(nodes: &[NodeSnapshot]) -> Vec<Asked<'_>> {
 }
 
 /// Who waits for whom.
-struct Links<'a> {
+struct WaitLinks<'a> {
     children: HashMap<JobId, Vec<&'a NodeSnapshot>>,
     awaited: HashMap<JobId, &'a NodeSnapshot>,
 }
 
-impl<'a> Links<'a> {
-    fn new(nodes: &'a [NodeSnapshot]) -> Links<'a> {
-        let mut links = Links {
+impl<'a> WaitLinks<'a> {
+    fn new(nodes: &'a [NodeSnapshot]) -> WaitLinks<'a> {
+        let mut links = WaitLinks {
             children: HashMap::new(),
             awaited: HashMap::new(),
         };
@@ -192,7 +192,7 @@ impl<'a> Links<'a> {
             None => (children.first().copied(), children.len().saturating_sub(1)),
         };
         StillThere::WaitsFor {
-            first: first.map(|node| Waiter {
+            first: first.map(|node| WaitingJob {
                 id: node.id,
                 name: Some(node.name.clone()),
             }),

@@ -23,7 +23,7 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::engine::walk;
 use crate::more::timers::grid::{Grid, MissedTicks};
-use crate::more::timers::token::{Driver, Next, Signal, TimerToken};
+use crate::more::timers::token::{FactoryDriver, NextRun, Signal, TimerToken};
 use crate::points::sleep::{Moment, Sleep, now};
 use crate::record::state;
 use crate::surface::handle::Job;
@@ -43,7 +43,7 @@ pub struct Timer<L = Pool> {
 }
 
 /// When the runs are due.
-struct Plan {
+struct TimerPlan {
     grid: Grid,
     /// There is one run only.
     once: bool,
@@ -80,17 +80,17 @@ impl<L> Timer<L> {
         }
     }
 
-    fn once(&self, due: Option<Instant>, site: &'static Location<'static>) -> Plan {
-        Plan {
+    fn once(&self, due: Option<Instant>, site: &'static Location<'static>) -> TimerPlan {
+        TimerPlan {
             grid: Grid::new(due, Duration::MAX, self.missed),
             once: true,
             site,
         }
     }
 
-    fn often(&self, period: Duration, site: &'static Location<'static>) -> Result<Plan> {
+    fn often(&self, period: Duration, site: &'static Location<'static>) -> Result<TimerPlan> {
         Grid::check(period)?;
-        Ok(Plan {
+        Ok(TimerPlan {
             grid: Grid::new(Some(self.now()), period, self.missed),
             once: false,
             site,
@@ -153,16 +153,16 @@ macro_rules! verbs {
                 Ok(self.set("interval", plan, factory))
             }
 
-            fn set<F, R>(self, kind: &'static str, plan: Plan, factory: F) -> TimerToken
+            fn set<F, R>(self, kind: &'static str, plan: TimerPlan, factory: F) -> TimerToken
             where
                 F: FnMut() -> R $(+ $send)? + 'static,
                 R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
             {
                 let site = plan.site;
                 let signal = Arc::new(Signal::new());
-                let driver = Driver(signal.clone());
+                let driver = FactoryDriver(signal.clone());
                 let (spawner, sort) = self.spawner(kind);
-                let factory = Kept::new(factory);
+                let factory = SharedFactory::new(factory);
                 let drive = drive::<$lane, F, R>(driver, plan, factory);
                 TimerToken::new(signal, spawner.launch_timer(drive, sort, site))
             }
@@ -196,7 +196,11 @@ impl<L> fmt::Debug for Timer<L> {
 /// The body of a driver. It is on the lane of its runs: a main thread that
 /// turns late finds the tick due, makes up for it once and goes back to the
 /// grid.
-async fn drive<L, F, R>(driver: Driver, plan: Plan, factory: Kept<F>) -> Result<(), Cancelled>
+async fn drive<L, F, R>(
+    driver: FactoryDriver,
+    plan: TimerPlan,
+    factory: SharedFactory<F>,
+) -> Result<(), Cancelled>
 where
     L: LaneFor<Run<F, R>>,
     F: FnMut() -> R,
@@ -204,18 +208,18 @@ where
 {
     let signal = &*driver.0;
     let here = Scope::here("a timer", std::panic::Location::caller());
-    let Plan {
+    let TimerPlan {
         mut grid,
         once,
         site,
     } = plan;
     loop {
-        let due = Due {
+        let due = NextDue {
             sleep: Sleep::new(grid.due().map_or(Moment::Never, Moment::At), site),
             signal,
             last: once,
         };
-        if due.await? == Next::Stop {
+        if due.await? == NextRun::Stop {
             return Ok(());
         }
         grid.take(now());
@@ -228,7 +232,7 @@ where
         let _ = start::<L, _>(&here, run, site).join().await?;
         grid.pass(now());
         signal.set_skipped(grid.skipped());
-        if signal.ended() == Next::Stop {
+        if signal.ended() == NextRun::Stop {
             return Ok(());
         }
     }
@@ -249,7 +253,7 @@ pin_project! {
     /// One run. The factory is called inside it, so that its panic is the
     /// run's and what it spawns hangs from the run.
     struct Run<F, R> {
-        factory: Option<Kept<F>>,
+        factory: Option<SharedFactory<F>>,
         #[pin]
         made: Option<R>,
     }
@@ -258,17 +262,17 @@ pin_project! {
 /// The factory of a timer, shared by its driver and the run that is due. What it has
 /// captured may panic when it is dropped: the driver is a service, and would fail its
 /// scope.
-struct Kept<F>(Arc<Mutex<Option<Contained<F>>>>);
+struct SharedFactory<F>(Arc<Mutex<Option<Contained<F>>>>);
 
-impl<F> Clone for Kept<F> {
-    fn clone(&self) -> Kept<F> {
-        Kept(self.0.clone())
+impl<F> Clone for SharedFactory<F> {
+    fn clone(&self) -> SharedFactory<F> {
+        SharedFactory(self.0.clone())
     }
 }
 
-impl<F> Kept<F> {
-    fn new(factory: F) -> Kept<F> {
-        Kept(Arc::new(Mutex::new(Some(Contained::new(factory)))))
+impl<F> SharedFactory<F> {
+    fn new(factory: F) -> SharedFactory<F> {
+        SharedFactory(Arc::new(Mutex::new(Some(Contained::new(factory)))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Contained<F>>> {
@@ -294,7 +298,7 @@ impl<F> Kept<F> {
 
 /// A factory that is being called. Put back at the end of the call, also by a panic.
 struct Called<F> {
-    kept: Kept<F>,
+    kept: SharedFactory<F>,
     factory: Option<Contained<F>>,
 }
 
@@ -324,22 +328,22 @@ where
 
 /// Waits until a run is due and claims it, or until the token is cancelled.
 /// A *point*.
-struct Due<'a> {
+struct NextDue<'a> {
     sleep: Sleep,
     signal: &'a Signal,
     last: bool,
 }
 
-impl Future for Due<'_> {
-    type Output = Result<Next, Cancelled>;
+impl Future for NextDue<'_> {
+    type Output = Result<NextRun, Cancelled>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match Pin::new(&mut this.sleep).poll(cx) {
             Poll::Ready(slept) => Poll::Ready(slept.map(|()| this.signal.begin(this.last))),
             Poll::Pending => match this.signal.wait(cx.waker()) {
-                Next::Go => Poll::Pending,
-                Next::Stop => Poll::Ready(Ok(Next::Stop)),
+                NextRun::Go => Poll::Pending,
+                NextRun::Stop => Poll::Ready(Ok(NextRun::Stop)),
             },
         }
     }
