@@ -17,7 +17,7 @@ async fn move_on_after<T>(
     limit: Duration,
     work: impl Future<Output = Result<T>>,
 ) -> Result<Option<T>> {
-    let me = current_job().ok_or_else(|| Error::msg("outside every job"))?;
+    let me = current_job().ok_or_else(|| Error::msg("outside any job"))?;
     let asked_before = me.interrupts();
     let fired = Arc::new(AtomicBool::new(false));
     let alarm = spawn({

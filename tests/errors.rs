@@ -278,7 +278,7 @@ fn cancel_9_what_needs_a_runtime_says_so_outside_every_job() {
     for (call, words) in words.join().unwrap() {
         assert!(words.starts_with(&format!("{call} at ")), "{words}");
         assert!(words.contains("errors.rs:"), "{words}");
-        assert!(words.contains("outside every Kinfolk job"), "{words}");
+        assert!(words.contains("outside any Kinfolk job"), "{words}");
         assert!(words.contains("inside a runtime"), "{words}");
     }
 }

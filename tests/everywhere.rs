@@ -270,7 +270,7 @@ fn test_3_many_jobs_at_once() {
     assert!(went.points >= 24, "{went:?}");
 }
 
-/// With i/o every point is tried twice: in fair weather and in rough.
+/// With i/o every point is tried twice: with fair i/o and with rough.
 #[test]
 fn test_3_io_is_tried_in_rough_weather_too() {
     let went = cancel_everywhere(async || {
@@ -301,7 +301,7 @@ fn test_3_io_is_tried_in_rough_weather_too() {
         });
     });
     assert!(
-        found.contains(", in rough weather") && found.contains(":rough): "),
+        found.contains(", with rough i/o") && found.contains(":rough): "),
         "{found}"
     );
 }

@@ -143,7 +143,7 @@ fn on_native(name: &'static str, workers: usize) {
                 let world = World::new(seed);
                 let body = run(world.clone(), rt.tree().clone());
                 let main = rt.scope().task("main").spawn(body);
-                let ended = rt.wait_for(main).expect("outside every job");
+                let ended = rt.wait_for(main).expect("outside any job");
                 ended.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
                 check(&world, rt.tree(), || drop(rt.pump(Budget::Turns(100))));
             }
@@ -191,7 +191,7 @@ fn on_tokio(name: &'static str, make: fn() -> tokio::runtime::Runtime) {
                     check(&world, root.tree(), || {});
                 }
                 let report = root.shutdown_in(Duration::from_secs(5)).await;
-                let report = report.expect("outside every job");
+                let report = report.expect("outside any job");
                 assert!(report.stragglers.is_empty(), "{report}");
             });
         }

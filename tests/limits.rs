@@ -27,7 +27,7 @@ fn raise<T>(words: &'static str) -> T {
     std::panic::resume_unwind(Box::new(words))
 }
 
-/// Polls once, outside every job.
+/// Polls once, outside any job.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

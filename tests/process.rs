@@ -487,7 +487,7 @@ fn a_process_is_refused_outside_every_job() {
     let error = rt
         .block_on(async { start.await.map(drop) })
         .expect_err("no job");
-    assert!(error.to_string().contains("outside every job"), "{error}");
+    assert!(error.to_string().contains("outside any job"), "{error}");
 }
 
 /// On this thread, and on those and in those processes that it starts, the system has

@@ -92,7 +92,7 @@ fn on_every_host(
     });
 }
 
-/// A future polled outside every job, for which the virtual clock waits as it does for
+/// A future polled outside any job, for which the virtual clock waits as it does for
 /// a task. The first poll is counted already.
 struct Outside<F> {
     inner: F,
@@ -589,7 +589,7 @@ still there: task \"abandoned\" has not ended; its memory is leaked
   --> spawned at {}:{line}:51
    = is queued for a turn on the pool lane
    = was cancelled 7s before, and never told
-   = help: see that its lane is turned, and that no other keeps the thread; \
+   = help: run its lane, and check that no other task keeps the thread; \
 put `checkpoint().await?` into a loop that only wakes itself",
         file!()
     );

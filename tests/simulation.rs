@@ -446,12 +446,12 @@ fn case_q11_a_timer_that_is_left_is_counted() {
 fn test_2_files_and_sockets_have_weather_of_their_own() {
     let slow = |options: SimIo| options.late(1.0, SEC);
     let never = Duration::ZERO;
-    for (weather, slow_disk) in [
+    for (faults, slow_disk) in [
         (SimIo::new().for_files(slow), true),
         (SimIo::new().for_sockets(slow), false),
         (slow(SimIo::new()).for_sockets(|w| w.late(0.0, SEC)), true),
     ] {
-        let mut sim = Sim::builder(7).io(weather).build();
+        let mut sim = Sim::builder(7).io(faults).build();
         sim.run(async move {
             let begun = now();
             let file = File::create("/tmp/a").await?;

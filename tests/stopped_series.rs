@@ -304,7 +304,7 @@ fn somewhere(rng: &mut Rng) -> SocketAddr {
     SocketAddr::from(([127, a, b, c], 0))
 }
 
-/// Two streams that are connected with each other, unless the weather prevents it.
+/// Two streams that are connected with each other, unless a fault prevents it.
 async fn connected(rng: &mut Rng) -> Result<(Stream, Stream)> {
     if rng.below(4) > 0 {
         let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;

@@ -333,7 +333,7 @@ fn look_for(entry: &Entry) -> std::result::Result<Option<Found>, String> {
         return Err(wrong(&said));
     }
     let mut by = most;
-    // A program that cuts the power or the network does so in any weather.
+    // A program that cuts the power or the network does so whatever the i/o.
     let less: &[Means] = match entry.program {
         Program::Test(_) => &[Means::Plain, Means::Explore],
         Program::TimeSlips(_) => &[Means::Rough],

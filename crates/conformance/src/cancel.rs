@@ -2109,7 +2109,7 @@ pub async fn cancel_9_a_future_is_dropped_under_its_own_job(lab: Lab) {
     assert_eq!(read(&slot), Some(id));
 }
 
-/// cancel-9: outside every job points never fail, and ambient `spawn` is an
+/// cancel-9: outside any job points never fail, and ambient `spawn` is an
 /// error.
 pub async fn cancel_9_outside_every_job(_lab: Lab) {
     let job = current_job().unwrap();
@@ -2119,17 +2119,17 @@ pub async fn cancel_9_outside_every_job(_lab: Lab) {
         assert!(!is_cancelled() && !cancel_current("nobody"));
         for _ in 0..1000 {
             let Poll::Ready(Ok(())) = pin!(checkpoint()).poll(&mut cx) else {
-                panic!("a point failed outside every job");
+                panic!("a point failed outside any job");
             };
         }
         assert!(pin!(park()).poll(&mut cx).is_pending());
         let Poll::Ready(Ok(7)) = pin!(async { 7 }.or_cancel()).poll(&mut cx) else {
-            panic!("a point failed outside every job");
+            panic!("a point failed outside any job");
         };
         let spawned = std::panic::catch_unwind(|| drop(spawn(async {})));
         let words = spawned.unwrap_err();
         let words = words.downcast_ref::<String>().unwrap();
-        assert!(words.contains("outside every Kinfolk job"), "{words}");
+        assert!(words.contains("outside any Kinfolk job"), "{words}");
         job.cancel_requested()
     });
     assert!(!outside.join().unwrap());

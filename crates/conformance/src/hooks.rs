@@ -441,7 +441,7 @@ pub async fn cancel_8_a_hook_moves_out_of_its_shield(lab: Lab) {
     }
 }
 
-/// cancel-8: a hook runs outside every job: it may not be taken for part of
+/// cancel-8: a hook runs outside any job: it may not be taken for part of
 /// the body that cancels.
 pub async fn cancel_8_a_hook_runs_on_the_cancellers_thread_outside_every_job(lab: Lab) {
     let seen: Place<(std::thread::ThreadId, bool)> = Place::new();
@@ -590,7 +590,7 @@ pub async fn cancel_1_a_leafs_waker_that_panics_does_not_stop_the_walk(lab: Lab)
     assert_eq!(job.state(), JobState::Cancelled);
 }
 
-/// cancel-8: outside every job and in an ended scope a hook has nothing to
+/// cancel-8: outside any job and in an ended scope a hook has nothing to
 /// wait for.
 pub async fn cancel_8_a_hook_at_an_ended_scope_never_fires(_lab: Lab) {
     let log = Log::new();

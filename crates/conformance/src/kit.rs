@@ -72,7 +72,7 @@ pub async fn cancel_5_a_completer_that_goes_ends_the_wait(lab: Lab) {
 }
 
 /// cancel-5: a completion is a point: told at entry, though the value is there;
-/// told while it waits; not told in a shield; outside every job never.
+/// told while it waits; not told in a shield; outside any job never.
 pub async fn cancel_5_a_completion_is_a_point(lab: Lab) {
     let task = spawn(async {
         cancel_current("now");
@@ -156,7 +156,7 @@ pub async fn case_j09_a_value_for_somebody_who_is_told(lab: Lab) {
     let (hook, undelivered, told) = (log.clone(), log.clone(), log.clone());
     let (wait, completer) = completion::<u32>();
     let wait = wait.on_undelivered(move |value| {
-        assert!(current_job().is_none(), "outside every job");
+        assert!(current_job().is_none(), "outside any job");
         undelivered.say(format!("undelivered:{value}"));
     });
     let task = spawn(async move {

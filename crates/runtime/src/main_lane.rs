@@ -110,12 +110,12 @@ impl MainLocal {
     /// Hands over what was submitted, and wakes whose operations are over; true
     /// if there were any.
     pub(crate) fn look_at_io(&self) -> bool {
-        self.visit_io(|thread_io| thread_io.poll(WaitMode::No))
+        self.poll_io(|thread_io| thread_io.poll(WaitMode::No))
     }
 
     /// Hands over what was submitted, if there is something.
     pub(crate) fn hand_over_io(&self) {
-        self.visit_io(|thread_io| match thread_io.has_unsent() {
+        self.poll_io(|thread_io| match thread_io.has_unsent() {
             true => thread_io.poll(WaitMode::No),
             false => 0,
         });
@@ -123,17 +123,17 @@ impl MainLocal {
 
     /// As [`ThreadIo::poll_busy`]; true if any were over.
     pub(crate) fn glance_at_io(&self) -> bool {
-        self.visit_io(ThreadIo::poll_busy)
+        self.poll_io(ThreadIo::poll_busy)
     }
 
     /// As [`ThreadIo::poll_idle`]; true if any were over.
     pub(crate) fn settle_io(&self) -> bool {
-        self.visit_io(ThreadIo::poll_idle)
+        self.poll_io(ThreadIo::poll_idle)
     }
 
-    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+    fn poll_io(&self, poll: impl FnOnce(&ThreadIo) -> usize) -> bool {
         match &self.thread_io {
-            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
+            Some(thread_io) if thread_io.is_busy() => poll(thread_io) > 0,
             _ => false,
         }
     }
@@ -438,7 +438,7 @@ impl MainThread {
     }
 }
 
-/// The waker of what the main thread polls outside every job.
+/// The waker of what the main thread polls outside any job.
 pub(crate) struct MainWaker {
     machine: Weak<Machine>,
     woken: AtomicU32,

@@ -93,7 +93,7 @@ impl Wake for UnparkMain {
 pub struct Runtime {
     handle: Handle,
     pub(crate) own: Box<MainLocal>,
-    crew: WorkerThreads,
+    workers: WorkerThreads,
     grace: Duration,
     turning: Cell<bool>,
     over: Cell<bool>,
@@ -147,7 +147,7 @@ impl Runtime {
                 let thread_io = handle.map(|handle| ThreadIo::new(handle.clone(), 0));
                 Box::new(MainLocal::new(machine.main.load.clone(), thread_io))
             },
-            crew: WorkerThreads::default(),
+            workers: WorkerThreads::default(),
             handle: Handle { tree, machine },
             grace,
             turning: Cell::new(false),
@@ -158,18 +158,18 @@ impl Runtime {
 
     pub(crate) fn start_worker(&mut self, n: usize, name: &str) -> std::io::Result<()> {
         let worker = Worker::new(self.machine().clone(), n);
-        let exit = ExitCount(self.crew.exits.clone());
+        let exit = ExitCount(self.workers.exits.clone());
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{n}"))
             .spawn(move || {
                 let _exit = exit;
                 // What it has in its queues and its driver would never be served,
                 // and the process would hang.
-                let abort = AbortOnUnwind("a worker panicked outside every job");
+                let abort = AbortOnUnwind("a worker panicked outside any job");
                 worker.run();
                 std::mem::forget(abort);
             })?;
-        self.crew.threads.push(thread);
+        self.workers.threads.push(thread);
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Runtime {
         true
     }
 
-    /// Polls `future` outside every job, turning the main lane meanwhile, until
+    /// Polls `future` outside any job, turning the main lane meanwhile, until
     /// it is done.
     fn drive<F: Future>(&self, _turning: &Turning<'_>, mut future: Pin<&mut F>) -> F::Output {
         let machine = self.machine();
@@ -284,7 +284,7 @@ impl Runtime {
             });
             if unwound && !self.turn_unwound() {
                 // As there: it would unwind again and again.
-                drop(AbortOnUnwind("the main thread panicked outside every job"));
+                drop(AbortOnUnwind("the main thread panicked outside any job"));
             }
         }
     }
@@ -320,7 +320,7 @@ impl Runtime {
         in_turn
     }
 
-    /// Polls `future` outside every job, turning the main lane meanwhile, until
+    /// Polls `future` outside any job, turning the main lane meanwhile, until
     /// it is done: for a host that waits for a task it holds. However short the calls
     /// are, what is queued has its turns in them; a future that is ready at its first
     /// poll takes none.
@@ -426,7 +426,7 @@ impl Runtime {
         let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
         drop(turning);
         self.over.set(true);
-        self.crew.go_home(&self.handle.machine);
+        self.workers.go_home(&self.handle.machine);
         flush(MOMENT);
         report
     }
@@ -435,8 +435,8 @@ impl Runtime {
     /// workers go on. With no workers nothing turns, so there is nothing to wait for.
     fn end_elsewhere(&mut self) {
         self.handle.request_shutdown();
-        let mut crew = std::mem::take(&mut self.crew);
-        if !crew.threads.is_empty() {
+        let mut workers = std::mem::take(&mut self.workers);
+        if !workers.threads.is_empty() {
             let (handle, grace) = (self.handle.clone(), self.grace);
             let ends = std::thread::Builder::new().name("kinfolk-end".to_string());
             let begun = ends.spawn(move || {
@@ -445,7 +445,7 @@ impl Runtime {
                 {
                     say(Topic::End, format_args!("kinfolk: {report}"));
                 }
-                crew.go_home(&handle.machine);
+                workers.go_home(&handle.machine);
             });
             if begun.is_ok() {
                 return;
@@ -512,7 +512,8 @@ impl Drop for Runtime {
                 flush(MOMENT);
             }
             Err(error) => {
-                let words = "a runtime was dropped inside a job and cannot wait";
+                let words =
+                    "a runtime was dropped inside a job, where its shutdown cannot be awaited";
                 say(Topic::End, format_args!("kinfolk: {words}: {error}"));
                 self.end_elsewhere();
             }

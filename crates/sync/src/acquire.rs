@@ -58,7 +58,7 @@ impl<L: Acquirable> Future for Acquire<L> {
         let of = this
             .of
             .as_ref()
-            .expect("a lock's future was polled after it was over");
+            .expect("a lock's future was polled after completion");
         // SAFETY: pinned, the permits are those of `of`, and the drop abandons it.
         let polled = unsafe { this.acquiring.poll(of.permits(), L::KIND, cx) };
         let Poll::Ready(got) = polled else {

@@ -92,7 +92,7 @@ impl Barrier {
     pub fn blocking_wait(&self) -> BarrierWaitResult {
         match block_on(self.wait()) {
             Ok(result) => result,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 

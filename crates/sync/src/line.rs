@@ -140,7 +140,9 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         if self.stage() == WaiterStage::Listed {
             // L1 is broken: the line points to memory that goes now.
-            say::abort(format_args!("kinfolk: a waiter was dropped while in line"));
+            say::abort(format_args!(
+                "kinfolk: a waiter was dropped while it stood in a line"
+            ));
         }
     }
 }

@@ -135,7 +135,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn blocking_read(&self) -> RwLockReadGuard<'_, T> {
         match block_on(self.read()) {
             Ok(guard) => guard,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
@@ -147,7 +147,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn blocking_write(&self) -> RwLockWriteGuard<'_, T> {
         match block_on(self.write()) {
             Ok(guard) => guard,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 

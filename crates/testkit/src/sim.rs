@@ -1064,7 +1064,7 @@ impl Sim {
         }
     }
 
-    /// Polls `future` outside every job until it is done, jumping the clock when
+    /// Polls `future` outside any job until it is done, jumping the clock when
     /// everything is idle: for a host that waits for a task it holds.
     ///
     /// # Panics

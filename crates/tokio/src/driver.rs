@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, look_again};
-use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, SleepKind, Streak, Then, Thief, Tray};
+use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 use tokio::task::coop::has_budget_remaining;
 
 use crate::here;
@@ -69,7 +69,7 @@ impl DriverLocal {
         if there == 0 {
             return None;
         }
-        let share = (there / self.machine.regular + 1).min(LOOT);
+        let share = (there / self.machine.regular + 1).min(STEAL_BATCH);
         let mut row = self.machine.injector.take(share);
         let first = row.next();
         self.put_all_back(row);

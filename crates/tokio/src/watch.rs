@@ -100,7 +100,7 @@ impl HeldUp {
                 format_args!(
                     "kinfolk: {MOST_EXTRA} jobs on tokio block their threads at once; \
                      while more do, jobs may wait until one of these calls returns \
-                     (blocking calls belong into kinfolk::blocking)"
+                     (use kinfolk::blocking for blocking calls)"
                 ),
             );
         }

@@ -799,7 +799,7 @@ impl Error {
             What::Stopped(reason) => {
                 match self.job_name() {
                     Some(name) => write!(f, "{name} was cancelled")?,
-                    None => f.write_str("what was waited for was cancelled")?,
+                    None => f.write_str("the awaited job was cancelled")?,
                 }
                 write!(f, ": {reason}")
             }

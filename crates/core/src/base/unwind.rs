@@ -21,7 +21,7 @@
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
 //! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `BranchGroup` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
-//! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside every job |
+//! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside any job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
@@ -34,7 +34,7 @@
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `context::go_round`, after all has | it is the body's | none |
-//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside every job |
+//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
 //! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
@@ -149,7 +149,7 @@ fn message_of(payload: &(dyn Any + Send)) -> &str {
     } else if let Some(s) = payload.downcast_ref::<String>() {
         s
     } else {
-        "a panic without words"
+        "a panic without a message"
     }
 }
 

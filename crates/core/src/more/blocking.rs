@@ -353,11 +353,11 @@ where
         let call = self
             .call
             .take()
-            .expect("a blocking call was polled after it was over");
+            .expect("a blocking call was polled after completion");
         let Some(scope) = Scope::current() else {
             let at = self.site.location();
             return Err(Error::msg(format!(
-                "a blocking call at {}:{} was polled outside every Kinfolk job, where there is \
+                "a blocking call at {}:{} was polled outside any Kinfolk job, where there is \
                  no pool to run it on: run it inside a runtime",
                 at.file(),
                 at.line()

@@ -106,7 +106,7 @@ impl Frames {
 /// the next frame of that one.
 ///
 /// # Panics
-/// If polled outside every job: no runtime is there to be pumped.
+/// If polled outside any job: no runtime is there to be pumped.
 ///
 /// # Cancellation
 /// A *point*.
@@ -145,7 +145,7 @@ impl ListedPump {
             cx.current().map(|job| unsafe { job.tree() }.handle())
         });
         let tree = tree.unwrap_or_else(|| {
-            panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
+            panic!("next_pump was awaited outside any Kinfolk job: no runtime is pumped here")
         });
         ListedPump {
             since: tree.shared().frames.number.load(Ordering::SeqCst),

@@ -33,7 +33,7 @@ enum ShutdownPhase {
     Dropped,
 }
 
-/// The future of [`Tree::shutdown`]. Polled outside every job.
+/// The future of [`Tree::shutdown`]. Polled outside any job.
 ///
 /// # Cancellation
 /// *Not a point.*
@@ -143,7 +143,7 @@ impl Future for Shutdown {
         if context::current().is_some() {
             return Poll::Ready(Err(Error::msg(
                 "shutdown was awaited inside a job, which it would wait for: \
-                 call request_shutdown there, and await shutdown outside every job",
+                 call request_shutdown there, and await shutdown outside any job",
             )));
         }
         let now = this.tree.host().now();

@@ -224,7 +224,7 @@ pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
 
 /// What the next point here would say: true if the current job is cancelled, or
 /// its task is [interrupted](crate::Job::interrupt), and nothing holds it back.
-/// False in a shield, and outside every job.
+/// False in a shield, and outside any job.
 ///
 /// One thread-local access and one load; where a deadline could be told, one
 /// look at the clock too, so that a deadline that has passed is seen at once.
@@ -440,7 +440,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
             .inner
             .as_mut()
             .as_pin_mut()
-            .expect("or_cancel was polled after it was done");
+            .expect("or_cancel was polled after completion");
         match inner.poll(cx) {
             Poll::Ready(output) => {
                 this.wait.over();

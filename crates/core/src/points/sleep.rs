@@ -45,7 +45,7 @@ impl Moment {
 /// timer is gone.
 ///
 /// # Panics
-/// When polled outside every job: there is no clock to ask.
+/// When polled outside any job: there is no clock to ask.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn sleep(duration: Duration) -> Sleep {
@@ -214,7 +214,7 @@ fn with_tree_here<R>(site: Site, f: impl FnOnce(&Shared) -> R) -> R {
 fn outside(site: Site) -> ! {
     let at = site.location();
     panic!(
-        "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
+        "sleep at {}:{} was polled outside any Kinfolk job, where there is no clock: \
          run it inside a runtime, or use your executor's own timer",
         at.file(),
         at.line()
@@ -222,7 +222,7 @@ fn outside(site: Site) -> ! {
 }
 
 /// The time now by the clock of the current job's host; the system's clock
-/// outside every job.
+/// outside any job.
 pub fn now() -> Instant {
     context::with(|cx| {
         // SAFETY: the current job has not ended.

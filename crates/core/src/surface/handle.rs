@@ -236,7 +236,7 @@ pub(crate) fn untyped(h: &Header) -> Outcome<()> {
     match end::decided(h) {
         (JobState::Failed, Some(error), _) => Outcome::Failed(error),
         (JobState::Failed, None, _) => {
-            Outcome::Failed(Error::msg("it failed, and its error was taken"))
+            Outcome::Failed(Error::msg("the task failed, and its error was taken"))
         }
         (JobState::Cancelled, _, Some(reason)) => Outcome::Cancelled { reason, late: None },
         (JobState::Cancelled, _, None) => {

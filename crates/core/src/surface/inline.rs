@@ -304,7 +304,7 @@ impl<O: Open> Inline<O> {
         let node = this
             .node
             .as_ref()
-            .expect("a scope was polled after it was over");
+            .expect("a scope was polled after completion");
         let h: &Header = node;
         let Some(held) = left_open::hold(h) else {
             return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
@@ -434,7 +434,7 @@ fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
 fn open_node(setup: Setup) -> Result<JobRef> {
     let Some(parent) = context::current() else {
         return Err(Error::msg(format!(
-            "a {} at {}:{} was polled outside every Kinfolk job: run it inside a runtime",
+            "a {} at {}:{} was polled outside any Kinfolk job: run it inside a runtime",
             setup.kind,
             setup.site.file(),
             setup.site.line(),

@@ -24,7 +24,7 @@ pub struct Main;
 impl Main {
     /// Evidence that this code runs on the main thread of the current job's
     /// runtime: with it a future that is not `Send` may be spawned there. None
-    /// on another thread, and outside every job.
+    /// on another thread, and outside any job.
     pub fn here() -> Option<OnMain> {
         context::with(|cx| {
             // SAFETY: the current job has not ended.

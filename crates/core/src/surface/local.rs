@@ -95,7 +95,7 @@ impl<T: Send + Sync + 'static> Local<T> {
     }
 
     /// Calls `f` with the value that the current job sees; with none if nobody
-    /// has set it, and outside every job.
+    /// has set it, and outside any job.
     pub fn with<R>(&self, f: impl FnOnce(Option<&T>) -> R) -> R {
         let found = self.find();
         f(found.as_ref().and_then(|value| value.downcast_ref()))

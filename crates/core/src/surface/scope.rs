@@ -410,7 +410,7 @@ impl Scope {
         Scope::build().named(name)
     }
 
-    /// The job being polled here, as a scope; none outside every job.
+    /// The job being polled here, as a scope; none outside any job.
     pub fn current() -> Option<Scope> {
         context::current().map(Scope)
     }
@@ -419,7 +419,7 @@ impl Scope {
     pub(crate) fn here(verb: &str, site: &'static Location<'static>) -> Scope {
         Scope::current().unwrap_or_else(|| {
             panic!(
-                "{verb} at {}:{} was called outside every Kinfolk job, where no job could wait \
+                "{verb} at {}:{} was called outside any Kinfolk job, where no job could wait \
                  for the child: call it inside a runtime, or spawn into a scope you hold",
                 site.file(),
                 site.line()
@@ -752,13 +752,13 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// The job being polled here; none outside every job.
+/// The job being polled here; none outside any job.
 pub fn current_job() -> Option<Job> {
     context::current().map(Job::new)
 }
 
 /// Cancels the job being polled here. True if this call moved it; false
-/// outside every job.
+/// outside any job.
 #[track_caller]
 pub fn cancel_current(why: impl Into<Cow<'static, str>>) -> bool {
     match context::current() {

@@ -30,7 +30,7 @@ pub struct NeverReady;
 
 impl fmt::Display for NeverReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the service ended without having said that it is ready")
+        f.write_str("the service ended before it reported that it is ready")
     }
 }
 
@@ -274,7 +274,7 @@ where
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 },
-                ServiceStage::Over => panic!("the start of a service was polled after it was over"),
+                ServiceStage::Over => panic!("StartService was polled after completion"),
             }
         }
     }

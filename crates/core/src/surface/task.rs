@@ -134,7 +134,7 @@ impl<T> Task<T> {
     fn inner(&self) -> &TaskWait {
         self.waiting
             .as_ref()
-            .expect("a Task was used after it had given its outcome")
+            .expect("a Task was used after its outcome was taken")
     }
 
     /// Its identity.
@@ -215,7 +215,7 @@ impl<T> Task<T> {
         let mut waiting = self
             .waiting
             .take()
-            .expect("a Task was used after it had given its outcome");
+            .expect("a Task was used after its outcome was taken");
         waiting.give_up();
         let job = waiting.job.clone();
         waiting.let_go();
@@ -256,7 +256,7 @@ impl<T> Task<T> {
         let mut waiting = self
             .waiting
             .take()
-            .expect("a Task was polled after it had given its outcome");
+            .expect("a Task was polled after completion");
         waiting.wait.over();
         let h: &Header = &waiting.job;
         let st = h.state.load();
@@ -293,7 +293,7 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
         },
         (_, error, _) => {
             discard(value);
-            Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
+            Outcome::Failed(error.unwrap_or_else(|| Error::msg("the task failed")))
         }
     }
 }
@@ -543,7 +543,7 @@ impl<T> Task<T> {
         let waiting = self
             .waiting
             .as_mut()
-            .expect("a Task was polled after it had given its outcome");
+            .expect("a Task was polled after completion");
         let site = waiting.job.site_mark();
         let found = std::task::ready!(waiting.poll(cx, site));
         let cancelled = point::is_marked();
@@ -668,7 +668,7 @@ impl<T> OutcomeOf<Outcome<T>> {
             .task
             .waiting
             .as_mut()
-            .expect("an outcome was polled after it had been given");
+            .expect("an outcome was polled after completion");
         waiting.poll(cx, site).map(drop)
     }
 
@@ -701,7 +701,7 @@ impl<T> Future for OutcomeOf<Outcome<T>> {
             .task
             .waiting
             .as_mut()
-            .expect("an outcome was polled after it had been given");
+            .expect("an outcome was polled after completion");
         match std::task::ready!(waiting.poll(cx, site)) {
             PolledTask::Told(told) => {
                 waiting.give_up();

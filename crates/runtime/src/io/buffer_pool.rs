@@ -182,7 +182,7 @@ impl BufferPool {
     pub fn new(count: usize, size: usize) -> BufferPool {
         assert!(
             (1..=MOST).contains(&count),
-            "a pool of {count} buffers: 1 to {MOST}"
+            "a pool of {count} buffers: a pool has 1 to {MOST}"
         );
         assert!(
             size > 0 && u32::try_from(size).is_ok() && size.checked_mul(count).is_some(),

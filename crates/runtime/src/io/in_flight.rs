@@ -241,7 +241,7 @@ impl<T: Operation> Single<T> {
     unsafe fn take_operation(&self) -> T {
         // SAFETY: no other code touches it any more.
         let operation = unsafe { (*self.operation.get()).take() };
-        operation.expect("a operation is taken once")
+        operation.expect("an operation is taken once")
     }
 
     /// # Safety

@@ -321,7 +321,7 @@ impl<T: Operation> Op<T> {
         let in_flight = match std::mem::replace(&mut self.at, OpState::Over) {
             OpState::Start(in_flight) => in_flight,
             OpState::InFlight(_) => unreachable!("the caller has looked"),
-            OpState::Over => panic!("an operation was polled after it was over"),
+            OpState::Over => panic!("an operation was polled after completion"),
         };
         match self.poll_enter(cx, asks) {
             Poll::Ready(Ok(())) => {}

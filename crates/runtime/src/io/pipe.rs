@@ -9,7 +9,7 @@ use super::{Fd, IoBuf, IoBufMut, IoHandle, IoOp, Offset, Op, start};
 /// A pipe of the system: what is written to one end is read from the other.
 ///
 /// # Errors
-/// Those of the system, and outside every job.
+/// Those of the system, and outside any job.
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let handle = IoHandle::current()?;
     let (reader, writer) = handle.system().pipe(handle.nonblocking()?)?;

@@ -62,7 +62,7 @@ impl PipeWriter {
 impl TryFrom<OwnedFd> for PipeReader {
     type Error = io::Error;
 
-    /// For the job that is polled here; fails outside every job, and in a
+    /// For the job that is polled here; fails outside any job, and in a
     /// simulation.
     fn try_from(end: OwnedFd) -> io::Result<PipeReader> {
         Ok(PipeReader {

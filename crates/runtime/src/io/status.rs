@@ -223,7 +223,7 @@ pub(crate) fn start<T: Operation>(handle: &Arc<IoHandle>, operation: T) -> IoOp<
         let Some(work) = Work::here(started.stop(0)) else {
             return refused(
                 started.in_flight.never_begun(),
-                io::Error::other("the job shuts down and begins nothing more"),
+                io::Error::other("the job is ending and begins no further operation"),
             );
         };
         // As in `direct_to`.
@@ -283,7 +283,7 @@ impl<O> Future for IoOp<O> {
         match std::mem::replace(&mut self.at, IoOpState::Over) {
             IoOpState::UnderWay(_) => unreachable!("it was looked at above"),
             IoOpState::Refused(output) => Poll::Ready(output),
-            IoOpState::Over => panic!("an operation was polled after it was over"),
+            IoOpState::Over => panic!("an operation was polled after completion"),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Socket {
         let (raw, handle) = fd.into_raw().map_err(|_used| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "an operation on this socket is still under way, or something has arrived that nobody has taken",
+                "an operation on this socket is still under way, or data has arrived that was not received",
             )
         })?;
         if let Err(error) = handle.system().adopt(raw, false) {
@@ -81,7 +81,7 @@ impl Socket {
             .and_then(|nonblocking| handle.system().adopt(raw, nonblocking));
         // It stays as it was; but a system that has no such files says so.
         if let Err(error) = adopted {
-            panic!("a socket that is no file of this machine was asked for one: {error}");
+            panic!("this socket has no file descriptor: {error}");
         }
         // SAFETY: open as long as we are borrowed.
         unsafe { BorrowedFd::borrow_raw(raw) }
@@ -233,7 +233,7 @@ pub(super) fn inet(addr: &SockAddr) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            "the address of this socket is not one of the internet",
+            "the address of this socket is not an IP address",
         )
     })
 }

@@ -98,7 +98,7 @@ impl UnixStream {
     /// Two that are connected with each other.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (one, two) = Socket::pair(Type::STREAM)?;
         Ok((UnixStream::new(one), UnixStream::new(two)))
@@ -133,7 +133,7 @@ impl UnixDatagram {
     /// A socket that has no address: it can send, and nobody can answer.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::make(Domain::UNIX, Type::DGRAM)?;
         Ok(UnixDatagram::new(socket))
@@ -142,7 +142,7 @@ impl UnixDatagram {
     /// Two that are connected with each other.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, two) = Socket::pair(Type::DGRAM)?;
         Ok((UnixDatagram::new(one), UnixDatagram::new(two)))

@@ -71,7 +71,7 @@ impl Child {
             // How the reaper ended does not matter: it never fails.
             let _outcome = ended.await.map_err(|told| io_error(told.into()))?;
             let status = process.status();
-            status.unwrap_or_else(|| Err(io::Error::other("nobody minds the process")))
+            status.unwrap_or_else(|| Err(io::Error::other("the process has no reaper")))
         }
     }
 

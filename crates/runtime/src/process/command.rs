@@ -227,7 +227,7 @@ impl Command {
         async move {
             let Some(start) = start else {
                 return Err(io::Error::other(
-                    "a process was started outside every job: start it in a task of a runtime",
+                    "a process was started outside any job: start it in a task of a runtime",
                 ));
             };
             let (started, reaper) = start.await.map_err(io_error)?;

@@ -95,7 +95,7 @@ impl ProcessRecord {
             ProcessStage::Reaped(status) => Some(Ok(*status)),
             ProcessStage::Lost(Some(error)) => Some(Err(io::Error::from_raw_os_error(*error))),
             ProcessStage::Lost(None) => Some(Err(io::Error::other(
-                "the process was killed by force, and nobody has waited for it",
+                "the process was killed, and its exit status was not collected",
             ))),
         }
     }

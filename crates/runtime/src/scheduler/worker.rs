@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, contained, look_again};
-use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, SleepKind, Streak, Then, Thief, Tray};
+use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 
 use super::pace::Pace;
 use crate::here::{self, Here};
@@ -94,7 +94,7 @@ impl Worker {
             // turn costs nothing more. Outside a turn the queues, and the count of
             // those who are awake, may be wrong: the others would wait for ever.
             if contained(|| self.work()) && !self.turn_unwound() {
-                drop(AbortOnUnwind("a worker panicked outside every job"));
+                drop(AbortOnUnwind("a worker panicked outside any job"));
             }
         }
     }
@@ -110,7 +110,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
-                None if self.visit_io(ThreadIo::poll_idle) => {}
+                None if self.poll_io(ThreadIo::poll_idle) => {}
                 None => {
                     self.sleep();
                     look_again();
@@ -166,7 +166,7 @@ impl Worker {
         look_again();
         self.pace.looked(ticks, Instant::now());
         self.machine.fire_due();
-        self.visit_io(ThreadIo::poll_busy);
+        self.poll_io(ThreadIo::poll_busy);
         if self.pace.is_long(LONG_LOAD) {
             self.even_out();
         }
@@ -177,16 +177,16 @@ impl Worker {
     fn look_if_asked(&self) -> bool {
         let asked = self.machine.is_asked(self.n);
         if asked {
-            self.visit_io(|thread_io| thread_io.poll(WaitMode::No));
+            self.poll_io(|thread_io| thread_io.poll(WaitMode::No));
             self.machine.rested();
         }
         asked
     }
 
     /// Wakes whose operations are over; true if there were any.
-    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+    fn poll_io(&self, poll: impl FnOnce(&ThreadIo) -> usize) -> bool {
         match &self.thread_io {
-            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
+            Some(thread_io) if thread_io.is_busy() => poll(thread_io) > 0,
             _ => false,
         }
     }
@@ -197,7 +197,7 @@ impl Worker {
         if there == 0 {
             return None;
         }
-        let share = (there / self.machine.workers.len() + 1).min(LOOT);
+        let share = (there / self.machine.workers.len() + 1).min(STEAL_BATCH);
         let mut row = self.machine.injector.take(share);
         let first = row.next();
         self.put_all_back(row);
@@ -332,7 +332,7 @@ impl Worker {
                 || !self.machine.injector.is_empty()
                 || self.machine.is_stopping()
                 || self.machine.due().is_some()
-                || self.visit_io(ThreadIo::poll_idle)
+                || self.poll_io(ThreadIo::poll_idle)
                 || (how == SleepKind::Sentinel && self.steal());
             if found {
                 break;
@@ -347,7 +347,7 @@ impl Worker {
                 (Some(wait), Some(due)) => Some(wait.min(due)),
                 (wait, due) => wait.or(due),
             };
-            let landed = match (&self.thread_io, most) {
+            let answered = match (&self.thread_io, most) {
                 (Some(thread_io), _) if thread_io.is_busy() => thread_io.park(most) > 0,
                 (_, None) => {
                     sync::park();
@@ -367,7 +367,7 @@ impl Worker {
                 // Somebody has woken us, and counted us as awake.
                 None => return,
             }
-            if landed {
+            if answered {
                 break;
             }
         }

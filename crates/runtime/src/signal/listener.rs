@@ -38,7 +38,7 @@ impl Signals {
     ///
     /// # Errors
     /// `InvalidInput` for a number that is no signal or one that cannot be heard,
-    /// as SIGKILL; those of the system; outside every job, and in a simulation.
+    /// as SIGKILL; those of the system; outside any job, and in a simulation.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
         IoHandle::current()?.must_be_real("signals")?;
         let signals: Vec<i32> = signals.into_iter().collect();

@@ -63,7 +63,7 @@ impl<T> Receiver<T> {
     pub fn blocking_recv(&self) -> Option<T> {
         match block_on(self.recv()) {
             Ok(value) => value,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 

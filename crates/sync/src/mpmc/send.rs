@@ -195,7 +195,7 @@ impl<T> Sending<T> {
     fn value(&mut self) -> Contained<T> {
         // SAFETY: L2, it stands in no line.
         let value = unsafe { self.offer.value.with_mut(Option::take) };
-        value.expect("a send was polled after it was over")
+        value.expect("a send was polled after completion")
     }
 
     fn error(&mut self, why: NotAcquired) -> SendError<T> {

@@ -337,7 +337,7 @@ where
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     C: FnMut(),
 {
-    /// Stops it in one way at every moment, in every weather it meets.
+    /// Stops it in one way at every moment, with fair i/o and, if it meets any, with rough.
     fn all(&mut self, stop: Stop, seed: u64) {
         let has_io = self.stopped(stop, seed, false);
         if has_io {
@@ -488,7 +488,7 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     match panic.downcast_ref::<&str>() {
         Some(text) => (*text).to_string(),
         None => (panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic without words".to_string()),
+            .unwrap_or_else(|| "a panic without a message".to_string()),
     }
 }
 
@@ -522,11 +522,11 @@ fn evenly(all: u64, most: u64, shift: u64) -> impl Iterator<Item = u64> {
 fn planned(alone: &Went, most: u64, seeds: u64) -> u64 {
     let moments =
         evenly(alone.points, most, 0).count() + evenly(alone.moments, most, 0).count() + 1;
-    let weathers = if alone.has_io { 2 } else { 1 };
+    let passes = if alone.has_io { 2 } else { 1 };
     let tours: usize = (0..seeds)
         .map(|number| stops_of(number, seeds).count())
         .sum();
-    weathers * tours as u64 * moments as u64
+    passes * tours as u64 * moments as u64
 }
 
 /// What is said before many runs, of which the first took so long.

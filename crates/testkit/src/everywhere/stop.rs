@@ -124,8 +124,8 @@ impl StopCase {
             StopMoment::Never => "with nothing to stop it".to_string(),
             at => format!("with {} {at}", self.stop),
         };
-        let weather = if self.rough { ", in rough weather" } else { "" };
-        format!("{when}{weather}")
+        let faults = if self.rough { ", with rough i/o" } else { "" };
+        format!("{when}{faults}")
     }
 
     /// As [`parse`](StopCase::parse) reads it.
@@ -139,8 +139,8 @@ impl StopCase {
             Stop::Twice { later } => format!("+{later}"),
             _ => String::new(),
         };
-        let weather = if self.rough { ":rough" } else { "" };
-        format!("{at}{later}{weather}")
+        let faults = if self.rough { ":rough" } else { "" };
+        format!("{at}{later}{faults}")
     }
 
     /// Reads `cancel@point:17`, `drop-future@turn:3:rough`, `twice@turn:4+2`,

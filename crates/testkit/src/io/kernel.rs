@@ -315,7 +315,7 @@ impl State {
     }
 
     /// What has arrived by now and is the next to happen.
-    fn arrivals(&mut self) {
+    fn carry_out_arrivals(&mut self) {
         let now = self.clock.elapsed();
         while let Some(event) = self.events.first().copied()
             && event.at <= now
@@ -714,7 +714,7 @@ impl SimKernel {
     /// does so here: the loop asks a driver only while operations are under way.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let mut state = self.state();
-        state.arrivals();
+        state.carry_out_arrivals();
         state.next_at()
     }
 }

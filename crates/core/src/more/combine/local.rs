@@ -614,7 +614,7 @@ impl<T> LocalTask<T> {
     fn held(&self) -> &LocalTaskInner<T> {
         self.held
             .as_ref()
-            .expect("a LocalTask was used after it had given its outcome")
+            .expect("a LocalTask was used after its outcome was taken")
     }
 
     /// Its identity.
@@ -682,7 +682,7 @@ impl<T> Future for LocalTask<T> {
         let held = self
             .held
             .as_mut()
-            .expect("a LocalTask was polled after it had given its outcome");
+            .expect("a LocalTask was polled after completion");
         let marked = point::is_marked();
         if !held.join.job().state.load().ended() {
             if let Some(error) = held.join.ask() {

@@ -390,7 +390,7 @@ where
         let future = this
             .future
             .take()
-            .expect("a spawn was polled after it was done")
+            .expect("a spawn was polled after completion")
             .into_inner();
         Poll::Ready(Ok(this.set.start(future, this.site)))
     }

@@ -74,7 +74,7 @@ impl<C: BranchGroup, P: Policy<C::Item>> Future for Together<C, P> {
             let policy = this
                 .policy
                 .as_mut()
-                .expect("branches were polled after they were over");
+                .expect("branches were polled after completion");
             let mut ended = |index, how| policy.ended(index, how);
             let mut pass = Pass::new(&mut ended);
             this.group.as_mut().poll(cx, &mut pass);

@@ -267,7 +267,7 @@ impl<T> Completion<T> {
     /// value that was brought is returned or given to `f`, once.
     ///
     /// It runs on the thread of whoever found out, the completer's or the
-    /// waiter's, outside every job, and may only schedule. A panic in it ends
+    /// waiter's, outside any job, and may only schedule. A panic in it ends
     /// there.
     pub fn on_undelivered(mut self, f: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.prompt = true;
@@ -345,7 +345,7 @@ impl<T> Future for Completion<T> {
         let shared = this
             .shared
             .clone()
-            .expect("a completion was polled after it was over");
+            .expect("a completion was polled after completion");
         // What has taken effect is returned, and the next point tells.
         let mut got = None;
         if this.begun && !this.prompt && !shared.is_open() {

@@ -251,7 +251,7 @@ impl Holder {
     }
 
     /// The job that holds it, and where it took it; none if it is free, or was taken
-    /// outside every job.
+    /// outside any job.
     pub fn job(&self) -> Option<(JobId, &'static Location<'static>)> {
         let job = JobId::from_bits(self.job.load(Relaxed))?;
         Some((job, Site(self.site.load(Relaxed)).location()))
@@ -272,7 +272,7 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// The job that is polled on this thread; none outside every job.
+/// The job that is polled on this thread; none outside any job.
 pub fn current_id() -> Option<JobId> {
     context::current_id()
 }

@@ -86,7 +86,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work of the current job. None outside every job, and in one that shuts
+    /// Work of the current job. None outside any job, and in one that shuts
     /// down.
     #[track_caller]
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {

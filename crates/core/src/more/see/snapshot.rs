@@ -193,7 +193,7 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
-    /// How many wait for its end from outside every job.
+    /// How many wait for its end from outside any job.
     pub fn waiters_outside(&self) -> usize {
         self.waiters - self.waited_for_by.len()
     }

@@ -70,7 +70,7 @@ impl StillThere {
     pub(super) fn help(&self, told: bool) -> &'static str {
         match self {
             StillThere::SwallowsCancellation => {
-                "it swallows cancellation: return the `Cancelled` that its points give"
+                "it swallows cancellation: return the `Cancelled` that its points return"
             }
             StillThere::Shielded(_) => {
                 "bound the shield with `shield_for`, or hold the guard for less long"
@@ -80,15 +80,17 @@ impl StillThere {
                  and put `checkpoint().await?` into long loops"
             }
             StillThere::Queued => {
-                "see that its lane is turned, and that no other keeps the thread; \
+                "run its lane, and check that no other task keeps the thread; \
                  put `checkpoint().await?` into a loop that only wakes itself"
             }
-            StillThere::NotStarted => "see that its host runs until it is over",
-            StillThere::Leased => "give the lease back sooner",
+            StillThere::NotStarted => "keep its host running until the task has ended",
+            StillThere::Leased => "drop the lease sooner",
             StillThere::ForeignAwait if !told => {
                 "make the await a point, with `.or_cancel()`, so that it hears of the cancel"
             }
-            StillThere::WaitsFor { .. } => "look at what it waits for: that has not ended",
+            StillThere::WaitsFor { .. } => {
+                "look at the job that it waits for: that one has not ended"
+            }
             StillThere::ForeignAwait | StillThere::Waits(_) => {
                 "return soon after `Cancelled`, or bound the cleanup with `timeout`"
             }
@@ -103,9 +105,13 @@ impl fmt::Display for StillThere {
                 write!(f, "a shield holds the cancel back, from {}", AtSite(at))
             }
             StillThere::Shielded(None) => f.write_str("a shield holds the cancel back"),
-            StillThere::ForeignAwait => f.write_str("is in a foreign await"),
-            StillThere::NoPoint => f.write_str("runs, and has come to no point since"),
-            StillThere::Queued => f.write_str("is queued, and has come to no point since"),
+            StillThere::ForeignAwait => {
+                f.write_str("awaits a future that is not a cancellation point")
+            }
+            StillThere::NoPoint => f.write_str("runs, and has reached no cancellation point since"),
+            StillThere::Queued => {
+                f.write_str("is queued, and has reached no cancellation point since")
+            }
             StillThere::WaitsFor { first, others } => {
                 f.write_str("waits for ")?;
                 match first {
@@ -118,7 +124,7 @@ impl fmt::Display for StillThere {
                 }
             }
             StillThere::SwallowsCancellation => f.write_str("swallows cancellation"),
-            StillThere::Waits(kind) => write!(f, "waits on {kind}, which takes its time"),
+            StillThere::Waits(kind) => write!(f, "waits on {kind}, which has not finished"),
             StillThere::NotStarted => f.write_str("has never been polled"),
             StillThere::Leased => f.write_str("a lease holds it open"),
         }

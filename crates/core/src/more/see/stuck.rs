@@ -207,14 +207,14 @@ impl fmt::Display for StuckReport {
         if self.is_empty() {
             return write!(
                 f,
-                "stuck: nobody has stayed for {after:?} after a cancel, and no poll lasted as long"
+                "stuck: no task has outlived its cancel by {after:?}, and no poll has lasted that long"
             );
         }
         let jobs = match self.jobs.len() {
             0 => None,
-            1 => Some(format!("1 task has stayed for {after:?} after a cancel")),
+            1 => Some(format!("1 task has not ended {after:?} after its cancel")),
             n => Some(format!(
-                "{n} tasks have stayed for {after:?} after a cancel"
+                "{n} tasks have not ended {after:?} after their cancel"
             )),
         };
         let polls = match self.polls.len() {

@@ -67,7 +67,7 @@ impl Ticker {
     /// was taken: the next call waits for the same one.
     ///
     /// # Panics
-    /// When polled outside every job: there is no clock to ask.
+    /// When polled outside any job: there is no clock to ask.
     #[track_caller]
     pub fn tick(&mut self) -> Tick<'_> {
         Tick {

@@ -377,7 +377,7 @@ impl ThreadIo {
                 say(
                     Topic::End,
                     format_args!(
-                        "kinfolk: {} operations did not end within {CLOSING:?}: \
+                        "kinfolk: {} i/o operations did not end within {CLOSING:?}: \
                          their buffers are leaked",
                         inner.table.len
                     ),
