@@ -1,16 +1,16 @@
 //! Who sleeps, and who is woken for what. See the README beside this file for
 //! the argument that no wake-up is lost.
 //!
-//! A worker without work sleeps in one of two ways. *For good*: until somebody
+//! A worker without work sleeps in one of two ways. *For good*: until another thread
 //! wakes it. As the *sentinel*: it looks again after a moment, because a
 //! neighbour is awake and may be in a long turn with work behind it. There is
 //! one sentinel at most.
 //!
 //! - **I1** A worker goes to sleep with an empty ring, an empty backlog and an empty
 //!   slot.
-//! - **I2** It sleeps for good only if nobody else is awake or there is a
+//! - **I2** It sleeps for good only if no other worker is awake or there is a
 //!   sentinel.
-//! - **I3** The sentinel leaves its post only if nobody is awake, or nobody
+//! - **I3** The sentinel leaves its post only if no worker is awake, or none
 //!   else sleeps, or by waking another. That one finds nothing and takes the
 //!   post, or finds something and wakes another in its turn.
 
@@ -26,7 +26,7 @@ pub enum SleepKind {
     Sentinel,
 }
 
-/// Somebody sleeps for good.
+/// A worker sleeps for good.
 const SLEEPERS: u32 = 1;
 /// There is a sentinel.
 const SENTINEL: u32 = 2;
@@ -132,7 +132,7 @@ impl Idle {
     }
 
     /// Worker `n` lay down and found something after all, or was woken by the
-    /// clock. Whoever else sleeps is left alone, but for I3: the answer is a
+    /// clock. Other sleepers are left alone, but for I3: the answer is a
     /// worker to wake.
     pub fn stay_up(&self, n: usize) -> Option<usize> {
         let mut who = lock(&self.who);
@@ -193,7 +193,7 @@ impl Idle {
         self.summary.load(Relaxed) != 0
     }
 
-    /// A worker's own queue has something in it: if others sleep and nobody
+    /// A worker's own queue has something in it: if others sleep and none
     /// looks, who is to be woken to do so. One load where that is not so.
     #[inline]
     pub fn wake_sentinel(&self) -> Option<usize> {
@@ -274,7 +274,7 @@ mod models {
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
 
-    /// A worker goes to sleep while somebody pushes where everybody looks:
+    /// A worker goes to sleep while another thread pushes where all workers look:
     /// either it finds the push, or it is woken.
     #[test]
     fn park_vs_push() {
@@ -296,7 +296,7 @@ mod models {
     }
 
     /// A worker goes to sleep while its neighbour, who is awake, puts something
-    /// into its own queue: somebody will look at that queue.
+    /// into its own queue: a worker will look at that queue.
     #[test]
     fn sleep_vs_own_push() {
         loom::model(|| {

@@ -2,7 +2,7 @@
 //! that others may steal from. First in, first out.
 //!
 //! - **R1** Only the owner writes `tail` and the slots.
-//! - **R2** Slots from `head` to `tail` are full. Whoever moves `head` forward
+//! - **R2** Slots from `head` to `tail` are full. The thread that moves `head` forward
 //!   by compare-and-exchange owns what it passed.
 //! - **R3** A slot is written again only after `head` has passed it: the owner
 //!   looks at `head` before it pushes.

@@ -74,7 +74,7 @@ mod models {
     use loom::thread;
 
     /// A task: what it is at is written before it is put, and read and written
-    /// by whoever has taken it.
+    /// by the thread that has taken it.
     type Task = UnsafeCell<usize>;
 
     fn item(task: &Arc<Task>) -> Item {

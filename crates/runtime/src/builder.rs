@@ -132,13 +132,13 @@ impl Builder {
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: FailureHook) -> Self {
         self.options.failure_hook = Some(hook);
         self
     }
 
-    /// Gets every job whose future is dropped before it is done.
+    /// Sets the hook that receives every job whose future is dropped before it is done.
     pub fn on_forced(mut self, hook: ForcedHook) -> Self {
         self.options.forced_hook = Some(hook);
         self

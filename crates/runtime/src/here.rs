@@ -54,7 +54,7 @@ pub(crate) struct EnteredThread(Here);
 /// From here to the drop of the answer, this thread is `here`.
 ///
 /// # Safety
-/// What `here` points to outlives the answer.
+/// What `here` points to outlives the returned guard.
 pub(crate) unsafe fn enter(here: Here) -> EnteredThread {
     EnteredThread(HERE.replace(here))
 }

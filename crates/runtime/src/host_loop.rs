@@ -69,7 +69,7 @@ impl Runtime {
     /// a run has started, is queued or being polled. A run that waits for
     /// something is not waited for. Unlike [`pump`](Runtime::pump) it has no
     /// budget and waits for the workers: for loops that tick now and then, and
-    /// for tests. A task of the main lane that never waits keeps it for ever.
+    /// for tests. A task of the main lane that never waits makes it run for ever.
     ///
     /// `now` is the time of the runtime's clock. A clock that the host sets
     /// ([`HostClock`](crate::HostClock)) moves on to it first.

@@ -136,7 +136,7 @@ pub type StatBuf = libc::stat;
 /// As `statx` or `fstatat`.
 ///
 /// # Safety
-/// A path that ends with a zero, and room for the answer.
+/// `path` points to a string that ends with a zero byte, and the answer is valid for writes.
 pub(crate) unsafe fn stat(
     fd: RawFd,
     path: *const libc::c_char,
@@ -200,7 +200,7 @@ pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, len: u64) -> i32 {
 /// inherit.
 ///
 /// # Safety
-/// Room for the address, and its size.
+/// Both pointers are valid for writes, and the size is that of the room for the address.
 pub(crate) unsafe fn accept(
     fd: RawFd,
     addr: *mut libc::sockaddr,

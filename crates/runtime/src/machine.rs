@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// Wakes whoever's time has come; how many.
+    /// Fires the timers that are due; how many.
     pub(crate) fn fire_due(&self) -> usize {
         match self.due() {
             Some(now) => self.fire(now),
@@ -266,7 +266,7 @@ impl Machine {
         (held_up || next.is_some_and(|at| at <= now)).then_some(now)
     }
 
-    /// Wakes whoever's time has come by `now`; how many.
+    /// Fires the timers that are due by `now`; how many.
     pub(crate) fn fire(&self, now: Instant) -> usize {
         self.firing.fetch_add(1, Ordering::SeqCst);
         let fired = self.fire_in_order(now);
@@ -297,7 +297,7 @@ impl Machine {
         }
     }
 
-    /// Nobody is between taking a timer out and waking whose it is. Asked
+    /// No thread is between taking a timer out and waking its owner. Asked
     /// before whether the woken rest.
     pub(crate) fn nobody_fires(&self) -> bool {
         self.firing.load(Ordering::SeqCst) == 0

@@ -19,7 +19,7 @@ use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
 
-/// The main thread's own queues. Nobody else touches them.
+/// The main thread's own queues. No other thread touches them.
 pub(crate) struct MainLocal {
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over.
@@ -498,7 +498,7 @@ mod models {
         waker
     }
 
-    /// The main thread goes to sleep while somebody wakes it: it wakes, or
+    /// The main thread goes to sleep while another wakes it: it wakes, or
     /// loom finds that it sleeps for ever.
     #[test]
     fn park_vs_tell() {
@@ -533,7 +533,7 @@ mod models {
         });
     }
 
-    /// A pump ends while somebody pushes: the pump's last look finds it, or
+    /// A pump ends while another thread pushes: the pump's last look finds it, or
     /// the host is asked to pump again.
     #[test]
     fn leave_vs_tell() {

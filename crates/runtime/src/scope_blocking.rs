@@ -1,5 +1,5 @@
-//! Children that borrow, because whoever opened the scope blocks until they
-//! have ended.
+//! Children that borrow, because the thread that opened the scope blocks until they have
+//! ended.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,9 +12,9 @@ use kinfolk_core::{IntoOutcome, OrCancel, Outcome, Pool, Result, Scope, Task, ho
 use crate::runtime::{AbortOnUnwind, Runtime};
 
 impl Runtime {
-    /// Runs `body` on this thread and lets it spawn children onto the pool that
-    /// borrow from its surroundings. Returns when all of them have ended: that
-    /// is why they may borrow. The main lane is turned while it waits.
+    /// Runs `body` on this thread and lets it spawn children onto the pool that borrow from
+    /// the caller's stack. Returns when all of them have ended, which is why they may borrow.
+    /// Turns of the main lane run while it waits.
     ///
     /// ```
     /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }

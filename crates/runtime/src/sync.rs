@@ -25,13 +25,13 @@ mod real {
 mod model {
     pub(crate) use loom::thread::{Thread, current, park};
 
-    /// Time stands still in a model: whoever sleeps is woken by somebody, or
-    /// loom says that nobody does.
+    /// Time stands still in a model: a sleeping thread is woken by another, or loom
+    /// reports a deadlock.
     pub(crate) fn park_timeout(_wait: std::time::Duration) {
         park();
     }
 
-    /// A cell of which a model sees who is at it, and that nobody else is.
+    /// A cell whose accesses a model checks: no two threads are at it at once.
     pub(crate) struct UnsafeCell<T> {
         value: std::cell::UnsafeCell<T>,
         seen: loom::cell::UnsafeCell<()>,

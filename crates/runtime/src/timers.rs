@@ -1,14 +1,14 @@
 //! The timers of a runtime: one queue, and one sleeping thread that keeps it.
 //!
-//! The *keeper* sleeps until the first timer. Whoever sets an earlier one
-//! wakes it; whoever gives a timer up leaves it alone, so it may wake for
+//! The *keeper* sleeps until the first timer. A thread that sets an earlier timer
+//! wakes it; a thread that gives a timer up does not, so the keeper may wake for
 //! nothing, once. Threads that are awake look now and then, and before they
 //! sleep.
 //!
 //! A keeper that is woken to work keeps nothing any more, and all workers may be
 //! in turns that last. So the main thread is the *deputy* whenever it sleeps: it
 //! wakes a moment after the first timer, and fires what no worker has fired by
-//! then. It too is woken by whoever sets an earlier one. That moment keeps it out
+//! then. It too is woken by a thread that sets an earlier one. That moment keeps it out
 //! of the way while the workers keep time, and bounds how often it is woken.
 //!
 //! What is due lies in one row that every thread sees, and one thread at a time, the
@@ -29,11 +29,11 @@ use crate::sync::{HELD_UP, Mutex, MutexGuard, lock};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Tell {
-    /// Nobody: somebody wakes early enough.
+    /// None: a thread wakes early enough.
     Nobody,
     /// The keeper, which would sleep too long.
     Keeper(usize),
-    /// Nobody keeps the timers: somebody should.
+    /// A sleeping worker: there is no keeper.
     Anybody,
 }
 
@@ -204,7 +204,7 @@ impl Timers {
         Some(next)
     }
 
-    /// `n` is about to sleep. If nobody keeps the timers it does: until when.
+    /// `n` is about to sleep. If there is no keeper, it becomes the keeper: until when.
     pub(crate) fn keep(&self, n: usize) -> Option<Instant> {
         let mut kept = self.kept();
         let next = kept.queue.next_at()?;
@@ -338,7 +338,7 @@ mod models {
         Duration::from_secs(3600)
     }
 
-    /// Somebody elsewhere sets a timer that is due.
+    /// Another thread sets a timer that is due.
     fn sets(machine: &Arc<Machine>, fired: &Arc<Fired>) -> thread::JoinHandle<()> {
         let (machine, fired) = (machine.clone(), fired.clone());
         thread::spawn(move || {

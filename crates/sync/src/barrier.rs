@@ -1,4 +1,4 @@
-//! [`Barrier`]: nobody goes on before all are there.
+//! [`Barrier`]: tasks that wait for each other.
 
 use std::fmt;
 use std::panic::Location;
@@ -57,7 +57,7 @@ impl State {
 
 impl Barrier {
     const_fn! {
-        /// One for `n` tasks. With 0 or 1 nobody ever waits.
+        /// Makes a barrier for `n` tasks. With 0 or 1 no task ever waits.
         pub const fn new(n: usize) -> Barrier {
             Barrier {
                 state: Lock::new(State {
@@ -150,7 +150,7 @@ impl BarrierWait<'_> {
     /// True if it has to wait.
     ///
     /// # Safety
-    /// It is pinned.
+    /// `self` is pinned.
     unsafe fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut state = self.barrier.state.lock();

@@ -96,7 +96,7 @@ impl<T> State<T> {
         Some(NextValue::Value(value))
     }
 
-    /// A receiver that has seen all before `at` goes: what nobody else waits for.
+    /// A receiver that has seen all before `at` goes: what no other receiver waits for.
     fn leave(&mut self, at: u64) -> VecDeque<ValueSlot<T>> {
         self.receivers -= 1;
         let from = at.saturating_sub(self.first) as usize;

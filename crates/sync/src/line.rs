@@ -26,7 +26,7 @@
 //!   listed ends the process.
 //! - **L2** The fields in `links` are touched under the lock of the line that the waiter is
 //!   in, or by its own future while it is not listed.
-//! - **L3** Whoever settles a waiter takes all it needs out of it before, and does not
+//! - **L3** The code that settles a waiter takes all it needs out of it before, and does not
 //!   touch it after the store of the stage: its future may see that store without the
 //!   lock, and free it.
 //! - **L4** A waker is cloned before the lock is taken, and woken or dropped after it was
@@ -188,7 +188,7 @@ impl Line {
     /// Puts a waiter at the end of the line, to be woken with `waker`.
     ///
     /// # Safety
-    /// L1, from now until it is settled or has left; it is in no line yet.
+    /// L1, from now until the waiter is settled or has left; it is in no line yet.
     pub(crate) unsafe fn push_back(&mut self, waiter: &Waiter, waker: Waker, need: usize) {
         let (at, tail) = (ptr::from_ref(waiter), self.tail);
         let number = self.number;

@@ -33,9 +33,9 @@ impl Looking {
     /// Waits until `look` finds something. Told, it has looked at nothing.
     ///
     /// # Safety
-    /// It is pinned, always polled with the same `state`, and
-    /// [`abandon`](Looking::abandon) is called before it goes. `look` runs under the lock
-    /// and calls nothing of the user's.
+    /// `self` is pinned, always polled with the same `state`, and
+    /// [`abandon`](Looking::abandon) is called before it is dropped. `look` runs under the
+    /// lock and calls no user code.
     pub(crate) unsafe fn poll<S: Looked, R>(
         &mut self,
         state: &Lock<S>,

@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
         Acquire::new(self, 1)
     }
 
-    /// The lock, if it is free and nobody waits for it. Never waits, and is no point.
+    /// Takes the lock, if it is free and no task waits for it. Never waits; not a point.
     #[track_caller]
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(1);
@@ -127,7 +127,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// The value, for whoever has the lock to itself.
+    /// Returns the value; `&mut self` proves that no other code holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -15,7 +15,7 @@ use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
 
 /// Wakes tasks that wait: one, or all.
 ///
-/// A [`notify_one`](Notify::notify_one) that finds nobody is kept for the next one that
+/// A [`notify_one`](Notify::notify_one) that finds no waiter is kept for the next one that
 /// waits; several are kept as one.
 ///
 /// ```
@@ -23,7 +23,7 @@ use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
 /// use kinfolk_sync::Notify;
 ///
 /// let changed = Notify::new();
-/// changed.notify_one(); // nobody waits: it is kept
+/// changed.notify_one(); // no task waits: it is kept
 /// changed.notified().await?;
 /// # Ok(())
 /// # }
@@ -36,7 +36,7 @@ pub struct Notify {
 
 struct State {
     line: Line,
-    /// A notification that found nobody.
+    /// A notification that found no waiter.
     kept: bool,
 }
 
@@ -51,7 +51,7 @@ const AS_ONE_OF_ALL: WaiterStage = WaiterStage::Refused;
 
 impl Notify {
     const_fn! {
-        /// One that nobody was notified by.
+        /// Makes one without a notification.
         pub const fn new() -> Notify {
             Notify {
                 state: Lock::new(State {
@@ -63,7 +63,7 @@ impl Notify {
         }
     }
 
-    /// Wakes the task that has waited longest; if nobody waits, the next one does not
+    /// Wakes the task that has waited longest; if no task waits, the next one does not
     /// have to.
     pub fn notify_one(&self) {
         let mut state = self.state.lock();
@@ -148,7 +148,7 @@ impl Notified<'_> {
     }
 
     /// # Safety
-    /// It is pinned.
+    /// `self` is pinned.
     unsafe fn begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let notify = self.notify;
         // After a call all are notified; what was kept is for others then.

@@ -5,7 +5,7 @@
 //! nobody waits, taking and giving back is one step on that word. While somebody does,
 //! the word changes only under the lock of the line: a newcomer goes to the end of it,
 //! and permits that come back are handed over to the first, if there are enough for it.
-//! So nobody overtakes, and what is handed over is never free in between.
+//! So no waiter is overtaken, and what is handed over is never free in between.
 //!
 //! LINE is set exactly while the line is not empty; both change under its lock.
 
@@ -74,7 +74,7 @@ impl PermitsTaken {
 
 pub struct Permits {
     word: AtomicUsize,
-    /// Made when somebody waits for the first time. In a place of its own: what is
+    /// Made when a task waits for the first time. In a place of its own: what is
     /// listed for snapshots must not move, and a lock may.
     waiters: OnceLock<Box<Waiters>>,
     /// The holder, of locks.
@@ -200,7 +200,7 @@ impl Permits {
         self.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Takes `need` permits if they are free and nobody waits.
+    /// Takes `need` permits if they are free and no task waits.
     #[inline]
     pub(crate) fn try_acquire(&self, need: usize) -> Result<(), NotNow> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -311,7 +311,7 @@ impl Permits {
     /// Takes permits if there are enough after all; else stands in line.
     ///
     /// # Safety
-    /// L1 for the waiter: whoever gives it up calls [`Permits::leave`].
+    /// L1 for the waiter: the code that gives it up calls [`Permits::leave`].
     #[cold]
     unsafe fn stand_in_line(&self, waiter: &Waiter, waker: Waker, need: usize) -> Queued {
         let waiters = self.waiters();
@@ -350,7 +350,7 @@ impl Permits {
         self.hand_over(0, false, Some(waiter))
     }
 
-    /// No permits any more: those who wait are refused, and whoever comes.
+    /// No permits any more: the waiters are refused, and each later caller.
     pub(crate) fn close(&self) {
         let waiters = self.waiters();
         let mut wakes = Wakes::new();
@@ -400,8 +400,8 @@ impl Acquiring {
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same `permits`, and
-    /// [`abandon`](Acquiring::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same `permits`, and
+    /// [`abandon`](Acquiring::abandon) is called before it is dropped.
     #[inline]
     pub(crate) unsafe fn poll(
         &mut self,

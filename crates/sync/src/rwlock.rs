@@ -111,7 +111,8 @@ impl<T: ?Sized> RwLock<T> {
         Acquire::new(Writing(self), READERS)
     }
 
-    /// For reading, if no writer has it and nobody waits. Never waits, and is no point.
+    /// Takes the lock for reading, if no writer holds it and no task waits for it. Never waits;
+    /// not a point.
     #[track_caller]
     pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(1);
@@ -119,7 +120,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(ReadGuard::new(self, Location::caller()))
     }
 
-    /// For changing, if nobody has it and nobody waits.
+    /// Takes the lock for writing, if it is free and no task waits for it.
     #[track_caller]
     pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(READERS);
@@ -151,7 +152,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// The value, for whoever has the lock to itself.
+    /// Returns the value; `&mut self` proves that no other code holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

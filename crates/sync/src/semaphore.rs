@@ -93,12 +93,12 @@ impl Semaphore {
         Acquire::new(self, n)
     }
 
-    /// One permit, if it is free and nobody waits. Never waits, and is no point.
+    /// Takes one permit, if it is free and no task waits. Never waits; not a point.
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_many(1)
     }
 
-    /// `n` permits, if they are free and nobody waits.
+    /// Takes `n` permits, if they are free and no task waits.
     pub fn try_acquire_many(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_take(n)?;
         Ok(SemaphorePermit {
@@ -158,13 +158,13 @@ impl Semaphore {
         self.permits.add(n);
     }
 
-    /// How many are free. While somebody waits some may be, which are too few for the
+    /// Returns how many are free. While a task waits some may be, which are too few for the
     /// first in line.
     pub fn available_permits(&self) -> usize {
         self.permits.available()
     }
 
-    /// No permits any more: whoever waits, and whoever comes, gets an error that says
+    /// Closes the semaphore: each task that waits, and each later caller, gets an error that says
     /// so. Permits that are held stay valid.
     pub fn close(&self) {
         self.permits.close();

@@ -21,7 +21,7 @@ mod real {
         }
 
         /// # Safety
-        /// Nothing else touches the value meanwhile, and `f` does not reach it by
+        /// No other code accesses the value during the call, and `f` does not reach it in
         /// another way.
         #[inline]
         pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {

@@ -243,7 +243,7 @@ impl SimBuilder {
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.options.failure_hook = Some(Box::new(hook));
         self
@@ -431,7 +431,7 @@ impl Sim {
         Sim::builder(seed).build()
     }
 
-    /// A simulation with options. Failures that nobody takes are printed,
+    /// A simulation with options. Failures that no caller takes are printed,
     /// unless a hook is given.
     pub fn builder(seed: u64) -> SimBuilder {
         SimBuilder {
@@ -961,7 +961,7 @@ impl Sim {
         self.fire_due();
     }
 
-    /// Wakes whoever's time has come; how many.
+    /// Fires the timers that are due; how many.
     fn fire_due(&mut self) -> usize {
         let now = self.world.clock.now();
         let mut fired = 0;

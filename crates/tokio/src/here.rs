@@ -32,13 +32,13 @@ pub(crate) struct EnteredDriver(*const DriverLocal);
 /// From here to the drop of the answer this thread is at `local`.
 ///
 /// # Safety
-/// `local` outlives the answer.
+/// `local` outlives the returned guard.
 #[inline]
 pub(crate) unsafe fn enter(local: &DriverLocal) -> EnteredDriver {
     EnteredDriver(HERE.replace(local))
 }
 
-/// From here to the drop of the answer this thread is at no driver.
+/// Until the returned guard is dropped, this thread is at no driver.
 pub(crate) fn leave() -> EnteredDriver {
     EnteredDriver(HERE.replace(ptr::null()))
 }

@@ -271,7 +271,7 @@ impl Machine {
     }
 
     /// Wakes everybody whose time has come, in the order of their instants. A
-    /// waker that panics is the matter of whoever made it: the keeper goes on. One that
+    /// waker that panics is its author's matter: the keeper goes on. One that
     /// does not return is seen by the watch, which fires the others.
     pub(crate) fn fire_due(self: &Arc<Self>) {
         let now = self.clock.now();

@@ -54,7 +54,7 @@ impl RootBuilder {
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: FailureHook) -> Self {
         self.options.failure_hook = Some(hook);
         self

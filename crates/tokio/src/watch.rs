@@ -108,7 +108,7 @@ impl HeldUp {
 }
 
 impl Machine {
-    /// A driver is awake: somebody is to watch it.
+    /// A driver is awake: it must be watched.
     #[inline]
     pub(crate) fn want_watch(self: &Arc<Self>) {
         if let Beds::Many(_, held_up) = &self.beds

@@ -89,7 +89,7 @@ pub enum ErrorKind {
     Panicked,
 }
 
-/// Who an error happened to.
+/// The job that an error happened to.
 #[derive(Clone, Debug)]
 pub(crate) struct Victim {
     pub(crate) id: JobId,
@@ -134,15 +134,16 @@ struct Inner {
     more: usize,
 }
 
-/// What went wrong, with questions to ask it.
+/// The error of a scope, a task or a cancellation point. Its [`kind`](Error::kind) says what
+/// happened, and to which job.
 ///
 /// | [`kind`](Error::kind) | meaning |
 /// |---|---|
-/// | `Cancelled` | you are being cancelled: stop too |
-/// | `Stopped` | what you waited for was cancelled; you were not |
-/// | `TimedOut` | a deadline of what you waited for passed |
-/// | `Failed` | it returned an error; see [`downcast_ref`](Error::downcast_ref) |
-/// | `Panicked` | it panicked; see [`resume`](Error::resume) |
+/// | `Cancelled` | the current job is being cancelled: return soon |
+/// | `Stopped` | the awaited job was cancelled; the current job was not |
+/// | `TimedOut` | a deadline of the awaited job passed |
+/// | `Failed` | the awaited job returned an error; see [`downcast_ref`](Error::downcast_ref) |
+/// | `Panicked` | the awaited job panicked; see [`resume`](Error::resume) |
 ///
 /// Cheap to clone: clones share one failure.
 #[derive(Clone)]
@@ -403,18 +404,18 @@ impl Error {
         )
     }
 
-    /// What sort of error this is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.full().map_or(ErrorKind::Cancelled, |inner| inner.kind)
     }
 
-    /// True if *you* are being cancelled.
+    /// Returns true if the current job is being cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.kind() == ErrorKind::Cancelled
     }
 
-    /// The reason of the cancellation this error speaks of, for the kinds
-    /// `Cancelled`, `Stopped` and `TimedOut`.
+    /// Returns the reason of the cancellation, for the kinds `Cancelled`, `Stopped` and
+    /// `TimedOut`.
     pub fn reason(&self) -> Option<&Reason> {
         match self.says() {
             Says::Other(What::Stopped(reason) | What::TimedOut { reason, .. }) => Some(reason),
@@ -422,22 +423,22 @@ impl Error {
         }
     }
 
-    /// Later failures, in order, without this one. At most 32 are kept; see
-    /// [`suppressed_count`](Error::suppressed_count).
+    /// Returns the later failures of the same scope, in order, without this one. At most 32
+    /// are kept; see [`suppressed_count`](Error::suppressed_count).
     ///
-    /// One failure is never listed twice. An error of yours that two jobs fail with, a
-    /// clone of one `Arc` each, is two failures, and is listed for each of them.
+    /// A failure is never listed twice. If two jobs fail with clones of one `Arc` of yours,
+    /// those are two failures, and both are listed.
     pub fn suppressed(&self) -> &[Error] {
         self.full().map_or(&[], |inner| &inner.suppressed)
     }
 
-    /// How many later failures there were, kept or not.
+    /// Returns how many later failures there were, kept or not.
     pub fn suppressed_count(&self) -> usize {
         self.full()
             .map_or(0, |inner| inner.suppressed.len() + inner.more)
     }
 
-    /// The cancellation during which this failure happened.
+    /// Returns the reason of the cancellation during which this failure happened.
     pub fn during(&self) -> Option<&Reason> {
         self.full()?.during.as_ref()
     }
@@ -446,29 +447,29 @@ impl Error {
         self.full()?.victim.as_ref()
     }
 
-    /// The job it happened to.
+    /// Returns the job that the error happened to.
     pub fn job(&self) -> Option<JobId> {
         self.victim().map(|v| v.id)
     }
 
-    /// The name of the job it happened to.
+    /// Returns the name of the job that the error happened to.
     pub fn job_name(&self) -> Option<&str> {
         self.victim().map(|v| v.name.as_str())
     }
 
-    /// Where the job it happened to was spawned or opened.
+    /// Returns where the job that the error happened to was spawned or opened.
     pub fn site(&self) -> Option<&'static Location<'static>> {
         self.victim().map(|v| v.site)
     }
 
-    /// The names of the jobs from the root to the one it happened to. Of a
-    /// very deep tree, the last 64.
+    /// Returns the names of the jobs from the root to the one that the error happened to; in
+    /// a very deep tree, the last 64.
     pub fn path(&self) -> &[String] {
         self.victim().map_or(&[], |v| &v.path)
     }
 
-    /// The error a body returned, if it is an `E`, or has one among its
-    /// sources. Of an `anyhow::Error` the contexts count as well.
+    /// Returns the error that a body returned, if it is an `E` or has one among its sources.
+    /// The contexts of an `anyhow::Error` count as well.
     pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
         let mut next = self.carried();
         let mut steps = Steps::new();
@@ -488,7 +489,7 @@ impl Error {
         None
     }
 
-    /// The error of somebody else's that it is made of.
+    /// The foreign error that it is made of.
     fn carried(&self) -> Option<&(dyn StdError + 'static)> {
         match self.says() {
             Says::Other(What::Failed(source)) => Some(&***source),
@@ -496,7 +497,7 @@ impl Error {
         }
     }
 
-    /// What the panic carried, if it was one and nobody has taken it yet.
+    /// Takes the payload of the panic, if the error is one and its payload was not taken.
     pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         match self.says() {
             Says::Other(What::Panicked { payload, .. }) => payload
@@ -508,8 +509,7 @@ impl Error {
         }
     }
 
-    /// Goes on with the panic this error stands for; an error of another kind
-    /// is given back.
+    /// Resumes the panic that this error stands for; an error of another kind is returned.
     pub fn resume(self) -> Error {
         match self.says() {
             Says::Other(What::Panicked { words, .. }) => {
@@ -522,8 +522,9 @@ impl Error {
         }
     }
 
-    /// True if both are the same failure, perhaps with other company. What a
-    /// point said is the same if it is of the same cancel.
+    /// Returns true if both errors are the same failure, whatever failures are suppressed
+    /// beside them. Two errors that points returned are the same if they belong to the same
+    /// cancel.
     pub fn same(&self, other: &Error) -> bool {
         match (&self.0, &other.0) {
             (Repr::Full(one), Repr::Full(other)) => one.serial == other.serial,
@@ -916,7 +917,7 @@ from_std!(
     std::array::TryFromSliceError,
 );
 
-/// Turns any error into ours, so that `?` works on it in a body.
+/// Converts any error into [`Error`], so that `?` works on it in a body.
 pub trait OrFail<T> {
     /// `Err(e)` becomes an [`Error`] of kind `Failed`, or `Cancelled` if a
     /// [`Cancelled`] stands among its sources.

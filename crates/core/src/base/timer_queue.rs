@@ -1,6 +1,6 @@
 //! The queue of timers for hosts: exact instants, millions of them, and giving
 //! one up as cheap as setting it. A pure data structure: it has no clock and
-//! wakes nobody.
+//! wakes no thread.
 //!
 //! It is a heap in which every entry has four children, beside a table of
 //! places. An entry of the heap holds what is compared; its place holds the

@@ -1,5 +1,5 @@
-//! Blocking calls: code that must block runs on a thread of the host's pool,
-//! and the job that asked for it stays open until it has returned.
+//! Blocking calls: code that must block runs on a thread of the host's blocking pool, and
+//! the job that made the call stays open until the call has returned.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,7 +20,7 @@ use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
 use crate::surface::scope::Scope;
 
-/// What a blocking call may ask while it runs.
+/// Passed to a blocking call, which can ask it whether the call should stop.
 #[derive(Clone)]
 pub struct Caller {
     cancelled: Arc<AtomicBool>,
@@ -32,11 +32,11 @@ pub struct Caller {
 type Asks = Arc<dyn Fn() + Send + Sync>;
 
 impl Caller {
-    /// True once the task that waits for the call has been cancelled: a good moment
-    /// to return.
+    /// Returns true once the task that waits for the call has been cancelled: the call should
+    /// return soon.
     ///
-    /// In a simulated test other tasks may go on here, and a call that asks again and
-    /// again does not stop the virtual clock.
+    /// In a simulated test other tasks may run here, and a call that asks again and again
+    /// does not stop the virtual clock.
     pub fn is_cancelled(&self) -> bool {
         if let Some(asks) = &self.asks {
             asks();
@@ -52,8 +52,8 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// A blocking call, as a host gets it. Dropped unrun, the call never happens
-/// and whoever waits for it is told that the host is gone.
+/// A blocking call, as a host receives it. If it is dropped without having been run, the
+/// call never happens, and its waiter gets the error that the host is gone.
 #[must_use = "a call that is not run never returns"]
 pub struct BlockingCall {
     work: Box<dyn RunCall>,
@@ -276,12 +276,13 @@ impl<F, T> Drop for QueuedCall<F, T> {
     }
 }
 
-/// Runs `call` on a thread of the host's pool and waits for it.
+/// Runs `call` on a thread of the host's blocking pool and waits for it.
 ///
-/// Cancelled before the call began, it never begins. Once it runs it is waited
-/// for, whatever happens to the waiter: `caller.is_cancelled()` tells it, and
-/// [`abandon`](Blocking::abandon) changes that. Even if this future is dropped,
-/// the job stays open until the call has returned.
+/// If the job is cancelled before the call has begun, the call never begins. A call that
+/// runs is always awaited, even if the job is cancelled; the call can ask
+/// `caller.is_cancelled()`. [`abandon`](Blocking::abandon) makes a cancelled job go on
+/// without the call. If this future is dropped, the job still stays open until the call has
+/// returned.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -291,12 +292,12 @@ impl<F, T> Drop for QueuedCall<F, T> {
 /// # }
 /// ```
 ///
-/// Outside every job it is an error of kind `Failed`, and the call is not made.
+/// Outside any job the result is an error of kind `Failed`, and the call is not made.
 ///
 /// # Cancellation
-/// A *point* until the call has begun; then it returns what the call returned,
-/// and the next point tells. A panic in the call is an error of kind
-/// `Panicked`; if this future is gone by then, the failure hook gets it.
+/// A *point* until the call has begun; from then on it returns what the call returns, and a
+/// cancel is reported by the next point. A panic in the call is an error of kind `Panicked`;
+/// if this future was dropped before, the panic goes to the failure hook.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn blocking<F, T>(call: F) -> Blocking<F, T>
@@ -341,9 +342,8 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// When the waiter is cancelled it goes on at once, and the call goes on
-    /// without it, as a job below the root: what it returns is dropped. The
-    /// same if this future is dropped.
+    /// Lets a cancelled job go on at once: the call continues as a job below the root, and
+    /// its result is dropped. The same happens if this future is dropped.
     pub fn abandon(mut self) -> Self {
         self.abandon = true;
         self
@@ -449,7 +449,7 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// Nobody waits for it here any more.
+    /// The wait for it here is over.
     fn let_go(&mut self) {
         if let Some((shared, root)) = self.begun.take() {
             shared.cancelled.store(true, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Frames: a host that owns the main loop pumps once in each, and tasks may
-//! wait for the next one.
+//! Frames: a program that owns its main loop pumps once in each frame, and tasks may wait
+//! for the next frame.
 
 use std::fmt;
 use std::panic::Location;
@@ -19,7 +19,7 @@ use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 
-/// How much a pump may do. It never waits, whatever the budget.
+/// How much work a pump may do. A pump never waits, whatever its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
@@ -87,7 +87,7 @@ impl Frames {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A frame begins: whoever has waited for it is woken.
+    /// A frame begins: the tasks that waited for it are woken.
     pub(crate) fn begin(&self) {
         self.number.fetch_add(1, Ordering::SeqCst);
         // Those who come from now on wait for the next one.
@@ -101,9 +101,9 @@ impl Frames {
     }
 }
 
-/// Waits for the next frame: the next [pump](Budget) of the main thread, never
-/// the one in which it was called. Polled later by a job of another runtime, it waits for
-/// the next frame of that one.
+/// Waits for the next frame: the next [pump](Budget) of the main thread, never the one in
+/// which it was called. If the future is later polled by a job of another runtime, it waits
+/// for that runtime's next frame.
 ///
 /// # Panics
 /// If polled outside any job: no runtime is there to be pumped.

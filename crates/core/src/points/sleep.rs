@@ -36,13 +36,13 @@ impl Moment {
     }
 }
 
-/// Waits for `duration`, counted from the first poll. `Duration::MAX` is
-/// never. Polled later by a job of another runtime, it waits for the same instant by
+/// Waits for `duration`, counted from the first poll. `Duration::MAX` waits for ever. If
+/// the future is later polled by a job of another runtime, it waits for the same instant by
 /// that runtime's clock.
 ///
 /// # Cancellation
-/// A *point*. If it returns `Cancelled`, the time has not passed, and its
-/// timer is gone.
+/// A *point*. If it returns `Cancelled`, the time has not passed, and the timer was
+/// removed.
 ///
 /// # Panics
 /// When polled outside any job: there is no clock to ask.
@@ -221,8 +221,8 @@ fn outside(site: Site) -> ! {
     )
 }
 
-/// The time now by the clock of the current job's host; the system's clock
-/// outside any job.
+/// Returns the time by the clock of the current job's host, or by the system's clock outside
+/// any job.
 pub fn now() -> Instant {
     context::with(|cx| {
         // SAFETY: the current job has not ended.
@@ -231,8 +231,8 @@ pub fn now() -> Instant {
     .unwrap_or_else(Instant::now)
 }
 
-/// The tightest deadline that holds here: the least of all enclosing ones
-/// that no shield hides. In a cancelled job, the instant of the cancel.
+/// Returns the earliest deadline of the enclosing scopes, up to the nearest shield. In a
+/// cancelled job, returns the instant of the cancel.
 pub fn deadline() -> Option<Instant> {
     context::with(|cx| {
         let mut at = cx.current();

@@ -1,5 +1,5 @@
-//! Starting a service: whoever starts it waits until it says that it is ready,
-//! or learns why it never will be.
+//! Starting a service: the caller waits until the service reports that it is ready, or
+//! gets an error that says why it never will be.
 
 use std::fmt;
 use std::panic::Location;
@@ -24,7 +24,7 @@ use crate::surface::scope::Scope;
 use crate::surface::spawn::Spawner;
 use crate::surface::task::Task;
 
-/// A service ended without having said that it is ready.
+/// A service ended before it reported that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverReady;
 
@@ -40,16 +40,16 @@ fn never_ready() -> Error {
     Error::from_boxed(Box::new(NeverReady))
 }
 
-/// What a service gets, to say that it is ready. Once: it is used up by it.
+/// The value with which a service reports, once, that it is ready.
 ///
-/// Dropping it says nothing; a service that ends without having said so is
-/// [`NeverReady`].
+/// Dropping it reports nothing; the start of a service that ends without having reported
+/// fails with [`NeverReady`].
 pub struct Ready<T>(Arc<Completer<Result<T>>>);
 
 impl<T> Ready<T> {
-    /// Whoever started the service goes on, with `value`. If nobody waits any
-    /// more, the value is dropped; the service is cancelled then, and hears it
-    /// at its next point.
+    /// Reports that the service is ready: the caller of `start_service` continues with
+    /// `value`. If that caller no longer waits, the value is dropped, and the service, which
+    /// is cancelled then, is told at its next point.
     pub fn ready(self, value: T) {
         self.0.complete(Ok(value));
     }
@@ -136,7 +136,7 @@ where
 }
 
 impl Scope {
-    /// Starts a service, and waits until it is ready; see
+    /// Starts a service and waits until it is ready; see
     /// [`Spawner::start_service`].
     ///
     /// # Cancellation
@@ -153,8 +153,8 @@ impl Scope {
 }
 
 impl<L> Spawner<L> {
-    /// Spawns a [service](Spawner::spawn_service) and waits until it says that
-    /// it is [ready](Ready::ready): with the value it gave, and its handle.
+    /// Spawns a [service](Spawner::spawn_service) and waits until it reports that it is
+    /// [ready](Ready::ready). Returns the value that it reported, and its handle.
     ///
     /// ```
     /// # use kinfolk_core::{Error, Result, park, scope};
@@ -179,16 +179,15 @@ impl<L> Spawner<L> {
     /// # }
     /// ```
     ///
-    /// Until it is ready, how it goes is a matter between it and whoever starts
-    /// it: its failure or panic is returned here, and the scope is not touched.
-    /// If it ends without a word, that is [`NeverReady`]; if it is cancelled,
-    /// or refused, an error of kind `Stopped`. From then on it is a service as
-    /// any other.
+    /// Until the service is ready, its failure or panic is returned here and does not cancel
+    /// the scope. If the service ends without having reported, the error is [`NeverReady`];
+    /// if it is cancelled, or the scope refuses it, the error is of kind `Stopped`. Once
+    /// ready, it is a service like any other.
     ///
     /// # Cancellation
-    /// A *point*. Told at entry, nothing is spawned. If it returns `Cancelled`,
-    /// or is dropped before it is over, the service is cancelled, and its scope
-    /// waits for it; a failure that it still comes to goes to the failure hook.
+    /// A *point*. If the current job is cancelled already, nothing is spawned. If it returns
+    /// `Cancelled`, or is dropped before it is over, the service is cancelled, and its scope
+    /// waits for it; a failure of the service during that time goes to the failure hook.
     #[track_caller]
     pub fn start_service<F, B, T>(self, body: F) -> StartService<L, F, B, T>
     where

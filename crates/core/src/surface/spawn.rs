@@ -192,7 +192,7 @@ impl<L> Spawner<L> {
         place.spawn_as::<L, F>(future, state::COUNTED, Location::caller())
     }
 
-    /// Spawns a child task that nobody owns: it runs on whatever happens to
+    /// Spawns a child task without an owning handle: it runs on whatever happens to
     /// the [`Job`], and the scope waits for it.
     #[track_caller]
     pub fn launch<F>(self, future: F) -> Job
@@ -546,9 +546,9 @@ impl<'a> Place<'a> {
     /// Makes the cell, links it and starts it.
     ///
     /// # Safety
-    /// The future and its value may go to any thread that takes turns of
-    /// `lane`; if it `stays`, only to the main thread, and only if this is it.
-    /// What it borrows outlives the job.
+    /// The future and its value may be sent to any thread that runs turns of `lane`; if it
+    /// `stays`, only to the main thread, and only if the caller is on that thread. What the
+    /// future borrows outlives the job.
     unsafe fn put<F>(
         &self,
         future: F,
@@ -784,9 +784,9 @@ impl<L: Sealed> Spawner<L> {
     /// what the lane demands of the future.
     ///
     /// # Safety
-    /// The future and its value may go to every thread that takes turns of the
-    /// lane. The caller does not return before the job has ended and its value
-    /// was taken, unless both are `'static`.
+    /// The future and its value may be sent to every thread that runs turns of the lane. The
+    /// caller does not return before the job has ended and its value was taken, unless both
+    /// are `'static`.
     #[track_caller]
     pub unsafe fn spawn_unchecked<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -838,8 +838,8 @@ fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static 
 /// Gives a new task to its host.
 ///
 /// # Safety
-/// Its first turn is the caller's to give. `tree` is its own, and stays until
-/// this returns.
+/// The caller owns the job's first turn. `tree` is the job's tree, and lives until this
+/// returns.
 #[inline]
 unsafe fn start(tree: &Shared, child: &Header) {
     if tree.turns {
@@ -852,7 +852,7 @@ unsafe fn start(tree: &Shared, child: &Header) {
 /// Gives a new task its first turn here and now.
 ///
 /// # Safety
-/// As for [`start`]; and the caller has a reference to it.
+/// As for [`start`]; and the caller holds a reference to the job.
 unsafe fn run_now(tree: &Shared, child: &Header) {
     let lane = child.lane();
     let same_lane =
@@ -922,7 +922,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 /// ```
 ///
 /// # Panics
-/// Outside every job: there is nobody to be a child of.
+/// Outside any job: there is no job to be the parent.
 #[inline]
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -939,7 +939,7 @@ where
 /// Launches a child of the current job; see [`Spawner::launch`].
 ///
 /// # Panics
-/// Outside every job: there is nobody to be a child of.
+/// Outside any job: there is no job to be the parent.
 #[track_caller]
 pub fn launch<F>(future: F) -> Job
 where
@@ -957,7 +957,7 @@ where
 /// shutdown; its failure goes to the failure hook.
 ///
 /// # Panics
-/// Outside every job: there is no root to hang it from.
+/// Outside any job: there is no root.
 #[track_caller]
 pub fn detach<F>(future: F) -> Job
 where

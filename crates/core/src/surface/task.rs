@@ -40,17 +40,17 @@ use crate::surface::handle::{self, Job, Join};
 /// once the runtime has shut down it goes where the handle does.
 ///
 /// # Cancellation
-/// Awaiting is *not a point*: it never fails at entry. When the waiter is
-/// cancelled, a task below the waiter is cancelled and waited for, and its
-/// value, late included, is the result; any other task is cancelled, and the
-/// waiter gets `Cancelled` at once. To wait and leave the task alone, use
-/// [`join`](Task::join). A branch of a [`race`](crate::race()) or its like that *is*
-/// the task waits for it also when it has lost, until something around the call is
-/// cancelled or interrupted.
+/// Awaiting a task is *not a point*: it never fails at entry. When the job that awaits is
+/// cancelled, the task is cancelled too. If the task is a descendant of that job, the await
+/// goes on until the task has ended, and returns its value, a late one included; otherwise
+/// the await returns `Cancelled` at once. To wait without cancelling the task, use
+/// [`join`](Task::join). If the handle itself is a branch of a [`race`](crate::race()) or
+/// another combinator, and the branch has lost, the combinator still waits for the task,
+/// until a job around the call is cancelled or interrupted.
 ///
-/// An [interrupt](Job::interrupt) of the waiter is passed on to the task, and
-/// the wait goes on. If it ends the task, it is returned here as the waiter's
-/// own; if the task catches it, nothing is to be seen of it here.
+/// An [interrupt](Job::interrupt) of the awaiting job is passed on to the task, and the
+/// await goes on. If the interrupt ends the task, the await returns it; if the task catches
+/// it, the await does not notice.
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
     /// Taken out by the drop: there is nothing left to drop then.
@@ -137,7 +137,7 @@ impl<T> Task<T> {
             .expect("a Task was used after its outcome was taken")
     }
 
-    /// Its identity.
+    /// Returns the task's identity.
     pub fn id(&self) -> JobId {
         self.inner().job.id
     }
@@ -147,7 +147,7 @@ impl<T> Task<T> {
         Job::new(self.inner().job.clone())
     }
 
-    /// True if the task has ended: awaiting it will not wait.
+    /// Returns true if the task has ended: awaiting it then returns at once.
     pub fn is_ended(&self) -> bool {
         self.inner().job.state.load().ended()
     }
@@ -158,28 +158,28 @@ impl<T> Task<T> {
         handle::cancel_asked(&self.inner().job, why.into(), Location::caller())
     }
 
-    /// Asks the task to stop, once, and revocably; see [`Job::interrupt`].
+    /// Asks the task once to stop; the request can be withdrawn. See [`Job::interrupt`].
     #[track_caller]
     pub fn interrupt(&self, why: impl Into<Cow<'static, str>>) -> bool {
         interrupts::interrupt(&self.inner().job, why.into(), Location::caller())
     }
 
-    /// Takes one interrupt back; see [`Job::uninterrupt`].
+    /// Withdraws one interrupt; see [`Job::uninterrupt`].
     pub fn uninterrupt(&self) -> usize {
         interrupts::uninterrupt(&self.inner().job)
     }
 
-    /// How many interrupts have not been taken back.
+    /// Returns how many interrupts have not been withdrawn.
     pub fn interrupts(&self) -> usize {
         interrupts::interrupts(&self.inner().job)
     }
 
-    /// Starts a task that was spawned lazy. True for the one call that does.
+    /// Starts a task that was spawned lazily. Returns true for the one call that starts it.
     pub fn start(&self) -> bool {
         crate::surface::spawn::start_lazy(&self.inner().job)
     }
 
-    /// Waits for the task to end, and leaves it and its value alone.
+    /// Waits for the task to end, without cancelling it and without taking its value.
     ///
     /// # Cancellation
     /// A *point*; see [`Job::join`].
@@ -188,11 +188,11 @@ impl<T> Task<T> {
         Join::new(self.inner().job.clone(), Location::caller())
     }
 
-    /// Awaits the task and tells exactly how it ended.
+    /// Awaits the task and returns how it ended.
     ///
     /// # Cancellation
-    /// *Not a point*; as awaiting the task. The outer `Err` is only ever the
-    /// waiter's own.
+    /// *Not a point*, like awaiting the task. The outer `Err` is a cancellation of the
+    /// awaiting job, never one of the task.
     #[track_caller]
     pub fn outcome(self) -> TaskOutcome<T> {
         OutcomeOf {
@@ -222,8 +222,8 @@ impl<T> Task<T> {
         Job::new(job)
     }
 
-    /// The value, if it has completed and nobody else is to hear of it: what
-    /// most awaits come to, without moving anything but the value.
+    /// The value, if the task has completed and its end has nothing else to report: the
+    /// frequent case, which moves nothing but the value.
     #[inline(always)]
     fn take_completed(&mut self) -> Option<T> {
         let waiting = self.waiting.as_mut()?;
@@ -425,17 +425,15 @@ impl TaskWait {
         self.more.as_mut()?.forwarded.take()
     }
 
-    /// Nothing waits here any more: an interrupt that was passed on and has not
-    /// been heard, or was let out by the task, is for the next point of whoever
-    /// passed it on.
+    /// The wait is over: an interrupt that was passed on and not delivered, or that the
+    /// task returned, is for the next point of the job that passed it on.
     fn give_up(&mut self) {
         if let Some(forwarded) = self.take_forwarded() {
             forwarded.give_up();
         }
     }
 
-    /// The handle may have been moved: whoever awaited it before does so no
-    /// more.
+    /// The handle may have been moved: a job that awaited it before does so no more.
     fn give_back_what_is_not_ours(&mut self) {
         if self.forwarded().is_some_and(|f| !f.is_by_current())
             && let Some(forwarded) = self.take_forwarded()
@@ -453,8 +451,8 @@ impl TaskWait {
             .filter(Forwarded::has_come_back)
     }
 
-    /// Gives up HANDLE without cancelling. What nobody will take is dropped,
-    /// what nobody will hear is reported.
+    /// Gives up HANDLE without cancelling. A value that will not be taken is dropped, and
+    /// a failure that will not be returned is reported.
     fn let_go(self) {
         let h: &Header = &self.job;
         if h.state.load().has(state::WAITER)

@@ -14,26 +14,26 @@ use crate::blocking::{For, on_threads};
 use crate::io::IoHandle;
 use crate::io::ops::{MakeDir, Unlink};
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// # Cancellation
 /// A *point*. Told, it may be there.
 ///
 /// # Errors
-/// `AlreadyExists`, `NotFound` if there is nothing to make it in; those of the
+/// `AlreadyExists`; `NotFound` if the parent directory does not exist; other errors of the
 /// system.
 #[track_caller]
 pub fn create_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()>> + Send + use<P> {
     begin(MakeDir::new(path.as_ref()))
 }
 
-/// Makes a directory, and those it lies in, as far as they are not there.
+/// Creates a directory and its missing parent directories.
 ///
 /// # Cancellation
 /// A *point*. Told, some of them may be there.
 ///
 /// # Errors
-/// Those of the system, and if there is something else in the way.
+/// Errors of the system; also if a path exists that is not a directory.
 pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     // From the inside out, until one can be made; and back.
     let path = path.as_ref();
@@ -79,11 +79,11 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
     begin(Unlink::new(path.as_ref(), true))
 }
 
-/// What is in a directory, in no order. All names are read before this returns,
-/// on a thread that may block.
+/// Lists a directory, in no order. All names are read before this returns, on a thread of
+/// the blocking pool.
 ///
 /// # Cancellation
-/// A *point* until it has begun, as [`blocking`].
+/// A *point* until it has begun, like [`blocking`].
 ///
 /// # Errors
 /// Those of the system.
@@ -102,7 +102,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     })
 }
 
-/// What is in a directory; made by [`read_dir`].
+/// The entries of a directory; made by [`read_dir`].
 pub struct ReadDir {
     dir: PathBuf,
     names: vec::IntoIter<(OsString, u32)>,
@@ -142,18 +142,18 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The directory's path, and the name.
+    /// Returns the path: that of the directory, and the name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name alone.
+    /// Returns the name alone.
     pub fn file_name(&self) -> &OsStr {
         &self.name
     }
 
-    /// What it is; none if the directory does not say: then
-    /// [`symlink_metadata`](super::symlink_metadata) does.
+    /// Returns what it is; `None` if the file system does not store that in the directory:
+    /// then ask [`symlink_metadata`](super::symlink_metadata).
     pub fn kind(&self) -> Option<FileKind> {
         self.kind
     }

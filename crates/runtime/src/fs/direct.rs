@@ -1,4 +1,4 @@
-//! [`DirectFile`]: past the cache of the system.
+//! [`DirectFile`]: direct i/o, past the page cache.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use super::{File, Metadata};
 use crate::io::{IoBuf, IoBufMut};
 
-/// A file whose bytes go between the buffer and the disk, past the cache of the
-/// system. Opened with [`OpenOptions::open_direct`](super::OpenOptions::open_direct).
+/// A file opened for direct i/o (`O_DIRECT`): its bytes go between the buffer and the disk,
+/// past the page cache. Opened with [`OpenOptions::open_direct`](super::OpenOptions::open_direct).
 ///
-/// Offset, length and address are multiples of [`ALIGN`](DirectFile::ALIGN); an
-/// [`Aligned`](crate::io::Aligned) buffer sees to two of them. An operation that
-/// is not aligned never begins: what the system would do differs from machine to
-/// machine.
+/// Offset, length and address must be multiples of [`ALIGN`](DirectFile::ALIGN); an
+/// [`Aligned`](crate::io::Aligned) buffer ensures that for length and address. An operation
+/// that is not aligned fails without a system call, because what the system would do differs
+/// from machine to machine.
 ///
 /// ```
 /// use kinfolk_runtime::{Runtime, fs::OpenOptions, io::Aligned};
@@ -40,7 +40,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// What offset, length and address are multiples of.
+    /// The alignment of offset, length and address.
     pub const ALIGN: usize = 4096;
 
     pub(super) fn new(file: File) -> DirectFile {
@@ -93,7 +93,7 @@ impl DirectFile {
         }
     }
 
-    /// Writes all of `buf`, and waits until it is on the disk; see
+    /// Writes all of `buf` and waits for `fdatasync`; see
     /// [`File::write_then_sync`].
     ///
     /// # Cancellation
@@ -108,8 +108,8 @@ impl DirectFile {
         }
     }
 
-    /// What was written is on the disk, and not only in the disk's own cache;
-    /// see [`File::sync_data`].
+    /// `fdatasync`: flushes what was written from the disk's own cache; see
+    /// [`File::sync_data`].
     ///
     /// # Cancellation
     /// A *point*.
@@ -143,7 +143,7 @@ impl DirectFile {
     /// See [`File::close`].
     ///
     /// # Cancellation
-    /// A *point*. Told, the file is closed all the same.
+    /// A *point*. If it returns `Cancelled`, the file is closed too.
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         self.file.close()

@@ -10,8 +10,8 @@ use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Offset, Op, start};
 
 /// An open file.
 ///
-/// A buffer is handed over with each operation and comes back with its result,
-/// on success, on errors and on a cancel alike.
+/// Each operation takes a buffer by value and returns it with its result, whether it
+/// succeeds, fails or is cancelled.
 ///
 /// ```
 /// use kinfolk_runtime::{Runtime, fs::File};
@@ -34,7 +34,7 @@ use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Offset, Op, start};
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
 ///
-/// Dropped, it is closed once no operation uses it any more.
+/// A dropped file is closed as soon as no operation uses it.
 pub struct File {
     pub(super) fd: Fd,
 }
@@ -44,7 +44,7 @@ impl File {
         File { fd }
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     ///
     /// # Cancellation
     /// A *point*; see [`OpenOptions::open`].
@@ -53,7 +53,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Makes a file to read and write it; what was in it is gone.
+    /// Creates a file for reading and writing; an existing file is truncated.
     ///
     /// # Cancellation
     /// A *point*; see [`OpenOptions::open`].
@@ -74,7 +74,8 @@ impl File {
         Op::new(Some(self.fd.handle().clone()), operation)
     }
 
-    /// Reads into `buf`, up to its room; how many bytes, 0 at the end.
+    /// Reads into `buf`, up to its capacity. Returns how many bytes were read: 0 at the end of
+    /// the file.
     ///
     /// # Cancellation
     /// A *point*. The buffer comes back either way.
@@ -87,7 +88,7 @@ impl File {
         Op::new(None, Read::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
-    /// Writes what is in `buf`; how many bytes were written.
+    /// Writes the bytes of `buf`. Returns how many were written.
     ///
     /// # Cancellation
     /// A *point*. The buffer comes back either way.
@@ -100,21 +101,21 @@ impl File {
         Op::new(None, Write::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
-    /// As [`read_at`](File::read_at), without waiting.
+    /// Begins [`read_at`](File::read_at) without waiting for it.
     #[track_caller]
     pub fn start_read_at<B: IoBufMut>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
         let read = Read::new(self.fd.clone(), buf, Offset::At(at));
         start(self.fd.handle(), read)
     }
 
-    /// As [`write_at`](File::write_at), without waiting.
+    /// Begins [`write_at`](File::write_at) without waiting for it.
     #[track_caller]
     pub fn start_write_at<B: IoBuf>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
         let write = Write::new(self.fd.clone(), buf, Offset::At(at));
         start(self.fd.handle(), write)
     }
 
-    /// As [`sync_data`](File::sync_data), without waiting.
+    /// Begins [`sync_data`](File::sync_data) without waiting for it.
     #[track_caller]
     pub fn start_sync_data(&self) -> IoOp<io::Result<()>> {
         start(self.fd.handle(), Fsync::new(self.fd.clone(), true))
@@ -123,7 +124,7 @@ impl File {
     /// Fills all of `buf`.
     ///
     /// # Cancellation
-    /// A *point*. Told half-way, part of the buffer was read.
+    /// A *point*. If it returns `Cancelled`, a part of the buffer may have been filled.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file ends before.
@@ -145,10 +146,10 @@ impl File {
     /// Writes all of `buf`.
     ///
     /// # Cancellation
-    /// A *point*. Told half-way, part of it was written.
+    /// A *point*. If it returns `Cancelled`, a part of `buf` may have been written.
     ///
     /// # Errors
-    /// `WriteZero` if the system takes no more.
+    /// `WriteZero` if the system accepts no more bytes.
     pub async fn write_all_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
@@ -163,7 +164,7 @@ impl File {
         (Ok(()), buf)
     }
 
-    /// What was written is on the disk, with its times.
+    /// `fsync`: waits until everything that was written is on the disk, metadata included.
     ///
     /// # Cancellation
     /// A *point*.
@@ -172,7 +173,8 @@ impl File {
         self.op(Fsync::new(self.fd.clone(), false))
     }
 
-    /// What was written is on the disk; its times need not be.
+    /// `fdatasync`: waits until everything that was written is on the disk, without metadata
+    /// such as times.
     ///
     /// # Cancellation
     /// A *point*.
@@ -181,11 +183,11 @@ impl File {
         self.op(Fsync::new(self.fd.clone(), true))
     }
 
-    /// Closes it, and says what the system has to say to that. If an operation
-    /// that nobody waits for still uses it, it is closed when that is over.
+    /// Closes the file, and returns the system's error if closing fails. If an abandoned
+    /// operation still uses the file, it is closed when that operation is over.
     ///
     /// # Cancellation
-    /// A *point*. Told, the file is closed all the same.
+    /// A *point*. If it returns `Cancelled`, the file is closed too.
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let op = match self.fd.into_raw() {

@@ -21,8 +21,8 @@ where
     async move { op?.await }
 }
 
-/// Gives a file or directory another name. If there is a file with that name, it
-/// is replaced, in one step: whoever looks sees the one or the other.
+/// Renames a file or directory. A file that has the new name already is replaced in one
+/// step: at any time the name leads to one of the two.
 ///
 /// # Cancellation
 /// A *point*. Told, it has the one name or the other.
@@ -37,8 +37,8 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(
     begin(Rename::new(from.as_ref(), to.as_ref()))
 }
 
-/// Takes its name away from a file; it is gone when nobody has it open any more
-/// and it has no other.
+/// Removes a name of a file. The file is deleted when it has no other name and is open
+/// nowhere.
 ///
 /// # Cancellation
 /// A *point*. Told, it may be gone.

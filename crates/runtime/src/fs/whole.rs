@@ -9,7 +9,7 @@ use crate::io::IoBuf;
 /// How much is copied at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// All bytes of a file.
+/// Reads all bytes of a file.
 ///
 /// # Cancellation
 /// A *point*.
@@ -43,16 +43,15 @@ fn grow(bytes: &mut Vec<u8>, more: usize) -> io::Result<()> {
     grown.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }
 
-/// Writes a file that has these bytes and no others; it is made if it is not
-/// there.
+/// Writes `buf` as the whole contents of a file, which is created if it does not exist.
 ///
-/// It is *not atomic*: the old bytes are gone before the new ones are there, and
-/// nobody waits for the disk. To replace a file write another one beside it,
+/// It is *not atomic*: the old bytes are gone before the new ones are there, and there is
+/// no `fsync`. To replace a file, write another one beside it,
 /// [`sync_data`](File::sync_data) it, and [`rename`](super::rename) it.
 ///
 /// # Cancellation
-/// A *point*. Told half-way, the file has a part of the bytes, or none. The
-/// buffer comes back either way.
+/// A *point*. If it returns `Cancelled`, the file may contain a part of the bytes, or none.
+/// The buffer comes back either way.
 ///
 /// # Errors
 /// Those of the system.
@@ -69,13 +68,14 @@ pub async fn write<P: AsRef<Path>, B: IoBuf>(path: P, bytes: B) -> (io::Result<(
     }
 }
 
-/// Copies the bytes of one file to another, which is made if it is not there,
-/// with what may be done with it; what was in it is gone. How many there were.
+/// Copies the contents and the permissions of one file to another, which is created or
+/// truncated. Returns how many bytes were copied.
 ///
-/// Not atomic, as [`write()`].
+/// Not atomic, like [`write()`].
 ///
 /// # Cancellation
-/// A *point*. Told half-way, the other file has a part of the bytes, or none.
+/// A *point*. If it returns `Cancelled`, the other file may contain a part of the bytes, or
+/// none.
 ///
 /// # Errors
 /// Those of the system.

@@ -11,7 +11,7 @@ use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 ///
 /// # Safety
 /// As long as the value is not moved and not used, `ptr` stays the same, and
-/// `filled` bytes from there on are initialised and not written by anybody.
+/// `filled` bytes from there on are initialised, and no code writes them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be handed over to an operation",
     label = "the operation owns its buffer",
@@ -61,8 +61,8 @@ pub unsafe trait IoBuf: Send + 'static {
 ///
 /// # Safety
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
-/// no other code uses the value. `ptr_mut` is where `ptr` is, no more is filled than
-/// there is room for, and after `set_filled(n)` at least `n` bytes are filled.
+/// no other code uses the value. `ptr_mut` returns the same address as
+/// `ptr`, `filled` is at most `room`, and after `set_filled(n)` it is at least `n`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be handed over to an operation",
     label = "the operation owns its buffer",
@@ -79,7 +79,7 @@ pub unsafe trait IoBufMut: IoBuf {
     /// its length now.
     ///
     /// # Safety
-    /// They have been written, and there is room for them.
+    /// These bytes have been initialised, and there is room for them.
     unsafe fn set_filled(&mut self, bytes: usize);
 }
 

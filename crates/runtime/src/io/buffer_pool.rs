@@ -60,7 +60,7 @@ impl Returns {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer goes to whoever waits longest (B5), or back to its group.
+    /// A buffer goes to the operation that has waited longest (B5), or back to its group.
     fn came_back(&self, group: &Arc<BufferGroup>, number: u16) {
         let mut line = self.line();
         match line.waiting.first_entry() {
@@ -374,7 +374,7 @@ impl BufferGroup {
 /// What the system says.
 ///
 /// # Safety
-/// There is room for so many bytes, which no other code touches.
+/// The pointer is valid for so many bytes, which no other code accesses.
 unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
     loop {
         // SAFETY: as the caller says.
@@ -415,8 +415,8 @@ pub struct Chunk {
 
 impl Chunk {
     /// # Safety
-    /// The buffer is the caller's, who gives it up, and that much of it is
-    /// filled.
+    /// The caller owns the buffer and gives it up, and that many of its bytes are
+    /// initialised.
     pub(crate) unsafe fn from_pool(group: Arc<BufferGroup>, number: u16, len: u32) -> Chunk {
         PoolBuf { group, number }.filled(len)
     }

@@ -157,7 +157,7 @@ impl PermitWait {
         }
     }
 
-    /// The innermost limit first: whoever holds the permit of an outer one holds
+    /// The innermost limit first: a holder of an outer permit holds
     /// all the others, and goes on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
         if self.got.is_none() {

@@ -98,7 +98,7 @@ impl<T: Operation> Op<T> {
         Poll::Ready(Some(permit))
     }
 
-    /// It waits for no turn and is not counted: it may outlive whoever polls it,
+    /// It waits for no turn and is not counted: it may outlive the job that polls it,
     /// and would keep the turn of others.
     #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     pub(crate) fn unlimited(mut self) -> Op<T> {
@@ -153,7 +153,7 @@ impl<T: Operation> Op<T> {
     /// The handle of a in_flight that was begun.
     ///
     /// # Safety
-    /// It was not given up, and its operation was not taken out.
+    /// The record was not given up, and its operation was not taken out.
     unsafe fn handle(&self) -> Option<Arc<IoHandle>> {
         match &self.via {
             Via::Unknown => None,
@@ -418,7 +418,7 @@ mod tests {
     use crate::Runtime;
     use crate::io::ops;
 
-    /// cancel-3: whoever only looks after an operation leaves the interrupt to the
+    /// cancel-3: code that only looks after an operation leaves the interrupt to the
     /// job's own wait.
     #[test]
     fn cancel_3_one_that_is_looked_after_takes_no_interrupt() {

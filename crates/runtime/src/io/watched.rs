@@ -55,7 +55,7 @@ impl Readiness {
 }
 
 /// A file of others, such as the socket of a library, with a way to wait until
-/// it can be read or written. What is done then is up to whoever waits; it should
+/// it can be read or written. What is done then is up to the waiting code; it should
 /// not block.
 ///
 /// ```

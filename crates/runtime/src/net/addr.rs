@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::names::look_up;
 use crate::io::told;
 
-/// What can be said for an address: an address, an address and a port, several
+/// What can stand for an address: a socket address, an ip address and a port, several
 /// addresses, or the name of a host and a port, `"localhost:80"`.
 ///
-/// A name is looked up on a thread that may block, and that blocking calls of users do
-/// not take; whoever waits for that and is told goes on at once.
+/// A name is looked up on a thread that is not part of the pool for blocking calls; a job
+/// that is told while it waits for the look-up returns at once.
 pub trait ToSocketAddrs: sealed::Sealed {}
 
 impl<T: sealed::Sealed + ?Sized> ToSocketAddrs for T {}

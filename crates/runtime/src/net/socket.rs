@@ -304,7 +304,7 @@ macro_rules! files {
 
 pub(super) use files;
 
-/// What is done at once is a point too: whoever is told does not begin it.
+/// What is done at once is a point too: a job that is told does not begin it.
 pub(super) async fn entered(point: kinfolk_core::Checkpoint) -> io::Result<()> {
     point.await.map_err(crate::io::cancelled)
 }

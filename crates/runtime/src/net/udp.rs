@@ -13,17 +13,17 @@ use crate::io::{IoBuf, SocketOption};
 
 /// A UDP socket.
 ///
-/// A message is received whole or, if the buffer is too small, cut off: the rest
-/// of it is lost, not kept for the next.
+/// A message that is longer than the buffer is truncated: the rest is lost, not kept for the
+/// next receive.
 pub struct UdpSocket {
     pub(super) socket: Socket,
 }
 
 impl UdpSocket {
-    /// A socket at an address: the first of those that can be had.
+    /// Binds a socket to the first of the given addresses that is available.
     ///
     /// # Cancellation
-    /// A *point*. Told, there is no socket.
+    /// A *point*. If it returns `Cancelled`, there is no socket.
     ///
     /// # Errors
     /// That of the last address, if none can be had.
@@ -40,11 +40,11 @@ impl UdpSocket {
         }
     }
 
-    /// From now on [`send`](UdpSocket::send) goes there, and only what comes from
-    /// there is received.
+    /// Connects the socket: [`send`](UdpSocket::send) goes to this address, and only messages
+    /// from it are received.
     ///
     /// # Cancellation
-    /// A *point*. Told, it is as before.
+    /// A *point*. If it returns `Cancelled`, the socket is unchanged.
     ///
     /// # Errors
     /// That of the last address, if none can be had.
@@ -61,10 +61,10 @@ impl UdpSocket {
         Err(last)
     }
 
-    /// Sends `buf` as a message to `addr`; how many bytes.
+    /// Sends `buf` as a message to `addr`. Returns how many bytes were sent.
     ///
     /// # Cancellation
-    /// A *point*. Told, nothing was sent. The buffer comes back either way.
+    /// A *point*. If it returns `Cancelled`, nothing was sent. The buffer comes back either way.
     #[track_caller]
     pub fn send_to<B: IoBuf>(
         &self,
@@ -74,7 +74,7 @@ impl UdpSocket {
         self.socket.send_to(buf, addr.into())
     }
 
-    /// Messages may go to everybody.
+    /// Sets whether messages may be sent to broadcast addresses.
     ///
     /// # Errors
     /// Those of the system.
@@ -82,7 +82,7 @@ impl UdpSocket {
         self.socket.set(SocketOption::Broadcast(broadcast))
     }
 
-    /// Whom it is [connected](UdpSocket::connect) to.
+    /// Returns the address that it is [connected](UdpSocket::connect) to.
     ///
     /// # Errors
     /// Those of the system.

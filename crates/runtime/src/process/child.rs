@@ -61,7 +61,7 @@ impl Child {
     /// it can be followed by [`stop`](Child::stop) or another wait.
     ///
     /// # Errors
-    /// If somebody else has waited for it, or nobody can.
+    /// If other code has waited for the process, or waiting is impossible.
     #[track_caller]
     pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         self.stdin = None;

@@ -16,7 +16,7 @@ enum ProcessStage {
     /// Not reaped: its number is its own, whether it runs or not.
     Ours(Child),
     Reaped(ExitStatus),
-    /// Somebody else has reaped it, or nobody can: the number of the error.
+    /// Other code has reaped it, or reaping is impossible: the number of the error.
     Lost(Option<i32>),
 }
 
@@ -160,7 +160,7 @@ impl ProcessRecord {
         };
     }
 
-    /// Nobody can wait for it here: it is killed, and reaped elsewhere.
+    /// It cannot be waited for here: it is killed, and reaped elsewhere.
     pub(super) fn give_up(&self) {
         let mut stage = self.stage();
         if let ProcessStage::Ours(_) = *stage {

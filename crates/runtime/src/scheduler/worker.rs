@@ -129,7 +129,7 @@ impl Worker {
         in_turn
     }
 
-    /// Before it can sleep, so that whoever wakes it finds it.
+    /// Before it can sleep, so that a thread that wakes it finds it.
     pub(crate) fn settle_in(&self) {
         let _ = self.machine.workers[self.n].thread.set(sync::current());
     }
@@ -253,14 +253,14 @@ impl Worker {
         }
     }
 
-    /// There is something behind our turn: somebody should look after it.
+    /// There is something behind our turn: another worker should look after it.
     pub(crate) fn want_sentinel(&self) {
         if let Some(n) = self.machine.idle.wake_sentinel() {
             self.machine.unpark(n);
         }
     }
 
-    /// There may be more behind our turn than we can do soon: whoever sleeps may help.
+    /// There may be more behind our turn than we can do soon: a sleeping worker may help.
     fn want_help(&self, then: Then) {
         if then.wants_help() && self.machine.idle.somebody_sleeps() {
             self.machine.wake_one();

@@ -45,7 +45,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A value that is there, if nobody waits for it. Never waits, and is no point.
+    /// Takes a value that is there, if no other receiver waits for it. Never waits; not a point.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         match self.shared.try_take() {
@@ -67,7 +67,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Closes the channel: whoever sends, or waits to, gets the value back. What was sent
+    /// Closes the channel: a task that sends, or waits to, gets its value back. What was sent
     /// is still received. True for the call that does.
     pub fn close(&self) -> bool {
         self.shared.close()
@@ -185,8 +185,8 @@ impl Receiving {
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same channel, and
-    /// [`abandon`](Receiving::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same channel, and
+    /// [`abandon`](Receiving::abandon) is called before it is dropped.
     #[inline]
     pub(super) unsafe fn poll<T>(
         &mut self,

@@ -49,7 +49,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a value if there is room and nobody waits for it. Never waits, and is no
+    /// Sends a value if there is room and no other sender waits for it. Never waits, and is no
     /// point. In a [`rendezvous`](super::rendezvous) there is room for a receiver that
     /// waits.
     #[inline]
@@ -216,8 +216,8 @@ impl<T> Sending<T> {
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same channel, and
-    /// [`abandon`](Sending::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same channel, and
+    /// [`abandon`](Sending::abandon) is called before it is dropped.
     #[inline]
     pub(super) unsafe fn poll(
         &mut self,

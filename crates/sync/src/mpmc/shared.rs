@@ -6,7 +6,7 @@
 //! first of them at once, by moving its value into the buffer; so no newcomer takes it.
 //!
 //! A receiver that is woken gets no value, but the right to one: `promised` counts those
-//! rights, and whoever comes takes only what nobody was promised. It takes the value
+//! rights, and a new receiver takes only what was not promised. It takes the value
 //! itself, when it is polled. If it is told or dropped first, the right passes on to the
 //! next in line, and the value has not moved: it cannot be lost, and keeps its place.
 //!
@@ -144,7 +144,7 @@ impl<T> State<T> {
         Some((value, first.settle(WaiterStage::Granted)))
     }
 
-    /// The hook, if what has just come is the first that nobody was promised.
+    /// The hook, if what has just come is the first value that was not promised.
     fn ready(&self) -> Option<Arc<Contained<ReadyHook>>> {
         if self.on_ready.is_none() || self.there() != self.promised + 1 {
             return None;
@@ -225,7 +225,7 @@ impl<T> Shared<T> {
     /// the offer, and stays there unless it is sent.
     ///
     /// # Safety
-    /// L1 for the waiter of `offer`: whoever gives it up calls
+    /// L1 for the waiter of `offer`: the code that gives it up calls
     /// [`take_back`](Shared::take_back).
     pub(super) unsafe fn offer(&self, offer: &Offer<T>, waker: Waker) -> WaiterStage {
         self.list();
@@ -286,7 +286,7 @@ impl<T> Shared<T> {
         stage
     }
 
-    /// A value that nobody was promised.
+    /// A value that was not promised.
     pub(super) fn try_take(&self) -> Found<T> {
         let mut gone = Spare::new();
         let state = self.state();
@@ -303,7 +303,7 @@ impl<T> Shared<T> {
     /// broken, and it stands at the front of the line.
     ///
     /// # Safety
-    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    /// L1 for `waiter`: the code that gives it up calls [`give_up`](Shared::give_up).
     pub(super) unsafe fn take_promised(
         &self,
         waiter: &Waiter,
@@ -363,7 +363,7 @@ impl<T> Shared<T> {
     /// Stands in line for a value, if there is still none.
     ///
     /// # Safety
-    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    /// L1 for `waiter`: the code that gives it up calls [`give_up`](Shared::give_up).
     pub(super) unsafe fn wait(&self, waiter: &Waiter, waker: Waker) -> Found<T> {
         self.list();
         let mut gone = Spare::new();

@@ -193,7 +193,7 @@ impl Disk {
         }
     }
 
-    /// Opens a file; whoever gets it [lets it go](Disk::let_go).
+    /// Opens a file; the caller [lets it go](Disk::let_go).
     pub(crate) fn open(&mut self, path: &[u8], flags: i32, mode: u32) -> Result<Number, Errno> {
         let has = |flag| flags & flag == flag;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;

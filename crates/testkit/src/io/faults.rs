@@ -36,7 +36,7 @@ pub enum Fault {
     TimedOut,
     /// `ECONNABORTED`: the connection that was to be accepted is gone.
     Aborted,
-    /// A message is lost on its way, and nobody is told. In a simulation only.
+    /// A message is lost on its way, without an error. In a simulation only.
     Lost,
     /// A message arrives twice. In a simulation only.
     Doubled,

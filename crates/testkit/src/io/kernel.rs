@@ -12,7 +12,7 @@
 //!
 //! An operation touches its buffer at 1, in the moment before its end is
 //! collected and at no other time: the latest that a kernel may, and so the
-//! hardest for whoever gives memory back too early.
+//! hardest for code that gives memory back too early.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -309,7 +309,7 @@ impl State {
         }
     }
 
-    /// When the next operation is over, unless somebody does something before.
+    /// When the next operation is over, unless something happens before.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         self.events.first().map(|event| event.at)
     }

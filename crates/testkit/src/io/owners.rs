@@ -53,7 +53,7 @@ struct OwnedFile {
 pub(crate) struct Owners {
     open: BTreeMap<RawFd, OwnedFile>,
     made: RawFd,
-    /// What somebody did wrong.
+    /// What was done wrong.
     wrong: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl Owners {
         }
     }
 
-    /// What it is, for somebody who should own it.
+    /// What it is, for a caller that should own it.
     pub(crate) fn get(&mut self, fd: RawFd, what: &str) -> Option<&mut OpenFile> {
         if !self.open.contains_key(&fd) {
             let why = self.why_not(fd);

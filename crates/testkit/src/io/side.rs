@@ -86,7 +86,7 @@ impl IoSide {
         self.thread_io.is_busy()
     }
 
-    /// Wakes whoever's operation is over by now; how many.
+    /// Completes the operations that are over by now; how many.
     pub(crate) fn turn(&self) -> usize {
         self.thread_io.poll(WaitMode::No)
     }

@@ -55,7 +55,7 @@ use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed
 /// # async fn count(text: &str) -> kinfolk::Result<usize> { Ok(text.len()) }
 /// # async fn demo() -> kinfolk::Result<()> {
 /// let title = String::from("kinfolk");
-/// let text = String::from("nobody is left behind");
+/// let text = String::from("no child is left behind");
 /// let sum = kinfolk::local_scope(async |s| {
 ///     let a = s.spawn(count(&title));
 ///     let b = s.spawn(async { count(&text).await });
@@ -174,9 +174,9 @@ impl<C: ?Sized> LocalScopeOf<C> {
 
     /// Spawns a child that may borrow. Dropping the [`LocalTask`] cancels it.
     ///
-    /// It is polled first when whoever spawns it has let go of the thread. Into
-    /// a cancelled, closed or ended scope: the handle is born cancelled, the
-    /// future is dropped by this call and never polled.
+    /// The child is first polled when the spawning code next awaits. If the scope is
+    /// cancelled, closed or ended, the future is dropped by this call without having been
+    /// polled, and the returned handle is cancelled.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> LocalTask<ValueOf<F>>
     where
@@ -186,7 +186,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
         self.put(None, future, Location::caller())
     }
 
-    /// Spawns a child that nobody owns: it runs on whatever happens to the
+    /// Spawns a child without an owning handle: it runs on whatever happens to the returned
     /// [`Job`], and the scope waits for it.
     #[track_caller]
     pub fn launch<F>(&self, future: F) -> Job
@@ -439,7 +439,7 @@ impl<C: ?Sized> LocalChildren<C> {
         }
     }
 
-    /// Lists what has arrived. Until `polling`, whoever comes wakes us.
+    /// Lists what has arrived. Until `polling`, each new child wakes us.
     fn take_in(&mut self, polling: bool) {
         let list = {
             let mut arrived = self.shared.lock();
@@ -456,7 +456,7 @@ impl<C: ?Sized> LocalChildren<C> {
         }
     }
 
-    /// Nothing arrives any more, and nobody is left.
+    /// Nothing arrives any more, and no child is left.
     fn over(&mut self) {
         let list = {
             let mut arrived = self.shared.lock();
@@ -645,7 +645,7 @@ impl<T> LocalTask<T> {
         job
     }
 
-    /// What its end means to whoever awaits it.
+    /// What its end means to the awaiting job.
     fn finish(&mut self, marked: bool) -> Result<T> {
         let held = self
             .held

@@ -1,10 +1,10 @@
-//! A value that somebody else brings: the one who waits, at a point, and the
-//! one who completes it, on any thread.
+//! One value that is produced elsewhere: a waiter, which is a point, and a completer, on any
+//! thread.
 //!
-//! Three may race: the completer, a cancel, and the drop of the wait. One lock
-//! decides: a value goes in once, and comes out once, to the waiter or as
-//! undelivered. Nobody's code runs while it is held. Modelled in
-//! `completion_vs_cancel` and `completion_vs_drop`.
+//! Three may race: the completer, a cancel, and the drop of the wait. One lock decides: a
+//! value goes in once, and comes out once, to the waiter or as undelivered. No user code
+//! runs while the lock is held. Modelled in `completion_vs_cancel` and
+//! `completion_vs_drop`.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,16 +20,16 @@ use crate::engine::context;
 use crate::more::kit::point::Point;
 use crate::points::point;
 
-/// What an operation answers when it is asked to stop.
+/// What an operation answers when it is asked to stop; see [`Completion::abort_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// It has stopped, or will by itself: nobody waits for it any more.
+    /// It has stopped, or will stop by itself: the waiter returns at once.
     Done,
-    /// It cannot be stopped now: it is waited for, and returns what it brings.
+    /// It cannot be stopped now: the waiter goes on waiting, and returns the value.
     NotNow,
 }
 
-/// Whoever was to complete it is gone without having done so.
+/// The error of a [`Completion`] whose completer was dropped before it completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverCompleted;
 
@@ -49,9 +49,9 @@ enum CompletionStage<T> {
     Open,
     /// The completer is gone, and there is none.
     Never,
-    /// There is one, and nobody has taken it.
+    /// There is one, and the waiter has not taken it.
     There(T),
-    /// It was taken, or nobody waits any more.
+    /// It was taken, or the waiter is gone.
     Over,
 }
 
@@ -99,7 +99,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Nobody waits any more; what there was.
+    /// The waiter goes: returns what there was.
     fn close(&self) -> CompletionStage<T> {
         let mut state = self.state();
         let (stage, waker) = (take(&mut state.stage), state.waker.take());
@@ -112,7 +112,7 @@ impl<T> Shared<T> {
         stage
     }
 
-    /// A value for nobody.
+    /// A value that the waiter does not take.
     fn give_back(&self, value: T) {
         let undelivered = self.state().undelivered.clone();
         give_back(undelivered, value);
@@ -123,8 +123,8 @@ fn take<T>(stage: &mut CompletionStage<T>) -> CompletionStage<T> {
     std::mem::replace(stage, CompletionStage::Over)
 }
 
-/// A value for nobody. What its author does with it belongs to no job, and
-/// ends here if it panics: the caller may be C.
+/// Hands a value that the waiter does not take to `on_undelivered`. That code runs outside
+/// any job, and a panic in it ends here: the caller may be C.
 fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
     let _none = context::leave();
     contained(move || match undelivered {
@@ -133,7 +133,7 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
     });
 }
 
-/// A wait, and the one who ends it.
+/// Makes a pair: a [`Completion`] to await, and the [`Completer`] that gives it its value.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -168,18 +168,18 @@ pub(crate) fn pair<T>(site: &'static Location<'static>) -> (Completion<T>, Compl
     (completion, Completer(shared))
 }
 
-/// Brings the value, from any thread or callback. Made by [`completion`].
+/// Gives a [`Completion`] its value, from any thread or callback. Made by [`completion`].
 ///
-/// Dropped without having done so, it ends the wait with [`NeverCompleted`].
+/// If it is dropped without having done so, the wait ends with [`NeverCompleted`].
 pub struct Completer<T>(Arc<Shared<T>>);
 
 impl<T> Completer<T> {
-    /// Ends the wait with `value`. True for the one call that does. False if
-    /// there was a value before, or nobody waits any more: then the value goes
-    /// to [`on_undelivered`](Completion::on_undelivered), or is dropped.
+    /// Ends the wait with `value`. Returns true for the one call that does; false if there
+    /// was a value before, or the waiter is gone: then the value goes to
+    /// [`on_undelivered`](Completion::on_undelivered), or is dropped.
     ///
-    /// It never waits and never panics. True does not mean that the value has
-    /// arrived: the waiter may be told, or dropped, before it takes it.
+    /// It never waits and never panics. True does not mean that the waiter has taken the
+    /// value: it may be told, or dropped, before.
     pub fn complete(&self, value: T) -> bool {
         let mut state = self.0.state();
         if !matches!(state.stage, CompletionStage::Open) {
@@ -196,7 +196,7 @@ impl<T> Completer<T> {
         true
     }
 
-    /// No value will come: as if it were dropped.
+    /// Ends the wait without a value, as dropping the completer does.
     pub(crate) fn never(&self) {
         let mut state = self.0.state();
         if !matches!(state.stage, CompletionStage::Open) {
@@ -208,7 +208,7 @@ impl<T> Completer<T> {
         wake_waiter(waker);
     }
 
-    /// True if a value was accepted.
+    /// Returns true if a value was accepted.
     pub(crate) fn has_completed(&self) -> bool {
         self.0.state().completed
     }
@@ -232,17 +232,16 @@ impl<T> fmt::Debug for Completer<T> {
     }
 }
 
-/// Waits for the value that its [`Completer`] brings. Made by [`completion`].
+/// Waits for the value that its [`Completer`] delivers. Made by [`completion`].
 ///
 /// # Cancellation
 /// A *point*: told at entry, even if the value is there, unless it has
-/// [`begun`](Completion::begun). Told while it waits, it
-/// asks the operation to stop ([`abort_with`](Completion::abort_with)) and
-/// returns `Cancelled`, unless the answer is [`Abort::NotNow`]: then it waits
-/// on, returns the value, and the next point tells. A value that came before it
-/// was told is returned; with [`on_undelivered`](Completion::on_undelivered) it
-/// goes there instead. Once it has returned `Cancelled`, or was dropped, nobody
-/// waits: the completer gets false.
+/// [`begun`](Completion::begun). Told while it waits, it asks the operation to stop
+/// ([`abort_with`](Completion::abort_with)) and returns `Cancelled`, unless the answer is
+/// [`Abort::NotNow`]: then it goes on waiting, returns the value, and the next point reports
+/// the cancel. A value that came before the wait was told is returned; with
+/// [`on_undelivered`](Completion::on_undelivered) it goes there instead. Once the wait has
+/// returned `Cancelled`, or was dropped, [`Completer::complete`] returns false.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Completion<T> {
     /// None once it is over.
@@ -262,24 +261,23 @@ pub struct Completion<T> {
 impl<T> Unpin for Completion<T> {}
 
 impl<T> Completion<T> {
-    /// `f` gets each value that is not returned here: because the waiter was
-    /// told or dropped before it took it, or because there was one before. So a
-    /// value that was brought is returned or given to `f`, once.
+    /// Sets a function that receives each value that this wait does not return, because the
+    /// waiter was told or dropped before it took the value, or because there was a value
+    /// before. So a delivered value is either returned or given to `f`, once.
     ///
-    /// It runs on the thread of whoever found out, the completer's or the
-    /// waiter's, outside any job, and may only schedule. A panic in it ends
-    /// there.
+    /// `f` runs on the completer's thread or the waiter's, outside any job, and must not
+    /// block. A panic in it is contained.
     pub fn on_undelivered(mut self, f: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.prompt = true;
         self.give_back_to(f);
         self
     }
 
-    /// Asks the operation to stop: called once, if the waiter is told or
-    /// dropped before the value came. It may also call the completer.
+    /// Sets a function that asks the operation to stop. It is called once, if the waiter is
+    /// told or dropped before the value came, and may call the completer.
     ///
-    /// The answer says whether it is waited for: see [`Abort`]. If the waiter
-    /// was dropped, nobody is there to wait.
+    /// Its answer says whether the waiter goes on waiting: see [`Abort`]. If the waiter was
+    /// dropped, the answer is ignored.
     pub fn abort_with(mut self, f: impl FnOnce() -> Abort + Send + 'static) -> Self {
         let before = self.abort.replace(Contained::new(Box::new(f)));
         drop(before);
@@ -295,12 +293,12 @@ impl<T> Completion<T> {
         }
     }
 
-    /// What is waited for has begun, and may have taken effect: a value that is
-    /// there is returned at entry too, and the next point tells. If there is none
-    /// yet, it is asked to stop at entry as at any later time.
+    /// Says that the operation has begun and may have taken effect: a value that is there is
+    /// returned at entry too, and the next point reports the cancel. If there is no value
+    /// yet, the operation is asked to stop at entry, as at any later time.
     ///
-    /// For an operation that is begun before its wait: ask with a
-    /// [`checkpoint`](crate::checkpoint) before that.
+    /// For an operation that is begun before its wait: call
+    /// [`checkpoint`](crate::checkpoint) before you begin it.
     pub fn begun(mut self) -> Self {
         self.begun = true;
         self
@@ -319,8 +317,8 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Nobody waits any more. A value that came while the point told is there
-    /// to be returned, if told does not come first.
+    /// The wait is over. A value that came while the point was told is returned, unless
+    /// told comes first.
     fn give_up(&mut self, shared: &Shared<T>) -> Option<T> {
         self.point.done();
         self.shared = None;

@@ -16,10 +16,11 @@ use crate::record::header::Site;
 /// See [`Listed`].
 ///
 /// # Safety
-/// `look` may be called on any thread, whatever the type allows otherwise.
+/// `look` may be called on any thread, even if the type is neither `Send` nor `Sync`.
 pub unsafe trait Resource {
-    /// What it is, who holds it and who waits. Called by snapshots, under a lock of the
-    /// list: it must neither wait nor take another snapshot.
+    /// Returns what the resource is, the job that holds it and the jobs that wait for it.
+    /// Called by snapshots, under a lock of the list: it must neither wait nor take another
+    /// snapshot.
     fn look(&self) -> ResourceLook;
 }
 
@@ -92,7 +93,7 @@ impl Listed {
     /// list is shared by the whole process.
     ///
     /// # Safety
-    /// `resource` stays alive and in its place until the answer is dropped.
+    /// `resource` stays alive and does not move until the returned value is dropped.
     pub unsafe fn new<R: Resource>(resource: &R) -> Listed {
         let here: *const (dyn Resource + '_) = resource;
         let shard_number = (here.cast::<()>().addr() >> 6) % SHARDS;

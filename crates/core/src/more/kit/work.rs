@@ -30,7 +30,7 @@ enum Piece {
 #[derive(Default)]
 pub(crate) struct Works {
     pieces: List<Piece>,
-    /// Those that nobody has taken note of, in the order they were finished.
+    /// Those that are finished and not yet collected, in the order they were finished.
     finished: List<Key>,
     /// The waits until one is.
     waiters: List<Contained<Waker>>,
@@ -60,7 +60,7 @@ impl Works {
         self.pieces.is_empty().then_some(0)
     }
 
-    /// Whoever waits is to look again.
+    /// The waiter is to look again.
     fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
         std::iter::from_fn(|| self.waiters.pop()).collect()
     }
@@ -175,7 +175,7 @@ impl Drop for Work {
     }
 }
 
-/// Outside the lock: what was listed goes, whoever waits looks again, and the
+/// Outside the lock: what was listed goes, the waiter looks again, and the
 /// job may end.
 fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {

@@ -198,7 +198,7 @@ impl NodeSnapshot {
         self.waiters - self.waited_for_by.len()
     }
 
-    /// Who waits for it, in words; nothing if nobody does.
+    /// The jobs that wait for it, in words; nothing if none does.
     fn write_waiters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = ", waited for by ";
         for waiter in &self.waited_for_by {

@@ -22,7 +22,7 @@ pub enum StillThere {
     ForeignAwait,
     /// It is being polled, and has come to no point since.
     NoPoint,
-    /// It is queued for a turn, and has come to no point since: nobody turns
+    /// It is queued for a turn, and has reached no point since: no thread runs
     /// its lane, others are long before it, or it wakes itself again and again.
     Queued,
     /// It waits for a child, or for another job.
@@ -37,7 +37,7 @@ pub enum StillThere {
     /// It is in a wait of ours that does not end at once: a blocking call, an
     /// operation that the system still carries out, clean-up of its own.
     Waits(WaitKind),
-    /// It has never been polled: nobody turns its lane, or its host is gone.
+    /// It has never been polled: no thread runs its lane, or its host is gone.
     NotStarted,
     /// Its body is over, and a lease holds it open.
     Leased,

@@ -39,7 +39,7 @@ pub struct StuckJob {
 }
 
 impl StuckReport {
-    /// True if nobody is stuck.
+    /// Returns true if no task is stuck.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.polls.is_empty()
     }

@@ -62,15 +62,15 @@ impl Timer {
 }
 
 impl<L> Timer<L> {
-    /// What an interval does about ticks that were missed. A run never begins
-    /// before the one before it has ended, whatever is chosen here.
+    /// Sets what an interval does about missed ticks. Whatever is chosen, a run never begins
+    /// before the previous run has ended.
     pub fn missed(mut self, missed: MissedTicks) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Chooses the lane of the runs; the pool by default. On the main lane a
-    /// run happens when the main thread next turns, however late that is.
+    /// Chooses the lane of the runs; the default is the pool. On the main lane a run happens
+    /// when the main thread next runs turns, however late that is.
     pub fn on<M>(self, _lane: M) -> Timer<M> {
         Timer {
             scope: self.scope,
@@ -351,24 +351,24 @@ impl Future for NextDue<'_> {
 
 /// # Timers
 ///
-/// Each calls its factory when a run is due, once per run, and runs what it
-/// makes as a job of its own. The timer is a service of the scope: it holds
-/// nothing open, and when the scope's body and ordinary children have ended it
-/// is cancelled, with the run in progress, and waited for. A timer of the root
-/// is an ordinary job there, cancelled and waited for at shutdown.
+/// A timer calls its factory once for each run, when the run is due, and runs the returned
+/// future as a job of its own. The timer is a service of the scope: it does not hold the
+/// scope open, and when the scope's body and ordinary children have ended, the timer is
+/// cancelled, with the run in progress, and awaited. A timer of the root is an ordinary job
+/// there, cancelled and awaited at shutdown.
 ///
-/// A run that fails, or a factory that panics, goes to the failure hook and
-/// touches nobody else.
+/// The failure of a run, or a panic of the factory, goes to the failure hook and does not
+/// cancel other jobs.
 impl Scope {
-    /// A timer with a name.
+    /// Begins a timer with a name.
     pub fn timer(&self, name: impl Into<Cow<'static, str>>) -> Timer {
         let mut timer = Timer::new(self.clone());
         timer.name = Some(name.into());
         timer
     }
 
-    /// Runs what `factory` makes once, `wait` from now. `Duration::MAX` is
-    /// never.
+    /// Calls `factory` once, `wait` from now, and runs the returned future. `Duration::MAX`
+    /// means never.
     #[track_caller]
     pub fn delay<F, R>(&self, wait: Duration, factory: F) -> TimerToken
     where
@@ -378,7 +378,8 @@ impl Scope {
         Timer::new(self.clone()).delay(wait, factory)
     }
 
-    /// Runs what `factory` makes once, at `at`; at once if that has passed.
+    /// Calls `factory` once, at `at`, and runs the returned future; at once if `at` has
+    /// passed.
     #[track_caller]
     pub fn at<F, R>(&self, at: Instant, factory: F) -> TimerToken
     where
@@ -388,11 +389,11 @@ impl Scope {
         Timer::new(self.clone()).at(at, factory)
     }
 
-    /// Runs what `factory` makes at once and then every `period`, on a fixed
-    /// grid. One run at a time: ticks that come due during a run, suspended or
-    /// not, are skipped and counted. A late host makes up for one and goes back
-    /// to the grid; for other ways see [`Timer::missed`]. A failing run does
-    /// not stop the interval. A period of zero is an error.
+    /// Calls `factory` at once and then every `period`, on a fixed grid, and runs the
+    /// returned futures one at a time. Ticks that become due during a run are skipped and
+    /// counted. A late host makes up for one tick and returns to the grid; for other choices
+    /// see [`Timer::missed`]. A failing run does not stop the interval. A period of zero is
+    /// an error.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;

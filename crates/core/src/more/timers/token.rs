@@ -169,11 +169,11 @@ impl Drop for FactoryDriver {
     }
 }
 
-/// The user's side of a factory timer.
+/// A handle to a factory timer.
 ///
-/// Dropping it cancels the runs that are still to come, never the one in
-/// progress. To let the timer go on by itself, [`keep`](TimerToken::keep) it.
-/// The token may outlive its timer, and be used on any thread.
+/// Dropping the token cancels the runs that are still to come, but not the one in progress.
+/// [`keep`](TimerToken::keep) gives the token up without stopping the timer. The token may
+/// outlive its timer, and may be used on any thread.
 #[must_use = "dropping the token cancels the timer: use `keep` to let it go on"]
 pub struct TimerToken {
     signal: Arc<Signal>,
@@ -190,36 +190,36 @@ impl TimerToken {
         }
     }
 
-    /// Cancels the runs that are still to come. The run in progress goes on,
-    /// and its scope waits for it. True if this call stopped the timer.
+    /// Cancels the runs that are still to come. The run in progress goes on, and its scope
+    /// waits for it. Returns true if this call stopped the timer.
     pub fn cancel(&self) -> bool {
         self.signal.cancel()
     }
 
-    /// True if runs that were still to come have been cancelled: by the token,
-    /// or with the scope.
+    /// Returns true if runs that were still to come have been cancelled, by the token or with
+    /// the scope.
     pub fn is_cancelled(&self) -> bool {
         self.signal.is_cancelled()
     }
 
-    /// True if no run is in progress and none is to come.
+    /// Returns true if no run is in progress and none is to come.
     pub fn is_finished(&self) -> bool {
         self.job.is_ended()
     }
 
-    /// How many ticks of an interval were skipped: because a run was still in
-    /// progress, or because the host was late.
+    /// Returns how many ticks of an interval were skipped, because a run was still in progress
+    /// or the host was late.
     pub fn skipped(&self) -> u64 {
         self.signal.skipped.load(Ordering::Relaxed)
     }
 
-    /// The job of the timer, with its runs as children: to look at, to join,
-    /// or to cancel with the run in progress.
+    /// Returns the job of the timer, whose children are the runs: for observing and joining
+    /// it, or for cancelling it together with the run in progress.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
 
-    /// Gives the token up and lets the timer go on.
+    /// Gives the token up without stopping the timer.
     pub fn keep(mut self) {
         self.kept = true;
     }

@@ -103,7 +103,7 @@ enum Attempt {
 /// Tries a call.
 ///
 /// # Safety
-/// What the request leads to is there, and no other code uses it.
+/// The memory that the request points to is valid, and no other code uses it.
 unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
     if let Request::Connect(ConnectArgs { fd, .. }) = *request
         && begun

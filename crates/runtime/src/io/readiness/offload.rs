@@ -65,8 +65,8 @@ pub(super) struct OffloadedCall {
 
 impl OffloadedCall {
     /// # Safety
-    /// What the request leads to is there, and no other code uses it, until the
-    /// call has come back or was cancelled.
+    /// The memory that the request points to is valid, and no other code uses it, until the
+    /// call has returned or was cancelled.
     pub(super) unsafe fn new(
         id: OpId,
         request: Request,
