@@ -1,13 +1,12 @@
-//! Buffers that are handed over for the time of an operation, and always come
-//! back.
+//! Buffers: an operation owns its buffer while it is in flight, and always returns it.
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 
 /// A buffer whose bytes can be written out.
 ///
-/// An operation owns it until the system is done with it, whatever becomes of
-/// the one who waits.
+/// An operation owns its buffer until the system has completed the operation, even if the
+/// waiting future is dropped.
 ///
 /// # Safety
 /// As long as the value is not moved and not used, `ptr` stays the same, and
@@ -57,7 +56,7 @@ pub unsafe trait IoBuf: Send + 'static {
     }
 }
 
-/// A buffer that bytes can be read into, from its beginning up to its room.
+/// A buffer that bytes can be read into, from its beginning up to its capacity.
 ///
 /// # Safety
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
@@ -264,9 +263,9 @@ impl<B: IoBufMut> DerefMut for Slice<B> {
     }
 }
 
-/// A buffer for direct i/o: it begins at a multiple of `ALIGN`, and its length
-/// is one. What the system does with one that does not differs from machine to
-/// machine, so that it is a type here.
+/// A buffer for direct i/o: its address and its length are multiples of `ALIGN`. What the
+/// system does with an unaligned buffer differs from machine to machine, so alignment is a
+/// type here.
 pub struct Aligned<const ALIGN: usize = 4096> {
     ptr: std::ptr::NonNull<u8>,
     len: usize,
