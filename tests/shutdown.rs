@@ -1,5 +1,5 @@
 //! Shutdown from outside: its stages in virtual time, on the simulation and on
-//! tokio, and the report that names whoever was in the way.
+//! tokio, and the report that names the tasks that did not end.
 
 use std::collections::VecDeque;
 use std::panic::Location;

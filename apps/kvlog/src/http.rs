@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 200 | it is on the disk |
 //! | 400, 413, 504, 507 | it is not there, and will not be |
-//! | 500, or none | nobody knows: ask again, with the same id |
+//! | 500, or none | unknown: ask again, with the same id |
 
 use std::convert::Infallible;
 use std::io;

@@ -1110,7 +1110,7 @@ impl Sim {
     /// Shuts the tree down in virtual time, as a host does in real time: cancels
     /// everything and runs on; at `grace` lifts shields and guards and revokes
     /// leases; a second later drops every future that is parked. The report
-    /// names whoever was in the way. See [`Tree::shutdown`].
+    /// names the tasks that did not end. See [`Tree::shutdown`].
     ///
     /// The clock moves when everything is blocked, and also when tasks are
     /// busy at one instant for too many turns. A thread that holds it is waited for
