@@ -223,7 +223,7 @@ impl Drop for Bomb {
     }
 }
 
-/// handle-7: what `late` has captured goes with the call, and harms nobody.
+/// handle-7: what `late` has captured goes with the call, and harms no other job.
 #[test]
 fn handle_7_what_late_has_captured_may_panic_when_it_is_dropped() {
     let mut sim = Sim::seeded(1);

@@ -233,7 +233,7 @@ fn test_1_a_clock_that_is_never_let_go_is_named() {
     assert!(words.contains("seed 3"), "{words}");
 }
 
-/// To move the clock by hand waits for whoever holds it.
+/// To move the clock by hand waits for whatever holds it.
 #[test]
 fn test_1_advancing_waits_for_a_thread_that_holds_the_clock() {
     guarded("advancing_waits", |_| {

@@ -223,7 +223,7 @@ fn semantics_timeout_host_gone() {
     );
 }
 
-/// Drops a tokio runtime in which `body` waits. Nobody is told: every future
+/// Drops a tokio runtime in which `body` waits. No job is told: every future
 /// is dropped where it waits, and its job ends.
 fn tokio_gone<B>(name: &'static str, body: fn(Log) -> B)
 where

@@ -79,7 +79,7 @@ async fn run(world: Arc<World>, tree: Tree) {
 
 /// Nothing is left: all that was made is gone. On several threads the last hands
 /// on a job let go a moment after its end is counted. `turn` turns the main lane: an
-/// output of one of its tasks that nobody takes is dropped there.
+/// output of one of its tasks that is not taken is dropped there.
 #[track_caller]
 fn check(world: &World, tree: &Tree, turn: impl Fn()) {
     let since = Instant::now();
@@ -228,7 +228,7 @@ impl Drop for Bomb {
     }
 }
 
-/// The value of a call that nobody waits for goes off on the thread of the pool.
+/// The value of a call whose waiter is gone goes off on the thread of the pool.
 /// There is one thread, and it is still there.
 #[test]
 fn io_5_hostile_calls_cost_no_thread() {

@@ -404,7 +404,7 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-/// A hundred who wait until somebody opens the other end keep nobody from files:
+/// A hundred who wait until another thread opens the other end keep no other job from files:
 /// there are sixty-four threads for those, and as many places.
 #[test]
 fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {

@@ -180,7 +180,7 @@ fn io_5_input_that_nobody_reads_is_an_error_and_no_death() {
         let (written, _) = stdin.write_all(vec![0_u8; 1_000_000]).await;
         assert_eq!(written.expect_err("closed").kind(), ErrorKind::BrokenPipe);
         assert!(child.wait().await?.success());
-        // A wait closes it, so that nobody waits for the other.
+        // A wait closes it, so no job waits for the other.
         let mut child = Command::new("cat")
             .stdin(Stdio::Piped)
             .stdout(Stdio::Null)

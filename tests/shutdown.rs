@@ -436,7 +436,7 @@ fn shutdown_1_a_parent_that_is_stuck_itself_is_named() {
     );
 }
 
-// --- a lane that nobody turns ---
+// --- a lane that no thread turns ---
 
 /// A host whose turns are run by hand.
 #[derive(Clone)]
@@ -561,7 +561,7 @@ fn cancel_6_patience_is_the_same_in_an_old_tree() {
     }
 }
 
-/// shutdown-1: a task on a lane that nobody turns is named, and its end is not
+/// shutdown-1: a task on a lane that no thread turns is named, and its end is not
 /// faked. It never hangs for ever.
 #[test]
 fn shutdown_1_a_task_that_nobody_turns_is_a_straggler() {

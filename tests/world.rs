@@ -363,7 +363,7 @@ fn a_partition_holds_bytes_back_until_it_heals() {
     assert_eq!(as_said, 20);
 }
 
-/// It heals while somebody tries to connect.
+/// It heals while a task tries to connect.
 #[test]
 fn a_connect_goes_through_when_a_partition_heals() {
     let as_said = yes(20, SimIo::new, |net| async move {

@@ -577,7 +577,7 @@ pub async fn handle_3_a_lazy_task_cancelled_unstarted_is_never_polled(lab: Lab) 
 
 // --- handle-4 ---
 
-/// handle-4: a lease keeps a scope open, whoever holds it; dropping the last
+/// handle-4: a lease keeps a scope open, whatever holds it; dropping the last
 /// one completes the waiting parent.
 /// Also: T7.
 pub async fn handle_4_a_lease_keeps_its_scope_open(lab: Lab) {
@@ -790,7 +790,7 @@ pub async fn handle_5_a_scope_dropped_in_its_waiting_phase(lab: Lab) {
     assert_eq!(lab.elapsed() - before, 20 * MS);
 }
 
-/// handle-5: a child that fails in a scope nobody awaits any more harms
+/// handle-5: a child that fails in a scope that is no longer awaited harms
 /// nobody, and its failure is not lost.
 pub async fn handle_5_a_failure_in_a_dropped_scope_goes_to_the_failure_hook(lab: Lab) {
     let inner = lab.clone();

@@ -76,16 +76,16 @@ impl StdError for Cancelled {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// You are being cancelled: stop too.
+    /// The current job is being cancelled: return soon.
     Cancelled,
-    /// What you waited for was cancelled; you were not.
+    /// The awaited job was cancelled; the current job was not.
     Stopped,
-    /// A deadline of what you waited for passed.
+    /// A deadline of the awaited job passed.
     TimedOut,
-    /// It failed.
+    /// The awaited job returned an error.
     Failed,
-    /// It panicked. Not in a program that is built with `panic = "abort"`: there a
-    /// panic aborts the process, in whichever task it happens.
+    /// The awaited job panicked. In a program that is built with `panic = "abort"` a panic
+    /// aborts the process instead.
     Panicked,
 }
 
@@ -338,7 +338,7 @@ impl Error {
         Error::from_boxed(words.into().into())
     }
 
-    /// Any error at all. One of ours comes back as it was; one that has a
+    /// Converts any error. An `Error` inside is returned unchanged; an error that has a
     /// [`Cancelled`] among its sources is of kind `Cancelled`.
     pub fn from_boxed(boxed: BoxError) -> Error {
         let boxed = match boxed.downcast::<Error>() {
@@ -773,9 +773,9 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
     io.get_ref().map(|e| e as &(dyn StdError + 'static))
 }
 
-/// The cancel that an error comes from: the first [`Cancelled`] in it or among its
-/// sources, however it is wrapped. An [`Error`] on the way decides by its own kind:
-/// what was a failure below stays one. So an error of any type is judged as
+/// Returns the cancel that an error comes from: the first [`Cancelled`] in it or among its
+/// sources, however it is wrapped. If an [`Error`] comes first among them, its kind decides:
+/// a failure stays a failure. So an error of any type is judged as
 /// [`or_fail`](OrFail::or_fail) judges it.
 pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cancelled> {
     AmongSources::of(error).cancelled

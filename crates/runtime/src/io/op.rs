@@ -41,11 +41,11 @@ unsafe impl Sync for BorrowedHandle {}
 /// Waits for one operation.
 ///
 /// # Cancellation
-/// A *point*. Told at entry, the operation is never begun. Told while it is
-/// under way, the system is asked to end it, and it is waited for; if it was done
-/// all the same, its result is returned, and the next point tells. What was lent
-/// to it comes back either way. Dropped, it goes on until the system lets go, and
-/// then its result is dropped.
+/// A *point*. If the job is told at entry, the operation never begins. If it is told while the
+/// operation is in flight, the system is asked to cancel the operation, and the wait goes on
+/// until it is over; if it succeeded before that, its result is returned, and the next point
+/// reports the cancel. The buffer comes back either way. If the future is dropped, the
+/// operation goes on until the system has completed it, and then its result is dropped.
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Op<T: Operation> {
     at: OpState<T>,

@@ -26,7 +26,7 @@ impl UdpSocket {
     /// A *point*. If it returns `Cancelled`, there is no socket.
     ///
     /// # Errors
-    /// That of the last address, if none can be had.
+    /// The error of the last address, if none is available.
     #[track_caller]
     pub fn bind<A: ToSocketAddrs>(
         addr: A,
@@ -47,7 +47,7 @@ impl UdpSocket {
     /// A *point*. If it returns `Cancelled`, the socket is unchanged.
     ///
     /// # Errors
-    /// That of the last address, if none can be had.
+    /// The error of the last address, if none is available.
     pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         let addrs = addr.to_addrs();
         let mut last = no_address();

@@ -42,9 +42,9 @@ impl UnixListener {
     /// Waits for a connection. The address of the other side seldom has a path.
     ///
     /// # Cancellation
-    /// A *point*. A connection that was accepted all the same is returned, and
-    /// the next point tells. If the future was dropped it is closed. What an
-    /// `incoming` that is gone has accepted comes first.
+    /// A *point*. A connection that was accepted before the cancel took effect is returned, and
+    /// the next point reports the cancel. If the future was dropped, the connection is closed.
+    /// Connections that a dropped `incoming` has accepted come first.
     ///
     /// # Errors
     /// Those of the system.

@@ -110,14 +110,14 @@ impl Point {
         self.pending_as(cx, WaitKind::Custom);
     }
 
-    /// As [`pending`](Point::pending), and snapshots say what is waited for.
+    /// Like [`pending`](Point::pending), and snapshots show what is waited for.
     pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
         self.wait.pending(cx.waker(), kind, self.site);
     }
 
-    /// What [`poll_enter`](Point::poll_enter) has told was not acted upon: the
-    /// wait ended with its result all the same. The next point of the task tells
-    /// it again, wherever this is called.
+    /// Puts back what [`poll_enter`](Point::poll_enter) has told, because the wait ended with
+    /// its result instead. The next point of the task reports it again, wherever this is
+    /// called.
     pub fn tell_again(&self, told: &Cancelled) {
         // A mark is never taken back; an interrupt was taken by this.
         if let Some(task) = self.asked.clone().or_else(context::current) {
