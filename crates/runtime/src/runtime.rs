@@ -1,4 +1,4 @@
-//! [`Runtime`]: the owner, on its main thread. [`Handle`]: for everybody else.
+//! [`Runtime`], which stays on its main thread, and [`Handle`], for other threads.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -24,10 +24,10 @@ use crate::machine::Machine;
 use crate::main_lane::{Cause, MainLocal, MainWaker};
 use crate::scheduler::worker::Worker;
 
-/// How long workers get to come home once everything is over.
+/// How long shutdown waits for worker threads to return once every job has ended.
 const HOME: Duration = Duration::from_millis(500);
 
-/// How many workers have come home.
+/// How many workers have returned.
 #[derive(Default)]
 struct Exits {
     home: Mutex<usize>,
@@ -77,19 +77,19 @@ impl Wake for UnparkMain {
 /// # Ok::<_, kinfolk::Error>(())
 /// ```
 ///
-/// Dropping it shuts it down, with ten seconds of grace. Inside a job, of this runtime or
-/// of another, a drop cannot wait: everything in it is cancelled at once, a thread of its
-/// own sees to the rest while the workers go on, and the main lane is turned no more. With
-/// no workers nothing is turned any more.
+/// Dropping a runtime shuts it down, with a grace of ten seconds. A drop inside a job, of this
+/// runtime or of another, cannot wait: every job of the runtime is cancelled at once, a thread
+/// made for that carries out the other steps of the shutdown while the workers go on, and the
+/// main lane no longer runs. With no workers no turn runs any more.
 ///
-/// A process has at most 4,095 runtimes and other roots at once; one more is an error.
+/// A process can have 4,095 runtimes and other roots at once; one more is an error.
 ///
 /// # Panics in tasks
-/// A panic in a task is caught and becomes the task's failure. Before that the panic hook
-/// of the program prints it, on the worker. The hook of the standard library waits until
-/// standard error takes the words: if that is a pipe that no process reads, a worker whose
-/// task panics waits there, and so do the tasks on it. A program that runs with such a
-/// standard error sets a hook that does not wait, with [`std::panic::set_hook`].
+/// A panic in a task is caught and becomes the task's failure. Before that the program's panic
+/// hook prints it, on the worker thread. The default hook blocks until standard error accepts
+/// the message: if standard error is a pipe that no process reads, the worker blocks there,
+/// and so do its tasks. Such a program should set a hook that does not block, with
+/// [`std::panic::set_hook`].
 pub struct Runtime {
     handle: Handle,
     pub(crate) own: Box<MainLocal>,
@@ -125,7 +125,7 @@ impl Drop for Turning<'_> {
 }
 
 impl Runtime {
-    /// A runtime with the defaults.
+    /// Makes a runtime with the default options.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -134,7 +134,7 @@ impl Runtime {
         Runtime::builder().build()
     }
 
-    /// A runtime with options.
+    /// Begins a runtime with options.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -177,12 +177,12 @@ impl Runtime {
         &self.handle.machine
     }
 
-    /// For other threads.
+    /// Returns a handle for other threads.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Evidence that this is the main thread.
+    /// Returns evidence that this is the main thread.
     pub fn on_main(&self) -> OnMain {
         self.handle
             .tree
@@ -320,10 +320,9 @@ impl Runtime {
         in_turn
     }
 
-    /// Polls `future` outside any job, turning the main lane meanwhile, until
-    /// it is done: for a host that waits for a task it holds. However short the calls
-    /// are, what is queued has its turns in them; a future that is ready at its first
-    /// poll takes none.
+    /// Polls `future` outside any job, and runs turns of the main lane, until the future is
+    /// ready: for a host that waits for a task that it holds. Queued turns run even if the
+    /// calls are short; a future that is ready at its first poll runs none.
     ///
     /// # Errors
     /// If called inside a job.
@@ -332,8 +331,8 @@ impl Runtime {
         Ok(self.drive(&turning, pin!(future)))
     }
 
-    /// As [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main
-    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
+    /// Like [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main lane
+    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
     /// As [`wait_for`](Runtime::wait_for).
@@ -345,8 +344,8 @@ impl Runtime {
         self.tree().lend(world, || self.wait_for(future))
     }
 
-    /// As [`block_on`](Runtime::block_on), and lends `world` to `future` and the other
-    /// tasks of the main lane meanwhile.
+    /// Like [`block_on`](Runtime::block_on), and lends `world` to `future` and the other tasks
+    /// of the main lane meanwhile.
     ///
     /// # Errors
     /// As [`block_on`](Runtime::block_on).
@@ -362,12 +361,12 @@ impl Runtime {
         self.tree().lend(world, || self.block_on(future))
     }
 
-    /// Runs `future` as a task of the main lane, turning that lane meanwhile,
-    /// until it and everything it started have ended. With no workers the pool
-    /// is turned too. A panic in it goes on here.
+    /// Runs `future` as a task of the main lane, and blocks this thread, which runs the lane,
+    /// until the task and everything that it started have ended. With no workers this thread
+    /// runs the pool too. A panic of the task is resumed here.
     ///
     /// # Errors
-    /// Its own; and if called inside a job.
+    /// The error of the task; also if called inside a job.
     #[track_caller]
     pub fn block_on<F>(&self, future: F) -> Result<<F::Output as IntoOutcome>::Value>
     where
@@ -386,28 +385,27 @@ impl Runtime {
         result.map_err(Error::resume)
     }
 
-    /// Shuts the runtime down: cancels everything and waits; at `grace` lifts
-    /// shields and guards and revokes leases; a second later drops every parked
-    /// future, each on its lane; then says who was in the way. The main lane is
-    /// turned meanwhile. What still runs is named, and left behind with its
-    /// thread.
+    /// Shuts the runtime down: cancels every job and waits; at `grace` lifts shields and guards
+    /// and revokes leases; a second later drops every parked future, each on its lane; then
+    /// returns a report that names the tasks that did not end in time. The main lane runs
+    /// meanwhile. Jobs that still run are named in the report, and left behind with their
+    /// threads.
     ///
     /// # Errors
-    /// If called inside a job, of this runtime or of another: the call cannot wait there,
-    /// and there is no report. The runtime ends all the same, as one that is dropped there
-    /// does: everything in it is cancelled when the call returns; its workers go on until its
-    /// jobs have ended, for `grace` and a second at most; its main lane is turned no more,
-    /// and with no workers nothing is. A task that is turned no more never ends: it keeps
-    /// the root of the runtime, of which a process may have 4,095.
-    /// [`Handle::request_shutdown`] is for jobs.
+    /// If called inside a job, of this runtime or of another, where the call cannot wait. There
+    /// is no report then, but the runtime ends as if it was dropped there: every job is
+    /// cancelled when the call returns; the workers go on until the jobs have ended, for
+    /// `grace` and a second at most; the main lane no longer runs, and with no workers no turn
+    /// runs. A task that gets no more turns never ends: it keeps the root of the runtime, of
+    /// which a process can have 4,095. Inside a job, use [`Handle::request_shutdown`].
     pub fn shutdown(mut self, grace: Duration) -> Result<ShutdownReport> {
         // The drop that comes after an error heeds it too.
         self.grace = grace;
         self.end(grace)
     }
 
-    /// As [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main
-    /// lane meanwhile: what they clean up may be the host's.
+    /// Like [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main lane
+    /// meanwhile, so that they can clean up the host's state.
     ///
     /// # Errors
     /// As [`shutdown`](Runtime::shutdown).
@@ -456,8 +454,8 @@ impl Runtime {
 }
 
 impl WorkerThreads {
-    /// Ends the workers. One that does not come home is in a turn that does not
-    /// return: it is left to itself.
+    /// Ends the workers. A worker that does not return is in a turn that does not return, and
+    /// is left behind.
     fn go_home(&mut self, machine: &Machine) {
         machine.stop();
         let until = Instant::now() + HOME;
@@ -537,7 +535,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A runtime as other threads and jobs hold it.
+/// A handle to a runtime, for other threads and for jobs.
 #[derive(Clone)]
 pub struct Handle {
     tree: Tree,
@@ -545,22 +543,22 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The tree.
+    /// Returns the job tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// A scope that spawns below the root.
+    /// Returns the root as a scope: tasks spawned into it are children of the root.
     pub fn scope(&self) -> Scope {
         self.tree.root_scope()
     }
 
-    /// A factory timer below the root, with options; see [`Scope::timer`].
+    /// Begins a factory timer below the root, with options; see [`Scope::timer`].
     pub fn timer(&self, name: impl Into<Cow<'static, str>>) -> Timer {
         self.scope().timer(name)
     }
 
-    /// Runs what `factory` makes once, `wait` from now, below the root; see
+    /// Calls `factory` once, `wait` from now, and runs the returned future below the root; see
     /// [`Scope::delay`].
     #[track_caller]
     pub fn delay<F, R>(&self, wait: Duration, factory: F) -> TimerToken
@@ -571,7 +569,7 @@ impl Handle {
         self.scope().delay(wait, factory)
     }
 
-    /// Runs what `factory` makes once, at `at`, below the root; see
+    /// Calls `factory` once, at `at`, and runs the returned future below the root; see
     /// [`Scope::at`].
     #[track_caller]
     pub fn at<F, R>(&self, at: Instant, factory: F) -> TimerToken
@@ -582,7 +580,7 @@ impl Handle {
         self.scope().at(at, factory)
     }
 
-    /// Runs what `factory` makes at once and then every `period`, below the
+    /// Calls `factory` at once and then every `period`, and runs the returned futures below the
     /// root; see [`Scope::interval`].
     ///
     /// # Errors
@@ -596,28 +594,28 @@ impl Handle {
         self.scope().interval(period, factory)
     }
 
-    /// The living jobs.
+    /// Returns a snapshot of the living jobs.
     pub fn snapshot(&self) -> TreeSnapshot {
         self.tree.snapshot()
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> CountersSnapshot {
         self.tree.counters()
     }
 
-    /// How many workers there are.
+    /// Returns how many workers there are.
     pub fn workers(&self) -> usize {
         self.machine.workers.len()
     }
 
-    /// What the driver of its i/o is called: `io_uring` or `readiness`. None
-    /// before the first operation.
+    /// Returns the name of the i/o driver: `io_uring` or `readiness`; `None` before the first
+    /// operation.
     pub fn io_driver(&self) -> Option<&'static str> {
         self.machine.io()?.driver_name()
     }
 
-    /// What is alive, runnable and due.
+    /// Returns how many jobs live and are runnable, and when the next timer is due.
     pub fn gauges(&self) -> Gauges {
         self.tree.gauges()
     }
@@ -653,7 +651,7 @@ impl Handle {
         }
     }
 
-    /// Cancels everything without waiting. True the first time.
+    /// Cancels every job, without waiting. Returns true the first time.
     #[track_caller]
     pub fn request_shutdown(&self) -> bool {
         self.tree.request_shutdown(ReasonKind::Shutdown)
