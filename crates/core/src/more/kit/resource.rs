@@ -1,5 +1,5 @@
-//! What jobs wait for and hold: locks, channels, permits. A library that makes such
-//! things lists them here, and snapshots say who waits for what, and who holds it.
+//! Resources: locks, channels and permits, which jobs hold and wait for. A library lists its
+//! resources here, and snapshots show which job waits for which, and which job holds it.
 
 use std::fmt;
 use std::panic::Location;

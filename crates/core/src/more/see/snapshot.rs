@@ -88,7 +88,7 @@ pub struct NodeSnapshot {
     pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
     pub lane: Lane,
-    /// True if its body has swallowed a thousand Cancelleds.
+    /// True if its body has ignored a thousand `Cancelled`s.
     pub swallows_cancellation: bool,
 }
 
@@ -178,7 +178,7 @@ impl TreeSnapshot {
         lasts
     }
 
-    /// The tree as JSON: a list of objects, each with its parent's number.
+    /// Returns the tree as JSON: a list of objects, each with its parent's number.
     pub fn to_json(&self) -> String {
         let mut out = String::from("[");
         for (n, node) in self.nodes.iter().enumerate() {
@@ -193,7 +193,7 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
-    /// How many wait for its end from outside any job.
+    /// Returns how many waits for its end are outside any job.
     pub fn waiters_outside(&self) -> usize {
         self.waiters - self.waited_for_by.len()
     }
@@ -400,7 +400,7 @@ pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
     TreeSnapshot { nodes }
 }
 
-/// Finds the names of those who wait among the jobs themselves.
+/// Finds the names of the waiting jobs among the jobs themselves.
 fn name_waiters(nodes: &mut [NodeSnapshot]) {
     if nodes.iter().all(|node| node.waited_for_by.is_empty()) {
         return;

@@ -10,17 +10,16 @@ use crate::base::id::JobId;
 use crate::base::wait_kind::WaitKind;
 use crate::more::see::snapshot::{NodeSnapshot, WaitingJob};
 
-/// Why a job that is to stop is still there.
+/// Why a cancelled job has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StillThere {
     /// A shield or a guard holds the cancel back: the one that was made there,
     /// if it is known.
     Shielded(Option<&'static Location<'static>>),
-    /// It is in a foreign await, which does not hear of the cancel; or it has
-    /// heard before, and gone on to one.
+    /// It awaits a future that is not a cancellation point; it may have been told before.
     ForeignAwait,
-    /// It is being polled, and has come to no point since.
+    /// It is being polled, and has reached no point since.
     NoPoint,
     /// It is queued for a turn, and has reached no point since: no thread runs
     /// its lane, others are long before it, or it wakes itself again and again.
@@ -32,10 +31,10 @@ pub enum StillThere {
         /// How many more children it has.
         others: usize,
     },
-    /// It has swallowed a thousand Cancelleds, and goes on.
+    /// Its body has ignored a thousand `Cancelled`s, and goes on.
     SwallowsCancellation,
-    /// It is in a wait of ours that does not end at once: a blocking call, an
-    /// operation that the system still carries out, clean-up of its own.
+    /// It is in a wait that does not end at once: a blocking call, an operation that the system
+    /// has not completed, its own clean-up.
     Waits(WaitKind),
     /// It has never been polled: no thread runs its lane, or its host is gone.
     NotStarted,
