@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 /// time or knows them from elsewhere.
 const IDIOMS: &[(&str, &str)] = &[
     ("Inner", "the part of a handle that its clones share"),
+    ("Machine", "in each host, what its threads share"),
     (
         "Plain",
         "each crate has its own switch between std and loom",
