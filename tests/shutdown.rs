@@ -266,7 +266,7 @@ fn shutdown_1_a_lease_is_revoked_at_the_grace() {
             assert_eq!(report.took, GRACE, "{host}");
             let words = report.to_string();
             assert!(words.contains("a lease holds it open"), "{words}");
-            assert!(words.contains("help: give the lease back"), "{words}");
+            assert!(words.contains("help: drop the lease"), "{words}");
             LEASES.lock().unwrap().clear();
         },
     );
