@@ -255,6 +255,8 @@ struct ScriptLine {
     /// How many of that kind go before.
     before: u64,
     fault: Fault,
+    /// It is an error of the test if it never comes.
+    must_come: bool,
 }
 
 /// What goes wrong, by rate and by script.
@@ -286,7 +288,31 @@ impl Faults {
             kind,
             before,
             fault,
+            must_come: true,
         });
+    }
+
+    /// This happens to each of the next `count` operations of a kind; one of them must come.
+    pub(crate) fn script_many(&mut self, kind: OpKind, count: u64, fault: Fault) {
+        self.script.extend((0..count).map(|before| ScriptLine {
+            kind,
+            before,
+            fault,
+            must_come: before == 0,
+        }));
+    }
+
+    /// What the script says and has not come, in words.
+    pub(crate) fn never_came(&self) -> Vec<String> {
+        let late = self.script.iter().filter(|line| line.must_come);
+        late.map(|line| {
+            let (fault, kind, after) = (line.fault, line.kind, line.before);
+            format!(
+                "{fault:?} of a {kind:?}, for which {} more were needed",
+                after + 1
+            )
+        })
+        .collect()
     }
 
     /// True if those operations have a rate of their own.
@@ -335,6 +361,24 @@ mod tests {
         assert_eq!(next(OpKind::Read), None);
         assert_eq!(next(OpKind::Write), Some(libc::ENOSPC));
         assert_eq!(next(OpKind::Write), None);
+    }
+
+    #[test]
+    fn what_a_script_says_and_never_comes_is_named() {
+        let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
+        faults.script(OpKind::Write, 1, Fault::NoSpace);
+        faults.script_many(OpKind::Read, 3, Fault::Broken);
+        faults.next(OpKind::Write, On::Disk, &mut rng);
+        assert_eq!(
+            faults.never_came(),
+            [
+                "NoSpace of a Write, for which 1 more were needed",
+                "Broken of a Read, for which 1 more were needed"
+            ]
+        );
+        faults.next(OpKind::Write, On::Disk, &mut rng);
+        faults.next(OpKind::Read, On::Disk, &mut rng);
+        assert!(faults.never_came().is_empty(), "one of several is enough");
     }
 
     #[test]

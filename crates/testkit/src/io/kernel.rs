@@ -672,15 +672,16 @@ impl SimKernel {
         words.map(String::from).collect()
     }
 
-    /// This happens to the next operation of that kind.
+    /// This happens to the next operation of that kind. If there is none,
+    /// [`Sim::finish`](crate::Sim::finish) panics.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
         self.faults(kind, 1, fault);
     }
 
-    /// This happens to each of the next `count` operations of that kind.
+    /// This happens to each of the next `count` operations of that kind. If there is not even
+    /// one, [`Sim::finish`](crate::Sim::finish) panics.
     pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
-        let mut state = self.state();
-        (0..count).for_each(|before| state.faults.script(kind, before, fault));
+        self.state().faults.script_many(kind, count, fault);
     }
 
     /// What is open, in words.
@@ -708,6 +709,11 @@ impl SimKernel {
             wrong.is_empty(),
             "the simulated kernel was misused:\n  {wrong}"
         );
+    }
+
+    /// What was to go wrong by script and never did, in words.
+    pub(crate) fn never_came(&self) -> Vec<String> {
+        self.state().faults.never_came()
     }
 
     /// When something happens next, for the loop of the simulation. What arrives by now
