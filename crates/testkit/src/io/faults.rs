@@ -133,6 +133,22 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Its name, as in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OpKind::Read => "Read",
+            OpKind::Write => "Write",
+            OpKind::Open => "Open",
+            OpKind::Close => "Close",
+            OpKind::Sync => "Sync",
+            OpKind::Accept => "Accept",
+            OpKind::Connect => "Connect",
+            OpKind::Name => "Name",
+            OpKind::Resize => "Resize",
+            OpKind::Other => "Other",
+        }
+    }
+
     pub(crate) fn of(request: &Request) -> OpKind {
         match request {
             Request::Read(..)
@@ -263,6 +279,8 @@ struct ScriptLine {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     rates: Vec<(Fault, FaultOwner, f64)>,
+    /// There are rates for files or sockets alone.
+    some_are_own: bool,
     script: Vec<ScriptLine>,
 }
 
@@ -281,6 +299,7 @@ impl Faults {
         self.rates
             .retain(|(other, of, _)| !same_sort(*other, fault) || *of != whose);
         self.rates.push((fault, whose, rate));
+        self.some_are_own |= whose != FaultOwner::All;
     }
 
     pub(crate) fn script(&mut self, kind: OpKind, before: u64, fault: Fault) {
@@ -315,10 +334,11 @@ impl Faults {
         .collect()
     }
 
-    /// True if those operations have a rate of their own.
+    /// True if those operations have a rate of their own. Asked only if some have: else it
+    /// would be a look at all rates for each of them, at each operation.
     fn has_own(&self, fault: Fault, whose: FaultOwner) -> bool {
         let own = |rate: &(Fault, FaultOwner, f64)| same_sort(rate.0, fault) && rate.1 == whose;
-        whose != FaultOwner::All && self.rates.iter().any(own)
+        self.some_are_own && whose != FaultOwner::All && self.rates.iter().any(own)
     }
 
     /// What will go wrong with the next operation of that kind.
