@@ -92,3 +92,12 @@ pub use surface::service::{NeverReady, Ready, Service, StartService};
 pub use surface::spawn::{SpawnError, Spawner};
 pub use surface::spawn::{detach, launch, spawn};
 pub use surface::task::{OutcomeOf, Task, TaskOutcome};
+
+/// Waits that our other crates make in `async` blocks, which `#[track_caller]` does not reach:
+/// each takes the place in the code that snapshots and reports name.
+#[doc(hidden)]
+pub mod placed {
+    pub use crate::more::blocking::blocking_at;
+    pub use crate::more::kit::completion_at;
+    pub use crate::points::sleep::sleep_at;
+}

@@ -305,13 +305,23 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
+    blocking_at(Location::caller(), call)
+}
+
+/// As [`blocking`]; snapshots and reports name `site`.
+#[must_use = "futures do nothing unless awaited"]
+pub fn blocking_at<F, T>(site: &'static Location<'static>, call: F) -> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
     Blocking {
         call: Some(Contained::new(call)),
         begun: None,
         abandon: false,
-        yielded: Yielded::here(),
+        yielded: Yielded::at(Site::of(site)),
         wait: Wait::new(),
-        site: Site::of(Location::caller()),
+        site: Site::of(site),
     }
 }
 

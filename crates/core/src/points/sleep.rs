@@ -52,6 +52,11 @@ pub fn sleep(duration: Duration) -> Sleep {
     Sleep::new(Moment::After(duration), Location::caller())
 }
 
+/// As [`sleep`]; snapshots and reports name `site`.
+pub fn sleep_at(site: &'static Location<'static>, duration: Duration) -> Sleep {
+    Sleep::new(Moment::After(duration), site)
+}
+
 /// Waits until `at`.
 ///
 /// # Cancellation

@@ -290,7 +290,7 @@ where
     B: Future<Output: IntoOutcome>,
     T: Send + 'static,
 {
-    let (said, completer) = crate::more::kit::pair(site);
+    let (said, completer) = crate::more::kit::completion_at(site);
     // Nobody has heard of a failure that comes out here: the hook does.
     let scope = spawner.scope().clone();
     said.give_back_to(move |said: Result<T>| {

@@ -3,13 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::vec;
 
-use kinfolk_core::blocking;
+use kinfolk_core::placed::blocking_at;
 
-use super::names::begin;
-use super::{FileKind, metadata};
+use super::FileKind;
+use super::metadata::metadata_for;
+use super::names::{begin, begin_for};
 use crate::blocking::{For, on_threads};
 use crate::io::IoHandle;
 use crate::io::ops::{MakeDir, Unlink};
@@ -34,31 +36,38 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
 ///
 /// # Errors
 /// Errors of the system; also if a path exists that is not a directory.
-pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
+#[track_caller]
+pub fn create_dir_all<P: AsRef<Path>>(
+    path: P,
+) -> impl Future<Output = io::Result<()>> + Send + use<P> {
+    make_all(Location::caller(), path.as_ref().to_path_buf())
+}
+
+/// Snapshots and reports name `site`.
+async fn make_all(site: &'static Location<'static>, path: PathBuf) -> io::Result<()> {
     // From the inside out, until one can be made; and back.
-    let path = path.as_ref();
     let mut missing = Vec::new();
     for at in path.ancestors() {
         if at.as_os_str().is_empty() {
             break;
         }
-        match make_or_find(at).await {
+        match make_or_find(site, at).await {
             Ok(()) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(at),
             Err(error) => return Err(error),
         }
     }
     for at in missing.into_iter().rev() {
-        make_or_find(at).await?;
+        make_or_find(site, at).await?;
     }
     Ok(())
 }
 
 /// One that is there will do.
-async fn make_or_find(path: &Path) -> io::Result<()> {
-    match create_dir(path).await {
+async fn make_or_find(site: &'static Location<'static>, path: &Path) -> io::Result<()> {
+    match begin_for(site, MakeDir::new(path)).await {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            match metadata(path).await?.is_dir() {
+            match metadata_for(site, path).await?.is_dir() {
                 true => Ok(()),
                 false => Err(error),
             }
@@ -87,12 +96,19 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
 ///
 /// # Errors
 /// Those of the system.
-pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    let dir = path.as_ref().to_path_buf();
+#[track_caller]
+pub fn read_dir<P: AsRef<Path>>(
+    path: P,
+) -> impl Future<Output = io::Result<ReadDir>> + Send + use<P> {
+    read_names(Location::caller(), path.as_ref().to_path_buf())
+}
+
+/// Snapshots and reports name `site`.
+async fn read_names(site: &'static Location<'static>, dir: PathBuf) -> io::Result<ReadDir> {
     let handle = IoHandle::current()?;
     let names = {
         let dir = dir.clone();
-        let call = blocking(move |_| handle.system().read_dir(&dir));
+        let call = blocking_at(site, move |_| handle.system().read_dir(&dir));
         on_threads(For::Files, call).await
     };
     let names = names.map_err(io::Error::other)??;

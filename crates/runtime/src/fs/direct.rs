@@ -72,11 +72,17 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn read_at<B: IoBufMut>(&self, mut buf: B, at: u64) -> (io::Result<usize>, B) {
-        match DirectFile::check(buf.ptr_mut(), buf.room(), at) {
-            Ok(()) => self.file.read_at(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn read_at<B: IoBufMut>(
+        &self,
+        mut buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let begun = match DirectFile::check(buf.ptr_mut(), buf.room(), at) {
+            Ok(()) => Ok(self.file.read_at(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
     /// Writes what is in `buf`; how many bytes were written.
@@ -86,11 +92,17 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn write_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<usize>, B) {
-        match DirectFile::check(buf.ptr(), buf.filled(), at) {
-            Ok(()) => self.file.write_at(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn write_at<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let begun = match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => Ok(self.file.write_at(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
     /// Writes all of `buf` and waits for `fdatasync`; see
@@ -101,11 +113,17 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn write_then_sync<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
-        match DirectFile::check(buf.ptr(), buf.filled(), at) {
-            Ok(()) => self.file.write_then_sync(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn write_then_sync<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        let begun = match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => Ok(self.file.write_then_sync(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
     /// `fdatasync`: flushes what was written from the disk's own cache; see
@@ -147,6 +165,14 @@ impl DirectFile {
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         self.file.close()
+    }
+}
+
+/// The operation, or what is returned because it never begins.
+async fn unless_refused<F: Future>(begun: Result<F, F::Output>) -> F::Output {
+    match begun {
+        Ok(operation) => operation.await,
+        Err(refused) => refused,
     }
 }
 

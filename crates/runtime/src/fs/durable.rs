@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::panic::Location;
 
 use super::File;
 use crate::io::IoBuf;
@@ -25,11 +26,26 @@ impl File {
     /// `WriteZero` if the system accepts no more bytes; other errors of the system. After an
     /// error of `fdatasync` it is not known what is on the disk, and trying again does not
     /// tell.
-    pub async fn write_then_sync<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+    #[track_caller]
+    pub fn write_then_sync<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        self.write_then_sync_for(Location::caller(), buf, at)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    async fn write_then_sync_for<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+        at: u64,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         loop {
             let rest = WriteThenSync::new(self.fd.clone(), buf.slice(done..), at + done as u64);
-            let (written, part) = self.op(rest).await;
+            let (written, part) = self.op(rest).at(site).await;
             buf = part.into_inner();
             match written {
                 // What was written before has gone to the disk with it.
@@ -50,13 +66,23 @@ impl File {
     ///
     /// # Errors
     /// Errors of the system; not every file system supports it.
-    pub async fn sync_range(&self, range: Range<u64>) -> io::Result<()> {
+    #[track_caller]
+    pub fn sync_range(&self, range: Range<u64>) -> impl Future<Output = io::Result<()>> + Send {
+        self.sync_range_for(Location::caller(), range)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    async fn sync_range_for(
+        &self,
+        site: &'static Location<'static>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
         let mut at = range.start;
         // No bytes would mean all from here on.
         while at < range.end {
             let len = LONGEST.min(range.end - at);
             let part = SyncRange::new(self.fd.clone(), at, len as u32);
-            self.op(part).await?;
+            self.op(part).at(site).await?;
             at += len;
         }
         Ok(())

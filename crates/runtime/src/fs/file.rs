@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use super::OpenOptions;
@@ -128,19 +129,29 @@ impl File {
     ///
     /// # Errors
     /// `UnexpectedEof` if the file ends before.
-    pub async fn read_exact_at<B: IoBufMut>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
-        let (mut buf, mut done) = (buf, 0);
-        let all = buf.room();
-        while done < all {
-            let (read, part) = self.read_at(buf.slice(done..), at + done as u64).await;
-            buf = part.into_inner();
-            match read {
-                Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
-                Ok(bytes) => done += bytes,
-                Err(error) => return (Err(error), buf),
+    #[track_caller]
+    pub fn read_exact_at<B: IoBufMut>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        let site = Location::caller();
+        async move {
+            let (mut buf, mut done) = (buf, 0);
+            let all = buf.room();
+            while done < all {
+                let rest = Offset::At(at + done as u64);
+                let read = Read::new(self.fd.clone(), buf.slice(done..), rest);
+                let (read, part) = Op::new(None, read).at(site).await;
+                buf = part.into_inner();
+                match read {
+                    Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                    Ok(bytes) => done += bytes,
+                    Err(error) => return (Err(error), buf),
+                }
             }
+            (Ok(()), buf)
         }
-        (Ok(()), buf)
     }
 
     /// Writes all of `buf`.
@@ -150,10 +161,27 @@ impl File {
     ///
     /// # Errors
     /// `WriteZero` if the system accepts no more bytes.
-    pub async fn write_all_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+    #[track_caller]
+    pub fn write_all_at<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        self.write_all_for(Location::caller(), buf, at)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) async fn write_all_for<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+        at: u64,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (written, part) = self.write_at(buf.slice(done..), at + done as u64).await;
+            let rest = Offset::At(at + done as u64);
+            let write = Write::new(self.fd.clone(), buf.slice(done..), rest);
+            let (written, part) = Op::new(None, write).at(site).await;
             buf = part.into_inner();
             match written {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -190,8 +218,18 @@ impl File {
     /// A *point*. If it returns `Cancelled`, the file is closed too.
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.close_for(Location::caller())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn close_for(
+        self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let op = match self.fd.into_raw() {
-            Ok((raw, handle)) => Some(Op::new(Some(handle.clone()), Close::new(raw, handle))),
+            Ok((raw, handle)) => {
+                Some(Op::new(Some(handle.clone()), Close::new(raw, handle)).at(site))
+            }
             Err(_used) => None,
         };
         async move {

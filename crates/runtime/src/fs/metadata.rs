@@ -1,11 +1,12 @@
 //! [`Metadata`]: size, kind, permissions and times of a file.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::File;
-use super::names::begin;
+use super::names::{begin, begin_for};
 use crate::io::ops::Stat;
 use crate::linux::{Facts, TimeSpec, mode};
 
@@ -137,7 +138,15 @@ impl File {
     /// Those of the system.
     #[track_caller]
     pub fn metadata(&self) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
-        let op = self.op(Stat::of_file(self.fd.clone()));
+        self.metadata_for(Location::caller())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn metadata_for(
+        &self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
+        let op = self.op(Stat::of_file(self.fd.clone())).at(site);
         async move { op.await.map(Metadata) }
     }
 }
@@ -153,7 +162,15 @@ impl File {
 pub fn metadata<P: AsRef<Path>>(
     path: P,
 ) -> impl Future<Output = io::Result<Metadata>> + Send + use<P> {
-    let op = begin(Stat::of_path(path.as_ref(), true));
+    metadata_for(Location::caller(), path.as_ref())
+}
+
+/// As above; snapshots and reports name `site`.
+pub(super) fn metadata_for(
+    site: &'static Location<'static>,
+    path: &Path,
+) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
+    let op = begin_for(site, Stat::of_path(path, true));
     async move { op.await.map(Metadata) }
 }
 

@@ -1,6 +1,7 @@
 //! The names of files.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use crate::io::ops::{Rename, Unlink};
@@ -14,8 +15,19 @@ pub(super) fn begin<T, R>(
 where
     T: Operation<Output = io::Result<R>>,
 {
+    begin_for(Location::caller(), operation)
+}
+
+/// As above; snapshots and reports name `site`.
+pub(super) fn begin_for<T, R>(
+    site: &'static Location<'static>,
+    operation: io::Result<T>,
+) -> impl Future<Output = io::Result<R>> + Send + use<T, R>
+where
+    T: Operation<Output = io::Result<R>>,
+{
     let op = match operation {
-        Ok(operation) => Ok(Op::new(None, operation)),
+        Ok(operation) => Ok(Op::new(None, operation).at(site)),
         Err(error) => Err(error),
     };
     async move { op?.await }

@@ -1,6 +1,7 @@
 //! [`OpenOptions`]: how a file is opened.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use super::{DirectFile, File};
@@ -125,10 +126,19 @@ impl OpenOptions {
         &self,
         path: P,
     ) -> impl Future<Output = io::Result<File>> + Send + use<P> {
+        self.open_for(Location::caller(), path.as_ref())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn open_for(
+        &self,
+        site: &'static Location<'static>,
+        path: &Path,
+    ) -> impl Future<Output = io::Result<File>> + Send + use<> {
         let begun = self
             .flags()
-            .and_then(|flags| OpenAt::new(path.as_ref(), flags, self.mode))
-            .map(|open| Op::new(None, open));
+            .and_then(|flags| OpenAt::new(path, flags, self.mode))
+            .map(|open| Op::new(None, open).at(site));
         async move { Ok(File::new(begun?.await?)) }
     }
 

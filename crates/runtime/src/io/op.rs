@@ -1,6 +1,7 @@
 //! [`Op`]: the future of one operation, a point.
 
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -79,6 +80,13 @@ impl<T: Operation> Op<T> {
             stopping: false,
             point: Point::new(),
         }
+    }
+
+    /// Snapshots and reports name `site`: for an operation that an `async` block of ours makes,
+    /// which `#[track_caller]` does not reach.
+    pub(crate) fn at(mut self, site: &'static Location<'static>) -> Op<T> {
+        self.point = Point::at(site);
+        self
     }
 
     /// Waits for its turn, where there is a limit.

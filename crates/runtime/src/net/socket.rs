@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddr;
+use std::panic::Location;
 
 use socket2::{Domain, SockAddr, Type};
 
@@ -180,12 +181,16 @@ impl Socket {
         self.op(ops::ShutdownSocket::new(self.fd.clone(), how))
     }
 
-    /// Fills all of `buf`.
-    pub(super) async fn recv_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
+    /// Fills all of `buf`. Snapshots and reports name `site`.
+    pub(super) async fn recv_exact<B: IoBufMut>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         let all = buf.room();
         while done < all {
-            let (received, part) = self.recv(buf.slice(done..)).await;
+            let (received, part) = self.recv(buf.slice(done..)).at(site).await;
             buf = part.into_inner();
             match received {
                 Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
@@ -196,11 +201,15 @@ impl Socket {
         (Ok(()), buf)
     }
 
-    /// Sends all of `buf`.
-    pub(super) async fn send_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
+    /// Sends all of `buf`. Snapshots and reports name `site`.
+    pub(super) async fn send_all<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (sent, part) = self.send_whole(buf.slice(done..)).await;
+            let (sent, part) = self.send_whole(buf.slice(done..)).at(site).await;
             buf = part.into_inner();
             match sent {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),

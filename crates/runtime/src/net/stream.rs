@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{self, Shutdown};
 use std::os::unix::net as unix_net;
+use std::panic::Location;
 
 use super::socket::{inet, unix};
 use super::{Chunks, TcpStream, UnixStream};
@@ -36,11 +37,12 @@ macro_rules! streams {
             ///
             /// # Errors
             /// `UnexpectedEof` if the other side ends before.
+            #[track_caller]
             pub fn read_exact<B: IoBufMut>(
                 &self,
                 buf: B,
             ) -> impl Future<Output = (io::Result<()>, B)> + Send {
-                self.socket.recv_exact(buf)
+                self.socket.recv_exact(Location::caller(), buf)
             }
 
             /// Writes the bytes of `buf`. Returns how many were written, which may be fewer.
@@ -63,11 +65,12 @@ macro_rules! streams {
             ///
             /// # Errors
             /// Those of the system.
+            #[track_caller]
             pub fn write_all<B: IoBuf>(
                 &self,
                 buf: B,
             ) -> impl Future<Output = (io::Result<()>, B)> + Send {
-                self.socket.send_all(buf)
+                self.socket.send_all(Location::caller(), buf)
             }
 
             /// As [`write`](Self::write), from several buffers in a row.

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
 
-use super::addr::{Addrs, ToSocketAddrs, is_final, no_address};
+use super::addr::{ToSocketAddrs, is_final, no_address};
 use super::bind::first_of;
 use super::socket::{Socket, entered, files, inet};
 use crate::io::{Op, SocketOption, ops};
@@ -58,11 +59,11 @@ impl TcpListener {
     pub fn bind<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<TcpListener>> + Send + use<A> {
-        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        let (addrs, point, site) = (addr.to_addrs(), checkpoint(), Location::caller());
         async move {
             entered(point).await?;
-            let addrs = addrs.resolve().await?;
-            first_of(&addrs, listen).await.map(TcpListener::new)
+            let addrs = addrs.resolve(site).await?;
+            first_of(site, &addrs, listen).await.map(TcpListener::new)
         }
     }
 
@@ -132,20 +133,12 @@ impl TcpStream {
     pub fn connect<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<TcpStream>> + Send + use<A> {
-        let addrs = addr.to_addrs();
-        // Made here, so that snapshots name the caller's line.
-        let known = match &addrs {
-            Addrs::Known(addrs) => Some(each(addrs)),
-            Addrs::Named(_) | Addrs::NamedWith(..) => None,
-        };
+        let (addrs, site) = (addr.to_addrs(), Location::caller());
         async move {
-            let attempts = match known {
-                Some(attempts) => attempts,
-                None => each(&addrs.resolve().await?),
-            };
             let mut last = no_address();
-            for attempt in attempts {
-                match attempt.await {
+            for addr in addrs.resolve(site).await? {
+                let attempt = ops::Connect::new(SockAddr::from(addr), Type::STREAM);
+                match Op::new(None, attempt).at(site).await {
                     Ok(fd) => return Ok(TcpStream::new(Socket::new(fd))),
                     Err(error) if is_final(&error) => return Err(error),
                     Err(error) => last = error,
@@ -162,16 +155,6 @@ impl TcpStream {
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.socket.set(SocketOption::NoDelay(nodelay))
     }
-}
-
-#[track_caller]
-fn each(addrs: &[SocketAddr]) -> Vec<Op<ops::Connect>> {
-    let mut attempts = Vec::with_capacity(addrs.len());
-    for addr in addrs {
-        let connect = ops::Connect::new(SockAddr::from(*addr), Type::STREAM);
-        attempts.push(Op::new(None, connect));
-    }
-    attempts
 }
 
 files!(TcpListener: std::net::TcpListener, TcpStream: std::net::TcpStream);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
@@ -31,12 +32,12 @@ impl UdpSocket {
     pub fn bind<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<UdpSocket>> + Send + use<A> {
-        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        let (addrs, point, site) = (addr.to_addrs(), checkpoint(), Location::caller());
         async move {
             entered(point).await?;
-            let addrs = addrs.resolve().await?;
+            let addrs = addrs.resolve(site).await?;
             let bound = |addr: &SockAddr| Socket::bound(Type::DGRAM, addr);
-            first_of(&addrs, bound).await.map(UdpSocket::new)
+            first_of(site, &addrs, bound).await.map(UdpSocket::new)
         }
     }
 
@@ -48,17 +49,23 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The error of the last address, if none is available.
-    pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
-        let addrs = addr.to_addrs();
-        let mut last = no_address();
-        for addr in addrs.resolve().await? {
-            match self.socket.connect(addr.into()).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_final(&error) => return Err(error),
-                Err(error) => last = error,
+    #[track_caller]
+    pub fn connect<A: ToSocketAddrs>(
+        &self,
+        addr: A,
+    ) -> impl Future<Output = io::Result<()>> + Send {
+        let (site, addrs) = (Location::caller(), addr.to_addrs());
+        async move {
+            let mut last = no_address();
+            for addr in addrs.resolve(site).await? {
+                match self.socket.connect(addr.into()).at(site).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) if is_final(&error) => return Err(error),
+                    Err(error) => last = error,
+                }
             }
+            Err(last)
         }
-        Err(last)
     }
 
     /// Sends `buf` as a message to `addr`. Returns how many bytes were sent.

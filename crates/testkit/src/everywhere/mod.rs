@@ -15,6 +15,7 @@ use kinfolk_core::host::say::{Topic, say};
 use self::run::{StoppedRun, Went};
 use self::stop::{Stop, StopCase, StopMoment};
 use crate::guard::{GuardedRun, WatchedRun, guarded};
+use crate::io::side::Kernel;
 use crate::run_test::same_words;
 use crate::seeds;
 
@@ -238,7 +239,8 @@ impl CancelEverywhere {
     }
 
     /// Runs the scenario, and calls `check` after each run; see
-    /// [`cancel_everywhere_then`].
+    /// [`cancel_everywhere_then`]. With the feature `runtime`, `run_then_with_io` shows `check`
+    /// the simulated disk too.
     ///
     /// # Panics
     /// As [`cancel_everywhere`], and if `check` does.
@@ -248,14 +250,16 @@ impl CancelEverywhere {
         F: Fn() -> B + Send + 'static,
         B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        everywhere(self, scenario, check, Location::caller())
+        let mut check = check;
+        everywhere(self, scenario, move |_| check(), Location::caller())
     }
 }
 
-fn everywhere<F, B>(
+/// `check` gets the kernel of each run.
+pub(crate) fn everywhere<F, B>(
     options: CancelEverywhere,
     scenario: F,
-    check: impl FnMut() + Send + 'static,
+    check: impl FnMut(&Kernel) + Send + 'static,
     site: &'static Location<'static>,
 ) -> Everywhere
 where
@@ -335,7 +339,7 @@ impl<F, B, C> Tour<F, C>
 where
     F: Fn() -> B,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    C: FnMut(),
+    C: FnMut(&Kernel),
 {
     /// Stops it in one way at every moment, with fair i/o and, if it meets any, with rough.
     fn all(&mut self, stop: Stop, seed: u64) {
@@ -410,9 +414,9 @@ where
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
             self.watched
                 .watch_run(run.sim.tree(), WatchedRun::Point(words));
-            let went = run.go();
+            let (went, kernel) = run.go();
             if !case.stop.drops() || self.options.dropped {
-                (self.check)();
+                (self.check)(&kernel);
             }
             went
         }))

@@ -16,7 +16,7 @@ use super::probe::{Lifted, Probe};
 use super::stop::{Stop, StopCase, StopMoment};
 use super::{CancelEverywhere, SharedStoppedAt};
 use crate::gate::Gate;
-use crate::io::side;
+use crate::io::side::{self, Kernel};
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard, contained_panics};
 
@@ -144,8 +144,8 @@ impl<T: Send + 'static> StoppedRun<T> {
 }
 
 impl<T: Send + 'static> StoppedRun<T> {
-    /// Runs it to its end.
-    pub(super) fn go(mut self) -> Went {
+    /// Runs it to its end. How it went, and the kernel that it had.
+    pub(super) fn go(mut self) -> (Went, Kernel) {
         let (moments, stopped_after) = self.drive();
         let turns = self.sim.turns();
         self.judge();
@@ -181,7 +181,7 @@ impl<T: Send + 'static> StoppedRun<T> {
         if !shut_down || stopped_after.is_none() {
             sim.assert_nothing_left();
         }
-        let counters = sim.counters();
+        let (counters, kernel) = (sim.counters(), sim.io.kernel());
         sim.finish();
         heard();
         let cut = probe.cut();
@@ -192,7 +192,7 @@ impl<T: Send + 'static> StoppedRun<T> {
                 cut.join("\n  ")
             );
         }
-        Went {
+        let went = Went {
             points: probe.points(),
             turns,
             moments,
@@ -200,7 +200,8 @@ impl<T: Send + 'static> StoppedRun<T> {
             stopping: stopped_after.map_or(0, |after| turns - after),
             forced: counters.jobs_force_dropped,
             has_io: counters.io_submitted > 0,
-        }
+        };
+        (went, kernel)
     }
 
     /// Drives it until the scenario has ended, and stops it on the way. How many

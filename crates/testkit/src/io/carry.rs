@@ -146,7 +146,7 @@ impl State {
             Request::Open(OpenArgs { path, flags, mode }) => {
                 let path = memory::path(path);
                 let number = self.disk.open(&path, flags, mode)?;
-                let path = String::from_utf8_lossy(&path).into_owned();
+                let path = String::from_utf8_lossy(&path).into();
                 let fd = self.add_file(OpenFile::File {
                     number,
                     at: 0,

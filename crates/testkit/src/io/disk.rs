@@ -1,7 +1,9 @@
 //! Files and directories in memory. There are no links but names, and nobody is
 //! refused for who he is.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::journal::{DirChange, Journal};
@@ -53,6 +55,34 @@ pub(crate) struct Disk {
     next: Number,
     /// Of names.
     journal: Journal,
+}
+
+/// A disk that is made when it is first used: a simulation without files has none.
+#[derive(Default)]
+pub(crate) struct LazyDisk(OnceCell<Disk>);
+
+impl From<Disk> for LazyDisk {
+    fn from(disk: Disk) -> LazyDisk {
+        LazyDisk(OnceCell::from(disk))
+    }
+}
+
+impl Deref for LazyDisk {
+    type Target = Disk;
+
+    fn deref(&self) -> &Disk {
+        self.0.get_or_init(Disk::new)
+    }
+}
+
+impl DerefMut for LazyDisk {
+    fn deref_mut(&mut self) -> &mut Disk {
+        self.0.get_or_init(Disk::new);
+        match self.0.get_mut() {
+            Some(disk) => disk,
+            None => unreachable!("it was made just now"),
+        }
+    }
 }
 
 impl Node {

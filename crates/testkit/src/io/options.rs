@@ -206,7 +206,8 @@ impl SimIo {
         self.rate(Fault::SlowCancel(longest), rate)
     }
 
-    /// This happens to the `nth` operation of a kind, counted from 1.
+    /// This happens to the `nth` operation of a kind, counted from 1. If there are not so many,
+    /// [`Sim::finish`](crate::Sim::finish) panics.
     ///
     /// # Panics
     /// If `nth` is 0.

@@ -146,10 +146,11 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
 /// ```
 #[track_caller]
 pub fn completion<T>() -> (Completion<T>, Completer<T>) {
-    pair(Location::caller())
+    completion_at(Location::caller())
 }
 
-pub(crate) fn pair<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
+/// As [`completion`]; snapshots and reports name `site`.
+pub fn completion_at<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
     let shared = Arc::new(Shared(Mutex::new(State {
         stage: CompletionStage::Open,
         completed: false,

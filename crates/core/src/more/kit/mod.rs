@@ -47,7 +47,8 @@ pub(crate) mod resource;
 pub(crate) mod work;
 
 pub use crate::base::error::cancelled_in;
-pub(crate) use completion::pair;
+#[doc(hidden)]
+pub use completion::completion_at;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use held_clock::{HeldClock, hold_clock};
 pub use point::Point;

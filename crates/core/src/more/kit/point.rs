@@ -81,7 +81,29 @@ impl Point {
         }
     }
 
-    pub(crate) fn at(site: &'static Location<'static>) -> Point {
+    /// As [`new`](Point::new), and snapshots and reports name `site`: for the waits of an
+    /// `async` block, which `#[track_caller]` does not reach. Take the place of your caller
+    /// before the block, and give it to each wait in there.
+    ///
+    /// ```
+    /// # mod kinfolk { pub use kinfolk_core::*; }
+    /// use kinfolk::kit::Point;
+    /// use std::{future::poll_fn, panic::Location};
+    ///
+    /// #[track_caller]
+    /// fn two_points() -> impl Future<Output = kinfolk::Result<()>> {
+    ///     let site = Location::caller();
+    ///     async move {
+    ///         for _ in 0..2 {
+    ///             let mut point = Point::at(site);
+    ///             poll_fn(|cx| point.poll_enter(cx)).await?;
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # drop(two_points());
+    /// ```
+    pub fn at(site: &'static Location<'static>) -> Point {
         Point {
             yielded: Yielded::at(Site::of(site)),
             wait: Wait::new(),
