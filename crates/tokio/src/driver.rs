@@ -466,3 +466,112 @@ impl Nap {
         give_way(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Mutex, mpsc};
+    use std::task::Waker;
+
+    use kinfolk_core::host::{BlockingCall, Host, TimerKey};
+    use kinfolk_core::{Tree, TreeOptions};
+
+    use super::*;
+
+    /// A host that keeps the turns it gets.
+    #[derive(Default)]
+    struct Keeps(Arc<Mutex<Vec<Turn>>>);
+
+    impl Host for Keeps {
+        fn start(&self, turn: Turn) {
+            self.0.lock().unwrap().push(turn);
+        }
+
+        fn schedule(&self, ready: Ready) {
+            self.0.lock().unwrap().extend(ready);
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, _at: Instant, _waker: Waker) -> TimerKey {
+            unreachable!("no timer is set")
+        }
+
+        fn clear_timer(&self, _key: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, _call: BlockingCall) {}
+    }
+
+    /// A driver is polled by hand beside another, which is awake: with its turn at the door
+    /// after it was taken out of the book of sleepers; and with a turn that comes only
+    /// after it was polled for nothing and has lain down again. The book counts it
+    /// as awake in its turn, and not when it has lain down.
+    #[test]
+    fn lane_6_a_turn_that_comes_late_to_a_driver_leaves_the_book_right() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_time()
+            .build()
+            .unwrap();
+        // The watch is not to see a turn of ours held up by a busy machine: its workers are
+        // kept.
+        let kept: Vec<_> = (0..2)
+            .map(|_| {
+                let (go, held) = mpsc::channel::<()>();
+                drop(runtime.spawn(async move { held.recv() }));
+                go
+            })
+            .collect();
+        let machine = Arc::new(Machine::new(runtime.handle().clone(), None));
+        let Beds::Many(idle, _) = &machine.beds else {
+            panic!("a runtime with workers");
+        };
+        for n in 0..2 {
+            assert!(machine.seat(n).is_to_start(), "not by tokio");
+            assert_eq!(idle.wake_one(None), Some(n));
+        }
+        let mut driver = pin!(Driver::new(machine.clone(), 0));
+        let mut poll = || {
+            let polled = poll_fn(|cx| Poll::Ready(driver.as_mut().poll(cx).is_ready()));
+            runtime.block_on(polled)
+        };
+
+        let host = Keeps::default();
+        let turns = host.0.clone();
+        let tree = Tree::new(Box::new(host), TreeOptions::default());
+        let awake = Arc::new(AtomicUsize::new(usize::MAX));
+        let turn = || {
+            let (machine, awake) = (machine.clone(), awake.clone());
+            drop(tree.root_scope().launch(async move {
+                let Beds::Many(idle, _) = &machine.beds else {
+                    return;
+                };
+                awake.store(idle.awake(), SeqCst);
+            }));
+            turns.lock().unwrap().pop().expect("a turn of the new job")
+        };
+
+        assert!(!poll());
+        assert_eq!(idle.awake(), 1, "it found nothing");
+        for lies_down_again in [false, true] {
+            assert_eq!(idle.wake_one(None), Some(0));
+            if lies_down_again {
+                assert!(!poll());
+                assert_eq!(idle.awake(), 1, "it found nothing once more");
+            }
+            assert!(machine.seat(0).door.bring(turn()).is_ok());
+            assert!(!poll());
+            assert_eq!(awake.swap(usize::MAX, SeqCst), 2, "{lies_down_again}");
+            assert_eq!(idle.awake(), 1, "{lies_down_again}: it has lain down");
+        }
+
+        machine.stop();
+        assert!(poll(), "it goes home");
+        drop(kept);
+    }
+}

@@ -149,8 +149,9 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
     }
 }
 
-/// What a scope says that has ended in a poll elsewhere, `error`, if it was left open in
-/// the middle of that poll: what it would have said had it been given up.
+/// What a scope says that has ended in a poll elsewhere, with `error`, if it was left open
+/// in the middle of that poll: what it would have said had it been given up. Of a body
+/// that has returned a value the verdict says so.
 pub(crate) fn answer(scope: &Header, error: Error) -> Error {
     if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ENTRY) {
         return error;

@@ -37,7 +37,8 @@ pub(crate) enum Got<T> {
 ///    scope's own ends here, as TimedOut or Stopped. An interrupt that was
 ///    returned and is not the answer is put back.
 /// 3. The body returned a value: it is kept, unless a child was cut short by
-///    an enclosing cancellation or by the scope's own deadline.
+///    an enclosing cancellation or by the scope's own deadline, or the scope was left
+///    open in the middle of this poll.
 ///
 /// # Safety
 /// `h` is linked.
@@ -47,6 +48,12 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
     let own_reason = if own { h.reason() } else { None };
     let is_own = |kind| (own_reason.as_ref()).is_some_and(|reason| reason.kind() == kind);
     let deadline = is_own(ReasonKind::Deadline);
+    // No other cancel of a scope has that reason.
+    let left_open = || {
+        own_reason
+            .clone()
+            .filter(|_| is_own(ReasonKind::ScopeEnded))
+    };
     // Every child is gone and the body is over: nothing is added any more.
     let failures = end::take_failures(h).unwrap_or_default();
     // Failures too late for TimedOut to give way to them, but not for Cancelled.
@@ -111,7 +118,11 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
                     Some(told) => told.into(),
                     None => failures.beside(timed_out()),
                 },
-                _ => return Ok(value),
+                // What it would have been, had it been given up.
+                _ => match left_open() {
+                    Some(reason) => Cancelled::new(reason).into(),
+                    None => return Ok(value),
+                },
             };
             discard(value);
             Err(error)
