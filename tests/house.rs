@@ -44,6 +44,7 @@ const EITHER: &[(&str, &str)] = &[
     ("Options", "the feature `runtime` of testkit"),
     ("SimIoHandle", "the feature `runtime` of testkit"),
     ("Spanned", "the feature `tracing`"),
+    ("TestKernel", "the feature `runtime` of testkit"),
 ];
 
 /// Names that two things still share. One that is mended is taken out of this list;

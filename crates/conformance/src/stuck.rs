@@ -295,7 +295,7 @@ pub async fn see_6_only_those_who_were_asked_and_long_ago(lab: Lab) {
     fine.await.unwrap();
     waits.await.expect("what a shield brings is kept");
     let words = lab.snapshot().stuck(15 * MS).to_string();
-    assert!(words.starts_with("stuck: nobody"), "{words}");
+    assert!(words.starts_with("stuck: no task"), "{words}");
 }
 
 /// see-6: a poll that lasts, cancelled or not, is listed while it does, and

@@ -9,7 +9,7 @@ pub(crate) mod side {
     use crate::clock::VirtualClock;
 
     /// There is none.
-    pub(crate) struct Kernel;
+    pub(crate) struct TestKernel;
 
     #[derive(Default)]
     pub(crate) struct Options(());
@@ -57,8 +57,8 @@ pub(crate) mod side {
 
         pub(crate) fn finish(&self, _seed: u64) {}
 
-        pub(crate) fn kernel(&self) -> Kernel {
-            Kernel
+        pub(crate) fn kernel(&self) -> TestKernel {
+            TestKernel
         }
     }
 }

@@ -15,7 +15,7 @@ use kinfolk_core::host::say::{Topic, say};
 use self::run::{StoppedRun, Went};
 use self::stop::{Stop, StopCase, StopMoment};
 use crate::guard::{GuardedRun, WatchedRun, guarded};
-use crate::io::side::Kernel;
+use crate::io::side::TestKernel;
 use crate::run_test::same_words;
 use crate::seeds;
 
@@ -259,7 +259,7 @@ impl CancelEverywhere {
 pub(crate) fn everywhere<F, B>(
     options: CancelEverywhere,
     scenario: F,
-    check: impl FnMut(&Kernel) + Send + 'static,
+    check: impl FnMut(&TestKernel) + Send + 'static,
     site: &'static Location<'static>,
 ) -> Everywhere
 where
@@ -339,7 +339,7 @@ impl<F, B, C> Tour<F, C>
 where
     F: Fn() -> B,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    C: FnMut(&Kernel),
+    C: FnMut(&TestKernel),
 {
     /// Stops it in one way at every moment, with fair i/o and, if it meets any, with rough.
     fn all(&mut self, stop: Stop, seed: u64) {

@@ -16,7 +16,7 @@ use super::probe::{Lifted, Probe};
 use super::stop::{Stop, StopCase, StopMoment};
 use super::{CancelEverywhere, SharedStoppedAt};
 use crate::gate::Gate;
-use crate::io::side::{self, Kernel};
+use crate::io::side::{self, TestKernel};
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard, contained_panics};
 
@@ -145,7 +145,7 @@ impl<T: Send + 'static> StoppedRun<T> {
 
 impl<T: Send + 'static> StoppedRun<T> {
     /// Runs it to its end. How it went, and the kernel that it had.
-    pub(super) fn go(mut self) -> (Went, Kernel) {
+    pub(super) fn go(mut self) -> (Went, TestKernel) {
         let (moments, stopped_after) = self.drive();
         let turns = self.sim.turns();
         self.judge();

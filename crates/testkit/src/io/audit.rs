@@ -8,7 +8,7 @@ use kinfolk_core::host::say::{Topic, say};
 use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 
-use super::by_number::Numbers;
+use super::by_number::NumberSet;
 
 #[derive(Default)]
 struct AuditCounts {
@@ -35,7 +35,7 @@ impl Audit {
     pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         Box::new(AuditedDriver {
             driver,
-            under_way: Numbers::default(),
+            under_way: NumberSet::default(),
             seen: self.0.clone(),
         })
     }
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Audit {
 
 struct AuditedDriver {
     driver: Box<dyn Driver>,
-    under_way: Numbers<(u32, u32)>,
+    under_way: NumberSet<(u32, u32)>,
     seen: Arc<AuditCounts>,
 }
 

@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// A set of numbers.
-pub(crate) type Numbers<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
+pub(crate) type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// Multiplies; for keys of one or two numbers.
 #[derive(Clone, Copy, Default)]

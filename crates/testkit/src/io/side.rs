@@ -19,7 +19,7 @@ use crate::everywhere::{CancelEverywhere, Everywhere, everywhere};
 use crate::sim::{Sim, SimBuilder};
 
 /// The kernel of a simulation.
-pub(crate) type Kernel = SimKernel;
+pub(crate) type TestKernel = SimKernel;
 
 /// What the simulation's i/o is made with.
 pub(crate) type Options = SimIo;
@@ -124,7 +124,7 @@ impl IoSide {
     }
 
     /// Its kernel.
-    pub(crate) fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> TestKernel {
         self.kernel.clone()
     }
 }
