@@ -72,7 +72,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
         if !st.ended() && requests.count > 0 {
             requests.count -= 1;
             if requests.count == 0 {
-                task.state.remove(state::INTERRUPTED);
+                task.state.interrupt_taken();
                 requests.pending = Numbers::default();
                 requests.on_their_way = Numbers::default();
                 requests.forgotten = requests.number;
@@ -163,7 +163,7 @@ pub(super) fn spread(start: &Header) {
         if st.has(state::HAS_NODES) {
             wake_leaves(&job);
         }
-        if st.has(state::HAS_KIDS) {
+        if st.has(state::HAS_SHARES) {
             tell_scopes(&job, &mut todo);
         }
         if job.is_task() {
@@ -185,12 +185,12 @@ fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
     if !job.has_opened_scopes() {
         return;
     }
-    let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
+    let spared = state::ENDED | state::BODY_DONE;
     // SAFETY: H1 and H2, under the lock.
     let mut next = unsafe { job.first.get().as_ref() };
     while let Some(child) = next {
-        if !child.was_spawned() && !child.state.load().has(spared) {
-            child.state.add(state::INTERRUPTED);
+        if !child.was_spawned() && !child.is_shield() && !child.state.load().has(spared) {
+            child.state.hint_interrupt();
             todo.push(JobRef::from_header(child));
         }
         // SAFETY: as above.
@@ -227,7 +227,7 @@ pub(crate) fn guard_left(h: &Header) {
 pub(super) fn heard_by(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     loop {
-        if at.state.load().has(state::SHIELD | state::GUARD) {
+        if at.is_shield() || at.state.load().has(state::GUARD) {
             return None;
         }
         if at.is_task() {
@@ -255,14 +255,14 @@ pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) ->
     // that came before stands in the task already.
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
-        at.state.remove(state::INTERRUPTED);
+        at.state.interrupt_taken();
         at = at.parent_from_outside()?;
     }
     task.if_cold(|cold, st| {
         if !st.has(state::INTERRUPTED) {
             return None;
         }
-        task.state.remove(state::INTERRUPTED);
+        task.state.interrupt_taken();
         let requests = &mut cold.requests;
         let numbers = std::mem::take(&mut requests.pending);
         keep(requests, numbers.clone());

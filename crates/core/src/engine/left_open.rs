@@ -152,7 +152,7 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
 /// What a scope says that has ended in a poll elsewhere, `error`, if it was left open in
 /// the middle of that poll: what it would have said had it been given up.
 pub(crate) fn answer(scope: &Header, error: Error) -> Error {
-    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ENTRY) {
+    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ORIGIN) {
         return error;
     }
     // No other cancel of a scope has that reason.

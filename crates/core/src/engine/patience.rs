@@ -3,7 +3,7 @@
 //! A cancelled job whose poll leaves it idle asks to be looked at again
 //! ([`Sweeper::found_idle`]). The look is at the whole cancel it belongs to, so
 //! there is one entry per cancel, and one timer per tree. A job whose patience
-//! has run out by then gets FORCE and a turn, in which it looks again whether it
+//! has run out by then gets DROP_IF_IDLE and a turn, in which it looks again whether it
 //! is idle and drops its future. A cancel that everybody hears costs nothing
 //! here.
 //!
@@ -268,7 +268,7 @@ pub(crate) fn older_children(
     });
 }
 
-/// Looks at every job below `top` that hears its cancel and is idle. Sets FORCE
+/// Looks at every job below `top` that hears its cancel and is idle. Sets DROP_IF_IDLE
 /// where patience has run out; says when to look again. A job that is not idle
 /// now asks for another look when it is. A running one may have asked for this
 /// look a moment ago, and be about to park: it gets another turn, in which it
@@ -283,7 +283,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
         older_children(tree, &job, before, &mut |child| {
             todo.push((child, patience))
         });
-        let skip = state::ENDED | state::FORCE | state::BODY_DONE;
+        let skip = state::ENDED | state::DROP_IF_IDLE | state::BODY_DONE;
         if st.has(skip) || !st.effective() || !job.has_seen_mark() || !job.no_wait_of_ours() {
             continue;
         }
@@ -311,7 +311,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
 
 /// Asks one job to drop its future in its next turn.
 fn force(job: &Header) {
-    job.state.add(state::FORCE);
+    job.state.drop_if_idle();
     rouse(job);
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn lift_all(tree: &Shared) {
     let mut todo = vec![JobRef::from_header(tree.root())];
     while let Some(job) = todo.pop() {
         crate::engine::guard::lapse(&job);
-        if job.state.load().has(state::SHIELD) {
+        if job.is_shield() {
             walk::lift(tree, &job);
         }
         // What goes on beside its body is asked to end, as when that is over.
@@ -348,7 +348,7 @@ pub(crate) fn lift_all(tree: &Shared) {
 /// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
 /// what is inside would run on while it is being forced.
 ///
-/// Every job gets MUST before its children are listed, and an attacher looks for
+/// Every job gets DROP_NOW before its children are listed, and an attacher looks for
 /// it under the same lock: a child is listed, or refused, or born with it
 /// (`force_vs_attach`). All have it before the first is told: no task that a
 /// shield had spared hears of the cancel in a turn of its own. From the beginning the
@@ -358,7 +358,7 @@ pub(crate) fn force_all(tree: &Shared) {
     let mut all = vec![JobRef::from_header(tree.root())];
     let mut next = 0;
     while let Some(job) = all.get(next).cloned() {
-        job.state.add(state::MUST);
+        job.state.drop_now();
         children(&job, &mut |child| all.push(child));
         next += 1;
     }

@@ -33,8 +33,8 @@ use crate::more::see::MOST_NAMED;
 use crate::more::see::snapshot::{self, NodeSnapshot};
 use crate::more::shutdown::Shutdown;
 use crate::record::cell;
-use crate::record::header::{Birth, Header, JobRef, MOST_KIDS};
-use crate::record::state;
+use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES};
+use crate::record::state::{self, Remains};
 use crate::surface::lane::OnMain;
 
 /// How many roots may live at once in one process.
@@ -545,7 +545,7 @@ impl Tree {
             turns,
             failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
-            most_children: options.most_children.min(MOST_KIDS),
+            most_children: options.most_children.min(MOST_SHARES),
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
             point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
@@ -583,10 +583,10 @@ impl Tree {
             id: shared.next_id(&counts),
             kind: JobKind::Root,
             lane: Lane::Pool,
-            timer: false,
+            facts: Facts::SUPERVISOR,
             parent: None,
             vtable: &cell::NODE,
-            state: state::SUPERVISOR | state::HAS_KIDS,
+            state: state::HAS_SHARES,
             refs: 2,
             site: Location::caller(),
         });
@@ -654,7 +654,7 @@ impl Tree {
     fn shut_down_because(&self, why: Why) -> bool {
         let root = self.0.root();
         let moved = walk::cancel(root, why);
-        if !root.state.add(state::BODY_DONE).has(state::BODY_DONE) {
+        if !root.state.body_over(Remains::Nothing).has(state::BODY_DONE) {
             end::body_gone(root);
         }
         moved
@@ -855,15 +855,12 @@ mod tests {
     fn src_t22_the_limit_of_children_is_that_of_the_source() {
         let (tree, pile) = tree_from(None);
         let root = tree.root_scope();
-        let set = |kids: u32| {
+        let set = |shares: u32| {
             let job = root.job().job_ref();
-            let _locked = job.lock();
-            // SAFETY: H1, under the lock.
-            unsafe {
-                let before = job.kids.get();
-                job.kids.set(kids);
-                before
-            }
+            let mut locked = job.lock();
+            let before = locked.shares();
+            locked.set_shares(shares);
+            before
         };
         // The body counts as one.
         let before = set((1 << 29) - 1);

@@ -21,7 +21,7 @@ use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::record::cell::Polled;
 use crate::record::header::Header;
-use crate::record::state::{self, Park, Snapshot};
+use crate::record::state::{self, Park, Remains, Snapshot};
 
 /// The right to give one task one turn. Whoever holds it must run it; one
 /// that is dropped instead drops the task's future there and ends the job as
@@ -525,11 +525,12 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
         return Poll::Pending;
     }
     if st.has(state::NOTIFIED) {
-        st = h.state.remove(state::NOTIFIED);
+        st = h.state.begin_turn();
     }
     let millis = tree.millis_of_poll(st, false);
     let entered = context::begin_turn(h, millis, tree.budget);
-    if st.has(state::MUST) || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
+    if st.has(state::DROP_NOW)
+        || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
     {
         // SAFETY: this turn is ours.
         let over = unsafe { drop_instead(tree, h) };
@@ -554,7 +555,7 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
             // Nothing is in it: it need not be looked at to be dropped.
             std::mem::forget(error);
             drop(entered);
-            end::body_returned(h, state::OUTPUT);
+            end::body_returned(h, Remains::Output);
             return Poll::Pending;
         }
         Ok(Polled::Pending) => {
@@ -640,7 +641,7 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
 /// before.
 fn mark_if_forced(tree: &Shared, h: &Header) {
     let st = h.state.load();
-    if st.has(state::MUST) && !st.effective() {
+    if st.has(state::DROP_NOW) && !st.effective() {
         patience::mark_forced(tree, h);
     }
 }
@@ -648,7 +649,7 @@ fn mark_if_forced(tree: &Shared, h: &Header) {
 /// The first turn of a task that was cancelled or interrupted before it.
 #[cold]
 fn never_starts(h: &Header, st: Snapshot) -> bool {
-    !st.has(state::ATOMIC) && (st.effective() || interrupts::never_starts(h))
+    !h.is_atomic() && (st.effective() || interrupts::never_starts(h))
 }
 
 /// A poll left the body pending. True if it is to be dropped here: patience
@@ -657,8 +658,8 @@ fn never_starts(h: &Header, st: Snapshot) -> bool {
 #[inline(always)]
 fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::MUST | state::CANCELLED | state::FORCE)
-        && (st.has(state::MUST) || drop_cancelled_if_idle(tree, h, st))
+    st.has(state::DROP_NOW | state::CANCELLED | state::DROP_IF_IDLE)
+        && (st.has(state::DROP_NOW) || drop_cancelled_if_idle(tree, h, st))
 }
 
 /// The same of a job that is cancelled, and that nothing forces: a scope goes
@@ -666,13 +667,13 @@ fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
 #[inline(never)]
 pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
-        if st.has(state::FORCE) {
+        if st.has(state::DROP_IF_IDLE) {
             // It has got on: its next foreign await is another one.
-            h.state.remove(state::FORCE);
+            h.state.spare();
         }
         return false;
     }
-    st.has(state::FORCE) || tree.sweeper.found_idle(tree, h)
+    st.has(state::DROP_IF_IDLE) || tree.sweeper.found_idle(tree, h)
 }
 
 /// The host dropped the task: its future goes, its job ends.

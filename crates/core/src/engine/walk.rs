@@ -28,7 +28,7 @@ use crate::engine::waker::Taken;
 use crate::engine::waymark;
 use crate::record::cell;
 use crate::record::header::{Header, JobRef};
-use crate::record::state::{self, Marked};
+use crate::record::state::{self, Entered, Marked};
 
 /// Why somebody cancels.
 pub(crate) struct Why {
@@ -94,13 +94,11 @@ pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pi
 
 #[cold]
 fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
-    let _locked = h.lock();
-    let seen = h.state.add(state::HOLD);
-    // SAFETY: if not ended: its ender cannot pass our lock while HOLD is set.
+    let locked = h.lock();
+    let read = locked.read_parent();
+    // SAFETY: if not ended: its ender cannot pass our lock while the read goes on.
     // Noticed by `parent_lookup_vs_end`, which holds in the same way.
-    let tree = (!seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()));
-    h.state.remove(state::HOLD);
-    tree
+    (!read.seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()))
 }
 
 /// Counts a spawn that an ended job refused. Its tree may be gone with it: it is
@@ -133,7 +131,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         if st.has(state::CANCELLED) {
             // First wins, but an explicit reason replaces a deadline's.
             let replace =
-                st.has(state::ENTRY) && kind == ReasonKind::Asked && cold.entered_by_deadline();
+                st.has(state::ORIGIN) && kind == ReasonKind::Asked && cold.entered_by_deadline();
             let unused = if replace {
                 cold.reason.replace(reason)
             } else {
@@ -146,9 +144,9 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         {
             return (Marked::No, Some(reason));
         }
-        // Stored before the mark, so that whoever sees ENTRY finds it.
+        // Stored before the mark, so that whoever sees ORIGIN finds it.
         let before = cold.reason.replace(reason);
-        let marked = h.state.mark(state::ENTRY, task);
+        let marked = h.state.mark(Entered::Here, task);
         if marked == Marked::No {
             // A walk from above, or the end, came first.
             return (marked, std::mem::replace(&mut cold.reason, before));
@@ -161,7 +159,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     }
     tree.counters.add(Count::CancelRequested);
     tree.emit(h.id, EventKind::CancelRequest { reason: kind });
-    if marked == Marked::Held {
+    if marked == Marked::Deferred {
         tree.emit(
             h.id,
             EventKind::State {
@@ -178,7 +176,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
 const NOTED: usize = 0;
 const CLAIMED: usize = 1;
 /// A shield that holds the cancel back: its budget counts from now.
-const HELD: usize = 2;
+const DEFERRED: usize = 2;
 const TAGS: usize = 3;
 
 /// Jobs to visit, linked through `walk`.
@@ -186,7 +184,7 @@ struct Todo(*const Header);
 
 impl Todo {
     fn push(&mut self, h: &Header, tag: usize) {
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us.
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us.
         unsafe { h.walk.set(self.0) };
         self.0 = ptr::from_ref(h).map_addr(|addr| addr | tag);
     }
@@ -252,7 +250,7 @@ impl Calls {
 
     fn push(&mut self, h: &Header, tag: usize) {
         let tagged = ptr::from_ref(h).map_addr(|addr| addr | tag);
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us. What
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us. What
         // is listed is claimed or referenced by us.
         unsafe {
             h.walk.set(ptr::null());
@@ -292,7 +290,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
             start.add_ref();
             NOTED
         }
-        Marked::No | Marked::Held => return,
+        Marked::No | Marked::Deferred => return,
     };
     let mut calls = Calls::NONE;
     let mut at = Some((ptr::from_ref(start), tag));
@@ -325,7 +323,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
 /// is done with it.
 fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut turn::Marked) -> bool {
     let mut to_call = !h.is_task();
-    if tag != HELD {
+    if tag != DEFERRED {
         tree.emit(
             h.id,
             EventKind::State {
@@ -334,7 +332,7 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut tur
         );
         let st = h.state.load();
         to_call |= st.has(state::HAS_NODES);
-        if st.has(state::HAS_KIDS) {
+        if st.has(state::HAS_SHARES) {
             mark_children(tree, h, todo, ready);
         }
     }
@@ -397,14 +395,14 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
     while let Some((h, tag)) = calls.pop() {
         // SAFETY: claimed, or a reference is ours: alive.
         let h = unsafe { &*h };
-        if tag != HELD && h.state.load().has(state::HAS_NODES) {
+        if tag != DEFERRED && h.state.load().has(state::HAS_NODES) {
             hook::fire_all(h);
         }
         if tag == CLAIMED {
             push(h);
             continue;
         }
-        if tag == HELD
+        if tag == DEFERRED
             && let Some(tree) = pin(h)
         {
             deadline::begin_hold(&tree, h);
@@ -445,10 +443,10 @@ impl Drop for Nested {
 /// follows stores it again.
 pub(crate) fn wake_poller(h: &Header) {
     let waker = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock. A scope that is not linked any more has
-        // nobody in its slot: its poller or dropper has taken it out.
-        unsafe { Taken::new(cell::take_poller(h)) }
+        let locked = h.lock();
+        // SAFETY: a scope. One that is not linked any more has nobody in its slot: its
+        // poller or dropper has taken it out.
+        unsafe { Taken::new(cell::take_poller(&locked)) }
     };
     match waker {
         Taken::Owned(waker) => hook::wake_for(h, waker),
@@ -471,23 +469,25 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::M
         // SAFETY: as above.
         next = unsafe { child.next.get().as_ref() };
         let st = child.state.load();
-        if st.has(state::CANCELLED | state::ENDED | state::SERVICE) {
+        if st.has(state::CANCELLED | state::ENDED) {
             continue;
         }
-        if st.has(state::SHIELD) {
-            // Only the walk that marked its parent comes by here: once.
-            child.state.add(state::HELD);
-            child.add_ref();
-            todo.push(child, HELD);
+        if child.is_barrier() {
+            if child.is_shield() {
+                // Only the walk that marked its parent comes by here: once.
+                child.state.defer_cancel();
+                child.add_ref();
+                todo.push(child, DEFERRED);
+            }
             continue;
         }
         // Published by the mark.
         child.origin.store(origin, Relaxed);
-        match child.state.mark(0, child.is_task()) {
-            Marked::No | Marked::Held => {}
+        match child.state.mark(Entered::Above, child.is_task()) {
+            Marked::No | Marked::Deferred => {}
             Marked::Claimed => {
                 let st = child.state.load();
-                if st.has(state::HAS_KIDS | state::HAS_NODES) || tree.has_sink() {
+                if st.has(state::HAS_SHARES | state::HAS_NODES) || tree.has_sink() {
                     child.first.fetch_ahead();
                     todo.push(child, CLAIMED);
                 } else {
@@ -508,24 +508,22 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::M
 /// enclosing shield holds it back too: what it protects includes this one.
 pub(crate) fn lift(tree: &Shared, shield: &Header) {
     let marked = {
-        let _locked = shield.lock();
-        if shield.state.add(state::HOLD).ended() {
-            shield.state.remove(state::HOLD);
+        let locked = shield.lock();
+        let read = locked.read_parent();
+        if read.seen.ended() {
             return;
         }
         // SAFETY: not ended, and its ender cannot pass our lock: linked. Noticed
         // by `parent_lookup_vs_end`, which holds in the same way.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
         let origin = above.map(Header::origin_to_hand_on);
-        let marked = match origin {
+        match origin {
             Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);
-                shield.state.mark(0, false)
+                shield.state.mark(Entered::Above, false)
             }
             _ => Marked::No,
-        };
-        shield.state.remove(state::HOLD);
-        marked
+        }
     };
     if matches!(marked, Marked::Claimed | Marked::Noted) {
         let site = shield.site();
@@ -548,7 +546,7 @@ pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
     };
     let held = |outer: &Header| {
         let st = outer.state.load();
-        st.has(state::HELD) && !st.effective()
+        st.has(state::CANCEL_DEFERRED) && !st.effective()
     };
     // SAFETY: an ancestor of a linked job is linked (H3).
     parent.state.load().effective() || unsafe { waymark::barrier(parent) }.is_some_and(held)
@@ -561,7 +559,7 @@ pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
 /// `h` is linked.
 pub(crate) unsafe fn first_cancelled_above(h: &Header) -> Option<&Header> {
     let mut at = h;
-    while !at.state.load().has(state::SERVICE) {
+    while !at.is_service() {
         // SAFETY: ancestors of a linked job are linked (H3).
         at = unsafe { at.parent() }?;
         if at.state.load().effective() {

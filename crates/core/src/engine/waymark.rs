@@ -11,7 +11,6 @@ use std::ptr;
 
 use crate::base::patience::Patience;
 use crate::record::header::Header;
-use crate::record::state;
 
 /// How far waymarks are apart.
 const EVERY: u32 = 64;
@@ -41,7 +40,7 @@ impl Above {
             .unwrap_or_default();
         Above {
             patience,
-            barrier: here(h.state.load().has(state::SHIELD | state::SERVICE)),
+            barrier: here(h.is_barrier()),
             local: here(local),
         }
     }

@@ -172,7 +172,7 @@ fn spent(
 
 #[cold]
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    if h.times_told() > 0 && !yielded.once {
+    if h.was_told() && !yielded.once {
         yielded.once = true;
         context::go_round(cx.waker());
         return Poll::Pending;
@@ -193,9 +193,9 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
         if !job.state.tell(now) {
             break;
         }
-        if job.state.peek().has(state::FORCE) {
+        if job.state.peek().has(state::DROP_IF_IDLE) {
             // It can hear after all: it gets the time to clean up.
-            job.state.remove(state::FORCE);
+            job.state.spare();
         }
         if job.was_spawned() {
             break;
@@ -476,7 +476,7 @@ mod tests {
     /// T1: whoever asks takes no lock: the job's is held meanwhile.
     #[test]
     fn src_t1_asking_takes_no_lock() {
-        for (bits, told) in [(0, false), (state::CANCELLED | state::ENTRY, true)] {
+        for (bits, told) in [(0, false), (state::CANCELLED | state::ORIGIN, true)] {
             let (said, heard) = mpsc::channel();
             std::thread::spawn(move || {
                 let birth = Birth::refused(state::BUSY | bits, Location::caller());

@@ -14,7 +14,6 @@ use crate::engine::tree::{Shared, Tree};
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
-use crate::record::state;
 
 /// A moment, given as a distance from the first poll or as an instant.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +245,7 @@ pub fn deadline() -> Option<Instant> {
             if let Some(own) = h.if_cold(|cold, _| cold.deadline).flatten() {
                 tightest = Some(tightest.map_or(own, |t| t.min(own)));
             }
-            if h.state.load().has(state::SHIELD) {
+            if h.is_shield() {
                 break;
             }
             // SAFETY: inside a job that has not ended (H3).

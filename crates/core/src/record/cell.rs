@@ -39,7 +39,7 @@ use crate::base::unwind::{caught, contained, discard};
 use crate::engine::untaken;
 use crate::engine::waker;
 use crate::record::cell_pool::{self, Room};
-use crate::record::header::{Birth, Header};
+use crate::record::header::{Birth, Header, LockedJob};
 
 /// The largest future or output that is kept inside the cell.
 pub(crate) const INLINE: usize = 512;
@@ -385,11 +385,11 @@ pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
 /// Takes the waker of a scope's poller out.
 ///
 /// # Safety
-/// H1: under the lock.
-pub(crate) unsafe fn take_poller(h: &Header) -> Option<Waker> {
-    whose(h)?.store(0, Relaxed);
-    // SAFETY: passed on.
-    unsafe { slot(h)?.take() }
+/// It is a scope: the slot of a task is guarded by WAITER.
+pub(crate) unsafe fn take_poller(h: &LockedJob<'_>) -> Option<Waker> {
+    whose(h.job())?.store(0, Relaxed);
+    // SAFETY: H1, under the lock.
+    unsafe { slot(h.job())?.take() }
 }
 
 /// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else a clone. It is

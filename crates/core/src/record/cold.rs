@@ -66,12 +66,14 @@ pub(crate) struct Cold {
     /// Linked children that do not hold the job open: services and lazy tasks
     /// that have not been started.
     pub(crate) loose: u32,
-    /// Leases that count among the kids, and how often all were revoked.
+    /// Leases that have a share, and whether all were revoked: then there are no more.
     pub(crate) leases: u32,
-    pub(crate) revocations: u32,
+    pub(crate) leases_revoked: bool,
     /// A branch that has lost: its future is the handle of a task, which is waited
     /// for as long as nothing else is to be told.
     pub(crate) waits_for_task: bool,
+    /// How often points here said Cancelled, beyond what the header counts.
+    pub(crate) told_beyond: u16,
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,

@@ -201,9 +201,9 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
 pub(crate) fn state_of(h: &Header) -> JobState {
     let st = h.state.load();
     if st.ended() {
-        if st.has(state::FAILED) {
+        if st.has(state::ENDED_FAILED) {
             JobState::Failed
-        } else if st.has(state::STOPPED) {
+        } else if st.has(state::ENDED_CANCELLED) {
             JobState::Cancelled
         } else {
             JobState::Completed
@@ -349,7 +349,7 @@ impl Join {
             }
             // The ender takes the list after ENDED, under this lock; so look
             // at the word again in it. Modelled in `waiter_add_vs_end`.
-            if this.job.state.add(state::HAS_JOINERS).ended() {
+            if this.job.state.publish_joiner().ended() {
                 return (false, None, Some(joiner));
             }
             (true, Some(cold.joiners.push(joiner)), None)
@@ -407,7 +407,7 @@ pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Optio
     }
     // A job that waits for itself or for an ancestor waits for ever: say so.
     let mut at = waiter?;
-    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_KIDS) {
+    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_SHARES) {
         // It never had a child, so it is nobody's ancestor: no need to climb.
         return None;
     }

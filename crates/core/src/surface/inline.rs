@@ -25,7 +25,7 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::deadline;
-use crate::engine::end::{self, Left, Reached};
+use crate::engine::end::{self, Reached, Share};
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::interrupts;
@@ -41,8 +41,8 @@ use crate::more::kit::work;
 use crate::points::sleep::Moment;
 use crate::points::wait::Wait;
 use crate::record::cell;
-use crate::record::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
-use crate::record::state::{self, Snapshot};
+use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, Site};
+use crate::record::state::{self, Remains, Snapshot};
 use crate::surface::local;
 use crate::surface::scope::Scope;
 use crate::surface::verdict::{Got, verdict};
@@ -216,7 +216,7 @@ pin_project! {
                 if let Some(seen) = forced {
                     // SAFETY: not ended: its future, which ends it, is here.
                     unsafe { node.tree() }.note_forced(seen);
-                    node.state.add(state::FORCED);
+                    node.state.was_dropped();
                 }
                 if in_body {
                     left_open::close_all(&node);
@@ -443,7 +443,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     // SAFETY: the current job has not ended.
     let tree = unsafe { parent.tree() };
     parent.opens_scope();
-    match make_node(setup, tree, &parent, MOST_KIDS) {
+    match make_node(setup, tree, &parent, MOST_SHARES) {
         Ok(node) => Ok(node),
         Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
     }
@@ -451,12 +451,12 @@ fn open_node(setup: Setup) -> Result<JobRef> {
 
 /// Makes the node and links it below `parent`.
 fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
-    let mut bits = state::COUNTED;
+    let mut facts = Facts::NONE;
     if setup.kind == JobKind::Shield {
-        bits |= state::SHIELD;
+        facts = facts.and(Facts::SHIELD);
     }
     if setup.supervisor {
-        bits |= state::SUPERVISOR;
+        facts = facts.and(Facts::SUPERVISOR);
     }
     let counts = tree.counters.here();
     let h = cell::create_node(&Birth {
@@ -464,10 +464,10 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         id: tree.next_id(&counts),
         kind: setup.kind,
         lane: parent.lane(),
-        timer: false,
+        facts,
         parent: Some(parent),
         vtable: &cell::NODE,
-        state: bits,
+        state: state::COUNTED,
         // The tree's and the future's.
         refs: 2,
         site: setup.site,
@@ -478,7 +478,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     if !matches!(limit, Moment::Never)
         && let Some(at) = limit.fix(tree.host.now())
     {
-        node.state.add(state::DEADLINE);
+        node.state.watch_clock();
         node.with_cold(|cold, _| {
             cold.deadline = Some(at);
             if let Moment::After(wait) = limit {
@@ -512,7 +512,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
             tree.sweeper.heed(patience);
         }
         if budget.is_some() {
-            node.state.add(state::DEADLINE);
+            node.state.watch_clock();
         }
         node.with_cold(|cold, _| {
             cold.name = name;
@@ -548,7 +548,7 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     }
     // SAFETY: linked.
     if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
-        node.state.add(state::HELD);
+        node.state.defer_cancel();
     }
     if let Some(text) = born_cancelled {
         crate::surface::handle::cancel_asked(&node, text, node.site());
@@ -634,7 +634,7 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
 #[inline]
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
+    st.has(state::CANCELLED | state::DROP_IF_IDLE) && drop_cancelled_idle(tree, h, st)
 }
 
 #[inline(never)]
@@ -651,7 +651,7 @@ fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     let forced = turn::drop_cancelled_if_idle(tree, h, h.state.load());
     if forced {
         tree.note_forced(ForcedDrop::look_at(tree, h));
-        h.state.add(state::FORCED);
+        h.state.was_dropped();
     }
     forced
 }
@@ -686,15 +686,13 @@ fn leave_body(h: &Header) {
     // From here on it waits for its children, if there are any, and nothing
     // polls its body that would say otherwise.
     h.wait_for_children();
-    let (left, stops) = {
-        let _locked = h.lock();
-        let stops = work::take_stops(h);
-        h.state.add(state::LEFT);
-        (end::release_count_locked(h, true), stops)
+    let (last, stops) = {
+        let mut locked = h.lock();
+        let stops = work::take_stops(&mut locked);
+        h.state.leave_body(locked.evidence());
+        (end::give_up_in_poll(&mut locked), stops)
     };
-    if left == Left::Loose {
-        end::stop_loose(h);
-    }
+    last.settle();
     stops.call();
 }
 
@@ -750,26 +748,18 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
         unsafe { hook::move_to_parent(h) };
     }
     let mut let_go = None;
-    let (left, poller, stops) = {
-        let _locked = h.lock();
-        let stops = work::take_stops(h);
+    let (last, poller, stops) = {
+        let mut locked = h.lock();
+        let stops = work::take_stops(&mut locked);
         // In the lock in which the count goes: exactly one of us and the last
         // child ends it. Modelled in `last_child_vs_scope_drop`.
-        h.state.add(state::BODY_DONE);
-        let left = if in_body {
-            end::release_count_locked(h, true)
-        } else {
-            // SAFETY: H1, under the lock.
-            let closed = unsafe { h.kids.get() } == CLOSED;
-            let loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
-            if closed && loose == 0 {
-                Left::Nothing
-            } else {
-                Left::Open
-            }
+        let _before = h.state.body_over(Remains::Nothing);
+        let last = match in_body {
+            true => end::give_up(&mut locked, Share::Counted),
+            false => end::given_up_before(&mut locked),
         };
-        // SAFETY: H1, under the lock.
-        let kept = unsafe { cell::take_poller(h) };
+        // SAFETY: a scope.
+        let kept = unsafe { cell::take_poller(&locked) };
         let poller = match kind {
             // Its future lives: what polls it elsewhere finds out that it was left
             // behind. A cancel that came before has used up the wake of this one.
@@ -780,14 +770,10 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
                 Taken::default()
             }
         };
-        (left, poller, stops)
+        (last, poller, stops)
     };
     waker::let_go(let_go);
-    match left {
-        Left::Open => {}
-        Left::Loose => end::stop_loose(h),
-        Left::Nothing => end::end_chain(h),
-    }
+    last.settle();
     poller.wake();
     stops.call();
 }

@@ -23,7 +23,7 @@ use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use crate::surface::lane::Pool;
-use crate::surface::spawn::{Place, SpawnError, Spawner};
+use crate::surface::spawn::{Place, Sort, SpawnError, Spawner};
 use crate::surface::task::Task;
 
 /// A scope, as its body and its friends hold it: spawn into it, cancel it,
@@ -455,7 +455,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         let place = Place::below(&self.0);
-        place.spawn_as::<Pool, F>(future, state::COUNTED, Location::caller())
+        place.spawn_as::<Pool, F>(future, Sort::ORDINARY, Location::caller())
     }
 
     /// Spawns a child task that nobody owns; see [`Spawner::launch`].
@@ -543,7 +543,8 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        Place::below(&self.0).spawn_now_as::<Pool, F>(future, Location::caller())
+        let place = Place::below(&self.0);
+        place.spawn_as::<Pool, F>(future, Sort::NOW, Location::caller())
     }
 
     /// Spawns a task that reaches its first point; see
@@ -599,12 +600,12 @@ impl Scope {
 
     /// Takes no new children from now on; the living finish.
     pub fn close(&self) {
-        self.0.state.add(state::SHUT);
+        let _before = self.0.state.close();
     }
 
     /// True if [`close`](Scope::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.0.state.peek().has(state::SHUT)
+        self.0.state.peek().has(state::NO_NEW_CHILDREN)
     }
 
     /// Closes the scope, waits for it to end, and cancels it if that takes
@@ -773,7 +774,7 @@ pub fn is_shielded() -> bool {
         let mut at = cx.current();
         while let Some(h) = at {
             let st = h.state.load();
-            if st.has(state::SHIELD | state::GUARD) && !st.effective() {
+            if (h.is_shield() || st.has(state::GUARD)) && !st.effective() {
                 return true;
             }
             if h.is_task() {

@@ -17,11 +17,10 @@ use crate::base::unwind::{Contained, discard};
 use crate::engine::context;
 use crate::engine::walk::{self, Why};
 use crate::more::kit::{Completer, Completion, NeverCompleted, Point};
-use crate::record::state;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::lane::{LaneFor, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::Spawner;
+use crate::surface::spawn::{Sort, Spawner};
 use crate::surface::task::Task;
 
 /// A service ended without having said that it is ready.
@@ -311,7 +310,7 @@ where
         site,
     };
     let place = spawner.place();
-    let task = place.spawn_as::<L, _>(service, state::SERVICE, site);
+    let task = place.spawn_as::<L, _>(service, Sort::SERVICE, site);
     Stage::Starting(task, said.begun())
 }
 

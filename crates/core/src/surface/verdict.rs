@@ -43,7 +43,7 @@ pub(crate) enum Got<T> {
 /// `h` is linked.
 pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
     let st = h.state.load();
-    let own = st.has(state::ENTRY);
+    let own = st.has(state::ORIGIN);
     let own_reason = if own { h.reason() } else { None };
     let is_own = |kind| (own_reason.as_ref()).is_some_and(|reason| reason.kind() == kind);
     let deadline = is_own(ReasonKind::Deadline);
@@ -60,7 +60,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         _ => false,
     };
     let enclosing = poller.as_ref().filter(|poller| {
-        poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
+        poller.state.load().effective() && (!h.is_shield() || st.has(state::CANCELLED))
     });
     let told_above = |poller: &JobRef| {
         // SAFETY: the poller is being polled.

@@ -654,7 +654,7 @@ impl<T> LocalTask<T> {
         let job: &Header = held.join.job();
         let value = held.slot.take();
         let st = job.state.load();
-        if !st.has(state::FAILED | state::STOPPED) {
+        if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
             return Ok(value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")));
         }
         match not_completed(job, value) {

@@ -11,7 +11,7 @@ use crate::engine::context;
 use crate::engine::lease::Lease;
 use crate::more::kit::held_clock::{HeldClock, virtual_time};
 use crate::points::point;
-use crate::record::header::{Header, JobRef};
+use crate::record::header::{Header, JobRef, LockedJob};
 use crate::record::state;
 use crate::surface::scope::Scope;
 
@@ -264,11 +264,8 @@ pub fn cancelled_here() -> Option<Cancelled> {
 
 /// What is to be called because the body of `h` is over; taken in the lock in
 /// which the body's share of the count goes, called outside it.
-pub(crate) fn take_stops(h: &Header) -> Stops {
-    Stops(
-        h.cold_under_lock()
-            .map_or(Vec::new(), |cold| cold.works.close()),
-    )
+pub(crate) fn take_stops(h: &mut LockedJob<'_>) -> Stops {
+    Stops(h.cold().map_or(Vec::new(), |cold| cold.works.close()))
 }
 
 /// Shutdown has waited long enough: what goes on beside the body of `h` is asked

@@ -534,7 +534,7 @@ fn look_at(
             cold.deadline
         })
         .flatten();
-    let by_shield = st.has(state::HELD) && !st.has(state::CANCELLED);
+    let by_shield = st.has(state::CANCEL_DEFERRED) && !st.has(state::CANCELLED);
     let by_guard = st.has(state::CANCELLED) && st.has(state::GUARD);
     NodeSnapshot {
         id: h.id,
@@ -549,7 +549,7 @@ fn look_at(
         task: task.map(|task| task.part_of.clone()),
         running,
         polled_for: task.and_then(|task| task.polled_for).filter(|_| running),
-        service: st.has(state::SERVICE),
+        service: h.is_service(),
         waits_on,
         waits_for: None,
         waiters: waiting.len(),
