@@ -155,23 +155,3 @@ fn inherit(parent: &Header, child: &Header, st: state::Snapshot) {
         child.state.watch_clock();
     }
 }
-
-/// Takes `child` out of its parent's list.
-///
-/// # Safety
-/// `parent` is the child's parent, the child is linked, and the caller holds
-/// the parent's lock.
-pub(crate) unsafe fn unlink(parent: &Header, child: &Header) {
-    // SAFETY: H1 and H2: the parent's lock guards all of these links, and the
-    // siblings are alive while they are listed.
-    unsafe {
-        let (prev, next) = (child.prev.get(), child.next.get());
-        match prev.as_ref() {
-            Some(prev) => prev.next.set(next),
-            None => parent.first.set(next),
-        }
-        if let Some(next) = next.as_ref() {
-            next.prev.set(prev);
-        }
-    }
-}

@@ -8,12 +8,13 @@ use std::iter::successors;
 use std::time::Instant;
 
 use crate::base::reason::ReasonKind;
-use crate::engine::alarm::{self, Alarm};
-use crate::engine::patience;
+use crate::engine::alarm;
+use crate::engine::children::children;
 use crate::engine::tree::Shared;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::engine::waymark;
+use crate::record::alarm::Alarm;
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef, LockedJob};
 use crate::record::state::{self, Snapshot};
@@ -307,7 +308,7 @@ fn spread(h: &Header) {
     }
     let mut todo = vec![JobRef::from_header(h)];
     while let Some(job) = todo.pop() {
-        patience::children(&job, &mut |child| {
+        children(&job, &mut |child| {
             // One that has it has a deadline of its own: what is inside has it.
             let spared = state::ENDED | state::DEADLINE;
             if !child.is_task() && !child.is_shield() && !child.state.load().has(spared) {
@@ -333,7 +334,7 @@ pub(crate) fn arm(tree: &Shared, h: &Header) {
         if wanted == set.map(|key| key.at) {
             return;
         }
-        let mut new = wanted.map(|at| Alarm::set(tree, at, &waker::alarm(h)));
+        let mut new = wanted.map(|at| alarm::set(tree, at, &waker::alarm(h)));
         h.if_cold(|cold, st| {
             // Ended, its ender has looked for a timer, or still will.
             if !st.ended() && cold.alarm.as_ref().map(Alarm::key) == set {

@@ -6,7 +6,6 @@
 //! the job's lock, the body counted in it: `last_child_vs_body_end`. Every share goes
 //! by [`give_up`], which says what that leaves to do: [`Last`].
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use crate::base::error::{Cancelled, Error};
@@ -15,7 +14,6 @@ use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::wake;
-use crate::engine::attach::unlink;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
@@ -24,14 +22,14 @@ use crate::engine::names;
 use crate::engine::on_its_way::OnItsWay;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
-use crate::engine::waker::Taken;
+use crate::engine::waker::{self, Taken};
 use crate::engine::walk::{self, Why};
-use crate::more::kit::work;
 use crate::record::cell;
+use crate::record::cold;
 use crate::record::failures::{Failure, Failures};
 use crate::record::header::{Header, JobRef, LockedJob, NO_SHARES};
 use crate::record::state::{self, CutBy, Remains};
-use crate::surface::local;
+use crate::record::works;
 
 /// How a body ended that has no value.
 pub(crate) enum BodyEnd {
@@ -294,7 +292,7 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
 pub(crate) fn body_gone(h: &Header) {
     let (last, stops) = {
         let mut locked = h.lock();
-        let stops = work::take_stops(&mut locked);
+        let stops = works::take_stops(&mut locked);
         (give_up(&mut locked, Share::Counted), stops)
     };
     last.settle();
@@ -373,7 +371,7 @@ fn last_of(locked: &LockedJob<'_>, left: Left) -> Last {
     let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root);
     if inline && !h.state.load().has(state::BODY_DONE) {
         // SAFETY: a scope; linked, since its poller cannot end it before our lock.
-        Last::Wake(unsafe { Taken::new(cell::take_poller(locked)) })
+        Last::Wake(unsafe { Taken::new(waker::take_poller(locked)) })
     } else {
         Last::End(h)
     }
@@ -393,9 +391,9 @@ pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
             return false;
         }
         // SAFETY: a scope.
-        unsafe { cell::take_poller(&locked) }
+        unsafe { waker::take_poller(&locked) }
     };
-    crate::engine::waker::let_go(waker);
+    waker::let_go(waker);
     true
 }
 
@@ -477,7 +475,7 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     if scope_failed.is_none() && !h.is_task() && h.has_cold() {
         // A scope that was dropped half-way, and what is below it is over.
         let _none = context::leave();
-        local::clear(h);
+        cold::clear_local(h);
     }
 
     // 1. The failure, before the end is visible to anybody.
@@ -535,7 +533,7 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
         Some(_) => {
             // SAFETY: as above.
             let tree = unsafe { h.tree() };
-            h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
+            h.with_cold(|cold, _| cold.reporter = Some(tree.handle().as_reporter()));
             Some(error)
         }
         // The root is a supervisor and has no body that could fail.
@@ -655,8 +653,8 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     };
     let last = {
         let mut locked = parent.lock();
-        // SAFETY: linked, and we hold the parent's lock.
-        unsafe { unlink(parent, h) };
+        // SAFETY: linked, below this parent.
+        unsafe { locked.unlink(h) };
         if st.has(state::ENDED_CANCELLED) && !st.has(state::OUTPUT) && h.is_task() {
             note_cut_short(&mut locked, h);
         }
@@ -789,8 +787,8 @@ pub(crate) fn report_owed(h: &Header) {
         return;
     }
     let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
-    if let Some((Some(error), Some(tree))) = owed {
-        tree.shared().report_failure(&error);
+    if let Some((Some(error), Some(reporter))) = owed {
+        reporter.report(&error);
     }
 }
 
@@ -799,9 +797,4 @@ pub(crate) fn outcome_taken(h: &Header) {
     if h.state.peek().has(state::UNREPORTED) && h.state.take_report() {
         drop(h.if_cold(|cold, _| cold.reporter.take()));
     }
-}
-
-/// Polls since birth, for observers.
-pub(crate) fn polls(h: &Header) -> u32 {
-    h.polls.load(Relaxed)
 }

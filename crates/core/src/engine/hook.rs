@@ -17,17 +17,8 @@ use crate::engine::tree::Tree;
 use crate::engine::walk;
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef};
+use crate::record::hook_cell::{Callback, HookCell};
 use crate::record::state::{self, Snapshot};
-
-type Callback = Contained<Box<dyn FnOnce(Option<&Reason>) + Send>>;
-
-pub(crate) struct HookCell {
-    callback: Mutex<Option<Callback>>,
-    /// Also called, with no reason, when the job ends uncancelled.
-    at_end: bool,
-    /// Where it is listed; a hook made in a shield moves at its exit.
-    place: Mutex<Option<(JobRef, Key)>>,
-}
 
 impl HookCell {
     fn take(&self) -> Option<Callback> {
@@ -52,7 +43,7 @@ impl HookCell {
 
 impl HookCell {
     /// Calls it for `h`, which was cancelled or over when it was registered.
-    pub(super) fn fire_late(&self, h: &Header) {
+    pub(crate) fn fire_late(&self, h: &Header) {
         // One that was cancelled stays so when it has ended.
         let reason = h.state.load().effective().then(|| h.reason()).flatten();
         self.fire(h, reason.as_ref());

@@ -1,25 +1,17 @@
-//! A lease keeps a scope open from any thread or callback.
+//! Shares that a job gives away: of [leases](crate::Lease), which shutdown revokes, and of
+//! what nothing revokes, such as a blocking call.
 
-use std::fmt;
-
-use crate::base::outcome::IntoOutcome;
 use crate::engine::end::{self, Last};
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef, MOST_SHARES};
 use crate::record::state;
-use crate::surface::scope::Scope;
-use crate::surface::task::Task;
 
-/// Keeps a scope open: its end waits until every lease is dropped.
-///
-/// A lease neither delays a cancel nor is told by one. Dropping the last one
-/// never ends the scope inside the drop: the end is scheduled.
-#[must_use = "dropping a lease lets the scope end"]
-pub struct Lease(JobRef);
+/// The share of a lease.
+pub(crate) struct Leased(JobRef);
 
-impl Lease {
+impl Leased {
     /// None if the job has ended or takes no more children.
-    pub(crate) fn of(h: &Header) -> Option<Lease> {
+    pub(crate) fn of(h: &Header) -> Option<Leased> {
         let mut locked = h.lock_with_cold();
         let st = h.state.will_share(locked.evidence());
         let over = state::ENDED | state::NO_NEW_CHILDREN | state::DROP_NOW;
@@ -30,25 +22,16 @@ impl Lease {
         }
         cold.leases += 1;
         locked.set_shares(shares + 1);
-        Some(Lease(JobRef::from_header(h)))
+        Some(Leased(JobRef::from_header(h)))
     }
 
-    /// The scope it keeps open.
-    pub fn scope(&self) -> Scope {
-        Scope::new(self.0.clone())
-    }
-
-    /// Spawns into the scope; the lease goes over into the child.
-    #[track_caller]
-    pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
-    where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    {
-        self.scope().spawn(future)
+    /// The job it keeps open.
+    pub(crate) fn job(&self) -> &JobRef {
+        &self.0
     }
 }
 
-impl Drop for Lease {
+impl Drop for Leased {
     fn drop(&mut self) {
         give_back(&self.0, |cold| match cold {
             Some(cold) if !cold.leases_revoked => {
@@ -74,6 +57,23 @@ impl Share {
         }
         locked.set_shares(shares + 1);
         Some(Share(JobRef::from_header(h)))
+    }
+}
+
+impl Share {
+    /// The job, which stays open until [`from_job`](Share::from_job) has it again.
+    pub(crate) fn into_job(self) -> JobRef {
+        let job = self.0.clone();
+        std::mem::forget(self);
+        // The reference of the share goes, the clone is the answer's.
+        // SAFETY: forgotten with it, and given back once (H6).
+        unsafe { Header::release(job.as_ptr()) };
+        job
+    }
+
+    /// The share that [`into_job`](Share::into_job) has kept.
+    pub(crate) fn from_job(job: JobRef) -> Share {
+        Share(job)
     }
 }
 
@@ -107,10 +107,4 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
         last
     };
     last.settle_later();
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::surface::handle::debug_job(f, "Lease", &self.0)
-    }
 }

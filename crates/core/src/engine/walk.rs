@@ -5,10 +5,10 @@
 //! own, and no two locks are held at once. When all are marked, wakers and hooks
 //! are called, outside locks; one that cancels in turn begins a walk inside this
 //! one. Whoever meets a job that is marked already leaves it to the other walker.
-//! See `CANCELLING.md` beside this file.
+//! See `engine/CANCELLING.md`.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr;
@@ -19,15 +19,16 @@ use std::time::Instant;
 use crate::base::id::JobId;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{ReasonData, ReasonKind};
-use crate::engine::context;
+use crate::base::sync::local;
 use crate::engine::deadline;
-use crate::engine::hook::{self, HookCell};
+use crate::engine::hook;
+use crate::engine::rows::MarkedRows;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn;
-use crate::engine::waker::Taken;
+use crate::engine::waker::{self, Taken};
 use crate::engine::waymark;
-use crate::record::cell;
 use crate::record::header::{Header, JobRef};
+use crate::record::hook_cell::HookCell;
 use crate::record::state::{self, Entered, Marked};
 
 /// Why somebody cancels.
@@ -206,7 +207,7 @@ const DEEPEST: u32 = 16;
 
 /// Whom a walk has marked and is still to wake or to call, in the order in which
 /// it came by.
-pub(crate) struct Calls {
+struct Calls {
     /// The job it began at, if that is one of them. Apart: it may be a shield,
     /// whose link another walk uses.
     start: Option<(*const Header, usize)>,
@@ -216,7 +217,7 @@ pub(crate) struct Calls {
 }
 
 /// Calls that have to wait.
-pub(crate) enum Late {
+enum Late {
     /// Those of a walk.
     Walk(Calls),
     /// A hook that was registered at a job that is cancelled or over.
@@ -235,7 +236,19 @@ impl Late {
 }
 
 /// Where they wait.
-pub(crate) type Waiting = RefCell<VecDeque<Late>>;
+type Waiting = RefCell<VecDeque<Late>>;
+
+/// How deep walks are nested that call hooks and wakers on this thread, and where the
+/// calls of a further one wait.
+struct Walks {
+    depth: Cell<u32>,
+    waiting: Cell<*const Waiting>,
+}
+
+local!(static WALKS: Walks = Walks {
+    depth: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+}; fn walks);
 
 impl Calls {
     const NONE: Calls = Calls {
@@ -283,7 +296,7 @@ impl Calls {
 /// that is done before the outermost of them returns.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
-    let mut ready = turn::Marked::new();
+    let mut ready = MarkedRows::new();
     let tag = match marked {
         Marked::Claimed => CLAIMED,
         Marked::Noted => {
@@ -310,7 +323,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let _held = (!calls.is_empty()).then(|| tree.held());
     if !calls.is_empty() {
         // Hooks and wakers may be slow. Tasks that need none of them do not wait.
-        let quiet = std::mem::replace(&mut ready, turn::Marked::new());
+        let quiet = std::mem::replace(&mut ready, MarkedRows::new());
         // SAFETY: as below.
         unsafe { turn::dispatch(tree, quiet) };
         call_all(calls, &mut ready);
@@ -321,7 +334,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
 
 /// Marks what is below `h`. True if `h` is to be woken or called; else the walk
 /// is done with it.
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut turn::Marked) -> bool {
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut MarkedRows) -> bool {
     let mut to_call = !h.is_task();
     if tag != DEFERRED {
         tree.emit(
@@ -352,7 +365,7 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut tur
 /// Wakes and calls: here, or by whoever made the walk around this one. Tasks that
 /// were claimed go to `ready` after it.
 #[inline(never)]
-fn call_all(calls: Calls, ready: &mut turn::Marked) {
+fn call_all(calls: Calls, ready: &mut MarkedRows) {
     call_nested(Late::Walk(calls), |late| match late {
         // SAFETY: claimed by us; the last thing we do with each.
         Late::Walk(calls) => call_each(calls, |h| unsafe { ready.push(h) }),
@@ -362,19 +375,19 @@ fn call_all(calls: Calls, ready: &mut turn::Marked) {
 
 /// Calls a hook that was registered too late to wait for a cancel or an end: here, or,
 /// [deep](DEEPEST) inside other hooks, when the one around it has returned.
-pub(super) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
+pub(crate) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
     call_nested(Late::Hook(job, cell), Late::make);
 }
 
 /// Makes these calls with `make`, and then those that had to wait for them. At the
 /// deepest they wait themselves.
 fn call_nested(late: Late, make: impl FnOnce(Late)) {
-    let depth = context::with(|cx| cx.walks.get());
+    let depth = walks(|here| here.depth.get());
     if depth == DEEPEST {
-        return context::with(|cx| {
+        return walks(|here| {
             // SAFETY: the walk around this one, further down our stack, has set
             // it, and takes it back before its list goes.
-            let waiting = unsafe { cx.waiting.get().as_ref() };
+            let waiting = unsafe { here.waiting.get().as_ref() };
             let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
             waiting.borrow_mut().push_back(late);
         });
@@ -423,18 +436,18 @@ struct Nested {
 
 impl Nested {
     fn enter(depth: u32, waiting: &Waiting) -> Nested {
-        context::with(|cx| Nested {
-            depth: cx.walks.replace(depth),
-            waiting: cx.waiting.replace(waiting),
+        walks(|here| Nested {
+            depth: here.depth.replace(depth),
+            waiting: here.waiting.replace(waiting),
         })
     }
 }
 
 impl Drop for Nested {
     fn drop(&mut self) {
-        context::with(|cx| {
-            cx.walks.set(self.depth);
-            cx.waiting.set(self.waiting);
+        walks(|here| {
+            here.depth.set(self.depth);
+            here.waiting.set(self.waiting);
         });
     }
 }
@@ -446,7 +459,7 @@ pub(crate) fn wake_poller(h: &Header) {
         let locked = h.lock();
         // SAFETY: a scope. One that is not linked any more has nobody in its slot: its
         // poller or dropper has taken it out.
-        unsafe { Taken::new(cell::take_poller(&locked)) }
+        unsafe { Taken::new(waker::take_poller(&locked)) }
     };
     match waker {
         Taken::Owned(waker) => hook::wake_for(h, waker),
@@ -454,7 +467,7 @@ pub(crate) fn wake_poller(h: &Header) {
     }
 }
 
-fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::Marked) {
+fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedRows) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };

@@ -15,6 +15,7 @@ use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
 use crate::engine::tree::PointHeld;
+use crate::engine::waker;
 use crate::points::wait::Wait;
 use crate::record::header::{Header, Site};
 use crate::record::state::{self, Snapshot};
@@ -79,9 +80,6 @@ impl Yielded {
         None
     }
 }
-
-/// How often a body may swallow a Cancelled before it is named for it.
-pub(crate) const SWALLOWS: u16 = 1000;
 
 /// Asked at the start of each poll of a point: told, out of budget, or go on.
 #[inline]
@@ -164,7 +162,7 @@ fn spent(
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
-            context::go_round(cx.waker());
+            waker::go_round(cx.waker());
             Poll::Pending
         }
     }
@@ -174,7 +172,7 @@ fn spent(
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
     if h.was_told() && !yielded.once {
         yielded.once = true;
-        context::go_round(cx.waker());
+        waker::go_round(cx.waker());
         return Poll::Pending;
     }
     Poll::Ready(Err(tell(h)))
@@ -339,7 +337,7 @@ impl Future for YieldNow {
             return Poll::Ready(Ok(()));
         }
         self.done = true;
-        context::go_round(cx.waker());
+        waker::go_round(cx.waker());
         Poll::Pending
     }
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Cancelled;
 use crate::base::wait_kind::WaitKind;
-use crate::engine::alarm::{self, Alarm};
+use crate::engine::alarm;
 use crate::engine::context;
 use crate::engine::tree::{Shared, Tree};
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
+use crate::record::alarm::Alarm;
 use crate::record::header::Site;
 
 /// A moment, given as a distance from the first poll or as an instant.
@@ -102,7 +103,7 @@ struct Timer {
 
 impl Timer {
     fn set(tree: Tree, at: Instant, waker: &Waker) -> Timer {
-        let alarm = Some(Alarm::set(tree.shared(), at, waker));
+        let alarm = Some(alarm::set(tree.shared(), at, waker));
         Timer { tree, alarm }
     }
 
@@ -116,7 +117,7 @@ impl Timer {
             return;
         }
         self.clear();
-        self.alarm = Some(Alarm::set(self.tree.shared(), at, waker));
+        self.alarm = Some(alarm::set(self.tree.shared(), at, waker));
     }
 
     fn clear(&mut self) {

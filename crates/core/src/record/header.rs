@@ -50,7 +50,6 @@ use crate::base::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
 };
 use crate::base::wait_kind::{BODY_OVER, WaitKind};
-use crate::engine::tree::Shared;
 use crate::record::cell::Vtable;
 use crate::record::cold::Cold;
 use crate::record::state::{self, ParentRead, Snapshot, State};
@@ -147,6 +146,9 @@ unsafe impl Send for Header {}
 // SAFETY: as above.
 unsafe impl Sync for Header {}
 
+/// In `place`: of the handle of a refused task, which is in no tree. All twelve bits.
+pub(crate) const NO_TREE: u16 = 0xfff;
+
 /// In `lane`: the pool.
 const POOL: u8 = 0;
 /// In `lane`: the main lane.
@@ -188,8 +190,10 @@ impl Facts {
 
 /// What a new header is made of.
 pub(crate) struct Birth<'a> {
-    /// None for the handle of a refused task, which is in no tree.
-    pub(crate) tree: Option<&'a Shared>,
+    /// The place of its tree, or [`NO_TREE`].
+    pub(crate) tree: u16,
+    /// The time of its tree, in milliseconds.
+    pub(crate) born: u32,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     pub(crate) lane: Lane,
@@ -205,7 +209,8 @@ impl Birth<'_> {
     /// What the handle of a refused task points to.
     pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
         Birth {
-            tree: None,
+            tree: NO_TREE,
+            born: 0,
             id: JobId::of_refused(),
             kind: JobKind::Task,
             lane: Lane::Pool,
@@ -231,7 +236,7 @@ impl Header {
             refs: AtomicU32::new(birth.refs),
             lock: ByteLock::new(),
             wait_kind: AtomicU8::new(0),
-            place: (birth.kind as u16) << 12 | birth.tree.map_or(0xfff, Shared::index),
+            place: (birth.kind as u16) << 12 | birth.tree,
             shares: Plain::new(1),
             birth: inherited | birth.facts.0,
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
@@ -246,7 +251,7 @@ impl Header {
             site: Site::of(birth.site),
             turned: AtomicU32::new(0),
             id: birth.id,
-            born: birth.tree.map_or(0, Shared::millis),
+            born: birth.born,
             polls: AtomicU32::new(0),
             wait_site: AtomicU32::new(0),
             waits: AtomicU16::new(0),
@@ -301,7 +306,7 @@ impl Header {
     }
 
     /// True for a factory timer and what is below one: its turns are counted,
-    /// see [`Shared::timed_turns`].
+    /// see `Shared::timed_turns`.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         self.was_born(Facts::TIMED)
@@ -358,29 +363,24 @@ impl Header {
         self.site
     }
 
-    /// The tree this job belongs to.
-    ///
-    /// # Safety
-    /// The job has not ended, or the caller is its ender and has not let go.
+    /// The place of the tree this job belongs to.
     #[inline]
-    pub(crate) unsafe fn tree(&self) -> &Shared {
-        // SAFETY: a living job keeps its root alive (H3), and the root its tree.
-        // Noticed by `a_host_outlives_its_call_when_serials_come_round`.
-        unsafe { Shared::at(self.place & 0xfff) }
+    pub(crate) fn tree_place(&self) -> u16 {
+        self.place & NO_TREE
     }
 
     /// True if it is of the tree at that place: of a job that has not ended, and
     /// a tree whose root has not.
     #[inline]
     pub(crate) fn is_at(&self, index: u16) -> bool {
-        self.place & 0xfff == index
+        self.tree_place() == index
     }
 
     /// True if it is of the same tree as `other`: of two jobs that have not
     /// ended.
     #[inline]
     pub(crate) fn has_place_of(&self, other: &Header) -> bool {
-        (self.place ^ other.place) & 0xfff == 0
+        (self.place ^ other.place) & NO_TREE == 0
     }
 
     /// # Safety
@@ -772,6 +772,26 @@ impl<'a> LockedJob<'a> {
     #[inline]
     pub(crate) fn loose(&mut self) -> u32 {
         self.cold().map_or(0, |cold| cold.loose)
+    }
+
+    /// Takes `child` out of the list.
+    ///
+    /// # Safety
+    /// It is linked, below this job.
+    #[inline]
+    pub(crate) unsafe fn unlink(&mut self, child: &Header) {
+        // SAFETY: H1 and H2: this lock guards all of these links, and the siblings are
+        // alive while they are listed.
+        unsafe {
+            let (prev, next) = (child.prev.get(), child.next.get());
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(next),
+                None => self.job.first.set(next),
+            }
+            if let Some(next) = next.as_ref() {
+                next.prev.set(prev);
+            }
+        }
     }
 
     /// Evidence for steps of the word that are taken under the lock.

@@ -18,7 +18,9 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::end;
 use crate::engine::interrupts;
+use crate::engine::look;
 use crate::engine::names;
+use crate::engine::tree::Tree;
 use crate::engine::walk::{self, Why};
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
@@ -70,7 +72,7 @@ impl Job {
 
     /// Its state now.
     pub fn state(&self) -> JobState {
-        state_of(&self.0)
+        look::state_of(&self.0)
     }
 
     /// True if it has ended.
@@ -167,6 +169,13 @@ impl Job {
     }
 }
 
+impl Tree {
+    /// The root job: cancel it to cancel everything, join it to wait for it.
+    pub fn root_job(&self) -> Job {
+        Job::new(JobRef::from_header(self.shared().root()))
+    }
+}
+
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         debug_job(f, "Job", &self.0)
@@ -185,7 +194,7 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
     let mut out = f.debug_struct(what);
     out.field("id", &h.id)
         .field("name", &names::name_of(h))
-        .field("state", &state_of(h));
+        .field("state", &look::state_of(h));
     if let Some(tree) = walk::pin(h)
         && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
     {
@@ -196,27 +205,6 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
         };
     }
     out.finish()
-}
-
-pub(crate) fn state_of(h: &Header) -> JobState {
-    let st = h.state.load();
-    if st.ended() {
-        if st.has(state::ENDED_FAILED) {
-            JobState::Failed
-        } else if st.has(state::ENDED_CANCELLED) {
-            JobState::Cancelled
-        } else {
-            JobState::Completed
-        }
-    } else if st.has(state::CANCELLED) {
-        JobState::Cancelling
-    } else if h.is_body_over(st) {
-        JobState::Completing
-    } else if h.was_spawned() && end::polls(h) == 0 {
-        JobState::New
-    } else {
-        JobState::Active
-    }
 }
 
 pub(crate) fn cancel_asked(

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::deadline;
-use crate::engine::end::{self, Reached, Share};
+use crate::engine::end::{self, Reached};
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::interrupts;
@@ -35,15 +36,14 @@ use crate::engine::patience;
 use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::turn;
 use crate::engine::waker;
-use crate::engine::waker::Taken;
 use crate::engine::walk::{self, Why};
-use crate::more::kit::work;
 use crate::points::sleep::Moment;
 use crate::points::wait::Wait;
 use crate::record::cell;
+use crate::record::cold::{self, LocalValue};
 use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, Site};
-use crate::record::state::{self, Remains, Snapshot};
-use crate::surface::local;
+use crate::record::state::{self, Snapshot};
+use crate::record::works;
 use crate::surface::scope::Scope;
 use crate::surface::verdict::{Got, verdict};
 
@@ -147,7 +147,7 @@ pub(crate) struct More {
     pub(crate) cancelled: Option<Cow<'static, str>>,
     /// A branch whose future is a task: it has lost, and is opened to wait for it.
     pub(crate) lost: Option<Why>,
-    pub(crate) local: Option<local::Set>,
+    pub(crate) local: Option<LocalValue>,
 }
 
 /// How long a shield may hold a cancel back.
@@ -221,7 +221,7 @@ pin_project! {
                 if in_body {
                     left_open::close_all(&node);
                 }
-                abandon(&node, in_body, ReasonKind::ScopeDropped);
+                left_open::abandon(&node, in_body, ReasonKind::ScopeDropped);
             } else if matches!(*this.stage, Stage::Start { .. }) {
                 // It was never opened: what it was to run goes, by itself.
                 contained(|| this.stage.set(Stage::Done));
@@ -316,7 +316,7 @@ impl<O: Open> Inline<O> {
         // For whoever cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
         // SAFETY: being polled, so linked.
-        cell::keep_poller(h, cx.waker(), unsafe { h.parent() });
+        waker::keep_poller(h, cx.waker(), unsafe { h.parent() });
         if h.state.peek().has(state::DEADLINE) {
             deadline::check(tree, h);
         }
@@ -460,7 +460,8 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     }
     let counts = tree.counters.here();
     let h = cell::create_node(&Birth {
-        tree: Some(tree),
+        tree: tree.index(),
+        born: tree.millis(),
         id: tree.next_id(&counts),
         kind: setup.kind,
         lane: parent.lane(),
@@ -688,7 +689,7 @@ fn leave_body(h: &Header) {
     h.wait_for_children();
     let (last, stops) = {
         let mut locked = h.lock();
-        let stops = work::take_stops(&mut locked);
+        let stops = works::take_stops(&mut locked);
         h.state.leave_body(locked.evidence());
         (end::give_up_in_poll(&mut locked), stops)
     };
@@ -701,7 +702,7 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     // SAFETY: its poller ends it, below.
     let tree = unsafe { h.tree() };
     deadline::disarm(tree, h);
-    local::clear(h);
+    cold::clear_local(h);
     if h.kind() == JobKind::Shield {
         // SAFETY: we poll the shield.
         unsafe { hook::move_to_parent(h) };
@@ -726,54 +727,10 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
 
 /// A spawned body that has begun is about to be dropped half-way.
 fn forced_here(h: &Header) -> Option<ForcedDrop> {
-    if !h.was_spawned() || end::polls(h) == 0 {
+    if !h.was_spawned() || h.polls.load(Relaxed) == 0 {
         return None;
     }
     // SAFETY: its poller has not ended it, so it is linked.
     let tree = unsafe { h.tree() };
     Some(ForcedDrop::look_at(tree, h))
-}
-
-/// The future was dropped half-way, or is left behind: the node lives on as
-/// Cancelling until its children are gone, and the enclosing job waits for that.
-/// Nothing is left open below it. The caller [holds](left_open::hold) it.
-pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
-    // SAFETY: its poller has not ended it, so it is linked.
-    let tree = unsafe { h.tree() };
-    guard::lapse(h);
-    deadline::disarm(tree, h);
-    walk::cancel(h, Why::new(kind, h.site()));
-    if h.kind() == JobKind::Shield {
-        // SAFETY: linked.
-        unsafe { hook::move_to_parent(h) };
-    }
-    let mut let_go = None;
-    let (last, poller, stops) = {
-        let mut locked = h.lock();
-        let stops = work::take_stops(&mut locked);
-        // In the lock in which the count goes: exactly one of us and the last
-        // child ends it. Modelled in `last_child_vs_scope_drop`.
-        let _before = h.state.body_over(Remains::Nothing);
-        let last = match in_body {
-            true => end::give_up(&mut locked, Share::Counted),
-            false => end::given_up_before(&mut locked),
-        };
-        // SAFETY: a scope.
-        let kept = unsafe { cell::take_poller(&locked) };
-        let poller = match kind {
-            // Its future lives: what polls it elsewhere finds out that it was left
-            // behind. A cancel that came before has used up the wake of this one.
-            // SAFETY: linked, and its ender cannot pass our lock.
-            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
-            _ => {
-                let_go = kept;
-                Taken::default()
-            }
-        };
-        (last, poller, stops)
-    };
-    waker::let_go(let_go);
-    last.settle();
-    poller.wake();
-    stops.call();
 }

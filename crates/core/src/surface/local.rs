@@ -7,7 +7,6 @@
 //! So what is found is what was inherited at spawn, and a spawn has nothing to do
 //! for it.
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -19,7 +18,7 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::engine::context;
 use crate::engine::waymark;
-use crate::record::header::Header;
+use crate::record::cold::{LocalValue, SharedValue};
 use crate::surface::inline::{Inline, Just, Setup};
 
 /// A value that a part of the tree has in common: a request's number, a user, a
@@ -51,15 +50,6 @@ pub struct Local<T> {
     value: PhantomData<fn() -> T>,
 }
 
-/// A value set at a scope.
-pub(crate) struct Set {
-    number: u64,
-    value: Value,
-}
-
-/// Let go of by whoever has it last: that may be anybody who asked.
-type Value = Contained<Arc<dyn Any + Send + Sync>>;
-
 impl<T: Send + Sync + 'static> Local<T> {
     /// One that nobody has set.
     pub const fn new() -> Local<T> {
@@ -87,7 +77,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         B: Future<Output: IntoOutcome>,
     {
         let mut setup = Setup::new(JobKind::Scope, Location::caller());
-        setup.more().local = Some(Set {
+        setup.more().local = Some(LocalValue {
             number: self.number(),
             value: Contained::new(Arc::new(value)),
         });
@@ -109,7 +99,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         self.with(|value| value.cloned())
     }
 
-    fn find(&self) -> Option<Value> {
+    fn find(&self) -> Option<SharedValue> {
         let number = *self.number.get()?;
         context::with(|cx| {
             let mut at = cx.current();
@@ -141,10 +131,4 @@ impl<T> fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Local")
     }
-}
-
-/// The scope is about to end, and everything below it has: nobody asks again.
-pub(crate) fn clear(h: &Header) {
-    let set = h.if_cold(|cold, _| cold.local.take()).flatten();
-    drop(set);
 }

@@ -12,17 +12,18 @@ use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
 use crate::base::unwind::Contained;
+use crate::engine::children;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::hook::{self, HookGuard};
-use crate::engine::lease::Lease;
-use crate::engine::patience;
+use crate::engine::tree::Tree;
 use crate::points::sleep::Moment;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use crate::surface::lane::Pool;
+use crate::surface::lease::Lease;
 use crate::surface::spawn::{Place, Sort, SpawnError, Spawner};
 use crate::surface::task::Task;
 
@@ -263,7 +264,7 @@ where
 /// A *point* at entry; what was held back is told at the next point after it.
 #[track_caller]
 pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
-    let guard = crate::engine::guard::ignore_cancellation();
+    let guard = crate::points::ignore::ignore_cancellation();
     async move {
         let _guard = guard.await?;
         Ok(future.await)
@@ -683,7 +684,7 @@ impl Scope {
     /// part of.
     fn children_beside_us(&self) -> Vec<JobRef> {
         let mut children = Vec::new();
-        patience::children(self.header(), &mut |child| children.push(child));
+        children::children(self.header(), &mut |child| children.push(child));
         children.retain(|child| {
             child.was_spawned()
                 && child.state.load().has(state::COUNTED)
@@ -730,6 +731,13 @@ impl Scope {
             })),
             false,
         )
+    }
+}
+
+impl Tree {
+    /// A scope that spawns below the root.
+    pub fn root_scope(&self) -> Scope {
+        Scope::new(JobRef::from_header(self.shared().root()))
     }
 }
 

@@ -17,8 +17,9 @@ use crate::base::unwind::discard;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::names;
+use crate::engine::rows::Turn;
 use crate::engine::tree::Shared;
-use crate::engine::turn::{self, Turn};
+use crate::engine::turn;
 use crate::engine::walk;
 use crate::record::cell;
 use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, NO_SHARES};
@@ -576,7 +577,8 @@ impl<'a> Place<'a> {
         }
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
-                tree: Some(tree),
+                tree: tree.index(),
+                born: tree.millis(),
                 id: tree.next_id(&counts),
                 kind: JobKind::Task,
                 lane,

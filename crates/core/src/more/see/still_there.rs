@@ -7,8 +7,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
+use crate::base::observe::node::{NodeSnapshot, Waiter};
 use crate::base::wait_kind::WaitKind;
-use crate::more::see::snapshot::{NodeSnapshot, Waiter};
 
 /// Why a job that is to stop is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,89 @@
+//! The ignore guard: while one is held, a cancel of its job has no effect. To ask for one
+//! is a point. What a guard does is in [`engine::guard`](crate::engine::guard).
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::error::Cancelled;
+use crate::engine::context;
+use crate::engine::guard::{enter, leave};
+use crate::points::point::{self, Yielded};
+use crate::record::header::JobRef;
+
+/// Holds cancellation of one job back until it is dropped.
+///
+/// It belongs to the job it was made in, whoever holds the value: it lapses
+/// when that job's body has ended.
+#[must_use = "dropping the guard ends the protection"]
+pub struct IgnoreGuard(Option<HeldGuard>);
+
+struct HeldGuard {
+    job: JobRef,
+    site: &'static Location<'static>,
+}
+
+impl Drop for IgnoreGuard {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            leave(&held.job, Some(held.site));
+        }
+    }
+}
+
+impl fmt::Debug for IgnoreGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IgnoreGuard")
+    }
+}
+
+/// Asks for a guard that holds cancellation of the current job back.
+///
+/// # Cancellation
+/// A *point*: fails if the job is cancelled already, and nothing is held.
+/// Never waits.
+#[must_use = "futures do nothing unless awaited"]
+#[track_caller]
+pub fn ignore_cancellation() -> IgnoreCancellation {
+    IgnoreCancellation {
+        yielded: Yielded::here(),
+        site: Location::caller(),
+    }
+}
+
+/// The future of [`ignore_cancellation`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct IgnoreCancellation {
+    yielded: Yielded,
+    site: &'static Location<'static>,
+}
+
+impl Future for IgnoreCancellation {
+    type Output = Result<IgnoreGuard, Cancelled>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(point::poll_point(cx, &mut self.yielded))?;
+        let Some(job) = context::current() else {
+            return Poll::Ready(Ok(IgnoreGuard(None)));
+        };
+        let site = self.site;
+        if enter(&job, site) {
+            Poll::Ready(Ok(IgnoreGuard(Some(HeldGuard { job, site }))))
+        } else {
+            // A cancel came between the two looks: the point says so now.
+            point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_says_what_it_is() {
+        assert_eq!(format!("{:?}", IgnoreGuard(None)), "IgnoreGuard");
+    }
+}
