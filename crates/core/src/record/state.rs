@@ -1181,12 +1181,13 @@ mod tests {
     #[test]
     fn a_step_that_breaks_a_rule_is_heard() {
         for rule in &RULES {
-            assert!(broken(0, rule.bit | rule.needs).is_none());
+            let kept = with_needs(rule.bit);
+            assert!(broken(0, kept).is_none());
             for missing in bits_of(rule.needs) {
-                assert!(broken(0, (rule.bit | rule.needs) & !missing).is_some());
+                assert!(broken(0, kept & !missing).is_some());
             }
             for excluded in bits_of(rule.excludes) {
-                assert!(broken(0, rule.bit | rule.needs | excluded).is_some());
+                assert!(broken(0, kept | excluded).is_some());
             }
         }
         // Not by a step that has not touched it.
@@ -1196,6 +1197,15 @@ mod tests {
             crate::base::unwind::caught(step).is_err(),
             cfg!(debug_assertions)
         );
+    }
+
+    /// These, what they need, what that needs, and so on.
+    fn with_needs(bits: u64) -> u64 {
+        let more = RULES
+            .iter()
+            .filter(|rule| bits & rule.bit != 0)
+            .fold(bits, |all, rule| all | rule.needs);
+        if more == bits { bits } else { with_needs(more) }
     }
 
     fn bits_of(bits: u64) -> impl Iterator<Item = u64> {
