@@ -229,7 +229,7 @@ impl Header {
     pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let inherited = birth.parent.map_or(0, |parent| {
             let depth = parent.birth & DEPTH;
-            parent.birth & Facts::TIMED.0 | depth + u32::from(depth != DEPTH)
+            (parent.birth & Facts::TIMED.0) | (depth + u32::from(depth != DEPTH))
         });
         Header {
             state: State::new(birth.state),

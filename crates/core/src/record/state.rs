@@ -1111,7 +1111,9 @@ mod tests {
         let locked = lock.lock();
         let locked = &locked;
         let tasks = BUSY | HANDLE | CANCELLED | ORIGIN;
-        let steps: [(u64, &dyn Fn(&State), u64, u64); 24] = [
+        /// From, the step, what it sets, what it clears.
+        type Step<'a> = (u64, &'a dyn Fn(&State), u64, u64);
+        let steps: [Step<'_>; 24] = [
             (tasks | NOTIFIED, &|st| _ = st.begin_turn(), 0, NOTIFIED),
             (
                 tasks,
