@@ -68,12 +68,12 @@ pub(crate) struct Header {
     lock: ByteLock,
     /// What the last pending wait of ours was; written by the poller.
     pub(crate) wait_kind: AtomicU8,
-    /// Three bits of kind, twelve of tree; the highest is free.
+    /// Four bits of kind, of which three are used, and twelve of tree.
     place: u16,
     /// \[lock\] What holds this job open: children, leases, and 1 for the body. Read and
     /// written by way of [`LockedJob`].
     shares: Plain<u32>,
-    /// [`DEPTH`] bits of steps from the root, and above them the [`Facts`] of its birth.
+    /// The [`Facts`] of its birth, and above them the [steps](STEP) from the root.
     birth: u32,
     /// Set before attaching, never changed; valid by H3.
     parent: *const Header,
@@ -154,12 +154,14 @@ const POOL: u8 = 0;
 /// In `lane`: the main lane.
 const MAIN: u8 = 1;
 
-/// In `birth`: the steps from the root. A job that is deeper than these count shows as
-/// many as they do.
-const DEPTH: u32 = (1 << 27) - 1;
+/// In `birth`: a step from the root. They are counted in the upper 27 bits; a job that is
+/// deeper than these count shows as many as they do.
+const STEP: u32 = 1 << 5;
 
-/// What is decided when a job is made, and never changes: the upper five bits of
-/// `birth`.
+/// In `birth`: the bits of the [`Facts`].
+const FACTS: u32 = STEP - 1;
+
+/// What is decided when a job is made, and never changes: the lower five bits of `birth`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts(u32);
 
@@ -167,24 +169,19 @@ impl Facts {
     /// None of them.
     pub(crate) const NONE: Facts = Facts(0);
     /// A shield: walks pass it by.
-    pub(crate) const SHIELD: Facts = Facts(1 << 27);
+    pub(crate) const SHIELD: Facts = Facts(1 << 0);
     /// A service: walks pass it by, the end of its parent's body marks it.
-    pub(crate) const SERVICE: Facts = Facts(1 << 28);
+    pub(crate) const SERVICE: Facts = Facts(1 << 1);
     /// Failures of its child tasks touch no other job.
-    pub(crate) const SUPERVISOR: Facts = Facts(1 << 29);
+    pub(crate) const SUPERVISOR: Facts = Facts(1 << 2);
     /// A task that is polled at least once, even if it is cancelled before.
-    pub(crate) const ATOMIC: Facts = Facts(1 << 30);
+    pub(crate) const ATOMIC: Facts = Facts(1 << 3);
     /// A factory timer, or a job below one: children inherit it.
-    pub(crate) const TIMED: Facts = Facts(1 << 31);
+    pub(crate) const TIMED: Facts = Facts(1 << 4);
 
     /// These and those.
     pub(crate) const fn and(self, others: Facts) -> Facts {
         Facts(self.0 | others.0)
-    }
-
-    /// These without those.
-    pub(crate) const fn without(self, others: Facts) -> Facts {
-        Facts(self.0 & !others.0)
     }
 }
 
@@ -228,8 +225,9 @@ impl Header {
     #[inline]
     pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let inherited = birth.parent.map_or(0, |parent| {
-            let depth = parent.birth & DEPTH;
-            (parent.birth & Facts::TIMED.0) | (depth + u32::from(depth != DEPTH))
+            // Facts that children do not inherit are taken off before the step.
+            let kept = parent.birth & !(FACTS & !Facts::TIMED.0);
+            kept.checked_add(STEP).unwrap_or(kept)
         });
         Header {
             state: State::new(birth.state),
@@ -281,7 +279,7 @@ impl Header {
 
     #[inline]
     pub(crate) fn kind(&self) -> JobKind {
-        JobKind::from_bits((self.place >> 12) as u8 & 0b111)
+        JobKind::from_bits((self.place >> 12) as u8)
     }
 
     #[inline]
@@ -296,7 +294,7 @@ impl Header {
     /// Steps from the root.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
-        self.birth & DEPTH
+        self.birth / STEP
     }
 
     /// True if it was born with one of these.
@@ -344,14 +342,15 @@ impl Header {
 
     #[inline]
     pub(crate) fn is_task(&self) -> bool {
-        self.kind() == JobKind::Task
+        // Not by way of `kind`, which asks for each.
+        self.place >> 12 == JobKind::Task as u16
     }
 
     /// True for a child that somebody spawned: a task, or a local one. It may
     /// be refused, fails its parent, and hears nothing for others.
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
-        matches!(self.kind(), JobKind::Task | JobKind::LocalTask)
+        self.is_task() || self.place >> 12 == JobKind::LocalTask as u16
     }
 
     pub(crate) fn site(&self) -> &'static Location<'static> {
@@ -967,10 +966,10 @@ mod tests {
         }
         let mut deepest = node(None, Facts::SERVICE.and(Facts::TIMED));
         // SAFETY: nobody else has it.
-        unsafe { (*deepest.0.as_ptr()).birth |= DEPTH - 1 };
+        unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - STEP };
         for _ in 0..3 {
             deepest = node(Some(&deepest), Facts::NONE);
-            assert_eq!(deepest.depth(), DEPTH);
+            assert_eq!(deepest.depth(), u32::MAX / STEP);
             assert!(deepest.is_timed() && !deepest.is_service());
         }
     }

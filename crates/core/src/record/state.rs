@@ -725,9 +725,7 @@ impl State {
 
     /// A child was cut short. Under the lock, in which no second child is that.
     pub(crate) fn child_cut_short(&self, by: CutBy, _: &Locked<'_>) {
-        if !self.load().has(by as u64) {
-            self.add(by as u64);
-        }
+        self.add(by as u64);
     }
 
     /// Reads of `parent` and of what it leads to, from outside: until the answer is

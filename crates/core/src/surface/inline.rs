@@ -19,7 +19,6 @@ use crate::base::kind::JobKind;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::outcome::IntoOutcome;
 use crate::base::own::{self, Kept, OwnError};
-use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained, discard};
 use crate::base::wait_kind::WaitKind;
@@ -44,6 +43,7 @@ use crate::record::cold::{self, LocalValue};
 use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, Site};
 use crate::record::state::{self, Snapshot};
 use crate::record::works;
+use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::verdict::{Got, verdict};
 
@@ -140,9 +140,8 @@ pub(crate) struct Setup {
 /// What most scopes do not say.
 #[derive(Default)]
 pub(crate) struct More {
-    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) options: Options,
     pub(crate) text: Option<Cow<'static, str>>,
-    pub(crate) patience: Option<Patience>,
     pub(crate) budget: Option<Budget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
     /// A branch whose future is a task: it has lost, and is opened to wait for it.
@@ -274,32 +273,10 @@ impl<O: Open> Inline<O> {
         then: impl FnOnce(&Header, &mut Context<'_>),
     ) -> Poll<Result<O::Value, O::Error>> {
         let mut this = self.project();
-        if matches!(*this.stage, Stage::Start { .. }) {
-            let StageOwn::Start { open, setup } = this.stage.as_mut().project_replace(Stage::Done)
-            else {
-                unreachable!("looked at just above");
-            };
-            let node = match open_node(setup) {
-                Ok(node) => node,
-                Err(outside) => {
-                    discard(open);
-                    return Poll::Ready(Err(outside.into()));
-                }
-            };
-            let opened = {
-                let _entered = context::enter(&node, cx.waker());
-                let scope = Scope::new(node.clone());
-                caught(|| open.open(scope))
-            };
-            *this.node = Some(node.clone());
-            match opened {
-                Ok(body) => this.stage.set(Stage::Body { body }),
-                Err(payload) => {
-                    let got = body_failed(&node, &Error::panicked(payload));
-                    leave_body(&node);
-                    this.stage.set(Stage::Waiting { got, own: None });
-                }
-            }
+        if matches!(*this.stage, Stage::Start { .. })
+            && let Err(outside) = open_here(this.stage.as_mut(), this.node, cx.waker())
+        {
+            return Poll::Ready(Err(outside.into()));
         }
         let node = this
             .node
@@ -393,6 +370,40 @@ impl<O: Open> Future for Inline<O> {
     }
 }
 
+/// The first poll: makes the node and the body. The error says that there is no job here.
+#[inline]
+fn open_here<O: Open>(
+    mut stage: Pin<&mut Stage<O>>,
+    kept: &mut Option<JobRef>,
+    waker: &Waker,
+) -> Result<()> {
+    let StageOwn::Start { open, setup } = stage.as_mut().project_replace(Stage::Done) else {
+        unreachable!("looked at by the caller");
+    };
+    let node = match open_node(setup) {
+        Ok(node) => node,
+        Err(outside) => {
+            discard(open);
+            return Err(outside);
+        }
+    };
+    let opened = {
+        let _entered = context::enter(&node, waker);
+        let scope = Scope::new(node.clone());
+        caught(|| open.open(scope))
+    };
+    *kept = Some(node.clone());
+    match opened {
+        Ok(body) => stage.set(Stage::Body { body }),
+        Err(payload) => {
+            let got = body_failed(&node, &Error::panicked(payload));
+            leave_body(&node);
+            stage.set(Stage::Waiting { got, own: None });
+        }
+    }
+    Ok(())
+}
+
 /// What is polled was left open by the body it belonged to, and given up: the
 /// cancellation with which that was done.
 #[cold]
@@ -475,10 +486,33 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     });
     // SAFETY: fresh; one reference for us.
     let node = unsafe { JobRef::adopt(h) };
-    let limit = setup.limit;
-    if !matches!(limit, Moment::Never)
-        && let Some(at) = limit.fix(tree.host.now())
-    {
+    set_limit(&node, tree, setup.limit);
+    let begins = match setup.more {
+        // SAFETY: what has a budget is opened in the job being polled: linked.
+        Some(more) => unsafe { give_more(&node, tree, parent, *more) },
+        None => Begins::Plainly,
+    };
+    // SAFETY: fresh, made with this parent.
+    if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
+        // SAFETY: nobody else has seen it; the tree's reference.
+        unsafe { Header::release(h) };
+        return Err(refusal);
+    }
+    counts.created(node.kind());
+    tell_of_birth(&node, tree, parent);
+    // SAFETY: linked.
+    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
+        node.state.defer_cancel();
+    }
+    begins.follow(&node);
+    Ok(node)
+}
+
+fn set_limit(node: &Header, tree: &Shared, limit: Moment) {
+    if matches!(limit, Moment::Never) {
+        return;
+    }
+    if let Some(at) = limit.fix(tree.host.now()) {
         node.state.watch_clock();
         node.with_cold(|cold, _| {
             cold.deadline = Some(at);
@@ -487,56 +521,66 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
             }
         });
     }
-    let mut born_cancelled = None;
-    let mut born_lost = None;
-    if let Some(more) = setup.more {
-        let budget = match more.budget {
-            Some(Budget::For(budget)) => Some(budget),
-            Some(Budget::Cleanup) => {
-                // SAFETY: a clean-up is opened in the job being polled: linked.
-                Some(unsafe { patience::patience_inside(tree, parent) }.cleanup)
+}
+
+/// How a scope begins.
+enum Begins {
+    Plainly,
+    /// Cancelled, with these words.
+    Cancelled(Cow<'static, str>),
+    /// It is a branch that has lost.
+    Lost(Why),
+}
+
+impl Begins {
+    /// The scope is linked: what it begins with follows.
+    fn follow(self, node: &Header) {
+        match self {
+            Begins::Plainly => {}
+            Begins::Cancelled(text) => {
+                crate::surface::handle::cancel_asked(node, text, node.site());
             }
-            None => None,
-        };
-        let More {
-            name,
-            text,
-            patience,
-            cancelled,
-            lost,
-            local,
-            ..
-        } = *more;
-        born_cancelled = cancelled;
-        born_lost = lost;
-        if let Some(patience) = patience {
-            tree.sweeper.heed(patience);
+            Begins::Lost(why) => {
+                if walk::cancel(node, why) {
+                    node.with_cold(|cold, _| cold.waits_for_task = true);
+                }
+            }
         }
-        if budget.is_some() {
-            node.state.watch_clock();
-        }
+    }
+}
+
+/// What most scopes do not say goes to `node`, which no other thread has seen yet.
+///
+/// # Safety
+/// `parent` is linked, if it opens a clean-up.
+unsafe fn give_more(node: &Header, tree: &Shared, parent: &Header, more: More) -> Begins {
+    let budget = match more.budget {
+        Some(Budget::For(budget)) => Some(budget),
+        // SAFETY: passed on.
+        Some(Budget::Cleanup) => Some(unsafe { patience::patience_inside(tree, parent) }.cleanup),
+        None => None,
+    };
+    if budget.is_some() {
+        node.state.watch_clock();
+    }
+    more.options.give(tree, node);
+    if more.text.is_some() || budget.is_some() || more.local.is_some() {
         node.with_cold(|cold, _| {
-            cold.name = name;
-            cold.deadline_text = text;
-            cold.patience = patience;
+            cold.deadline_text = more.text;
             cold.budget = budget;
-            cold.local = local;
+            cold.local = more.local;
         });
     }
-    // SAFETY: fresh, made with this parent.
-    if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
-        // SAFETY: nobody else has seen it; the tree's reference.
-        unsafe { Header::release(h) };
-        return Err(refusal);
+    match (more.cancelled, more.lost) {
+        (Some(text), _) => Begins::Cancelled(text),
+        (None, Some(why)) => Begins::Lost(why),
+        (None, None) => Begins::Plainly,
     }
-    counts.created(node.kind());
-    tree.emit(
-        node.id,
-        EventKind::Create {
-            kind: node.kind(),
-            site: node.site(),
-        },
-    );
+}
+
+fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
+    let (kind, site) = (node.kind(), node.site());
+    tree.emit(node.id, EventKind::Create { kind, site });
     tree.emit(node.id, EventKind::Attach { parent: parent.id });
     if node.state.load().has(state::CANCELLED) {
         let to = JobState::Cancelling;
@@ -547,19 +591,6 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
             node.state.tell(tree.millis_now());
         }
     }
-    // SAFETY: linked.
-    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
-        node.state.defer_cancel();
-    }
-    if let Some(text) = born_cancelled {
-        crate::surface::handle::cancel_asked(&node, text, node.site());
-    }
-    if let Some(why) = born_lost
-        && walk::cancel(&node, why)
-    {
-        node.with_cold(|cold, _| cold.waits_for_task = true);
-    }
-    Ok(node)
 }
 
 /// Polls the body once; what it came to, if it is over, and the error it
@@ -641,7 +672,8 @@ fn drop_idle(tree: &Shared, h: &Header) -> bool {
 #[inline(never)]
 fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
-        return turn::drop_cancelled_if_idle(tree, h, h.state.load());
+        // SAFETY: being polled.
+        return unsafe { turn::drop_cancelled_if_idle(tree, h, h.state.load()) };
     }
     // SAFETY: being polled, so linked.
     if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
@@ -649,7 +681,8 @@ fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
         // once more.
         return h.has_seen_mark();
     }
-    let forced = turn::drop_cancelled_if_idle(tree, h, h.state.load());
+    // SAFETY: being polled.
+    let forced = unsafe { turn::drop_cancelled_if_idle(tree, h, h.state.load()) };
     if forced {
         tree.note_forced(ForcedDrop::look_at(tree, h));
         h.state.was_dropped();
@@ -693,7 +726,9 @@ fn leave_body(h: &Header) {
         h.state.leave_body(locked.evidence());
         (end::give_up_in_poll(&mut locked), stops)
     };
-    last.settle();
+    if let Some(last) = last {
+        last.settle();
+    }
     stops.call();
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod inline;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod local;
+pub(crate) mod options;
 pub(crate) mod scope;
 pub(crate) mod span;
 pub(crate) mod spawn;

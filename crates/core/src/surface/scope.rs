@@ -279,7 +279,7 @@ pub struct ScopeBuilder(Setup);
 impl ScopeBuilder {
     /// Names the scope.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.0.more().name = Some(name.into());
+        self.0.more().options.name = Some(name.into());
         self
     }
 
@@ -310,7 +310,7 @@ impl ScopeBuilder {
 
     /// How long jobs in here may stay idle once cancelled.
     pub fn patience(mut self, patience: Patience) -> Self {
-        self.0.more().patience = Some(patience);
+        self.0.more().options.patience = Some(patience);
         self
     }
 

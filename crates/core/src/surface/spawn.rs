@@ -26,6 +26,7 @@ use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, NO_SHARES
 use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
+use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::span::{self, Spanned};
 use crate::surface::task::Task;
@@ -96,8 +97,7 @@ impl<F> std::error::Error for SpawnError<F> {}
 #[must_use = "nothing is spawned until a spawning verb is called"]
 pub struct Spawner<L = Pool> {
     scope: Scope,
-    name: Option<Cow<'static, str>>,
-    patience: Option<Patience>,
+    options: Options,
     lane: PhantomData<L>,
 }
 
@@ -106,8 +106,7 @@ pub struct Spawner<L = Pool> {
 /// just written in, and waits for them.
 pub(crate) struct Place<'a> {
     parent: &'a Header,
-    name: Option<&'a Cow<'static, str>>,
-    patience: Option<Patience>,
+    options: Option<&'a Options>,
 }
 
 /// What is made of the future.
@@ -146,18 +145,19 @@ impl Sort {
     pub(crate) const LAZY: Sort = Sort::new(state::LAZY, Facts::NONE, First::Asked);
     /// Of `spawn_service`.
     pub(crate) const SERVICE: Sort = Sort::new(0, Facts::SERVICE, First::Queued);
-    /// The driver of a factory timer.
-    pub(crate) const TIMER: Sort = Sort::new(
-        0,
-        Facts::SERVICE.and(Facts::TIMED).and(Facts::SUPERVISOR),
-        First::Queued,
-    );
-    /// The same below the root, where a service would wait for every other job.
-    pub(crate) const TIMER_BELOW_ROOT: Sort = Sort::new(
-        state::COUNTED,
-        Facts::TIMED.and(Facts::SUPERVISOR),
-        First::Queued,
-    );
+    /// The driver of a factory timer. Not `timed`: its host does not ask for the turns of
+    /// timers. Below the root a service would wait for every other job.
+    pub(crate) const fn timer(below_root: bool, timed: bool) -> Sort {
+        let mut sort = Sort::ORDINARY;
+        if !below_root {
+            sort = Sort::SERVICE;
+        }
+        sort.facts = sort.facts.and(Facts::SUPERVISOR);
+        if timed {
+            sort.facts = sort.facts.and(Facts::TIMED);
+        }
+        sort
+    }
 }
 
 /// When it has its first turn.
@@ -171,12 +171,28 @@ enum First {
     Asked,
 }
 
+impl First {
+    /// Gives it.
+    ///
+    /// # Safety
+    /// As for [`start`]; and the caller has a reference to `child`.
+    #[inline]
+    unsafe fn give(self, tree: &Shared, child: &Header) {
+        match self {
+            // SAFETY: passed on.
+            First::Queued => unsafe { start(tree, child) },
+            // SAFETY: passed on.
+            First::Now => unsafe { run_now(tree, child) },
+            First::Asked => {}
+        }
+    }
+}
+
 impl Spawner {
     pub(crate) fn new(scope: Scope) -> Spawner {
         Spawner {
             scope,
-            name: None,
-            patience: None,
+            options: Options::default(),
             lane: PhantomData,
         }
     }
@@ -192,22 +208,21 @@ impl<L> Spawner<L> {
     pub(crate) fn on_lane<M>(self) -> Spawner<M> {
         Spawner {
             scope: self.scope,
-            name: self.name,
-            patience: self.patience,
+            options: self.options,
             lane: PhantomData,
         }
     }
 
     /// Names the task.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.name = Some(name.into());
+        self.options.name = Some(name.into());
         self
     }
 
     /// How long the task may stay idle once cancelled; inherited by what it
     /// spawns.
     pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = Some(patience);
+        self.options.patience = Some(patience);
         self
     }
 
@@ -404,8 +419,7 @@ impl<L> Spawner<L> {
     pub(crate) fn place(&self) -> Place<'_> {
         Place {
             parent: self.scope.header(),
-            name: self.name.as_ref(),
-            patience: self.patience,
+            options: Some(&self.options),
         }
     }
 }
@@ -415,8 +429,7 @@ impl<'a> Place<'a> {
     pub(crate) fn below(parent: &'a Header) -> Place<'a> {
         Place {
             parent,
-            name: None,
-            patience: None,
+            options: None,
         }
     }
 
@@ -516,18 +529,6 @@ impl<'a> Place<'a> {
         job
     }
 
-    /// The options of the spawner go to its child.
-    fn give_options(&self, tree: &Shared, child: &Header) {
-        let name = self.name.cloned();
-        if let Some(patience) = self.patience {
-            tree.sweeper.heed(patience);
-        }
-        child.with_cold(|cold, _| {
-            cold.name = name;
-            cold.patience = self.patience;
-        });
-    }
-
     /// Makes the cell, links it and starts it.
     fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
@@ -570,11 +571,6 @@ impl<'a> Place<'a> {
             return Err(SpawnError { future, refusal });
         }
         let handle = if plan.owned { state::HANDLE } else { 0 };
-        let mut facts = plan.sort.facts;
-        if !tree.has_main_lane {
-            // Its turns are counted where frames ask for them.
-            facts = facts.without(Facts::TIMED);
-        }
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
                 tree: tree.index(),
@@ -582,7 +578,7 @@ impl<'a> Place<'a> {
                 id: tree.next_id(&counts),
                 kind: JobKind::Task,
                 lane,
-                facts,
+                facts: plan.sort.facts,
                 parent: Some(parent),
                 vtable: cell::vtable_for::<Spanned<F>>(plan.owned),
                 state: state::BUSY | handle | plan.sort.state,
@@ -594,8 +590,10 @@ impl<'a> Place<'a> {
         );
         // SAFETY: fresh; two references are ours.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
-        if self.name.is_some() || self.patience.is_some() {
-            self.give_options(tree, child);
+        if let Some(options) = self.options
+            && !options.is_empty()
+        {
+            options.clone().give(tree, child);
         }
         // SAFETY: fresh, made with this parent.
         match unsafe { attach::attach(parent, child, true, tree.most_children) } {
@@ -604,14 +602,9 @@ impl<'a> Place<'a> {
                 if tree.has_sink() {
                     tell_of_birth(tree, parent, child, plan.site);
                 }
-                match plan.sort.first {
-                    // SAFETY: linked and BUSY from birth, so it has not ended
-                    // and its first turn is ours to give (H5). The tree is pinned.
-                    First::Queued => unsafe { start(tree, child) },
-                    // SAFETY: as above.
-                    First::Now => unsafe { run_now(tree, child) },
-                    First::Asked => {}
-                }
+                // SAFETY: linked and BUSY from birth, so it has not ended and its first
+                // turn is ours to give (H5). The tree is pinned.
+                unsafe { plan.sort.first.give(tree, child) };
                 Ok(job)
             }
             Err(refusal) => {

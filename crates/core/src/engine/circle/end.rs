@@ -65,8 +65,6 @@ enum Left {
 /// What giving up a share leaves to do, outside the lock.
 #[must_use]
 pub(crate) enum Last {
-    /// Nothing: others hold the job open.
-    Open,
     /// The scope's poller ends it, and is to be woken.
     Wake(Taken),
     /// Services and unstarted tasks are to be stopped.
@@ -97,7 +95,6 @@ impl Last {
     #[inline]
     fn settle_below(self) -> Option<*const Header> {
         match self {
-            Last::Open => {}
             Last::Wake(poller) => poller.wake(),
             Last::Stop(job) => stop_loose(&job),
             Last::End(job) => return Some(job),
@@ -295,35 +292,33 @@ pub(crate) fn body_gone(h: &Header) {
         let stops = works::take_stops(&mut locked);
         (give_up(&mut locked, Share::Counted), stops)
     };
-    last.settle();
+    if let Some(last) = last {
+        last.settle();
+    }
     stops.call();
 }
 
-/// Gives one share of a job up, under its lock. The only place in which that is done.
+/// Gives one share of a job up, under its lock. The only place in which that is done. None
+/// if others hold the job open.
 #[inline]
-pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: Share) -> Last {
+pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: Share) -> Option<Last> {
     match release(locked, share) {
-        Left::Open => Last::Open,
-        left => last_of(locked, left),
+        Left::Open => None,
+        left => Some(last_of(locked, left)),
     }
 }
 
 /// The same by the poller of a scope, which looks by itself whether it is to
 /// [end](leave_if_nothing_left) it.
-pub(crate) fn give_up_in_poll(locked: &mut LockedJob<'_>) -> Last {
-    match release(locked, Share::Counted) {
-        Left::Loose => last_of(locked, Left::Loose),
-        Left::Open | Left::Nothing => Last::Open,
-    }
+pub(crate) fn give_up_in_poll(locked: &mut LockedJob<'_>) -> Option<Last> {
+    let left = release(locked, Share::Counted);
+    (left == Left::Loose).then(|| last_of(locked, left))
 }
 
 /// What is left to do if the share was given up before: by a scope whose future goes
 /// when its body is over.
-pub(crate) fn given_up_before(locked: &mut LockedJob<'_>) -> Last {
-    match is_nothing_left(locked) {
-        true => last_of(locked, Left::Nothing),
-        false => Last::Open,
-    }
+pub(crate) fn given_up_before(locked: &mut LockedJob<'_>) -> Option<Last> {
+    is_nothing_left(locked).then(|| last_of(locked, Left::Nothing))
 }
 
 /// Takes one share off.
@@ -668,7 +663,7 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // Noticed by `an_end_is_one_step_and_waits_for_the_reason`.
     unsafe { Header::release(h) };
     wake_waiter(waiter);
-    last.settle_below()
+    last?.settle_below()
 }
 
 fn wake_waiter(waiter: Option<Waker>) {
@@ -758,11 +753,16 @@ fn note_cut_short(parent: &mut LockedJob<'_>, child: &Header) {
     if child.is_service() || child.state.load().has(state::ORIGIN) {
         return;
     }
-    let above = &parent.job().state;
-    if !above.load().has(state::ORIGIN) {
-        above.child_cut_short(CutBy::Above, parent.evidence());
+    let above = parent.job().state.load();
+    let by = if !above.has(state::ORIGIN) {
+        CutBy::Above
     } else if parent.cold().is_some_and(|cold| cold.entered_by_deadline()) {
-        above.child_cut_short(CutBy::OwnDeadline, parent.evidence());
+        CutBy::OwnDeadline
+    } else {
+        return;
+    };
+    if !above.has(by as u64) {
+        parent.job().state.child_cut_short(by, parent.evidence());
     }
 }
 

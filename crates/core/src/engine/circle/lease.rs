@@ -100,11 +100,13 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
     let last = {
         let mut locked = h.lock();
         let shares = shares(locked.cold());
-        let mut last = Last::Open;
+        let mut last: Option<Last> = None;
         for _ in 0..shares {
             last = end::give_up(&mut locked, end::Share::Counted);
         }
         last
     };
-    last.settle_later();
+    if let Some(last) = last {
+        last.settle_later();
+    }
 }

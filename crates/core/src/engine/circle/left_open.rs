@@ -223,7 +223,9 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
         (last, poller, stops)
     };
     waker::let_go(let_go);
-    last.settle();
+    if let Some(last) = last {
+        last.settle();
+    }
     poller.wake();
     stops.call();
 }

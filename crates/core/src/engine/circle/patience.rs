@@ -41,7 +41,10 @@ impl Wake for SweepWaker {
 impl Sweeper {
     /// A poll of `h`, which is cancelled, has left it idle. True if there is
     /// no patience with that at all; else the cancel is looked at again.
-    pub(crate) fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
+    ///
+    /// # Safety
+    /// The caller polls `h`.
+    pub(crate) unsafe fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
         let shortest = self.shortest.load(Relaxed);
         if shortest == 0 {
             // SAFETY: the caller polls `h`, so it is linked.

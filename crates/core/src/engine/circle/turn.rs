@@ -258,7 +258,8 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
         }
         Ok(Polled::Pending) => {
             std::mem::forget(error);
-            if !drop_if_idle(tree, h) {
+            // SAFETY: this turn is ours.
+            if !unsafe { drop_if_idle(tree, h) } {
                 let again = context::goes_round();
                 drop(entered);
                 // BUSY stays: the next turn is its own already.
@@ -361,17 +362,24 @@ fn never_starts(h: &Header, st: Snapshot) -> bool {
 /// A poll left the body pending. True if it is to be dropped here: patience
 /// with it has run out, and it is still idle. If it is idle and patience has
 /// not run out, somebody will look again.
+///
+/// # Safety
+/// The caller polls `h`.
 #[inline(always)]
-fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
+unsafe fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
     st.has(state::DROP_NOW | state::CANCELLED | state::DROP_IF_IDLE)
-        && (st.has(state::DROP_NOW) || drop_cancelled_if_idle(tree, h, st))
+        // SAFETY: passed on.
+        && (st.has(state::DROP_NOW) || unsafe { drop_cancelled_if_idle(tree, h, st) })
 }
 
 /// The same of a job that is cancelled, and that nothing forces: a scope goes
 /// with its task.
+///
+/// # Safety
+/// The caller polls `h`.
 #[inline(never)]
-pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
+pub(crate) unsafe fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
         if st.has(state::DROP_IF_IDLE) {
             // It has got on: its next foreign await is another one.
@@ -379,7 +387,8 @@ pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) ->
         }
         return false;
     }
-    st.has(state::DROP_IF_IDLE) || tree.sweeper.found_idle(tree, h)
+    // SAFETY: passed on.
+    st.has(state::DROP_IF_IDLE) || unsafe { tree.sweeper.found_idle(tree, h) }
 }
 
 /// The host dropped the task: its future goes, its job ends.

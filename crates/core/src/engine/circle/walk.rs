@@ -486,8 +486,8 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedR
             continue;
         }
         if child.is_barrier() {
+            // Only the walk that marked its parent comes by here: once.
             if child.is_shield() {
-                // Only the walk that marked its parent comes by here: once.
                 child.state.defer_cancel();
                 child.add_ref();
                 todo.push(child, DEFERRED);

@@ -216,7 +216,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
         };
         let mut setup = Setup::new(JobKind::LocalTask, site);
         if name.is_some() {
-            setup.more().name = name;
+            setup.more().options.name = name;
         }
         let job = match Inline::spawned(Just(deliver), setup, parent) {
             Ok(inline) => {

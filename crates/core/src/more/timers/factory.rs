@@ -99,10 +99,11 @@ impl<L> Timer<L> {
     fn spawner(self, kind: &'static str) -> (Spawner<L>, Sort) {
         // What hangs from the root is cancelled at once at shutdown; a service
         // would wait there for every other job.
-        let sort = match self.scope.header().kind() {
-            JobKind::Root => Sort::TIMER_BELOW_ROOT,
-            _ => Sort::TIMER,
-        };
+        let scope = self.scope.header();
+        let below_root = scope.kind() == JobKind::Root;
+        // None: it has ended, and refuses the driver.
+        let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
+        let sort = Sort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
         let spawner = Spawner::new(self.scope).named(name).on_lane();
         (spawner, sort)
