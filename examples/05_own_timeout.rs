@@ -2,9 +2,9 @@
 //!
 //! `kinfolk::timeout` is a scope: it cancels itself, and whose cancellation it
 //! was follows from the tree. Sometimes there is no scope to cancel: a deadline
-//! that somebody else keeps, a key that the user may press. Then one asks the
-//! task itself, and on the way out takes the request back; the count says
-//! whether somebody else has asked as well. This is how asyncio's timeouts work.
+//! that other code keeps, a key that the user may press. Then interrupt the task
+//! itself, and withdraw the interrupt on the way out; the count says whether other
+//! code has interrupted it as well. This is how asyncio's timeouts work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -17,7 +17,7 @@ async fn move_on_after<T>(
     limit: Duration,
     work: impl Future<Output = Result<T>>,
 ) -> Result<Option<T>> {
-    let me = current_job().ok_or_else(|| Error::msg("outside every job"))?;
+    let me = current_job().ok_or_else(|| Error::msg("outside any job"))?;
     let asked_before = me.interrupts();
     let fired = Arc::new(AtomicBool::new(false));
     let alarm = spawn({

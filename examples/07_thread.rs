@@ -39,8 +39,8 @@ struct Order {
     done: Completer<Vec<u64>>,
 }
 
-/// The primes up to `limit`, found by whoever `start` gives the order to. A
-/// *point*: told, it returns those that were found until then.
+/// The primes up to `limit`, found by the worker that `start` gives the order to. A
+/// *point*: told, it returns the primes that were found until then.
 async fn primes(limit: u64, start: impl FnOnce(Order)) -> Result<Vec<u64>> {
     checkpoint().await?; // told already: it never begins
     let (wait, done) = completion();
@@ -54,8 +54,8 @@ async fn primes(limit: u64, start: impl FnOnce(Order)) -> Result<Vec<u64>> {
     .await
 }
 
-/// Runs on a thread of its own. Should it panic, the completer goes, and
-/// whoever waits learns that.
+/// Runs on a thread of its own. Should it panic, the completer is dropped, and
+/// the waiter gets an error.
 fn on_thread(order: Order) {
     std::thread::spawn(move || {
         let mut search = Search::default();
@@ -75,8 +75,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Stopped at each of its points in turn, whoever works for it is never left
-/// working. A task plays the thread.
+/// Stopped at each of its points in turn, it never leaves its worker running. A task plays
+/// the thread.
 #[test]
 fn a_search_can_be_stopped_anywhere() {
     use kinfolk::{Error, Scope, sleep};

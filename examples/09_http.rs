@@ -13,7 +13,7 @@ use hyper::rt::Executor as _;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version, client, server};
 use kinfolk::io::told;
-use kinfolk::net::hyper::{Executor, Timer, serve};
+use kinfolk::net::hyper::{Executor, HyperTimer, serve};
 use kinfolk::net::{Polled, TcpListener, TcpStream};
 use kinfolk::{ErrorKind, OrFail, Result, Scope, scope, sleep, spawn, timeout};
 
@@ -71,7 +71,7 @@ async fn requests(stream: TcpStream, version: Version, naps: Naps) -> Result<()>
     match version {
         Version::HTTP_2 => {
             let http = server::conn::http2::Builder::new(Executor::current())
-                .timer(Timer)
+                .timer(HyperTimer)
                 // One that is gone without a word is found out.
                 .keep_alive_interval(IDLE)
                 .keep_alive_timeout(IDLE)
@@ -80,7 +80,7 @@ async fn requests(stream: TcpStream, version: Version, naps: Naps) -> Result<()>
         }
         _ => {
             let http = server::conn::http1::Builder::new()
-                .timer(Timer)
+                .timer(HyperTimer)
                 .header_read_timeout(IDLE)
                 .serve_connection(stream, service);
             serve(http, |http| http.graceful_shutdown()).await

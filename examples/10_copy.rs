@@ -13,7 +13,7 @@ use kinfolk::{Error, Result, cleanup, race, sleep, timeout};
 
 const CHUNK: usize = 64 * 1024;
 
-/// How far a copy has come, for whoever looks.
+/// How far a copy has come, for other tasks to read.
 #[derive(Default)]
 struct Progress {
     done: AtomicU64,

@@ -1,7 +1,7 @@
 //! A runner of process trees: a family of processes, and if one fails the others
 //! are stopped, with what they have started.
 //!
-//! Nobody here keeps a list of processes or handles a signal. Each process belongs
+//! No code here keeps a list of processes or handles a signal. Each process belongs
 //! to the task that waits for it; when that is cancelled the process gets SIGTERM,
 //! after a grace SIGKILL, and is reaped before the scope is left.
 

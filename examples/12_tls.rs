@@ -1,5 +1,5 @@
 //! TLS by rustls on our streams: a job for each connection, limits for the handshake
-//! and for silence, and an end that nobody can take for a cut.
+//! and for silence, and an end that cannot be mistaken for a truncated stream.
 
 use std::io::ErrorKind as IoKind;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ async fn echo(stream: &mut server::TlsStream<Polled<TcpStream>>) -> Result<()> {
 enum End {
     /// The server has said so.
     Clean,
-    /// It may be that somebody has cut it.
+    /// It may have been truncated by an attacker.
     Cut,
 }
 
@@ -113,7 +113,7 @@ async fn end(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<End> {
     }
 }
 
-/// A key and a certificate that nobody else knows, for both sides.
+/// A fresh key and certificate, for both sides.
 fn keys() -> Result<(TlsAcceptor, TlsConnector)> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).or_fail()?;
     let certificate = made.cert.der().clone();

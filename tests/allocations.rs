@@ -262,7 +262,7 @@ fn a_frame_allocates_nothing() {
     });
     let frame = |budget| {
         *clock.0.lock().unwrap() += FRAME;
-        rt.pump(budget).expect("outside every job")
+        rt.pump(budget).expect("outside any job")
     };
     // The tables grow to what they need.
     frame(Budget::Turns(100));
@@ -279,7 +279,7 @@ fn a_frame_allocates_nothing() {
     }
     assert!(!slept.is_ended());
     drop(slept);
-    rt.shutdown(Duration::ZERO).expect("outside every job");
+    rt.shutdown(Duration::ZERO).expect("outside any job");
 }
 
 /// Work that is done and gone leaves nothing behind, also while there is always

@@ -40,7 +40,7 @@ impl fmt::Display for While {
 
 impl std::error::Error for While {}
 
-/// Runs `body` on every seed, where a child's failure touches nobody else.
+/// Runs `body` on every seed, where a child's failure cancels no other job.
 fn on_sim<B>(body: fn() -> B)
 where
     B: Future<Output = ()> + Send + 'static,

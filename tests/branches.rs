@@ -1,4 +1,4 @@
-//! Combinators where a conformance case does not reach: outside every job, at
+//! Combinators where a conformance case does not reach: outside any job, at
 //! scale, in a shutdown, and what their futures weigh.
 
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ fn poll_here<F: Future>(future: F) -> F::Output {
 fn handle_7_outside_every_job() {
     let tally = Tally::new();
     let error = poll_here(all([tally.count(async { 1 })])).unwrap_err();
-    assert!(error.to_string().contains("outside every Kinfolk job"));
+    assert!(error.to_string().contains("outside any Kinfolk job"));
     assert!(error.to_string().contains("branches.rs"), "{error}");
     for error in [
         poll_here(any((async { 1 }, async { 2 }))).unwrap_err(),

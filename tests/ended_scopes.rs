@@ -100,7 +100,7 @@ fn tree_5_a_spawn_into_an_ended_scope_is_said_once() {
     });
 }
 
-/// From inside a job of its tree, of another tree, and outside every job.
+/// From inside a job of its tree, of another tree, and outside any job.
 #[test]
 fn tree_5_a_spawn_into_an_ended_scope_is_counted() {
     guarded("refusals are counted", |_| {

@@ -223,7 +223,7 @@ impl Drop for Bomb {
     }
 }
 
-/// handle-7: what `late` has captured goes with the call, and harms nobody.
+/// handle-7: what `late` has captured goes with the call, and harms no other job.
 #[test]
 fn handle_7_what_late_has_captured_may_panic_when_it_is_dropped() {
     let mut sim = Sim::seeded(1);
@@ -278,7 +278,7 @@ fn cancel_9_what_needs_a_runtime_says_so_outside_every_job() {
     for (call, words) in words.join().unwrap() {
         assert!(words.starts_with(&format!("{call} at ")), "{words}");
         assert!(words.contains("errors.rs:"), "{words}");
-        assert!(words.contains("outside every Kinfolk job"), "{words}");
+        assert!(words.contains("outside any Kinfolk job"), "{words}");
         assert!(words.contains("inside a runtime"), "{words}");
     }
 }

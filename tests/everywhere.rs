@@ -12,7 +12,9 @@ use kinfolk_core::{
     Error, OrCancel, Reason, Scope, blocking, checkpoint, cleanup, current_job, detach,
     ignore_cancellation, launch, park, scope, shield, sleep, spawn, yield_now,
 };
+use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::pipe;
+use kinfolk_testkit::io::SimKernel;
 use kinfolk_testkit::{CancelEverywhere, Gate, cancel_everywhere, cancel_everywhere_then};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -270,7 +272,7 @@ fn test_3_many_jobs_at_once() {
     assert!(went.points >= 24, "{went:?}");
 }
 
-/// With i/o every point is tried twice: in fair weather and in rough.
+/// With i/o every point is tried twice: with fair i/o and with rough.
 #[test]
 fn test_3_io_is_tried_in_rough_weather_too() {
     let went = cancel_everywhere(async || {
@@ -301,7 +303,7 @@ fn test_3_io_is_tried_in_rough_weather_too() {
         });
     });
     assert!(
-        found.contains(", in rough weather") && found.contains(":rough): "),
+        found.contains(", with rough i/o") && found.contains(":rough): "),
         "{found}"
     );
 }
@@ -727,6 +729,44 @@ fn told_of_shutdown() -> bool {
         job.reason()
             .is_some_and(|why| why.root_cause().kind() == kinfolk_core::ReasonKind::Shutdown)
     })
+}
+
+/// The check sees the simulated disk: what a stop leaves there must be in order.
+#[test]
+fn test_3_the_check_sees_the_disk() {
+    let writes = |in_place: bool| {
+        move || async move {
+            let name = if in_place { "/state" } else { "/new" };
+            let file = File::create(name).await?;
+            file.write_all_at("half", 0).await.0?;
+            file.write_all_at(" and half", 4).await.0?;
+            file.close().await?;
+            if !in_place {
+                kinfolk_runtime::fs::rename(name, "/state").await?;
+            }
+            Ok::<_, Error>(())
+        }
+    };
+    let whole = |kernel: &SimKernel| {
+        if let Some(state) = kernel.get("/state") {
+            assert_eq!(String::from_utf8_lossy(&state), "half and half");
+        }
+    };
+    let found = complaint(move || {
+        CancelEverywhere::new().run_then_with_io(writes(true), whole);
+    });
+    assert!(
+        found.contains("a cancel at point") && found.contains("half and half"),
+        "{found}"
+    );
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let files = seen.clone();
+    CancelEverywhere::new().run_then_with_io(writes(false), move |kernel| {
+        whole(kernel);
+        files.lock().unwrap().insert(kernel.files());
+    });
+    // None, the new one alone, and the whole.
+    assert_eq!(seen.lock().unwrap().len(), 3, "{seen:?}");
 }
 
 /// A run that does not come from the seed alone is not said to replay.

@@ -79,7 +79,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls outside every job, on this thread.
+/// Polls outside any job, on this thread.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -407,10 +407,10 @@ fn io_5_a_file_of_others_is_waited_for() {
 fn io_is_refused_outside_every_job() {
     let (ours, _theirs) = UnixStream::pair().expect("a pair");
     let error = Watched::new(ours).expect_err("no job");
-    assert!(error.to_string().contains("outside every job"), "{error}");
+    assert!(error.to_string().contains("outside any job"), "{error}");
     let file = std::fs::File::open("/dev/null").expect("a file");
     let error = File::from_std(file).expect_err("no job");
-    assert!(error.to_string().contains("outside every job"), "{error}");
+    assert!(error.to_string().contains("outside any job"), "{error}");
 }
 
 /// A file may say that it is longer than any memory.

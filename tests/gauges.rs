@@ -112,7 +112,7 @@ async fn stand(tree: &Tree, wanted: (usize, usize)) -> Result<IoGauges, Error> {
     }
 }
 
-/// Five reads of a pipe in one job, and so at one station.
+/// Five reads of a pipe in one job, and so at one thread.
 fn five(reader: &PipeReader) -> Task<Vec<usize>> {
     let reads = (0..5).map(|_| reader.read(vec![0; 1]));
     let reads: Vec<_> = reads.map(|read| async { read.await.0 }).collect();

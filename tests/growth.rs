@@ -186,7 +186,7 @@ fn handle_10_a_local_costs_the_same_at_any_depth() {
 
 static SHARED: Local<Job> = Local::new();
 
-/// Whoever waits looks whether the other can end before it.
+/// A waiter looks whether the other can end before it.
 #[test]
 fn handle_2_a_join_costs_the_same_at_any_depth() {
     let joins: fn() -> Body = || {
@@ -734,7 +734,7 @@ fn request_1_an_interrupt_costs_the_same_however_many_children() {
 }
 
 /// The same where the job has a scope open and hears none before the last. The request
-/// stands all the time, so all but the first find nobody to tell.
+/// stands all the time, so all but the first find no waiter to tell.
 #[test]
 fn request_1_an_interrupt_that_finds_one_pending_costs_the_same() {
     is_a_line("interrupts that merge", 1_000, |n| {
@@ -775,7 +775,7 @@ fn interrupted_wide(n: usize, then: fn(usize) -> Body) -> Duration {
 }
 
 /// Tasks each of which waits under a waker that interrupts the next one. An interrupt
-/// wakes whoever waits in its task, so that one leads to the other.
+/// wakes the waiter in its task, so that one leads to the other.
 #[test]
 fn request_1_wakers_that_interrupt_the_next_task_do_not_recurse() {
     struct Next(Option<Job>);

@@ -1,17 +1,19 @@
 //! The column "host gone" of `docs/semantics.md`: what each wait does when its
 //! host is dropped. The simulation cancels everything, runs what can still
 //! run, and drops the rest; time stands still. Tokio drops every body where it
-//! waits.
+//! waits. And scopes that are polled elsewhere when what they belong to goes.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, on_cancel, park, scope, shield,
-    sleep, spawn, timeout,
+    Error, ErrorKind, Outcome, ReasonKind, Task, checkpoint, cleanup, launch, on_cancel, park,
+    scope, shield, sleep, spawn, timeout, yield_now,
 };
+use kinfolk_runtime::Runtime;
 use kinfolk_testkit::harness::seeds;
 use kinfolk_testkit::{Gate, Log, Sim, Tally, guarded};
 use kinfolk_tokio::Root;
@@ -223,7 +225,7 @@ fn semantics_timeout_host_gone() {
     );
 }
 
-/// Drops a tokio runtime in which `body` waits. Nobody is told: every future
+/// Drops a tokio runtime in which `body` waits. No job is told: every future
 /// is dropped where it waits, and its job ends.
 fn tokio_gone<B>(name: &'static str, body: fn(Log) -> B)
 where
@@ -557,4 +559,68 @@ fn handle_5_a_poll_elsewhere_that_unwinds_keeps_no_scope_open() {
             }
         }
     }
+}
+
+/// handle-5: the body around a scope ends in the middle of a poll elsewhere, in which the
+/// body of the scope returns a value and its last child has ended as it was told. The
+/// poll gives the cancellation, as it does when the scope was given up before.
+#[test]
+fn handle_5_a_scope_left_open_in_the_middle_of_a_poll_elsewhere() {
+    type Kept = Pin<Box<dyn Future<Output = Result<u8, Error>> + Send>>;
+    guarded("left open in a poll", |_| {
+        let rt = Runtime::builder()
+            .workers(2)
+            .on_failure(Box::new(|_| {}))
+            .build()
+            .unwrap();
+        let shelf = Arc::new(Mutex::new(None::<Kept>));
+        let inside = Arc::new(AtomicBool::new(false));
+        let (place, polled) = (shelf.clone(), inside.clone());
+        let opens = rt.scope().launch(async move {
+            let enters = polled.clone();
+            let mut kept: Kept = Box::pin(scope(async move |s| {
+                let child = s.launch(async { park().await.map(drop) });
+                let mut first = true;
+                std::future::poll_fn(|_| {
+                    if std::mem::take(&mut first) {
+                        return Poll::Pending;
+                    }
+                    enters.store(true, SeqCst);
+                    while !child.is_ended() {
+                        std::thread::yield_now();
+                    }
+                    Poll::Ready(())
+                })
+                .await;
+                Ok(7)
+            }));
+            std::future::poll_fn(|cx| {
+                assert!(kept.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            *place.lock().unwrap() = Some(kept);
+            while !polled.load(SeqCst) {
+                yield_now().await?;
+            }
+            Ok::<_, Error>(())
+        });
+        let mut kept = loop {
+            if let Some(kept) = shelf.lock().unwrap().take() {
+                break kept;
+            }
+            std::thread::yield_now();
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(answer) = kept.as_mut().poll(&mut cx) else {
+            panic!("body and children are over");
+        };
+        let told = answer.expect_err("the value goes with its scope");
+        assert_eq!(told.kind(), ErrorKind::Cancelled, "{told:?}");
+        assert_eq!(told.reason().unwrap().kind(), ReasonKind::ScopeEnded);
+        drop(kept);
+        let _ = rt.wait_for(opens.join()).unwrap();
+        let report = rt.shutdown(Duration::from_secs(60)).unwrap();
+        assert!(report.is_clean(), "{report}");
+    });
 }

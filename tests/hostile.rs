@@ -79,7 +79,7 @@ async fn run(world: Arc<World>, tree: Tree) {
 
 /// Nothing is left: all that was made is gone. On several threads the last hands
 /// on a job let go a moment after its end is counted. `turn` turns the main lane: an
-/// output of one of its tasks that nobody takes is dropped there.
+/// output of one of its tasks that is not taken is dropped there.
 #[track_caller]
 fn check(world: &World, tree: &Tree, turn: impl Fn()) {
     let since = Instant::now();
@@ -143,7 +143,7 @@ fn on_native(name: &'static str, workers: usize) {
                 let world = World::new(seed);
                 let body = run(world.clone(), rt.tree().clone());
                 let main = rt.scope().task("main").spawn(body);
-                let ended = rt.wait_for(main).expect("outside every job");
+                let ended = rt.wait_for(main).expect("outside any job");
                 ended.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
                 check(&world, rt.tree(), || drop(rt.pump(Budget::Turns(100))));
             }
@@ -191,7 +191,7 @@ fn on_tokio(name: &'static str, make: fn() -> tokio::runtime::Runtime) {
                     check(&world, root.tree(), || {});
                 }
                 let report = root.shutdown_in(Duration::from_secs(5)).await;
-                let report = report.expect("outside every job");
+                let report = report.expect("outside any job");
                 assert!(report.stragglers.is_empty(), "{report}");
             });
         }
@@ -228,7 +228,7 @@ impl Drop for Bomb {
     }
 }
 
-/// The value of a call that nobody waits for goes off on the thread of the pool.
+/// The value of a call whose waiter is gone goes off on the thread of the pool.
 /// There is one thread, and it is still there.
 #[test]
 fn io_5_hostile_calls_cost_no_thread() {

@@ -408,7 +408,7 @@ fn host_1_a_pump_says_what_is_under_way() {
             read.await.0
         });
         let job = task.into_job();
-        let pump = || rt.pump(Budget::Turns(1)).expect("outside every job");
+        let pump = || rt.pump(Budget::Turns(1)).expect("outside any job");
         while !job.state().is_terminal() {
             let pumped = pump();
             assert!(

@@ -404,7 +404,7 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-/// A hundred who wait until somebody opens the other end keep nobody from files:
+/// A hundred who wait until another thread opens the other end keep no other job from files:
 /// there are sixty-four threads for those, and as many places.
 #[test]
 fn io_5_files_are_opened_beside_those_that_wait_for_another_side() {
@@ -479,7 +479,7 @@ fn shutdown_1_a_call_that_does_not_return_is_left_behind() {
     });
 }
 
-/// A runtime without workers whose disk does not answer, as the weather says.
+/// A runtime without workers whose disk does not answer, as its fault plan says.
 fn stuck(driver: IoDriver, in_flight: usize, fault_plan: SimIo) -> Runtime {
     let fault_plan = FaultPlan::new(fault_plan, 1);
     let builder = Runtime::builder().workers(0).io(driver);
@@ -712,7 +712,7 @@ fn io_3_silent_connections_are_in_nobodys_way() {
                     drop(silent);
                     Ok::<_, Error>(())
                 });
-                let ended = rt.wait_for(main).expect("outside every job");
+                let ended = rt.wait_for(main).expect("outside any job");
                 ended.expect("it is served");
             }
         }
@@ -739,7 +739,7 @@ fn io_4_a_plain_file_can_be_watched() {
                 assert!(ready.is_readable());
                 Ok::<_, Error>(io::nop().await?)
             });
-            let ended = rt.wait_for(main).expect("outside every job");
+            let ended = rt.wait_for(main).expect("outside any job");
             ended.expect("it is ready");
         }
     });

@@ -249,7 +249,7 @@ fn on_native(dir: &Path, driver: IoDriver, workers: usize, options: SimIo, ops: 
         .expect("a runtime");
     let main = at_random(dir.to_path_buf(), bufs.clone(), 1, ops);
     let main = rt.scope().task("main").spawn(main);
-    let ended = rt.wait_for(main).expect("outside every job");
+    let ended = rt.wait_for(main).expect("outside any job");
     ended.expect("operations at random");
     let report = rt.shutdown(Duration::from_secs(10)).expect("a report");
     assert!(report.stragglers.is_empty(), "{report}");

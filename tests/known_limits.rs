@@ -27,7 +27,7 @@ fn rt(workers: usize) -> Runtime {
         .expect("a runtime")
 }
 
-/// Lets the runtime take a turn; for code outside every job.
+/// Lets the runtime take a turn; for code outside any job.
 async fn one_turn() {
     let mut waited = false;
     poll_fn(|cx| match std::mem::replace(&mut waited, true) {

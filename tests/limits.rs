@@ -27,7 +27,7 @@ fn raise<T>(words: &'static str) -> T {
     std::panic::resume_unwind(Box::new(words))
 }
 
-/// Polls once, outside every job.
+/// Polls once, outside any job.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -41,7 +41,7 @@ fn outcome<T>(task: Task<T>) -> Outcome<T> {
     }
 }
 
-/// A simulation and the failures that nobody took.
+/// A simulation and the failures that were not taken.
 fn with_failures(builder: SimBuilder) -> (Sim, Arc<Mutex<Vec<Error>>>) {
     let failures = Arc::new(Mutex::new(Vec::new()));
     let hook = failures.clone();
@@ -66,7 +66,7 @@ fn a_root_that_has_ended_makes_room_for_another() {
     }
 }
 
-/// Also if somebody watches a job whose failure has been taken.
+/// Also if a job watches a job whose failure has been taken.
 #[test]
 fn an_observer_keeps_no_tree() {
     let sink = Arc::new(RingSink::new(10));
@@ -611,7 +611,7 @@ async fn script(log: Log) -> Result<(), Error> {
     Ok(())
 }
 
-/// see-4: a sink that panics harms nobody.
+/// see-4: a sink that panics harms no other job.
 #[test]
 fn see_4_a_sink_that_panics_harms_nobody() {
     for seed in 0..SEEDS {
@@ -671,7 +671,7 @@ impl fmt::Display for LoudError {
 
 impl std::error::Error for LoudError {}
 
-/// outcome-3: a failure hook that panics harms nobody, and an error whose
+/// outcome-3: a failure hook that panics harms no other job, and an error whose
 /// `Display` panics does not either when the default hook prints it.
 #[test]
 fn outcome_3_a_failure_hook_that_panics_harms_nobody() {
@@ -696,7 +696,7 @@ fn outcome_3_a_failure_hook_that_panics_harms_nobody() {
     assert_eq!(log.text(), "cleaned fails done");
 }
 
-/// Three failures that nobody takes, then the script.
+/// Three failures that are not taken, then the script.
 fn detached_failures(sim: &mut Sim, log: Log) {
     let before = sim.counters().jobs_failed;
     sim.run(async move {

@@ -80,7 +80,7 @@ fn cancel_9_a_sleep_whose_runtime_is_gone_says_so_outside_every_job() {
         }));
         let said = polled.expect_err(name);
         let said = said.downcast_ref::<String>().unwrap();
-        assert!(said.contains("outside every Kinfolk job"), "{name}: {said}");
+        assert!(said.contains("outside any Kinfolk job"), "{name}: {said}");
     }
 }
 

@@ -676,7 +676,7 @@ fn io_5_sockets_come_from_elsewhere_and_go_there() {
         let std_listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         let addr = std_listener.local_addr().expect("an address");
         let outside = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        assert!(UdpSocket::try_from(outside).is_err(), "outside every job");
+        assert!(UdpSocket::try_from(outside).is_err(), "outside any job");
         rt.block_on(scope(async |s| {
             let listener = TcpListener::try_from(std_listener)?;
             assert_eq!(listener.local_addr()?, addr);

@@ -22,7 +22,7 @@ use kinfolk_core::{
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::IoDriver;
-use kinfolk_runtime::net::hyper::{Executor, Timer};
+use kinfolk_runtime::net::hyper::{Executor, HyperTimer};
 use kinfolk_runtime::net::{
     Polled, Shutdown, Streaming, TcpListener, TcpStream, UnixListener, UnixStream,
 };
@@ -441,7 +441,7 @@ fn io_5_what_hyper_wants() {
             let (here, there) = connected().await?;
             s.launch(async move {
                 let served = server::conn::http1::Builder::new()
-                    .timer(Timer)
+                    .timer(HyperTimer)
                     .header_read_timeout(Duration::from_secs(60))
                     .serve_connection(Polled::new(there), service_fn(hello))
                     .await;
@@ -491,7 +491,7 @@ fn io_5_http_2_with_a_job_for_each_request() {
             let (here, there) = connected().await?;
             let executor = Executor::new(s.clone());
             let served = server::conn::http2::Builder::new(executor.clone())
-                .timer(Timer)
+                .timer(HyperTimer)
                 .serve_connection(Polled::new(there), service_fn(hello));
             s.launch(async move { served.await.map_err(|error| Error::msg(error.to_string())) });
             let (sender, connection) =
@@ -535,7 +535,7 @@ fn io_5_a_header_that_does_not_come_in_time() {
                 Ok::<_, Error>(Response::new(Empty::<Bytes>::new()))
             });
             let served = hyper::server::conn::http1::Builder::new()
-                .timer(Timer)
+                .timer(HyperTimer)
                 .header_read_timeout(Duration::from_millis(5))
                 .serve_connection(Polled::new(there), service)
                 .await;
@@ -552,16 +552,16 @@ fn io_5_sleeps_of_hyper_are_those_of_the_job() {
     let hour = Duration::from_secs(3600);
     let outcome = Sim::seeded(1).outcome(async move {
         let begun = now();
-        Timer.sleep(hour).await;
+        HyperTimer.sleep(hour).await;
         assert_eq!(now() - begun, hour);
-        assert_eq!(Timer.now(), now());
-        let mut sleep = Timer.sleep_until(now() + hour);
-        Timer.reset(&mut sleep, now() + 2 * hour);
+        assert_eq!(HyperTimer.now(), now());
+        let mut sleep = HyperTimer.sleep_until(now() + hour);
+        HyperTimer.reset(&mut sleep, now() + 2 * hour);
         sleep.await;
         assert_eq!(now() - begun, 3 * hour);
         // Cancelled, it does not say that the time has come.
         let _ = timeout(hour, async {
-            let mut sleep = Timer.sleep(hour + Duration::from_secs(5));
+            let mut sleep = HyperTimer.sleep(hour + Duration::from_secs(5));
             let first = poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx))).await;
             assert!(first.is_pending());
             kinfolk_core::sleep(hour).await.expect_err("it is late");

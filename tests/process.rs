@@ -180,7 +180,7 @@ fn io_5_input_that_nobody_reads_is_an_error_and_no_death() {
         let (written, _) = stdin.write_all(vec![0_u8; 1_000_000]).await;
         assert_eq!(written.expect_err("closed").kind(), ErrorKind::BrokenPipe);
         assert!(child.wait().await?.success());
-        // A wait closes it, so that nobody waits for the other.
+        // A wait closes it, so no job waits for the other.
         let mut child = Command::new("cat")
             .stdin(Stdio::Piped)
             .stdout(Stdio::Null)
@@ -487,7 +487,7 @@ fn a_process_is_refused_outside_every_job() {
     let error = rt
         .block_on(async { start.await.map(drop) })
         .expect_err("no job");
-    assert!(error.to_string().contains("outside every job"), "{error}");
+    assert!(error.to_string().contains("outside any job"), "{error}");
 }
 
 /// On this thread, and on those and in those processes that it starts, the system has

@@ -90,7 +90,7 @@ fn io_5_one_operation_brings_many_connections() {
     });
 }
 
-/// Nobody takes them: the system is told to stop, and told to go on when they
+/// They are not taken: the system is told to stop, and told to go on when they
 /// were taken.
 #[test]
 fn io_5_connections_nobody_takes_have_a_bound() {
@@ -149,7 +149,7 @@ fn io_5_one_operation_brings_many_chunks() {
     });
 }
 
-/// Nobody takes them: they have a bound, and the bytes stay with the system.
+/// They are not taken: they have a bound, and the bytes stay with the system.
 #[test]
 fn io_5_chunks_nobody_takes_have_a_bound() {
     on_each("a bound of chunks", |rt, audit, ring| {
@@ -504,7 +504,7 @@ fn the_buffers_of_a_pool_have_room() {
     BufferPool::new(3, 0);
 }
 
-/// A stream that nobody polls is in nobody's way.
+/// A stream that is not polled hinders no other.
 #[test]
 fn io_5_accept_beside_a_stream_that_rests() {
     on_each("beside", |rt, _, _| {
@@ -577,7 +577,7 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     }
 }
 
-/// Whoever gives a wait up takes its waker along, however long another waits at
+/// A job that gives a wait up takes its waker along, however long another waits at
 /// the same socket.
 #[test]
 fn io_5_who_goes_away_leaves_no_waker() {

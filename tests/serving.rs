@@ -15,7 +15,7 @@ use kinfolk_core::{
     Error, ErrorKind, OrFail, Outcome, Patience, Reason, ReasonKind, Result, checkpoint, cleanup,
     current_job, is_cancelled, now, park, scope, shield, sleep, spawn, timeout,
 };
-use kinfolk_runtime::net::hyper::{Executor, Timer, serve};
+use kinfolk_runtime::net::hyper::{Executor, HyperTimer, serve};
 use kinfolk_runtime::net::{Polled, TcpListener, TcpStream};
 use kinfolk_testkit::{Sim, guarded};
 
@@ -114,7 +114,7 @@ async fn http1(stream: TcpStream, work: Work) -> Result<()> {
 
 async fn http2(stream: TcpStream, work: Work) -> Result<()> {
     let http = server::conn::http2::Builder::new(Executor::current())
-        .timer(Timer)
+        .timer(HyperTimer)
         .serve_connection(
             Polled::new(stream),
             service_fn(move |request| answer(request, work.clone())),
@@ -659,7 +659,7 @@ fn io_5_a_sleep_of_hyper_swallows_no_interrupt() {
         for asleep in [true, false] {
             spawn(async move {
                 let began = now();
-                let mut nap = Timer.sleep(SECOND);
+                let mut nap = HyperTimer.sleep(SECOND);
                 let mut poll = async || {
                     let polled = std::future::poll_fn(|cx| Poll::Ready(nap.as_mut().poll(cx)));
                     assert!(polled.await.is_pending());

@@ -1,5 +1,5 @@
 //! Shutdown from outside: its stages in virtual time, on the simulation and on
-//! tokio, and the report that names whoever was in the way.
+//! tokio, and the report that names the tasks that did not end.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -92,7 +92,7 @@ fn on_every_host(
     });
 }
 
-/// A future polled outside every job, for which the virtual clock waits as it does for
+/// A future polled outside any job, for which the virtual clock waits as it does for
 /// a task. The first poll is counted already.
 struct Outside<F> {
     inner: F,
@@ -266,7 +266,7 @@ fn shutdown_1_a_lease_is_revoked_at_the_grace() {
             assert_eq!(report.took, GRACE, "{host}");
             let words = report.to_string();
             assert!(words.contains("a lease holds it open"), "{words}");
-            assert!(words.contains("help: give the lease back"), "{words}");
+            assert!(words.contains("help: drop the lease"), "{words}");
             LEASES.lock().unwrap().clear();
         },
     );
@@ -436,7 +436,7 @@ fn shutdown_1_a_parent_that_is_stuck_itself_is_named() {
     );
 }
 
-// --- a lane that nobody turns ---
+// --- a lane that no thread turns ---
 
 /// A host whose turns are run by hand.
 #[derive(Clone)]
@@ -561,7 +561,7 @@ fn cancel_6_patience_is_the_same_in_an_old_tree() {
     }
 }
 
-/// shutdown-1: a task on a lane that nobody turns is named, and its end is not
+/// shutdown-1: a task on a lane that no thread turns is named, and its end is not
 /// faked. It never hangs for ever.
 #[test]
 fn shutdown_1_a_task_that_nobody_turns_is_a_straggler() {
@@ -589,7 +589,7 @@ still there: task \"abandoned\" has not ended; its memory is leaked
   --> spawned at {}:{line}:51
    = is queued for a turn on the pool lane
    = was cancelled 7s before, and never told
-   = help: see that its lane is turned, and that no other keeps the thread; \
+   = help: run its lane, and check that no other task keeps the thread; \
 put `checkpoint().await?` into a loop that only wakes itself",
         file!()
     );

@@ -152,5 +152,5 @@ fn io_5_what_cannot_be_heard_is_refused() {
         Ok(())
     });
     let error = Signals::new([SIGUSR1]).expect_err("no job");
-    assert!(error.to_string().contains("outside every job"), "{error}");
+    assert!(error.to_string().contains("outside any job"), "{error}");
 }

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use kinfolk_core::{
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::pipe;
 use kinfolk_runtime::net::{TcpListener, UdpSocket};
-use kinfolk_testkit::io::SimIo;
+use kinfolk_testkit::io::{Fault, OpKind, SimIo};
 use kinfolk_testkit::{Gate, Lab, Log, Sim, harness};
 
 const MS: Duration = Duration::from_millis(1);
@@ -390,6 +391,104 @@ fn test_2_a_long_computation_is_no_busy_loop() {
         .unwrap();
 }
 
+/// A task that sleeps and looks again for what never comes ends long before the guard in real
+/// time, and is named.
+#[test]
+fn test_2_a_wait_in_a_loop_is_named() {
+    let found = words_of(|| {
+        let mut sim = Sim::seeded(4);
+        let flag = Arc::new(AtomicBool::new(false));
+        let polls = sim.root().task("polls").spawn(async move {
+            while !flag.load(SeqCst) {
+                sleep(MS).await?;
+            }
+            Ok::<_, Error>(())
+        });
+        let _ = sim.run(polls);
+    });
+    assert!(found.contains("wait in a loop"), "{found}");
+    assert!(
+        found.contains("sleep and look again for ever: polls"),
+        "{found}"
+    );
+    assert!(found.contains("tests/simulation.rs:"), "{found}");
+    assert!(found.contains("seed 4"), "{found}");
+}
+
+/// A long wait in a loop is none, as long as something else goes on.
+#[test]
+fn test_2_a_wait_beside_jobs_that_come_and_go_is_none() {
+    let mut sim = Sim::seeded(4);
+    sim.root().launch(async {
+        loop {
+            sleep(MS).await?;
+        }
+        #[expect(unreachable_code)]
+        Ok::<_, Error>(())
+    });
+    let goes_on = async {
+        for _ in 0..3 {
+            sleep(900 * SEC).await?;
+            spawn(async {}).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    sim.run(goes_on).unwrap();
+}
+
+/// A simulation by hand is red if a job of it has panicked and no handle took that.
+#[test]
+fn test_2_a_panic_that_no_handle_takes_fails_the_end() {
+    let found = words_of(|| {
+        let mut sim = Sim::seeded(4);
+        let worker = sim.root().task("worker");
+        worker.launch(async { assert_eq!(1 + 1, 3, "in a worker") });
+        sim.settle();
+        sim.finish();
+    });
+    assert!(
+        found.contains("seed 4: the simulation left a failure"),
+        "{found}"
+    );
+    assert!(
+        found.contains("worker, spawned at tests/simulation.rs:"),
+        "{found}"
+    );
+    assert!(found.contains("in a worker"), "{found}");
+    // Taken, or heard by the test's own hook, it is none.
+    let mut sim = Sim::seeded(4);
+    let task = sim.root().spawn(async { assert_eq!(1 + 1, 3, "taken") });
+    assert!(sim.wait_for(task.outcome()).unwrap().is_failed());
+    sim.finish();
+    let mut sim = Sim::builder(4).on_failure(|_| {}).build();
+    sim.root().launch(async { assert_eq!(1 + 1, 3, "heard") });
+    sim.settle();
+    sim.finish();
+}
+
+/// A fault that a test asks for and that never comes would test nothing.
+#[test]
+fn test_2_a_fault_that_never_comes_fails_the_end() {
+    let writes_once = |io: SimIo| {
+        let mut sim = Sim::builder(4).io(io).build();
+        sim.io().faults(OpKind::Write, 5, Fault::Late(MS));
+        let body = async {
+            let file = File::create("/a").await?;
+            file.write_at("four", 0).await.0?;
+            Ok::<_, Error>(())
+        };
+        sim.run(body).unwrap();
+        sim.finish();
+    };
+    // Of those for the next five writes one is enough.
+    writes_once(SimIo::new().fault(OpKind::Write, 1, Fault::Short));
+    let found = words_of(|| writes_once(SimIo::new().fault(OpKind::Write, 3, Fault::NoSpace)));
+    assert!(
+        found.contains("seed 4") && found.contains("NoSpace of a Write, for which 2 more"),
+        "{found}"
+    );
+}
+
 async fn leaves_a_job(lab: Lab) {
     lab.root().task("leftover").launch(park());
 }
@@ -446,12 +545,12 @@ fn case_q11_a_timer_that_is_left_is_counted() {
 fn test_2_files_and_sockets_have_weather_of_their_own() {
     let slow = |options: SimIo| options.late(1.0, SEC);
     let never = Duration::ZERO;
-    for (weather, slow_disk) in [
+    for (faults, slow_disk) in [
         (SimIo::new().for_files(slow), true),
         (SimIo::new().for_sockets(slow), false),
         (slow(SimIo::new()).for_sockets(|w| w.late(0.0, SEC)), true),
     ] {
-        let mut sim = Sim::builder(7).io(weather).build();
+        let mut sim = Sim::builder(7).io(faults).build();
         sim.run(async move {
             let begun = now();
             let file = File::create("/tmp/a").await?;

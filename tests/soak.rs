@@ -60,7 +60,7 @@ fn micros(rng: &mut Rng, most: usize) -> Duration {
     Duration::from_micros(rng.below(most) as u64)
 }
 
-/// Something to do. What the weather or a cancel makes of it does not matter: that
+/// Something to do. What a fault or a cancel makes of it does not matter: that
 /// it ends, and leaves nothing, does.
 fn piece(town: &Arc<Town>, rng: &mut Rng, depth: usize) -> Piece {
     let (town, mut rng) = (town.clone(), Rng::new(rng.next_u64()));
@@ -191,7 +191,7 @@ async fn serve(listener: TcpListener) -> Result<()> {
         .supervisor()
         .run(async |s| {
             loop {
-                // The weather may keep a connection from us.
+                // A fault may keep a connection from us.
                 let Ok((stream, _)) = listener.accept().await else {
                     checkpoint().await?;
                     continue;

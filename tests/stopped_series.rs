@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Nobody receives any more: all buffers are back.
+    /// No stream receives any more: all buffers are back.
     pub async fn check(&self) -> Result<()> {
         all_are_back(&self.pool, COMMON).await
     }
@@ -208,7 +208,7 @@ impl Ledger {
     }
 }
 
-/// Chunks that are held: nobody else touches them.
+/// Chunks that are held: no other code touches them.
 #[derive(Default)]
 struct HeldChunks(Mutex<Vec<(u64, Chunk)>>);
 
@@ -304,7 +304,7 @@ fn somewhere(rng: &mut Rng) -> SocketAddr {
     SocketAddr::from(([127, a, b, c], 0))
 }
 
-/// Two streams that are connected with each other, unless the weather prevents it.
+/// Two streams that are connected with each other, unless a fault prevents it.
 async fn connected(rng: &mut Rng) -> Result<(Stream, Stream)> {
     if rng.below(4) > 0 {
         let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;
@@ -399,7 +399,7 @@ async fn some(stream: &UnixStream, bytes: usize) -> io::Result<usize> {
     stream.write(vec![1_u8; bytes]).await.0
 }
 
-/// Nobody receives any more: all buffers of a pool are back, so that as many chunks
+/// No stream receives any more: all buffers of a pool are back, so that as many chunks
 /// can be held at once.
 async fn all_are_back(pool: &BufferPool, (count, size): (usize, usize)) -> Result<()> {
     let (one, two) = again(|| std::future::ready(UnixStream::pair())).await?;

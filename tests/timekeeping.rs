@@ -236,7 +236,7 @@ struct LongTurns {
 const BUSY: usize = 2;
 
 /// How many of them may begin until what is due has its turn: each task has one,
-/// since the queue is fair; a few go by until somebody looks.
+/// since the queue is fair; a few go by until a thread looks.
 const FEW: usize = BUSY + 4;
 
 impl LongTurns {
@@ -620,7 +620,7 @@ fn are_asleep(names: &str, main: libc::pid_t) -> bool {
     })
 }
 
-/// A timer that a virtual clock cannot reach is never: nobody turns round it.
+/// A timer that a virtual clock cannot reach is never: no thread turns round it.
 #[test]
 fn test_1_a_timer_out_of_reach_does_not_keep_a_thread_busy() {
     guarded("out of reach", |_| {

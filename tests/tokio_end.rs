@@ -10,7 +10,7 @@ use std::time::Duration;
 use kinfolk_core::{
     Error, Job, JobState, ReasonKind, Task, blocking, launch, park, shield, sleep, spawn,
 };
-use kinfolk_testkit::{Watched, guarded};
+use kinfolk_testkit::{GuardedRun, guarded};
 use kinfolk_tokio::{Root, block_in_place};
 use tokio::runtime::{Builder, Runtime};
 
@@ -60,7 +60,7 @@ impl Drop for Dropped {
     }
 }
 
-fn in_every_way(name: &'static str, test: fn(Runtime, End, &Watched)) {
+fn in_every_way(name: &'static str, test: fn(Runtime, End, &GuardedRun)) {
     guarded(name, move |watched| {
         for make in [one_thread as fn() -> Runtime, workers] {
             for end in [End::Dropped, End::InBackground, End::Unwound] {
@@ -70,7 +70,7 @@ fn in_every_way(name: &'static str, test: fn(Runtime, End, &Watched)) {
     });
 }
 
-fn root(runtime: &Runtime, watched: &Watched) -> Root {
+fn root(runtime: &Runtime, watched: &GuardedRun) -> Root {
     let _inside = runtime.enter();
     let root = Root::builder().on_forced(Box::new(|_| {})).build();
     watched.watch(root.tree());

@@ -105,7 +105,7 @@ fn misuse_is_refused_with_the_right_code_and_its_twin_compiles() {
 
 /// outcome-1: a panic fails its job, and the program goes on. With `panic = "abort"`
 /// there is nothing to catch: the process is aborted there and then, no destructor
-/// runs, and nobody is told.
+/// runs, and no job is told.
 #[test]
 fn outcome_1_with_panic_abort_a_panic_aborts() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/panics.rs");

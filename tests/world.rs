@@ -363,7 +363,7 @@ fn a_partition_holds_bytes_back_until_it_heals() {
     assert_eq!(as_said, 20);
 }
 
-/// It heals while somebody tries to connect.
+/// It heals while a task tries to connect.
 #[test]
 fn a_connect_goes_through_when_a_partition_heals() {
     let as_said = yes(20, SimIo::new, |net| async move {
@@ -445,8 +445,8 @@ fn creating_renaming_resizing_and_closing_fail_too() {
 fn what_is_replaced_is_there_whatever_fails() {
     let (mut done, mut gone) = (0, 0);
     for seed in 0..300 {
-        let weather = SimIo::rough().broken(0.05).no_space(0.05);
-        let mut sim = Sim::builder(seed).io(weather).build();
+        let faults = SimIo::rough().broken(0.05).no_space(0.05);
+        let mut sim = Sim::builder(seed).io(faults).build();
         sim.io().put("/var/state", "old");
         let replaced = sim.run(replace("new words"));
         let left = sim.io().power_cut(seed).get("/var/state");
@@ -489,8 +489,8 @@ type Body = std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 fn a_sync_that_is_tried_again_lies() {
     let lost = |body: fn() -> Body| {
         let lost = (0..50).filter(|seed| {
-            let weather = SimIo::new().fault(OpKind::Sync, 1, Fault::Broken);
-            let mut sim = Sim::builder(*seed).io(weather).build();
+            let faults = SimIo::new().fault(OpKind::Sync, 1, Fault::Broken);
+            let mut sim = Sim::builder(*seed).io(faults).build();
             sim.io().put("/var/state", "old");
             sim.run(body()).expect("it says that all is well");
             assert_eq!(sim.io().get("/var/state").as_deref(), Some(&b"new"[..]));
@@ -509,8 +509,8 @@ fn a_sync_that_is_tried_again_lies() {
 fn a_disk_is_full_after_a_part() {
     let (mut parts, mut nothing) = (0, 0);
     for seed in 0..50 {
-        let weather = SimIo::new().no_space(0.3);
-        let mut sim = Sim::builder(seed).io(weather).build();
+        let faults = SimIo::new().no_space(0.3);
+        let mut sim = Sim::builder(seed).io(faults).build();
         let came = sim.run(async {
             let file = File::create("/tmp/a").await?;
             let (written, _) = file.write_all_at(vec![1; 1000], 0).await;
@@ -532,7 +532,7 @@ fn a_disk_is_full_after_a_part() {
 
 /// Everything at once, and what each side saw.
 fn storm(seed: u64, log: &Log) {
-    let weather = SimIo::rough()
+    let faults = SimIo::rough()
         .resets(0.05)
         .refused(0.1)
         .aborted(0.1)
@@ -541,7 +541,7 @@ fn storm(seed: u64, log: &Log) {
         .overtaken(0.1, MS)
         .no_space(0.1)
         .broken(0.05);
-    let mut sim = Sim::builder(seed).io(weather).build();
+    let mut sim = Sim::builder(seed).io(faults).build();
     let (net, said) = (sim.io(), log.clone());
     net.latency(SERVER.into(), CLIENT.into(), 3 * MS);
     let ran = sim.run(async move {

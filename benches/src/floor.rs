@@ -58,7 +58,7 @@ impl Floor {
         task
     }
 
-    /// Polls until nobody is left.
+    /// Polls until all are done.
     pub fn run(&mut self) {
         while let Some(task) = self.ready.pop_front() {
             if !task.poke() {

@@ -165,7 +165,7 @@ fn the_family_can_be_stopped_anywhere() {
     use kinfolk::ErrorKind::{self, Failed, TimedOut};
     use kinfolk::testkit::cancel_everywhere;
 
-    /// As it is meant to end, if nobody stops it.
+    /// How it ends if it is not stopped.
     fn planned(end: Result<()>, how: ErrorKind) -> Result<()> {
         match end {
             Err(error) if error.kind() == how => Ok(()),

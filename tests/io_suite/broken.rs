@@ -125,7 +125,7 @@ fn scenario(wrong: Wrong) -> Result<(), String> {
             assert_eq!((read?, &*buf), (3, &b"abc"[..]), "the next gets them");
             Ok::<_, Error>(())
         });
-        let ended = rt.wait_for(main).expect("outside every job");
+        let ended = rt.wait_for(main).expect("outside any job");
         drop(rt);
         // The bytes first: what is wrong with them may be wrong with memory.
         quarantine.check();

@@ -132,7 +132,7 @@ fn on_native(
             let outcome = rt
                 .wait_for(main.outcome())
                 .and_then(|outcome| Ok(outcome?))
-                .expect("main is awaited outside every job");
+                .expect("main is awaited outside any job");
             expect(name, run, outcome);
             let report = rt.shutdown(Duration::from_secs(5)).expect("a report");
             assert!(report.stragglers.is_empty(), "{report}");

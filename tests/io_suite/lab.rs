@@ -13,7 +13,7 @@ pub struct IoLab {
     pub audit: Audit,
     /// Makes the buffers.
     pub quarantine: Quarantine,
-    /// How many operations that end by themselves a station gives to its driver at
+    /// How many operations that end by themselves a thread gives to its driver at
     /// once.
     pub limit: usize,
     pub dir: PathBuf,

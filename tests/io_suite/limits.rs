@@ -1,4 +1,4 @@
-//! More operations than a station gives to its driver. A disk that does not answer
+//! More operations than a thread gives to its driver. A disk that does not answer
 //! keeps the places: what waits for another side takes none.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn file(lab: &IoLab) -> Result<Arc<File>> {
     Ok(Arc::new(File::create(lab.path("stuck")).await?))
 }
 
-/// Reads that the disk does not answer and that take all places of a station but so
+/// Reads that the disk does not answer and that take all places of a thread but so
 /// many, in one job.
 fn fill(
     lab: &IoLab,
@@ -45,7 +45,7 @@ pub async fn io_3_beyond_the_limit_they_wait_in_order(lab: IoLab) -> Result<()> 
     let file = file(&lab).await?;
     File::create(lab.path("0")).await?.close().await?;
     let left = Arc::new(AtomicUsize::new(MANY));
-    // In one job, and so on one station, begun in this order.
+    // In one job, and so on one thread, begun in this order.
     let reads = fill(&lab, &file, 1);
     let renames = (0..MANY).map(|n| {
         let renamed = rename(lab.path(&n.to_string()), lab.path(&(n + 1).to_string()));
@@ -94,7 +94,7 @@ pub async fn io_3_beyond_the_limit_they_are_cancelled_there(lab: IoLab) -> Resul
     lab.until_under_way(lab.limit as u64).await?;
     task.cancel("enough");
     assert!(task.outcome().await?.is_cancelled());
-    // Those at another station are cancelled one by one while it goes on letting
+    // Those at another thread are cancelled one by one while it goes on letting
     // others in, perhaps all of them; after an interrupt some are begun again.
     if lab.alone {
         let most = if lab.rough { 5 } else { 1 };

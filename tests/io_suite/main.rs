@@ -1,5 +1,5 @@
 //! The i/o suite: cases that every driver passes, written once over the public
-//! types. Each runs on the simulation, on a hundred seeds in fair weather and in
+//! types. Each runs on the simulation, on a hundred seeds with fair i/o and with
 //! rough, and on the native runtime.
 
 mod broken;

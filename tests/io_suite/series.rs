@@ -369,7 +369,7 @@ async fn keep(from: &TcpStream, pool: &BufferPool, kept: &Mutex<VecDeque<Chunk>>
     Ok(())
 }
 
-/// The pool is empty, because somebody keeps its chunks.
+/// The pool is empty, because a job keeps its chunks.
 pub async fn io_5_without_a_buffer_it_waits_for_one(lab: IoLab) -> Result<()> {
     let (one, two) = connected().await?;
     let kept = Arc::new(Mutex::new(VecDeque::new()));

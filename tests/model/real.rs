@@ -17,7 +17,7 @@ use crate::program::{
 
 type Boxed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// The job of a plan, and its handle unless somebody else has it.
+/// The job of a plan, and its handle unless another job has it.
 type Seen = (Job, Option<Task<()>>);
 
 /// What a program shares.
@@ -49,7 +49,7 @@ impl World {
         (now() - self.start).as_nanos() as u64
     }
 
-    /// Puts the task of `n` on the board; gives the handle to whoever awaits it.
+    /// Puts the task of `n` on the board; gives the handle to the job that awaits it.
     fn announce(&self, n: usize, task: Task<()>) -> Option<Task<()>> {
         let job = task.job();
         let (ours, theirs) = match has_no_handle(&self.plans, n) {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use kinfolk_core::{Error, Result};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::IoDriver;
-use kinfolk_testkit::{Sim, Watched, guarded};
+use kinfolk_testkit::{GuardedRun, Sim, guarded};
 
 use tale::{At, Tale};
 
@@ -214,7 +214,7 @@ async fn answer(name: &str, probe: Probe, dir: &Path) -> String {
     }
 }
 
-fn on_linux(driver: IoDriver, watched: &Watched) -> Option<Answers> {
+fn on_linux(driver: IoDriver, watched: &GuardedRun) -> Option<Answers> {
     let rt = Runtime::builder().workers(1).io(driver).build().ok()?;
     watched.watch(rt.tree());
     let scratch = Scratch::new(driver);
@@ -246,7 +246,7 @@ fn on_linux(driver: IoDriver, watched: &Watched) -> Option<Answers> {
     }
 }
 
-fn on_the_simulation(seed: u64, watched: &Watched) -> Answers {
+fn on_the_simulation(seed: u64, watched: &GuardedRun) -> Answers {
     let one = |&(name, probe): &(&'static str, Probe)| {
         let mut sim = Sim::seeded(seed);
         watched.watch(sim.tree());

@@ -281,8 +281,8 @@ fn written_in_place(run: Run) {
 
 fn failed_sync_tried_again(run: Run) {
     let Run { bug, seed, .. } = run;
-    let weather = SimIo::new().fault(OpKind::Sync, 1, Fault::Broken);
-    run.simulate(weather, |disk| async move {
+    let faults = SimIo::new().fault(OpKind::Sync, 1, Fault::Broken);
+    run.simulate(faults, |disk| async move {
         disk.put("/var/log", "");
         let log = open_for_writing("/var/log").await?;
         log.write_all_at(version(1), 0).await.0?;
@@ -299,8 +299,8 @@ fn failed_sync_tried_again(run: Run) {
 
 fn part_of_a_record_stays(run: Run) {
     let bug = run.bug;
-    let weather = SimIo::rough().for_files(|files| files.no_space(0.2));
-    run.simulate(weather, |disk| async move {
+    let faults = SimIo::rough().for_files(|files| files.no_space(0.2));
+    run.simulate(faults, |disk| async move {
         disk.put("/var/log", "");
         let log = open_for_writing("/var/log").await?;
         let mut end = 0;
@@ -334,8 +334,8 @@ async fn save(path: &str) -> Result<()> {
 
 fn scratch_file_stays(run: Run) {
     let bug = run.bug;
-    let weather = SimIo::rough().for_files(|files| files.broken(0.1));
-    run.simulate(weather, |disk| async move {
+    let faults = SimIo::rough().for_files(|files| files.broken(0.1));
+    run.simulate(faults, |disk| async move {
         let saved = save("/tmp/report").await;
         if saved.is_err() && !bug {
             // The disk fails now and then: that includes this.
@@ -351,8 +351,8 @@ fn scratch_file_stays(run: Run) {
 
 fn one_broken_file_ends_all(run: Run) {
     let bug = run.bug;
-    let weather = SimIo::new().fault(OpKind::Read, 2, Fault::Broken);
-    run.simulate(weather, |disk| async move {
+    let faults = SimIo::new().fault(OpKind::Read, 2, Fault::Broken);
+    run.simulate(faults, |disk| async move {
         let names = ["/var/a", "/var/b", "/var/c", "/var/d"];
         for name in names {
             disk.put(name, "words");

@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kinfolk::testkit::io::{SimIo, SimKernel};
-use kinfolk::testkit::{CancelEverywhere, Sim, TestOptions, Watched, guarded, run_test};
+use kinfolk::testkit::{CancelEverywhere, GuardedRun, Sim, TestOptions, guarded, run_test};
 use kinfolk::{Result, spawn};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -136,7 +136,7 @@ pub(crate) struct Run<'a> {
     pub(crate) seed: u64,
     /// With no more than this.
     means: Means,
-    watched: &'a Watched,
+    watched: &'a GuardedRun,
 }
 
 impl Run<'_> {
@@ -333,7 +333,7 @@ fn look_for(entry: &Entry) -> std::result::Result<Option<Found>, String> {
         return Err(wrong(&said));
     }
     let mut by = most;
-    // A program that cuts the power or the network does so in any weather.
+    // A program that cuts the power or the network does so whatever the i/o.
     let less: &[Means] = match entry.program {
         Program::Test(_) => &[Means::Plain, Means::Explore],
         Program::TimeSlips(_) => &[Means::Rough],

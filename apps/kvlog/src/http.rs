@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 200 | it is on the disk |
 //! | 400, 413, 504, 507 | it is not there, and will not be |
-//! | 500, or none | nobody knows: ask again, with the same id |
+//! | 500, or none | unknown: ask again, with the same id |
 
 use std::convert::Infallible;
 use std::io;
@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use kinfolk::io::told;
-use kinfolk::net::hyper::{Timer, serve as serve_connection};
+use kinfolk::net::hyper::{HyperTimer, serve as serve_connection};
 use kinfolk::net::{Polled, TcpListener, TcpStream};
 use kinfolk::prelude::*;
 use kinfolk::{ErrorKind, Patience, Result, timeout};
@@ -75,7 +75,7 @@ async fn connection(stream: TcpStream, store: Arc<Store>) -> Result<()> {
     // reset takes its request along.
     let service = service_fn(move |request| answer(request, store.clone()));
     let http = http1::Builder::new()
-        .timer(Timer)
+        .timer(HyperTimer)
         .header_read_timeout(IDLE)
         // A client may say that this is all, and wait for the answer.
         .half_close(true)

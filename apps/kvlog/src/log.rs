@@ -2,8 +2,8 @@
 //! part of it is no record.
 //!
 //! **What a crash leaves.** There is one batch at a time, and the next is written when
-//! this one is on the disk. So only the last batch can be torn, and nobody was told
-//! that it is there. A killed process leaves the first part of it. A power cut leaves
+//! this one is on the disk. So only the last batch can be torn, and it was not
+//! acknowledged. A killed process leaves the first part of it. A power cut leaves
 //! any of its sectors, in any order: those that are missing are zeros, or lie behind
 //! the end of the file; records of the same batch may lie behind them.
 //!

@@ -47,7 +47,7 @@ struct State {
     keys: HashMap<String, Vec<u8>>,
     /// Of all requests in the log.
     ids: HashSet<String>,
-    /// What nobody has taken yet, in the order in which it came.
+    /// What was not taken yet, in the order in which it came.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
     /// Wakes the committer.
@@ -137,7 +137,7 @@ impl Store {
     ///
     /// # Errors
     /// One of a [full](is_full) disk, or `InvalidInput` if it is too long: it is not
-    /// there. Any other: nobody knows.
+    /// there. Any other: unknown.
     pub async fn write(&self, record: Record) -> Result<()> {
         checkpoint().await?;
         if record.size() > LONGEST {
@@ -186,7 +186,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// True if nobody had taken it.
+    /// True if it had not been taken.
     fn withdraw(&self, ticket: u64) -> bool {
         let withdrawn = self.state().waiting.remove(&ticket);
         withdrawn.is_some()
@@ -217,10 +217,10 @@ impl Committer {
     /// Commits until the last [`Store`] is gone.
     ///
     /// # Cancellation
-    /// *Not a point.* It is shielded: whoever is cancelled, it outlives its writers.
+    /// *Not a point.* It is shielded: it outlives its writers, even if they are cancelled.
     ///
     /// # Errors
-    /// The disk's. Then nobody knows what is on it, and no more is taken.
+    /// Errors of the disk. Then it is not known what is on it, and no more is accepted.
     pub async fn run(mut self) -> Result<()> {
         let ran = shield(self.commit_all()).await;
         self.shared.close();
@@ -241,7 +241,7 @@ impl Committer {
         }
     }
 
-    /// All that wait, as soon as somebody does; none when no more will come.
+    /// All that wait, as soon as there is one; `None` when no more will come.
     async fn next_batch(&self) -> Result<Vec<Waiting>> {
         loop {
             let wake = {

@@ -231,7 +231,7 @@ impl Receives for kinfolk_sync::mpmc::Receiver<u64> {
     async fn recv(&mut self) -> Option<u64> {
         kinfolk_sync::mpmc::Receiver::recv(self)
             .await
-            .expect("outside every job")
+            .expect("outside any job")
     }
 }
 
@@ -448,7 +448,7 @@ impl Locks for kinfolk_sync::Mutex<u64> {
     async fn lock(&self, yields: bool) {
         let mut held = kinfolk_sync::Mutex::lock(self)
             .await
-            .expect("outside every job");
+            .expect("outside any job");
         *held += 1;
         hold(yields).await;
     }
@@ -484,8 +484,8 @@ impl Locks for kinfolk_sync::RwLock<u64> {
     }
 
     async fn lock(&self, yields: bool) {
-        let before = *self.read().await.expect("outside every job");
-        let mut held = self.write().await.expect("outside every job");
+        let before = *self.read().await.expect("outside any job");
+        let mut held = self.write().await.expect("outside any job");
         *held = before + 1;
         hold(yields).await;
     }

@@ -7,7 +7,7 @@ use kinfolk_core::{Error, ErrorKind, Outcome, blocking, cancel_current, checkpoi
 
 use kinfolk_testkit::Lab;
 
-/// io-5: a blocking call gives its value to whoever awaits it.
+/// io-5: a blocking call gives its value to the job that awaits it.
 pub async fn io_5_a_blocking_call_gives_its_value(lab: Lab) {
     let value = blocking(|caller| {
         assert!(!caller.is_cancelled());
@@ -51,7 +51,7 @@ pub async fn io_5_a_call_that_ran_gives_its_value_to_a_cancelled_waiter(lab: Lab
     }
 }
 
-/// io-5: a panic in the call is an error of kind Panicked, and harms nobody.
+/// io-5: a panic in the call is an error of kind Panicked, and harms no other job.
 pub async fn io_5_a_panic_in_the_call_is_an_error(_lab: Lab) {
     let failed = blocking(|_| {
         if true {

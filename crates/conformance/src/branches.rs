@@ -88,7 +88,7 @@ pub async fn case_a08_all_of_nothing_is_done_at_once(lab: Lab) {
     assert_eq!(lab.counters().jobs_created, made + 1);
 }
 
-/// handle-7: values come in the order of the branches, whoever is first; an
+/// handle-7: values come in the order of the branches, whichever is first; an
 /// array and an iterator give a `Vec`, a tuple a tuple.
 pub async fn handle_7_all_gives_the_values_in_order(lab: Lab) {
     let got = all([after(30 * MS, 1), after(10 * MS, 2), after(20 * MS, 3)]).await;
@@ -671,7 +671,7 @@ pub async fn handle_7_branches_that_have_not_begun_never_do(lab: Lab) {
     assert_eq!(lab.counters().jobs_created, made + 2);
 }
 
-/// handle-7: an enclosing cancel is nobody's win: whoever had something to say
+/// handle-7: an enclosing cancel lets no branch win: a branch that had something to say
 /// all the same is heard, else it is Cancelled.
 pub async fn handle_7_an_enclosing_cancel_is_nobodys_win(lab: Lab) {
     let log = Log::new();

@@ -239,7 +239,7 @@ pub async fn cancel_1_every_descendant_is_marked_when_it_returns(lab: Lab) {
 }
 
 /// cancel-1: each affected job is woken once, its scopes included, and a
-/// second cancel wakes nobody.
+/// second cancel wakes no task.
 pub async fn cancel_1_each_job_is_woken_at_most_once(lab: Lab) {
     let gate = Gate::new();
     let inside = gate.clone();
@@ -683,7 +683,7 @@ pub async fn cancel_3_what_inner_scopes_were_told_does_not_count(_lab: Lab) {
     assert_eq!(tally.polls(), 3);
 }
 
-/// cancel-3: a body that swallows every Cancelled starves nobody.
+/// cancel-3: a body that swallows every Cancelled starves no other task.
 pub async fn cancel_3_a_body_that_swallows_starves_nobody(lab: Lab) {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
@@ -986,7 +986,7 @@ pub async fn cancel_5_or_cancel_drops_what_it_waits_for(lab: Lab) {
 }
 
 /// cancel-5: every point spends the turn's budget: a loop over any of them
-/// starves nobody.
+/// starves no other task.
 pub async fn cancel_5_a_loop_of_points_starves_nobody(lab: Lab) {
     let ended = spawn(async {}).into_job();
     lab.settle().await;
@@ -1961,7 +1961,7 @@ async fn open_and_hand_over(
     (opens, moved, gate)
 }
 
-/// cancel-9: a scope stays where it was first polled, whoever polls it: the
+/// cancel-9: a scope stays where it was first polled, whichever job polls it: the
 /// cancel of its new poller does not reach it, that of its parent does.
 pub async fn cancel_9_a_scope_stays_where_it_was_first_polled(lab: Lab) {
     let log = Log::new();
@@ -2109,7 +2109,7 @@ pub async fn cancel_9_a_future_is_dropped_under_its_own_job(lab: Lab) {
     assert_eq!(read(&slot), Some(id));
 }
 
-/// cancel-9: outside every job points never fail, and ambient `spawn` is an
+/// cancel-9: outside any job points never fail, and ambient `spawn` is an
 /// error.
 pub async fn cancel_9_outside_every_job(_lab: Lab) {
     let job = current_job().unwrap();
@@ -2119,17 +2119,17 @@ pub async fn cancel_9_outside_every_job(_lab: Lab) {
         assert!(!is_cancelled() && !cancel_current("nobody"));
         for _ in 0..1000 {
             let Poll::Ready(Ok(())) = pin!(checkpoint()).poll(&mut cx) else {
-                panic!("a point failed outside every job");
+                panic!("a point failed outside any job");
             };
         }
         assert!(pin!(park()).poll(&mut cx).is_pending());
         let Poll::Ready(Ok(7)) = pin!(async { 7 }.or_cancel()).poll(&mut cx) else {
-            panic!("a point failed outside every job");
+            panic!("a point failed outside any job");
         };
         let spawned = std::panic::catch_unwind(|| drop(spawn(async {})));
         let words = spawned.unwrap_err();
         let words = words.downcast_ref::<String>().unwrap();
-        assert!(words.contains("outside every Kinfolk job"), "{words}");
+        assert!(words.contains("outside any Kinfolk job"), "{words}");
         job.cancel_requested()
     });
     assert!(!outside.join().unwrap());

@@ -467,7 +467,7 @@ pub async fn src_k03_an_ended_job_has_no_living_child(lab: Lab) {
     assert_eq!(ended.len(), 1 + 3 * 10);
 }
 
-/// What is launched is a child of the job that launches it; outside every job
+/// What is launched is a child of the job that launches it; outside any job
 /// there is no current one.
 pub async fn src_k06_a_child_belongs_to_the_current_job(_lab: Lab) {
     let outer = current_job().unwrap();

@@ -424,7 +424,7 @@ pub async fn case_d20_a_cancelled_task_enters_scopes(_lab: Lab) {
     assert_eq!(tally.polls(), 1);
 }
 
-/// D21: cancelling twice runs hooks once, and the second call wakes nobody.
+/// D21: cancelling twice runs hooks once, and the second call wakes no task.
 /// Also: T2.
 pub async fn case_d21_cancelling_twice(lab: Lab) {
     let gate = Gate::new();

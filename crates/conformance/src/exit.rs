@@ -1,5 +1,5 @@
 //! Leaving a scope: the drain, spawns into a closing scope, `cancel()` from
-//! inside, and panics in places where nobody expects them.
+//! inside, and panics in unexpected places.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -388,7 +388,7 @@ pub async fn outcome_1_a_panic_in_the_destructor_of_a_scopes_body(lab: Lab) {
     assert_eq!(lab.counters().timers_pending(), before.timers_pending());
 }
 
-/// outcome-1: an output that nobody takes may panic in its destructor: its
+/// outcome-1: an output that is not taken may panic in its destructor: its
 /// job completed, and nothing else is harmed.
 pub async fn outcome_1_an_output_nobody_takes_may_panic_when_dropped(lab: Lab) {
     let before = lab.counters();
@@ -412,7 +412,7 @@ pub async fn outcome_1_an_output_nobody_takes_may_panic_when_dropped(lab: Lab) {
 }
 
 /// outcome-1: an output that is given up because a child failed may panic in
-/// its destructor: whoever awaits the task gets the failure.
+/// its destructor: the job that awaits the task gets the failure.
 pub async fn outcome_1_an_output_given_up_for_a_failure_may_panic_when_dropped(lab: Lab) {
     Scope::build()
         .supervisor()
@@ -508,7 +508,7 @@ impl fmt::Display for LoudError {
 impl std::error::Error for LoudError {}
 
 /// outcome-1: an error whose `Display` panics is a failure like any other:
-/// nobody prints it unasked.
+/// it is not printed unasked.
 pub async fn outcome_1_an_error_whose_display_panics(lab: Lab) {
     let before = lab.counters();
     let printed = Arc::new(AtomicUsize::new(0));

@@ -576,7 +576,7 @@ pub async fn src_c14_a_failing_run_does_not_stop_the_interval(lab: Lab) {
     assert_eq!(path[path.len() - 2], "beat", "{path:?}");
 }
 
-/// A delay that fails touches nobody either.
+/// A delay that fails cancels no other job either.
 pub async fn host_2_a_failing_delay_touches_nobody(lab: Lab) {
     scope(async |s| {
         let token = s.delay(SEC, || async { Err::<(), _>(Error::msg("no")) });

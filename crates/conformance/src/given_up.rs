@@ -147,7 +147,7 @@ pub async fn request_3_a_deadline_passes_around_the_task_that_has_heard(_lab: La
 }
 
 /// request-3: a task from outside that has heard, and whose await is left at
-/// once: whoever awaited it has it again, though that task has not ended.
+/// once: the job that awaited it has it again, though that task has not ended.
 /// Also: request-2, handle-2.
 pub async fn request_3_an_await_is_left_while_its_task_still_waits(_lab: Lab) {
     for let_out in [true, false] {

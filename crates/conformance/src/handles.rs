@@ -577,7 +577,7 @@ pub async fn handle_3_a_lazy_task_cancelled_unstarted_is_never_polled(lab: Lab) 
 
 // --- handle-4 ---
 
-/// handle-4: a lease keeps a scope open, whoever holds it; dropping the last
+/// handle-4: a lease keeps a scope open, whatever holds it; dropping the last
 /// one completes the waiting parent.
 /// Also: T7.
 pub async fn handle_4_a_lease_keeps_its_scope_open(lab: Lab) {
@@ -790,7 +790,7 @@ pub async fn handle_5_a_scope_dropped_in_its_waiting_phase(lab: Lab) {
     assert_eq!(lab.elapsed() - before, 20 * MS);
 }
 
-/// handle-5: a child that fails in a scope nobody awaits any more harms
+/// handle-5: a child that fails in a scope that is no longer awaited harms
 /// nobody, and its failure is not lost.
 pub async fn handle_5_a_failure_in_a_dropped_scope_goes_to_the_failure_hook(lab: Lab) {
     let inner = lab.clone();
@@ -1509,7 +1509,7 @@ pub async fn src_k29_cancel_current_cancel_job_and_launch(lab: Lab) {
     assert!(!outside.join().unwrap());
 }
 
-/// cancel-9: outside every job ambient `spawn`, `launch` and `detach` panic
+/// cancel-9: outside any job ambient `spawn`, `launch` and `detach` panic
 /// and say what to do.
 pub async fn cancel_9_ambient_spawn_outside_every_job_is_an_error(_lab: Lab) {
     let words = outside(|| {
@@ -1521,12 +1521,12 @@ pub async fn cancel_9_ambient_spawn_outside_every_job_is_an_error(_lab: Lab) {
     });
     for (text, verb) in words.iter().zip(["spawn", "launch", "detach"]) {
         assert!(text.starts_with(verb), "{text}");
-        assert!(text.contains("outside every Kinfolk job"), "{text}");
+        assert!(text.contains("outside any Kinfolk job"), "{text}");
         assert!(text.contains("inside a runtime"), "{text}");
     }
 }
 
-/// cancel-9: outside every job points never fail, a sleep has no clock and
+/// cancel-9: outside any job points never fail, a sleep has no clock and
 /// says so, and a scope is an error that says so.
 pub async fn cancel_9_points_sleeps_and_scopes_outside_every_job(_lab: Lab) {
     let (point, sleeping, opened) = outside(|| {
@@ -1541,10 +1541,10 @@ pub async fn cancel_9_points_sleeps_and_scopes_outside_every_job(_lab: Lab) {
     assert!(point);
     assert!(sleeping.starts_with("sleep at "), "{sleeping}");
     assert!(sleeping.contains("handles.rs:"), "{sleeping}");
-    assert!(sleeping.contains("outside every Kinfolk job"), "{sleeping}");
+    assert!(sleeping.contains("outside any Kinfolk job"), "{sleeping}");
     assert!(opened.starts_with("a scope at "), "{opened}");
     assert!(opened.contains("handles.rs:"), "{opened}");
-    assert!(opened.contains("outside every Kinfolk job"), "{opened}");
+    assert!(opened.contains("outside any Kinfolk job"), "{opened}");
 }
 
 /// Runs `f` on a thread on which no job is polled.

@@ -441,7 +441,7 @@ pub async fn cancel_8_a_hook_moves_out_of_its_shield(lab: Lab) {
     }
 }
 
-/// cancel-8: a hook runs outside every job: it may not be taken for part of
+/// cancel-8: a hook runs outside any job: it may not be taken for part of
 /// the body that cancels.
 pub async fn cancel_8_a_hook_runs_on_the_cancellers_thread_outside_every_job(lab: Lab) {
     let seen: Place<(std::thread::ThreadId, bool)> = Place::new();
@@ -460,7 +460,7 @@ pub async fn cancel_8_a_hook_runs_on_the_cancellers_thread_outside_every_job(lab
     assert!(task.outcome().await.unwrap().is_cancelled());
 }
 
-/// cancel-1: a hook that panics harms nobody: the walk goes on, the other
+/// cancel-1: a hook that panics harms no other job: the walk goes on, the other
 /// hooks fire, the tree ends.
 pub async fn cancel_1_a_hook_that_panics_harms_nobody(lab: Lab) {
     let fired = Arc::new(AtomicUsize::new(0));
@@ -500,7 +500,7 @@ pub async fn cancel_1_a_hook_that_panics_harms_nobody(lab: Lab) {
     assert_eq!(after.living(), counters.living());
 }
 
-/// cancel-8: a hook that panics at the job's end harms nobody either. It is reported.
+/// cancel-8: a hook that panics at the job's end harms no other job either. It is reported.
 pub async fn cancel_8_an_end_hook_that_panics_harms_nobody(lab: Lab) {
     let log = Log::new();
     let words = log.clone();
@@ -546,7 +546,7 @@ impl Wake for LoudWaker {
     }
 }
 
-/// cancel-1: a waker that panics harms nobody: the other waiters are woken,
+/// cancel-1: a waker that panics harms no other job: the other waiters are woken,
 /// the job ends, the counters balance.
 pub async fn cancel_1_a_waker_that_panics_harms_nobody(lab: Lab) {
     let before = lab.counters();
@@ -590,7 +590,7 @@ pub async fn cancel_1_a_leafs_waker_that_panics_does_not_stop_the_walk(lab: Lab)
     assert_eq!(job.state(), JobState::Cancelled);
 }
 
-/// cancel-8: outside every job and in an ended scope a hook has nothing to
+/// cancel-8: outside any job and in an ended scope a hook has nothing to
 /// wait for.
 pub async fn cancel_8_a_hook_at_an_ended_scope_never_fires(_lab: Lab) {
     let log = Log::new();

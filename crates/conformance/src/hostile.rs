@@ -170,7 +170,7 @@ pub async fn outcome_1_a_payload_whose_destructor_panics_harms_nobody(lab: Lab) 
     assert_eq!(tally.drops(), 3);
 }
 
-/// A value that nobody takes goes off where it is dropped.
+/// A value that is not taken goes off where it is dropped.
 pub async fn outcome_6_a_value_whose_destructor_panics_harms_nobody(lab: Lab) {
     let tally = Tally::new();
     let bomb = || Bomb(tally.clone());
@@ -560,8 +560,8 @@ pub async fn handle_10_a_local_whose_destructor_panics_harms_nobody(lab: Lab) {
     assert_eq!(tally.drops(), 3);
 }
 
-/// The value of a call that nobody takes goes off wherever it is dropped. On the
-/// thread of a pool: `hostile_calls_cost_no_thread` in `tests/hostile.rs`.
+/// The value of a call that is not taken goes off wherever it is dropped. On the
+/// thread of a pool: `io_5_hostile_calls_cost_no_thread` in `tests/hostile.rs`.
 pub async fn io_5_a_value_of_a_call_that_nobody_takes_harms_nobody(lab: Lab) {
     let tally = Tally::new();
     let mut left = 0;
@@ -584,7 +584,7 @@ pub async fn io_5_a_value_of_a_call_that_nobody_takes_harms_nobody(lab: Lab) {
 }
 
 /// What a factory has captured goes off when the timer is over: it fails neither the
-/// scope of the timer nor a run, and nobody hears of it.
+/// scope of the timer nor a run, and no job hears of it.
 pub async fn host_2_a_factory_whose_captures_panic_harms_nobody(lab: Lab) {
     let tally = Tally::new();
     let bomb = || Bomb(tally.clone());

@@ -182,7 +182,7 @@ pub async fn request_1_a_shield_holds_it(lab: Lab) {
     assert_eq!(lab.elapsed(), 3 * MS);
 }
 
-/// request-1: so does a guard; and whoever lets it go wakes the task.
+/// request-1: so does a guard; and the code that lets it go wakes the task.
 /// Also: shield-1.
 pub async fn request_1_a_guard_holds_it(lab: Lab) {
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -248,7 +248,7 @@ pub async fn request_1_points_in_scopes_take_it(lab: Lab) {
     task.await.unwrap();
 }
 
-/// request-1: a scope hears for the task it belongs to, whoever polls it.
+/// request-1: a scope hears for the task it belongs to, whichever job polls it.
 /// Also: cancel-9.
 pub async fn request_1_a_moved_scope_hears_for_its_own_task(lab: Lab) {
     let handed = Arc::new(Mutex::new(None));
@@ -495,7 +495,7 @@ pub async fn request_1_a_body_that_is_over_cannot_be_asked(lab: Lab) {
     assert_eq!((job.interrupts(), job.uninterrupt()), (0, 0));
 }
 
-/// request-1: it marks nobody: children hear nothing, hooks are not called,
+/// request-1: it marks no job: children hear nothing, hooks are not called,
 /// and what is spawned is not refused.
 /// Also: cancel-8.
 pub async fn request_1_it_marks_nobody(lab: Lab) {
@@ -523,7 +523,7 @@ pub async fn request_1_it_marks_nobody(lab: Lab) {
 }
 
 /// request-1: swallowing interrupts is what they are for: it is not counted,
-/// and costs no turn; but it spends the budget, so that it starves nobody.
+/// and costs no turn; but it spends the budget, so that it starves no other task.
 /// Also: cancel-3, cancel-5.
 pub async fn request_1_swallowing_interrupts_is_no_offence(lab: Lab) {
     let task = Scope::current().unwrap().task("deaf").spawn(async {

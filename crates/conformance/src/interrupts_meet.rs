@@ -90,7 +90,7 @@ pub async fn request_2_an_interrupt_heard_between_two_items(lab: Lab) {
 }
 
 /// request-2: one that comes when it is decided, and the losers clean up, is for
-/// the next point: what a loser returns nobody hears.
+/// the next point: what a loser returns is not heard.
 /// Also: handle-7.
 pub async fn request_2_losers_that_clean_up_do_not_take_it(lab: Lab) {
     let task = spawn(async {
@@ -144,7 +144,7 @@ pub async fn request_3_a_deadline_does_not_swallow_what_was_passed_on(lab: Lab) 
     task.await.unwrap();
 }
 
-/// request-2: whoever drops the await has the interrupt again, if the target has
+/// request-2: a job that drops the await has the interrupt again, if the target has
 /// not heard it.
 pub async fn request_2_a_dropped_await_gives_it_back(lab: Lab) {
     let task = spawn(async {
@@ -266,7 +266,7 @@ pub async fn request_1_a_cancel_after_an_interrupt_ends_it(lab: Lab) {
     assert_eq!(late, Some(7));
 }
 
-/// handle-7: results come in the order of the ends, also if nobody looked while
+/// handle-7: results come in the order of the ends, also if no job looked while
 /// the tasks ended.
 pub async fn handle_7_results_that_waited_keep_their_order(_: Lab) {
     let mut set = TaskSet::new();

@@ -53,7 +53,7 @@ pub async fn case_a16_the_first_value_counts(lab: Lab) {
     assert!(!completer.complete(1), "its waiter was cancelled");
 }
 
-/// cancel-5: whoever is left without a completer is told so, and is no victim
+/// cancel-5: a waiter that is left without a completer is told so, and is no victim
 /// of a cancel.
 pub async fn cancel_5_a_completer_that_goes_ends_the_wait(lab: Lab) {
     for waits in [true, false] {
@@ -72,7 +72,7 @@ pub async fn cancel_5_a_completer_that_goes_ends_the_wait(lab: Lab) {
 }
 
 /// cancel-5: a completion is a point: told at entry, though the value is there;
-/// told while it waits; not told in a shield; outside every job never.
+/// told while it waits; not told in a shield; outside any job never.
 pub async fn cancel_5_a_completion_is_a_point(lab: Lab) {
     let task = spawn(async {
         cancel_current("now");
@@ -149,14 +149,14 @@ pub async fn cancel_3_a_completion_that_has_taken_effect_returns_it(lab: Lab) {
 }
 
 /// J09: with `on_undelivered`, completed and then cancelled before the waiter
-/// is polled: the hook, then the value that nobody gets, then the waiter is
+/// is polled: the hook, then the value that no waiter gets, then the waiter is
 /// told. Also: cancel-5, T17.
 pub async fn case_j09_a_value_for_somebody_who_is_told(lab: Lab) {
     let log = Log::new();
     let (hook, undelivered, told) = (log.clone(), log.clone(), log.clone());
     let (wait, completer) = completion::<u32>();
     let wait = wait.on_undelivered(move |value| {
-        assert!(current_job().is_none(), "outside every job");
+        assert!(current_job().is_none(), "outside any job");
         undelivered.say(format!("undelivered:{value}"));
     });
     let task = spawn(async move {
@@ -456,7 +456,7 @@ pub async fn cancel_5_a_point_by_hand(lab: Lab) {
 }
 
 /// cancel-5: a point made by hand spends the budget of the turn: a loop of them
-/// starves nobody. One that never goes through is told all the same.
+/// starves no other task. One that never goes through is told all the same.
 pub async fn cancel_5_a_loop_of_points_by_hand_starves_nobody(_lab: Lab) {
     let queue = Queue::default();
     (0..10_000).for_each(|n| queue.push(n));
@@ -482,7 +482,7 @@ pub async fn cancel_5_a_loop_of_points_by_hand_starves_nobody(_lab: Lab) {
     assert!(tally.polls() > 10, "{} polls", tally.polls());
 }
 
-/// Wakes whoever it was last polled for.
+/// Wakes the job it was last polled for.
 #[derive(Default)]
 struct Relayed {
     rung: AtomicBool,

@@ -94,7 +94,7 @@ pub async fn handle_8_a_local_child_is_a_job_of_the_tree(lab: Lab) {
     .unwrap();
 }
 
-/// handle-8: the scope waits for children that nobody awaits, also for those that
+/// handle-8: the scope waits for children that are not awaited, also for those that
 /// children spawn while others run, after the body is over.
 pub async fn handle_8_a_local_scope_waits_for_all(lab: Lab) {
     fn nested<'env>(s: LocalScope<'env>, left: usize, done: &'env AtomicUsize) {
@@ -119,7 +119,7 @@ pub async fn handle_8_a_local_scope_waits_for_all(lab: Lab) {
     assert_eq!(lab.elapsed(), 5 * MS);
 }
 
-/// handle-8: polled inside the same task, one at a time, in parallel with nobody.
+/// handle-8: polled inside the same task, one at a time, never in parallel.
 pub async fn handle_8_local_children_take_turns_in_one_task(_lab: Lab) {
     let inside = AtomicUsize::new(0);
     let order = Mutex::new(Vec::new());
@@ -211,7 +211,7 @@ pub async fn handle_8_the_body_of_a_local_scope_fails(_lab: Lab) {
         format!("child:{:?} child:clean", ReasonKind::BodyFailed)
     );
     assert_eq!((tally.polls(), tally.drops()), (0, 1));
-    // The scope is over, whoever holds it.
+    // The scope is over, whatever holds it.
     let late = kept.lock().unwrap().take().unwrap();
     let refused = late.spawn(tally.count(pending::<()>()));
     assert_eq!((tally.polls(), tally.drops()), (0, 2));
@@ -425,7 +425,7 @@ pub async fn handle_8_a_local_scope_in_a_timeout_and_a_race(lab: Lab) {
     assert_eq!(lab.elapsed() - before, SEC);
 }
 
-/// handle-8: an interrupt is the task's: whoever awaits a child is told, the
+/// handle-8: an interrupt is the task's: the job that awaits a child is told, the
 /// children are not.
 pub async fn handle_8_an_interrupt_is_not_for_local_children(lab: Lab) {
     let log = Log::new();

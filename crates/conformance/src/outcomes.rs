@@ -465,7 +465,7 @@ pub async fn outcome_2_added_context_keeps_its_place_in_the_order(lab: Lab) {
 }
 
 /// outcome-2: the failure of a scope, timeout or shield goes to the caller
-/// that awaits it; caught, it touches nobody.
+/// that awaits it; caught, it cancels no other job.
 pub async fn outcome_2_a_caught_failure_stays_caught(lab: Lab) {
     let mut node = None;
     let answer = scope(async |s| {
@@ -525,7 +525,7 @@ pub async fn outcome_3_the_holder_takes_the_failure(lab: Lab) {
     assert!(lab.take_failures().is_empty());
 }
 
-/// outcome-3: a failure that nobody takes goes to the failure hook, once.
+/// outcome-3: a failure that is not taken goes to the failure hook, once.
 pub async fn outcome_3_what_nobody_takes_is_reported_once(lab: Lab) {
     Scope::build()
         .supervisor()
@@ -570,7 +570,7 @@ pub async fn outcome_3_what_nobody_takes_is_reported_once(lab: Lab) {
     assert!(lab.take_failures().is_empty());
 }
 
-/// outcome-3: a failure that comes after whoever awaited it was cancelled and
+/// outcome-3: a failure that comes after the job that awaited it was cancelled and
 /// went on is reported.
 pub async fn outcome_3_a_failure_after_its_waiter_left_is_reported(lab: Lab) {
     Scope::build()
@@ -613,7 +613,7 @@ pub async fn outcome_3_a_fail_fast_scope_answers_itself(lab: Lab) {
 // ---- outcome-4 ----
 
 /// outcome-4: a child that is cancelled alone, by whatever means, is no
-/// failure and cancels nobody.
+/// failure and cancels no other job.
 pub async fn outcome_4_a_child_cancelled_alone_cancels_nobody(lab: Lab) {
     let mut node = None;
     let answer = scope(async |s| {

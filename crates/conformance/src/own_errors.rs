@@ -100,7 +100,7 @@ fn raise<T>(words: &'static str) -> T {
     std::panic::resume_unwind(Box::new(words))
 }
 
-/// The error of a task that touches nobody else.
+/// The error of a task that cancels no other job.
 async fn error_of<F>(future: F) -> Error
 where
     F: Future<Output: kinfolk_core::IntoOutcome<Value: Send + fmt::Debug>> + Send + 'static,
@@ -111,7 +111,7 @@ where
 }
 
 /// outcome-1: if the body's error is all that went wrong, the caller gets the
-/// very value: nobody converted it, and nobody else holds it.
+/// very value: it was not converted, and no other code holds it.
 pub async fn outcome_1_an_own_error_comes_back_as_it_was(lab: Lab) {
     let token = Arc::new(());
     let tally = Tally::new();

@@ -38,7 +38,7 @@ async fn await_until<T>(mut task: Task<T>, gate: &Gate) -> Option<Task<T>> {
     (!ended).then_some(task)
 }
 
-/// request-2: what went through two awaits and was heard by nobody is back where
+/// request-2: what went through two awaits and was heard by no job is back where
 /// the first of them is given up.
 pub async fn request_2_given_up_above_two_awaits(lab: Lab) {
     for by_value in [false, true] {
@@ -188,7 +188,7 @@ pub async fn request_2_taken_back_half_way_it_is_gone(lab: Lab) {
 }
 
 /// request-2: a request that met another one half-way, and was heard along with
-/// it, comes back to whoever passed it on.
+/// it, comes back to the job that passed it on.
 /// Also: request-1.
 pub async fn request_2_two_that_met_half_way_both_come_back(lab: Lab) {
     let end = Gate::new();
@@ -216,7 +216,7 @@ pub async fn request_2_two_that_met_half_way_both_come_back(lab: Lab) {
     assert_eq!(top.await.unwrap(), "first");
 }
 
-/// request-2: a target that caught it and awaits somebody again when another
+/// request-2: a target that caught it and awaits a job again when another
 /// one asks: that request is not ours.
 pub async fn request_2_caught_below_two_awaits_it_does_not_come_back(lab: Lab) {
     let half_way: Arc<Mutex<Option<Job>>> = Arc::default();
@@ -279,7 +279,7 @@ enum Next {
 }
 
 /// request-2: a handle that is moved to another task after it has passed an
-/// interrupt on: that is back with whoever was asked, and not with the other.
+/// interrupt on: that is back with the job that was asked, and not with the other.
 pub async fn request_2_a_handle_that_changes_hands(lab: Lab) {
     for next in [Next::Await, Next::Outcome, Next::Drop] {
         let (enough, end, log) = (Gate::new(), Gate::new(), Log::new());
@@ -319,7 +319,7 @@ pub async fn request_2_a_handle_that_changes_hands(lab: Lab) {
 }
 
 /// request-2: a handle that changes hands after the task has ended: what was not
-/// heard is back with whoever was asked; what ended the task was heard.
+/// heard is back with the job that was asked; what ended the task was heard.
 pub async fn request_2_a_handle_of_an_ended_task_changes_hands(lab: Lab) {
     for heard in [false, true] {
         let (enough, end) = (Gate::new(), Gate::new());

@@ -77,7 +77,7 @@ pub async fn request_2_each_level_may_catch_it(lab: Lab) {
     assert_eq!(task.await.unwrap(), "caught here");
 }
 
-/// request-2: it goes to whoever is awaited, family or not, and through scopes
+/// request-2: it goes to the awaited job, family or not, and through scopes
 /// and foreign wakers.
 pub async fn request_2_it_goes_to_whoever_is_awaited(lab: Lab) {
     let stranger = spawn(parked());

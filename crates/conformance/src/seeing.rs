@@ -158,7 +158,7 @@ pub async fn see_1_who_waits_and_since_when_it_was_told(lab: Lab) {
 }
 
 /// P04: who waits for a job, by name: the scope that awaits its task, two
-/// joiners; and how many wait outside every job. It prints and serialises.
+/// joiners; and how many wait outside any job. It prints and serialises.
 pub async fn case_p04_who_waits_for_a_job_by_name(lab: Lab) {
     let s = Scope::current().unwrap();
     let gate = Gate::new();
@@ -200,7 +200,7 @@ pub async fn case_p04_who_waits_for_a_job_by_name(lab: Lab) {
     // Who waits for its children or its scopes is in the tree.
     assert_eq!((home.waiters, node("owner").waiters), (0, 0));
 
-    // One more, outside every job.
+    // One more, outside any job.
     let outside = job.clone();
     let join = std::thread::spawn(move || {
         let mut join = outside.join();

@@ -1174,7 +1174,7 @@ pub async fn semantics_task_panic_child_cut_short(lab: Lab) {
 }
 
 /// A task that is cancelled, itself or with its parent, before its first turn
-/// or in a foreign await: nobody is told, and its future is dropped.
+/// or in a foreign await: no job is told, and its future is dropped.
 async fn check_untold(lab: &Lab, enclosing: bool, started: bool, end: &str) {
     let before = lab.elapsed();
     let parent = spawn(stop_within(Duration::ZERO));

@@ -25,7 +25,7 @@ async fn serve(ready: Ready<u32>, value: u32) -> Result<()> {
     Ok(())
 }
 
-/// K09: whoever starts a service goes on when it is ready, with its value and
+/// K09: the starter of a service goes on when it is ready, with its value and
 /// its handle; from then on it is a service as any other. Also: handle-6.
 pub async fn case_k09_whoever_starts_a_service_waits_until_it_is_ready(lab: Lab) {
     let began = lab.elapsed();
@@ -47,7 +47,7 @@ pub async fn case_k09_whoever_starts_a_service_waits_until_it_is_ready(lab: Lab)
     assert_eq!(job.reason().unwrap().kind(), ReasonKind::ScopeEnded);
 }
 
-/// K09: a service that fails or panics before it is ready: whoever starts it
+/// K09: a service that fails or panics before it is ready: its starter
 /// gets that, and the scope is not touched. Also: handle-6.
 pub async fn case_k09_a_failure_before_it_is_ready_is_that_of_the_start(lab: Lab) {
     let value = scope(async |s| {
@@ -120,7 +120,7 @@ pub async fn handle_6_a_failure_after_it_was_ready_counts(lab: Lab) {
 }
 
 /// K09: a service that is cancelled before it is ready, or refused, has been
-/// stopped; whoever starts it is not.
+/// stopped; its starter is not.
 pub async fn case_k09_a_service_that_is_stopped_before_it_is_ready(lab: Lab) {
     scope(async |s| {
         let starter = s.clone();
@@ -151,7 +151,7 @@ pub async fn case_k09_a_service_that_is_stopped_before_it_is_ready(lab: Lab) {
     .unwrap();
 }
 
-/// handle-6: whoever starts a service is told, or drops the start: the service
+/// handle-6: the starter of a service is told, or drops the start: the service
 /// is cancelled, and its scope waits for it. Told at entry, it never begins.
 pub async fn handle_6_giving_up_the_start_cancels_the_service(lab: Lab) {
     for told in [true, false] {
@@ -198,7 +198,7 @@ pub async fn handle_6_giving_up_the_start_cancels_the_service(lab: Lab) {
     assert_eq!(never.polls(), 0);
 }
 
-/// handle-6: a failure that comes when nobody waits for the start any more is
+/// handle-6: a failure that comes when no job waits for the start any more is
 /// not lost: the failure hook gets it, and the scope is not touched.
 pub async fn handle_6_a_failure_after_the_start_was_given_up(lab: Lab) {
     scope(async |s| {
@@ -241,7 +241,7 @@ pub async fn handle_6_a_start_that_is_given_up_is_no_failure(lab: Lab) {
 }
 
 /// handle-6: a service that is cancelled while somebody else holds its `Ready` is
-/// stopped for whoever starts it, and its word counts no more.
+/// stopped for its starter, and its word counts no more.
 pub async fn handle_6_a_word_that_went_elsewhere_keeps_nobody(lab: Lab) {
     let kept = Arc::new(Mutex::new(None));
     let other = Scope::named("other").run(async |s| {

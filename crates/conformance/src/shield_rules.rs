@@ -263,7 +263,7 @@ pub async fn shield_1_try_shield_holds_back_for_body_and_children(lab: Lab) {
     assert_eq!(log.text(), "child@20");
 }
 
-/// shield-1: the guard belongs to its job: whoever drops the value ends the
+/// shield-1: the guard belongs to its job: the code that drops the value ends the
 /// protection, and that wakes the body.
 pub async fn shield_1_a_guard_may_be_dropped_elsewhere(lab: Lab) {
     let held: Arc<Mutex<Option<IgnoreGuard>>> = Arc::default();

@@ -332,7 +332,7 @@ pub async fn case_h15_a_hook_made_in_a_shield_fires_at_its_exit(lab: Lab) {
     assert_eq!(lab.elapsed(), 10 * MS);
 }
 
-/// A hook registered in a shield that nobody cancels goes on at the job
+/// A hook registered in a shield that is not cancelled goes on at the job
 /// around it, and fires with a later cancel, once.
 /// Also: cancel-8, T16.
 pub async fn case_h15_a_hook_made_in_a_shield_goes_on_outside(lab: Lab) {

@@ -247,7 +247,7 @@ pub async fn handle_9_drain_by_a_child_waits_for_its_siblings(lab: Lab) {
     assert_eq!(lab.elapsed() - before, 11 * MS);
 }
 
-/// handle-9: whoever drains from inside and is cancelled meanwhile is told, and
+/// handle-9: a job that drains from inside and is cancelled meanwhile is told, and
 /// so are the children.
 pub async fn handle_9_drain_inside_its_scope_is_a_point(lab: Lab) {
     let before = lab.elapsed();

@@ -155,7 +155,7 @@ pub async fn see_6_what_is_young_inside_hides_nothing(lab: Lab) {
     assert!(old.outcome().await.unwrap().is_cancelled());
 }
 
-/// see-6: a foreign await, and whoever waits for one who is in it.
+/// see-6: a foreign await, and a job that waits for one that is in it.
 pub async fn see_6_a_foreign_await_and_whoever_waits_for_it(lab: Lab) {
     let gate = Gate::new();
     let door = gate.clone();

@@ -1,4 +1,4 @@
-//! Supervisors: a child's failure touches nobody.
+//! Supervisors: a child's failure cancels no other job.
 
 use std::time::Duration;
 

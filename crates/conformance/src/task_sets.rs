@@ -48,7 +48,7 @@ pub async fn handle_7_results_as_they_come(lab: Lab) {
     .unwrap();
 }
 
-/// handle-7: with a limit `spawn` waits for one to end; results nobody has taken
+/// handle-7: with a limit `spawn` waits for one to end; results that were not taken
 /// yet do not count.
 pub async fn handle_7_a_limit_makes_spawn_wait(lab: Lab) {
     let running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
@@ -93,7 +93,7 @@ pub async fn handle_7_a_limit_of_zero_is_an_error(_: Lab) {
 }
 
 /// handle-7: `next` is a point that takes nothing when it is told: what has ended
-/// is still there, late values too, for whoever cleans up.
+/// is still there, late values too, for the job that cleans up.
 /// Also: cancel-3.
 pub async fn handle_7_no_result_is_lost_in_a_cancel(lab: Lab) {
     let task = spawn(async {
@@ -196,7 +196,7 @@ pub async fn handle_7_dropping_a_set_cancels_what_is_in_it(lab: Lab) {
         set.spawn(async move { Some(kept) }).await?;
         lab.settle().await;
         drop(set);
-        // The result that nobody took goes with it.
+        // The result that was not taken goes with it.
         assert_eq!(tally.drops(), 1);
         Ok(())
     })

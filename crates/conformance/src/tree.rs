@@ -524,7 +524,7 @@ pub async fn tree_5_a_scope_in_a_cancelled_job_is_entered(lab: Lab) {
 }
 
 /// tree-6: a detached job hangs from the root: not waited for, its failure
-/// touches nobody and goes to the failure hook once.
+/// cancels no other job and goes to the failure hook once.
 /// Also: K17, T21.
 pub async fn tree_6_detached_jobs_are_nobodys_children(lab: Lab) {
     let before = lab.elapsed();

@@ -65,7 +65,7 @@ fn on_native(name: &'static str, workers: usize, case: fn(Lab) -> Case) {
                     polled
                 }))
                 .and_then(|outcome| Ok(outcome?))
-                .expect("main is awaited outside every job");
+                .expect("main is awaited outside any job");
             expect_completed(name, run, outcome);
             at_rest(rt.tree());
             expect_nothing_left(name, run, rt.tree());

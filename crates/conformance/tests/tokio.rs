@@ -63,7 +63,7 @@ fn on_tokio(name: &'static str, make: fn() -> Runtime, case: fn(Lab) -> Case) {
                     polled
                 })
                 .await
-                .expect("main is awaited outside every job");
+                .expect("main is awaited outside any job");
                 expect_completed(name, run, outcome);
                 at_rest(root.tree()).await;
                 expect_nothing_left(name, run, root.tree());

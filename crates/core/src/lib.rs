@@ -30,7 +30,7 @@ pub use base::error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use base::id::JobId;
 pub use base::kind::JobKind;
 pub use base::lane::Lane;
-pub use base::observe::node::{HeldBy, NodeSnapshot, PartOf, Waiter, WaitsFor};
+pub use base::observe::node::{HeldBy, NodeSnapshot, PartOf, WaitingJob, WaitsFor};
 pub use base::observe::{
     Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,
 };
@@ -102,4 +102,13 @@ pub use surface::task::{OutcomeOf, Task, TaskOutcome};
 pub mod host {
     pub use crate::engine::host::*;
     pub use crate::engine::waker::is_of_task;
+}
+
+/// Waits that our other crates make in `async` blocks, which `#[track_caller]` does not reach:
+/// each takes the place in the code that snapshots and reports name.
+#[doc(hidden)]
+pub mod placed {
+    pub use crate::more::blocking::blocking_at;
+    pub use crate::more::kit::completion_at;
+    pub use crate::points::sleep::sleep_at;
 }

@@ -172,7 +172,7 @@ pub mod see {
     pub use kinfolk_core::{
         Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, IoGauges, NodeSnapshot,
         PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot,
-        WaitCycle, WaitKind, Waiter, WaitsFor,
+        WaitCycle, WaitKind, WaitingJob, WaitsFor,
     };
 }
 

@@ -76,7 +76,7 @@ async fn test_1_what_is_right_bears_it() -> Result<()> {
     does_it_right().await
 }
 
-/// Only the odd ones: a seed says which weather it has.
+/// Only the odd ones: a seed says whether its i/o is rough.
 #[test]
 fn test_1_the_seed_says_which_weather_it_is() {
     for seed in (0..100).step_by(2) {

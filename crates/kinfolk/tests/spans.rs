@@ -101,7 +101,7 @@ async fn ask_often() -> Result<&'static str> {
     Ok(first)
 }
 
-/// True if nobody holds the span any more.
+/// True if the span is no longer held.
 fn is_closed(span: &Id) -> bool {
     !living(|living| living.contains_key(&span.into_u64()))
 }
@@ -283,7 +283,7 @@ fn handle_10_detached_jobs_inherit_no_span() {
     on_every_host(case);
 }
 
-/// handle-10: whoever spawns from a thread of its own brings its span along; one
+/// handle-10: a thread of its own that spawns brings its span along; one
 /// in no span brings none.
 #[test]
 fn handle_10_a_spawn_from_a_foreign_thread_brings_its_span() {

@@ -1,16 +1,16 @@
 //! Who sleeps, and who is woken for what. See the README beside this file for
 //! the argument that no wake-up is lost.
 //!
-//! A worker without work sleeps in one of two ways. *For good*: until somebody
+//! A worker without work sleeps in one of two ways. *For good*: until another thread
 //! wakes it. As the *sentinel*: it looks again after a moment, because a
 //! neighbour is awake and may be in a long turn with work behind it. There is
 //! one sentinel at most.
 //!
 //! - **I1** A worker goes to sleep with an empty ring, an empty backlog and an empty
 //!   slot.
-//! - **I2** It sleeps for good only if nobody else is awake or there is a
+//! - **I2** It sleeps for good only if no other worker is awake or there is a
 //!   sentinel.
-//! - **I3** The sentinel leaves its post only if nobody is awake, or nobody
+//! - **I3** The sentinel leaves its post only if no worker is awake, or none
 //!   else sleeps, or by waking another. That one finds nothing and takes the
 //!   post, or finds something and wakes another in its turn.
 
@@ -19,14 +19,14 @@ use crate::sync::{AtomicU32, Mutex, Ordering::*, fence, lock};
 /// How a worker is to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Sleep {
+pub enum SleepKind {
     /// Until it is woken.
     ForGood,
     /// For a moment: it looks after the neighbours.
     Sentinel,
 }
 
-/// Somebody sleeps for good.
+/// A worker sleeps for good.
 const SLEEPERS: u32 = 1;
 /// There is a sentinel.
 const SENTINEL: u32 = 2;
@@ -111,16 +111,16 @@ impl Idle {
 
     /// Worker `n` found nothing. After this it looks once more where others
     /// push, and then sleeps, or [stays up](Idle::stay_up).
-    pub fn lie_down(&self, n: usize) -> Sleep {
+    pub fn lie_down(&self, n: usize) -> SleepKind {
         let how = {
             let mut who = lock(&self.who);
             who.awake -= 1;
             let how = if who.awake > 0 && who.sentinel.is_none() {
                 who.sentinel = Some(n);
-                Sleep::Sentinel
+                SleepKind::Sentinel
             } else {
                 who.sleeping.push(n);
-                Sleep::ForGood
+                SleepKind::ForGood
             };
             self.publish(&who);
             how
@@ -132,7 +132,7 @@ impl Idle {
     }
 
     /// Worker `n` lay down and found something after all, or was woken by the
-    /// clock. Whoever else sleeps is left alone, but for I3: the answer is a
+    /// clock. Other sleepers are left alone, but for I3: the answer is a
     /// worker to wake.
     pub fn stay_up(&self, n: usize) -> Option<usize> {
         let mut who = lock(&self.who);
@@ -153,13 +153,13 @@ impl Idle {
 
     /// The sentinel `n` has looked round and found nothing. None if it was
     /// woken meanwhile.
-    pub fn looked(&self, n: usize) -> Option<Sleep> {
+    pub fn looked(&self, n: usize) -> Option<SleepKind> {
         let mut who = lock(&self.who);
         if who.sentinel != Some(n) {
-            return who.sleeping.contains(&n).then_some(Sleep::ForGood);
+            return who.sleeping.contains(&n).then_some(SleepKind::ForGood);
         }
         if who.awake > 0 {
-            return Some(Sleep::Sentinel);
+            return Some(SleepKind::Sentinel);
         }
         who.sentinel = None;
         who.sleeping.push(n);
@@ -167,7 +167,7 @@ impl Idle {
         drop(who);
         // As in `lie_down`: it looks at the queues once more.
         fence(SeqCst);
-        Some(Sleep::ForGood)
+        Some(SleepKind::ForGood)
     }
 
     /// Something was pushed where everybody looks: who is to be woken for it.
@@ -193,7 +193,7 @@ impl Idle {
         self.summary.load(Relaxed) != 0
     }
 
-    /// A worker's own queue has something in it: if others sleep and nobody
+    /// A worker's own queue has something in it: if others sleep and none
     /// looks, who is to be woken to do so. One load where that is not so.
     #[inline]
     pub fn wake_sentinel(&self) -> Option<usize> {
@@ -222,19 +222,19 @@ mod tests {
     #[test]
     fn the_first_to_lie_down_is_the_sentinel() {
         let idle = Idle::new(3);
-        assert_eq!(idle.lie_down(0), Sleep::Sentinel);
-        assert_eq!(idle.lie_down(1), Sleep::ForGood);
+        assert_eq!(idle.lie_down(0), SleepKind::Sentinel);
+        assert_eq!(idle.lie_down(1), SleepKind::ForGood);
         // One is awake: the sentinel stays.
-        assert_eq!(idle.looked(0), Some(Sleep::Sentinel));
+        assert_eq!(idle.looked(0), Some(SleepKind::Sentinel));
         assert_eq!(idle.wake_sentinel(), None);
         // The last one: nobody is awake, and nobody needs to look.
-        assert_eq!(idle.lie_down(2), Sleep::ForGood);
-        assert_eq!(idle.looked(0), Some(Sleep::ForGood));
+        assert_eq!(idle.lie_down(2), SleepKind::ForGood);
+        assert_eq!(idle.looked(0), Some(SleepKind::ForGood));
         // One is woken; when it has something in its ring it wants a sentinel.
         assert_eq!(idle.wake_one(None), Some(1));
         assert_eq!(idle.looked(1), None);
         let woken = idle.wake_sentinel().expect("somebody to look");
-        assert_eq!(idle.lie_down(woken), Sleep::Sentinel);
+        assert_eq!(idle.lie_down(woken), SleepKind::Sentinel);
         // The sentinel finds work: another takes its post.
         let instead = idle.stay_up(woken).expect("the last sleeper");
         assert_ne!(instead, woken);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(idle.wake_one(None), None, "all are awake");
         // A third comes, and looks after the others.
         idle.join();
-        assert_eq!(idle.lie_down(2), Sleep::Sentinel);
+        assert_eq!(idle.lie_down(2), SleepKind::Sentinel);
         assert_eq!(idle.stay_up(2), None);
         idle.leave();
         assert_eq!(idle.awake(), 2);
@@ -274,7 +274,7 @@ mod models {
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
 
-    /// A worker goes to sleep while somebody pushes where everybody looks:
+    /// A worker goes to sleep while another thread pushes where all workers look:
     /// either it finds the push, or it is woken.
     #[test]
     fn park_vs_push() {
@@ -296,7 +296,7 @@ mod models {
     }
 
     /// A worker goes to sleep while its neighbour, who is awake, puts something
-    /// into its own queue: somebody will look at that queue.
+    /// into its own queue: a worker will look at that queue.
     #[test]
     fn sleep_vs_own_push() {
         loom::model(|| {
@@ -316,7 +316,7 @@ mod models {
             let woken = idle.wake_sentinel();
             let how = sleeper.join().expect("the sleeper");
             assert!(
-                woken.is_some() || how == Sleep::Sentinel,
+                woken.is_some() || how == SleepKind::Sentinel,
                 "worker {one} is awake and nobody looks after it"
             );
         });
@@ -339,7 +339,7 @@ mod models {
             };
             idle.join();
             let how = idle.lie_down(1);
-            assert_eq!(how, Sleep::Sentinel, "it looks after worker 0");
+            assert_eq!(how, SleepKind::Sentinel, "it looks after worker 0");
             let found = injector.load(Relaxed) != 0;
             let woken = pusher.join().expect("the pusher");
             assert!(found || woken == Some(1), "a wake-up was lost");

@@ -36,7 +36,7 @@ impl Default for Injector {
 }
 
 impl Injector {
-    /// Whoever takes as many as `longest` at once takes a row: it is not walked along
+    /// A thread that takes as many as `longest` at once takes a row: it is not walked along
     /// under the lock.
     pub fn in_rows_of(longest: usize) -> Injector {
         Injector {

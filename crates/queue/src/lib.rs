@@ -36,9 +36,9 @@ mod watch;
 
 pub use burial::Burial;
 pub use door::Door;
-pub use idle::{Idle, Sleep};
+pub use idle::{Idle, SleepKind};
 pub use injector::Injector;
-pub use ring::LOOT;
+pub use ring::STEAL_BATCH;
 pub use thief::{MOMENT, STALE, Thief};
 pub use tray::{FEW, Streak, Then, Tray};
 pub use watch::Watch;

@@ -2,7 +2,7 @@
 //! that others may steal from. First in, first out.
 //!
 //! - **R1** Only the owner writes `tail` and the slots.
-//! - **R2** Slots from `head` to `tail` are full. Whoever moves `head` forward
+//! - **R2** Slots from `head` to `tail` are full. The thread that moves `head` forward
 //!   by compare-and-exchange owns what it passed.
 //! - **R3** A slot is written again only after `head` has passed it: the owner
 //!   looks at `head` before it pushes.
@@ -22,26 +22,26 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering::*, RING};
 
 /// How many a thief takes at once: so many that the next visit is far off, so few
 /// that there is room for them where they go.
-pub const LOOT: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
+pub const STEAL_BATCH: usize = if RING / 2 < 128 { RING / 2 } else { 128 };
 
 /// A cache line of its own, so that owner and thieves do not meet on it.
 #[repr(align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// What is queued: a turn as a pointer.
 pub(crate) type Item = NonNull<()>;
 
 pub(crate) struct Ring {
-    head: Line<AtomicU64>,
-    tail: Line<AtomicU64>,
+    head: CacheLine<AtomicU64>,
+    tail: CacheLine<AtomicU64>,
     slots: Box<[AtomicPtr<()>]>,
 }
 
 impl Ring {
     pub(crate) fn new() -> Ring {
         Ring {
-            head: Line(AtomicU64::new(0)),
-            tail: Line(AtomicU64::new(0)),
+            head: CacheLine(AtomicU64::new(0)),
+            tail: CacheLine(AtomicU64::new(0)),
             slots: (0..RING).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
         }
     }
@@ -93,10 +93,10 @@ impl Ring {
         (head, self.tail.0.load(Acquire).max(head))
     }
 
-    /// Takes the first half of what lies before `until` out, or [`LOOT`], and gives
+    /// Takes the first half of what lies before `until` out, or [`STEAL_BATCH`], and gives
     /// it to `take`, in order; one at least if there is one. Anybody's.
     pub(crate) fn steal(&self, until: u64, mut take: impl FnMut(Item)) -> usize {
-        let mut stolen = [ptr::null_mut(); LOOT];
+        let mut stolen = [ptr::null_mut(); STEAL_BATCH];
         let mut head = self.head.0.load(Acquire);
         loop {
             // Pairs with the owner's push: the slots before it are written.
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(ring.pop(), Some(item(4)));
         let (head, tail) = ring.span();
         assert_eq!((tail - head) as usize, RING - 4);
-        assert_eq!(ring.steal(u64::MAX, |_| {}), LOOT);
+        assert_eq!(ring.steal(u64::MAX, |_| {}), STEAL_BATCH);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use crate::ring::Item;
 use crate::sync::{AtomicPtr, Ordering::*};
 
-pub(crate) struct Slot(AtomicPtr<()>);
+pub(crate) struct TurnSlot(AtomicPtr<()>);
 
 /// What lay in a slot: an address to compare with, nothing to use.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,9 +24,9 @@ impl SeenItem {
     }
 }
 
-impl Slot {
-    pub(crate) fn new() -> Slot {
-        Slot(AtomicPtr::new(ptr::null_mut()))
+impl TurnSlot {
+    pub(crate) fn new() -> TurnSlot {
+        TurnSlot(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// Puts one in; the answer lay there before. The owner's.
@@ -74,7 +74,7 @@ mod models {
     use loom::thread;
 
     /// A task: what it is at is written before it is put, and read and written
-    /// by whoever has taken it.
+    /// by the thread that has taken it.
     type Task = UnsafeCell<usize>;
 
     fn item(task: &Arc<Task>) -> Item {
@@ -94,7 +94,7 @@ mod models {
     #[test]
     fn slot_hands_over_once() {
         loom::model(|| {
-            let slot = Arc::new(Slot::new());
+            let slot = Arc::new(TurnSlot::new());
             let (one, two) = (Arc::new(Task::new(0)), Arc::new(Task::new(0)));
             let thief = {
                 let (slot, tasks) = (slot.clone(), (one.clone(), two.clone()));

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kinfolk_core::host::{Ready, Turn};
 
 use crate::injector::Injector;
-use crate::ring::{Item, LOOT, Line, Ring};
-use crate::slot::{SeenItem, Slot};
+use crate::ring::{CacheLine, Item, Ring, STEAL_BATCH};
+use crate::slot::{SeenItem, TurnSlot};
 
 /// How many turns the slot may have in a row before the others have one.
 const STREAK: u32 = 8;
@@ -85,10 +85,10 @@ pub struct Tray {
     ring: Ring,
     /// What the ring has no room for: behind it, and first in, first out. Only the
     /// owner puts something in.
-    backlog: Line<Injector>,
+    backlog: CacheLine<Injector>,
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over. Others may take it if the turn lasts.
-    next: Slot,
+    next: TurnSlot,
     /// Turns begun. Written by the owner only.
     turns: AtomicU32,
     in_turn: AtomicBool,
@@ -116,8 +116,8 @@ impl Tray {
     pub fn new() -> Tray {
         Tray {
             ring: Ring::new(),
-            backlog: Line(Injector::in_rows_of(LOOT)),
-            next: Slot::new(),
+            backlog: CacheLine(Injector::in_rows_of(STEAL_BATCH)),
+            next: TurnSlot::new(),
             turns: AtomicU32::new(0),
             in_turn: AtomicBool::new(false),
         }
@@ -164,7 +164,7 @@ impl Tray {
     pub(crate) fn give(&self, most: usize, mut take: impl FnMut(Turn)) {
         let until = self.ring.span().0.saturating_add(2 * most as u64);
         let given = self.ring.steal(until, |item| take(turn(item)));
-        let left = most.min(LOOT).saturating_sub(given);
+        let left = most.min(STEAL_BATCH).saturating_sub(given);
         self.backlog.0.take(left).for_each(take);
     }
 
@@ -227,7 +227,7 @@ impl Tray {
     /// The ring is empty: what waits behind it comes in.
     #[inline]
     fn refilled(&self) -> Option<Turn> {
-        let mut row = self.backlog.0.take(LOOT);
+        let mut row = self.backlog.0.take(STEAL_BATCH);
         let first = row.next();
         for turn in row {
             // The ring is empty, so these are not too many for it.
@@ -276,7 +276,7 @@ impl Tray {
     pub fn push_or_defer(&self, new: Turn) -> Then {
         match self.ring.push(new.into_raw()) {
             // Not each time: to wake a worker takes longer than many turns.
-            Ok(len) => Then::wants_help_if(len >= LONG && len.is_multiple_of(LOOT)),
+            Ok(len) => Then::wants_help_if(len >= LONG && len.is_multiple_of(STEAL_BATCH)),
             Err(item) => self.defer(turn(item)),
         }
     }
@@ -287,7 +287,7 @@ impl Tray {
         row.push_back(turn);
         let before = self.backlog.0.len();
         self.backlog.0.push(row);
-        Then::wants_help_if(before.is_multiple_of(LOOT))
+        Then::wants_help_if(before.is_multiple_of(STEAL_BATCH))
     }
 }
 

@@ -35,26 +35,26 @@ impl Drop for CallInFlight {
 }
 
 /// What a thread is wanted for.
-enum Call {
+enum PoolCall {
     Job(BlockingCall, CallInFlight),
     Io(IoCall),
 }
 
-impl Call {
-    fn run(self, pool: &Arc<Blocking>) {
+impl PoolCall {
+    fn run(self, pool: &Arc<BlockingPool>) {
         match self {
-            Call::Job(call, flight) => {
+            PoolCall::Job(call, flight) => {
                 call.run();
                 drop(flight);
             }
-            Call::Io(call) => call.run(pool),
+            PoolCall::Io(call) => call.run(pool),
         }
     }
 }
 
 #[derive(Default)]
 struct Queue {
-    calls: VecDeque<Call>,
+    calls: VecDeque<PoolCall>,
     threads: usize,
     /// Those of them in a call that may last for ever.
     aside: usize,
@@ -73,7 +73,7 @@ impl Queue {
 
 /// A blocking pool of a runtime: that of its jobs, that of its drivers, or that of its
 /// look-ups.
-pub(crate) struct Blocking {
+pub(crate) struct BlockingPool {
     queue: Mutex<Queue>,
     came: Condvar,
     left: Condvar,
@@ -81,9 +81,9 @@ pub(crate) struct Blocking {
     name: String,
 }
 
-impl Blocking {
-    pub(crate) fn new(most: usize, name: String) -> Blocking {
-        Blocking {
+impl BlockingPool {
+    pub(crate) fn new(most: usize, name: String) -> BlockingPool {
+        BlockingPool {
             queue: Mutex::default(),
             came: Condvar::new(),
             left: Condvar::new(),
@@ -98,15 +98,15 @@ impl Blocking {
 
     /// Runs `call` on a thread, now or when one is free.
     pub(crate) fn run(self: &Arc<Self>, call: BlockingCall, flight: CallInFlight) {
-        self.push(Call::Job(call, flight));
+        self.push(PoolCall::Job(call, flight));
     }
 
     /// The same for a call of a driver.
     pub(crate) fn run_io(self: &Arc<Self>, call: IoCall) {
-        self.push(Call::Io(call));
+        self.push(PoolCall::Io(call));
     }
 
-    fn push(self: &Arc<Self>, call: Call) {
+    fn push(self: &Arc<Self>, call: PoolCall) {
         let starts = {
             let mut queue = self.queue();
             if queue.stopping {
@@ -162,13 +162,13 @@ impl Blocking {
             self.start_thread();
         }
         // Also if it unwinds.
-        struct Back<'a>(&'a Blocking);
-        impl Drop for Back<'_> {
+        struct ThreadBack<'a>(&'a BlockingPool);
+        impl Drop for ThreadBack<'_> {
             fn drop(&mut self) {
                 self.0.queue().aside -= 1;
             }
         }
-        let _back = Back(self);
+        let _back = ThreadBack(self);
         f()
     }
 

@@ -9,7 +9,7 @@ use kinfolk_core::{
     TreeOptions,
 };
 
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 use crate::io::driver::Driver;
 use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
@@ -61,50 +61,48 @@ impl Builder {
         }
     }
 
-    /// How many worker threads. Zero is fine: the main thread then turns the
-    /// pool too. By default one less than there are processors, one at least.
+    /// Sets the number of worker threads. With zero the main thread runs the tasks of the pool
+    /// too. The default is one less than there are processors, but at least one.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
     }
 
-    /// What worker threads are called; a number follows.
+    /// Sets the name of the worker threads, which a number follows.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many threads may be in blocking calls at a time; more calls wait. What the
-    /// runtime itself has to block for, as for the name of a host, is not among them and
-    /// does not wait for them.
-    /// 64 by default, one at least.
+    /// Sets how many blocking calls may run at once; further calls wait. Blocking calls of the
+    /// runtime itself, such as looking up a host name, have threads of their own. The default
+    /// is 64; at least one.
     pub fn blocking_threads(mut self, most: usize) -> Self {
         self.blocking = most.max(1);
         self
     }
 
-    /// Which driver carries out i/o; the best there is by default. If one is
-    /// demanded that does not work here, the first operation says so.
+    /// Chooses the i/o driver; the default is io_uring where that works, else readiness. If the
+    /// chosen driver does not work here, the first operation returns an error.
     pub fn io(mut self, driver: IoDriver) -> Self {
         self.io = driver;
         self
     }
 
-    /// How many operations each worker has with the system at a time; more wait
-    /// their turn, and can be cancelled there. 16,384 by default, one at least.
+    /// Sets how many i/o operations each worker may have in flight; further operations wait, and
+    /// can be cancelled while they wait. The default is 16,384; at least one.
     ///
-    /// Those count that end by themselves, such as the read of a file. What waits
-    /// for another side does not: to accept, connect, receive or send, to read or
-    /// write a pipe, to open a file, which may be a FIFO, to wait until one is
-    /// ready. There are as many of these as the program begins; each costs a few
-    /// hundred bytes here and with the system.
+    /// Only operations that end by themselves count, such as the read of a file. Operations
+    /// that wait for another side do not: accept, connect, receive, send, reads and writes of a
+    /// pipe, opening a file (which may be a FIFO), waiting for readiness. Their number is not
+    /// limited; each costs a few hundred bytes here and in the kernel.
     pub fn io_in_flight(mut self, most: usize) -> Self {
         self.in_flight = most.max(1);
         self
     }
 
-    /// What every i/o driver goes through when it is made, to be counted,
-    /// checked or broken: for tests.
+    /// Wraps every i/o driver when it is made, to count, check or break its operations: for
+    /// tests.
     pub fn wrap_io(
         mut self,
         wrap: impl Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync + 'static,
@@ -113,61 +111,60 @@ impl Builder {
         self
     }
 
-    /// How long the drop of the runtime waits before it forces; ten seconds by
-    /// default.
+    /// Sets the grace of the shutdown when the runtime is dropped; the default is ten seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The clock; the system's by default.
+    /// Sets the clock; the default is the system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Where events go.
+    /// Sets the sink for events.
     pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
         self.options.sink = Some(sink);
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: FailureHook) -> Self {
         self.options.failure_hook = Some(hook);
         self
     }
 
-    /// Gets every job whose future is dropped before it is done.
+    /// Sets the hook that receives every job whose future is dropped before it is done.
     pub fn on_forced(mut self, hook: ForcedHook) -> Self {
         self.options.forced_hook = Some(hook);
         self
     }
 
-    /// How long a cancelled job may stay idle.
+    /// Sets how long a cancelled job may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self
     }
 
-    /// Told that the main thread has something to do while it is not turning:
-    /// for host loops, which then call [`Runtime::pump`]. Called on any
-    /// thread; it only passes the word on. With no workers it is not called for the end
-    /// of an operation: see [`Pumped::under_way`](kinfolk_core::Pumped::under_way).
+    /// Sets a hook that is called when the main lane has work while the main thread is not
+    /// running it: a host loop then calls [`Runtime::pump`]. The hook is called on any thread,
+    /// and should only wake the host loop. With no workers it is not called for the end of an
+    /// operation: see [`Pumped::under_way`](kinfolk_core::Pumped::under_way).
     pub fn on_wake(mut self, hook: impl Fn(Cause) + Send + Sync + 'static) -> Self {
         self.hook = Some(Box::new(hook));
         self
     }
 
-    /// The runtime. This thread is its main thread.
+    /// Builds the runtime. The calling thread becomes its main thread.
     ///
     /// # Errors
-    /// If the system starts no more threads, and if 4,095 roots live in the process.
+    /// If a thread cannot be started, or if 4,095 roots live in the process.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
-        let blocking = Blocking::new(self.blocking, format!("{}-blocking", self.name));
-        let io_calls = Blocking::new(IO_CALLS, format!("{}-io", self.name));
-        let look_ups = Blocking::new(LOOK_UPS, format!("{}-names", self.name));
+        let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
+        let io_calls = BlockingPool::new(IO_CALLS, format!("{}-io", self.name));
+        let look_ups = BlockingPool::new(LOOK_UPS, format!("{}-names", self.name));
         let (workers, clock, hook) = (self.workers, self.clock, self.hook);
         let machine = Machine::new(workers, clock, hook, blocking, io_calls, look_ups);
         let machine = Arc::new(machine);

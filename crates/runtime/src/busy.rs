@@ -79,7 +79,7 @@ mod models {
         busy: Busy,
         /// Turns that are queued or taken.
         going: AtomicUsize,
-        /// A turn that the first jump let go, for whoever looks first.
+        /// A turn that the first jump let go, for the first thread that looks.
         queue: AtomicUsize,
         jumping: AtomicUsize,
         jumps: AtomicUsize,

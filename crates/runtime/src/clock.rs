@@ -1,4 +1,4 @@
-//! A clock that the host can stop and speed up: a game's own time.
+//! [`HostClock`]: a clock that the host can pause and scale, such as a game's own time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,8 @@ use kinfolk_core::Clock;
 /// A clock that the host can pause and scale. Its time never goes backwards,
 /// and goes on from where it was when the rate changes. Clones share the time.
 ///
-/// It shows 584 years at the most. There it stands still, and a later instant
-/// never comes. A runtime that shuts down goes by real time from then on, whatever the
-/// clock shows; the clock itself stays as it is.
+/// The clock stops after 584 years, and later instants never come. A runtime that shuts down
+/// uses real time from then on; the clock itself is not changed.
 ///
 /// ```
 /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
@@ -89,7 +88,7 @@ impl State {
 }
 
 impl HostClock {
-    /// A clock that runs as the system's does.
+    /// Makes a clock that runs like the system's.
     pub fn new() -> HostClock {
         HostClock(Arc::new(Inner {
             state: Mutex::new(State::new()),
@@ -97,7 +96,7 @@ impl HostClock {
         }))
     }
 
-    /// For [`Builder::clock`](crate::Builder::clock).
+    /// Returns the clock as [`Builder::clock`](crate::Builder::clock) takes it.
     pub fn shared(&self) -> Arc<dyn Clock> {
         Arc::new(self.clone())
     }
@@ -145,18 +144,17 @@ impl HostClock {
         self.change(|state| state.paused = false);
     }
 
-    /// Moves the time on by `by`, paused or not: for loops with a step of their
-    /// own.
+    /// Advances the time by `by`, paused or not: for loops with a fixed step.
     pub fn advance(&self, by: Duration) {
         self.change(|state| state.shown = state.later(by));
     }
 
-    /// True while it is paused.
+    /// Returns true while the clock is paused.
     pub fn is_paused(&self) -> bool {
         self.state().paused
     }
 
-    /// How fast it runs: 2.0 is twice as fast as real time.
+    /// Sets the rate: 2.0 is twice as fast as real time.
     ///
     /// # Panics
     /// Unless `rate` is a positive, finite number: to stop it, `pause` it.

@@ -1,5 +1,5 @@
-//! For hosts that own the main loop: one frame of the main lane, and everything
-//! that has come due.
+//! For programs that own their main loop: one frame of the main lane, or everything that is
+//! due.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,12 +9,10 @@ use kinfolk_core::{Budget, Error, Pumped, Result};
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// One frame of a host that owns the main loop: fires due timers and takes
-    /// turns of the main lane, within `budget`. Never waits. With no workers
-    /// the pool is turned too, and operations are carried out by pumps alone: that one
-    /// has ended is seen by the next pump and calls no
-    /// [`on_wake`](crate::Builder::on_wake) hook. A host that sleeps between its frames
-    /// looks at [`Pumped::under_way`] first, or has a worker.
+    /// Runs one frame: fires due timers and runs turns of the main lane, within `budget`. Never
+    /// waits. With no workers it runs the pool too, and i/o operations complete only in pumps:
+    /// a completion calls no [`on_wake`](crate::Builder::on_wake) hook. A program that sleeps
+    /// between its frames should check [`Pumped::under_way`] first, or have a worker.
     ///
     /// # Errors
     /// If called inside a job.
@@ -47,7 +45,7 @@ impl Runtime {
         )
     }
 
-    /// As [`pump`](Runtime::pump), and lends `world` to the tasks of the main
+    /// Like [`pump`](Runtime::pump), and lends `world` to the tasks of the main
     /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
@@ -56,20 +54,18 @@ impl Runtime {
         self.tree().lend(world, || self.pump(budget))
     }
 
-    /// When the next timer is due, by the runtime's clock: until then a host
-    /// loop may sleep, if nothing else wakes it. A clock that is not the
-    /// system's says how long that is in real time
+    /// Returns when the next timer is due, by the runtime's clock: a host loop may sleep until
+    /// then. A clock that is not the system's converts that to real time
     /// ([`Clock::real_time_until`](kinfolk_core::Clock::real_time_until)).
     pub fn next_deadline(&self) -> Option<Instant> {
         self.machine().timers.next_at()
     }
 
-    /// Everything that is due at `now`: fires those timers and takes turns of
-    /// the main lane until it is empty and no run of a factory timer, nor what
-    /// a run has started, is queued or being polled. A run that waits for
-    /// something is not waited for. Unlike [`pump`](Runtime::pump) it has no
-    /// budget and waits for the workers: for loops that tick now and then, and
-    /// for tests. A task of the main lane that never waits keeps it for ever.
+    /// Runs everything that is due at `now`: fires those timers and runs turns of the main lane
+    /// until the lane is empty and no run of a factory timer, or job that a run has started, is
+    /// queued or being polled. It does not wait for runs that wait. Unlike
+    /// [`pump`](Runtime::pump) it has no budget and waits for the workers: for loops that tick
+    /// now and then, and for tests. A task of the main lane that never waits makes it run for ever.
     ///
     /// `now` is the time of the runtime's clock. A clock that the host sets
     /// ([`HostClock`](crate::HostClock)) moves on to it first.
@@ -136,7 +132,7 @@ impl Runtime {
         )
     }
 
-    /// As [`run_expired`](Runtime::run_expired), and lends `world` to the tasks
+    /// Like [`run_expired`](Runtime::run_expired), and lends `world` to the tasks
     /// of the main lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors

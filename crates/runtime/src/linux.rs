@@ -136,7 +136,7 @@ pub type StatBuf = libc::stat;
 /// As `statx` or `fstatat`.
 ///
 /// # Safety
-/// A path that ends with a zero, and room for the answer.
+/// `path` points to a string that ends with a zero byte, and the answer is valid for writes.
 pub(crate) unsafe fn stat(
     fd: RawFd,
     path: *const libc::c_char,
@@ -200,7 +200,7 @@ pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, len: u64) -> i32 {
 /// inherit.
 ///
 /// # Safety
-/// Room for the address, and its size.
+/// Both pointers are valid for writes, and the size is that of the room for the address.
 pub(crate) unsafe fn accept(
     fd: RawFd,
     addr: *mut libc::sockaddr,
@@ -276,7 +276,7 @@ pub(crate) mod mode {
 }
 
 /// A moment: seconds since 1970, and nanoseconds.
-pub(crate) type Moment = (i64, u32);
+pub(crate) type TimeSpec = (i64, u32);
 
 /// What a [`StatBuf`] says, in one form for all systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,11 +289,11 @@ pub(crate) struct Facts {
     pub(crate) group: u32,
     pub(crate) inode: u64,
     pub(crate) device: (u32, u32),
-    pub(crate) accessed: Moment,
-    pub(crate) modified: Moment,
-    pub(crate) changed: Moment,
+    pub(crate) accessed: TimeSpec,
+    pub(crate) modified: TimeSpec,
+    pub(crate) changed: TimeSpec,
     /// Not every file system knows.
-    pub(crate) created: Option<Moment>,
+    pub(crate) created: Option<TimeSpec>,
 }
 
 #[cfg(target_os = "linux")]

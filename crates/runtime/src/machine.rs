@@ -11,15 +11,15 @@ use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, OwnTime, Ready, T
 use kinfolk_core::{Clock, IoGauges};
 use kinfolk_queue::{Idle, Injector};
 
-use crate::blocking::{self, Blocking, CallInFlight, For};
+use crate::blocking::{self, BlockingPool, CallInFlight, For};
 use crate::busy::Busy;
-use crate::here::{self, Local};
+use crate::here::{self, ThisThread};
 use crate::io::IoHandle;
 use crate::main_lane::{Cause, MainThread, WakeHook};
 use crate::quiet::Quiet;
 use crate::scheduler::worker::Neighbour;
 use crate::sync::{HELD_UP, LATE};
-use crate::timers::{Set, Tell, Timers};
+use crate::timers::{NewTimer, Tell, Timers};
 
 /// The main thread, as the keeper of the timers.
 pub(crate) const MAIN: usize = usize::MAX;
@@ -34,13 +34,13 @@ pub(crate) struct Machine {
     pub(crate) idle: Idle,
     pub(crate) timers: Timers,
     pub(crate) busy: Busy,
-    pub(crate) blocking: Arc<Blocking>,
+    pub(crate) blocking: Arc<BlockingPool>,
     /// For calls of drivers: a pool of their own, so that blocking calls of users
     /// that wait for i/o cannot keep it from being carried out.
-    pub(crate) io_calls: Arc<Blocking>,
+    pub(crate) io_calls: Arc<BlockingPool>,
     /// For names that are looked up: neither users nor files are to wait for those, nor
     /// they for users.
-    pub(crate) look_ups: Arc<Blocking>,
+    pub(crate) look_ups: Arc<BlockingPool>,
     /// How many threads fire timers just now.
     firing: AtomicUsize,
     /// The main thread waits until no run of a factory timer goes on.
@@ -57,9 +57,9 @@ impl Machine {
         workers: usize,
         clock: Arc<dyn Clock>,
         hook: Option<WakeHook>,
-        blocking: Blocking,
-        io_calls: Blocking,
-        look_ups: Blocking,
+        blocking: BlockingPool,
+        io_calls: BlockingPool,
+        look_ups: BlockingPool,
     ) -> Machine {
         let clock = OwnTime::new(clock);
         Machine {
@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// Wakes whoever's time has come; how many.
+    /// Fires the timers that are due; how many.
     pub(crate) fn fire_due(&self) -> usize {
         match self.due() {
             Some(now) => self.fire(now),
@@ -266,7 +266,7 @@ impl Machine {
         (held_up || next.is_some_and(|at| at <= now)).then_some(now)
     }
 
-    /// Wakes whoever's time has come by `now`; how many.
+    /// Fires the timers that are due by `now`; how many.
     pub(crate) fn fire(&self, now: Instant) -> usize {
         self.firing.fetch_add(1, Ordering::SeqCst);
         let fired = self.fire_in_order(now);
@@ -282,13 +282,13 @@ impl Machine {
     /// (time-6): the slot would turn it round. What lay in the slot stays there.
     pub(crate) fn fire_in_order(&self, now: Instant) -> usize {
         match here::local(self) {
-            Local::Elsewhere => self.timers.fire(now, || {}),
-            Local::Main(own) => {
+            ThisThread::Elsewhere => self.timers.fire(now, || {}),
+            ThisThread::Main(own) => {
                 // What others have fired for us goes before.
                 own.collect(self);
                 own.without_slot(|| self.timers.fire(now, || own.slot_goes_behind()))
             }
-            Local::Worker(worker) => {
+            ThisThread::Worker(worker) => {
                 // What these call may be slow: a neighbour looks after the rest.
                 worker.want_sentinel();
                 worker.collect_alone();
@@ -297,7 +297,7 @@ impl Machine {
         }
     }
 
-    /// Nobody is between taking a timer out and waking whose it is. Asked
+    /// No thread is between taking a timer out and waking its owner. Asked
     /// before whether the woken rest.
     pub(crate) fn nobody_fires(&self) -> bool {
         self.firing.load(Ordering::SeqCst) == 0
@@ -356,7 +356,7 @@ impl Machine {
         !self.idle.somebody_sleeps()
     }
 
-    fn tell_of_timer(&self, set: Set) {
+    fn tell_of_timer(&self, set: NewTimer) {
         if set.deputy {
             self.main.tell(self, Cause::Timer);
         }
@@ -364,7 +364,7 @@ impl Machine {
             Tell::Nobody => {}
             _ if self.workers.is_empty() => {
                 // On its own thread it looks before it sleeps.
-                if !matches!(here::local(self), Local::Main(_)) {
+                if !matches!(here::local(self), ThisThread::Main(_)) {
                     self.main.tell(self, Cause::Timer);
                 }
             }
@@ -382,8 +382,10 @@ impl Machine {
         self.busy.add(row.len());
         let lane = row.lane();
         match here::local(self) {
-            Local::Main(own) if lane == Lane::Main || self.workers.is_empty() => own.put_row(row),
-            Local::Worker(worker) if lane == Lane::Pool => worker.put_row(row),
+            ThisThread::Main(own) if lane == Lane::Main || self.workers.is_empty() => {
+                own.put_row(row)
+            }
+            ThisThread::Worker(worker) if lane == Lane::Pool => worker.put_row(row),
             _ if lane == Lane::Main => self.push_main(row),
             _ => self.inject_counted(row),
         }
@@ -392,11 +394,11 @@ impl Machine {
     /// One new or woken turn.
     fn put_one(&self, turn: Turn) {
         match here::local(self) {
-            Local::Main(own) if turn.lane() == Lane::Main || self.workers.is_empty() => {
+            ThisThread::Main(own) if turn.lane() == Lane::Main || self.workers.is_empty() => {
                 self.busy.add(1);
                 own.put(turn);
             }
-            Local::Worker(worker) if turn.lane() == Lane::Pool => {
+            ThisThread::Worker(worker) if turn.lane() == Lane::Pool => {
                 self.busy.add(1);
                 worker.put(turn);
             }
@@ -526,7 +528,7 @@ pub(crate) fn with_clock(
     clock: Arc<dyn Clock>,
     hook: Option<WakeHook>,
 ) -> Arc<Machine> {
-    let pool = || Blocking::new(1, String::new());
+    let pool = || BlockingPool::new(1, String::new());
     Arc::new(Machine::new(workers, clock, hook, pool(), pool(), pool()))
 }
 

@@ -19,8 +19,8 @@ use crate::sync::{self, AtomicU32, Ordering, Thread, fence};
 /// How many turns what was woken last may take before others have one.
 const STREAK: u32 = 8;
 
-/// The main thread's own queues. Nobody else touches them.
-pub(crate) struct Own {
+/// The main thread's own queues. No other thread touches them.
+pub(crate) struct MainLocal {
     /// What the last turn woke: it goes first, so that awaiting a child is a
     /// hand-over.
     next: Cell<Option<Turn>>,
@@ -76,9 +76,9 @@ impl Load {
     }
 }
 
-impl Own {
-    pub(crate) fn new(load: Arc<Load>, thread_io: Option<ThreadIo>) -> Own {
-        Own {
+impl MainLocal {
+    pub(crate) fn new(load: Arc<Load>, thread_io: Option<ThreadIo>) -> MainLocal {
+        MainLocal {
             next: Cell::new(None),
             streak: Cell::new(0),
             ticks: Cell::new(0),
@@ -110,12 +110,12 @@ impl Own {
     /// Hands over what was submitted, and wakes whose operations are over; true
     /// if there were any.
     pub(crate) fn look_at_io(&self) -> bool {
-        self.visit_io(|thread_io| thread_io.poll(WaitMode::No))
+        self.poll_io(|thread_io| thread_io.poll(WaitMode::No))
     }
 
     /// Hands over what was submitted, if there is something.
     pub(crate) fn hand_over_io(&self) {
-        self.visit_io(|thread_io| match thread_io.has_unsent() {
+        self.poll_io(|thread_io| match thread_io.has_unsent() {
             true => thread_io.poll(WaitMode::No),
             false => 0,
         });
@@ -123,17 +123,17 @@ impl Own {
 
     /// As [`ThreadIo::poll_busy`]; true if any were over.
     pub(crate) fn glance_at_io(&self) -> bool {
-        self.visit_io(ThreadIo::poll_busy)
+        self.poll_io(ThreadIo::poll_busy)
     }
 
     /// As [`ThreadIo::poll_idle`]; true if any were over.
     pub(crate) fn settle_io(&self) -> bool {
-        self.visit_io(ThreadIo::poll_idle)
+        self.poll_io(ThreadIo::poll_idle)
     }
 
-    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+    fn poll_io(&self, poll: impl FnOnce(&ThreadIo) -> usize) -> bool {
         match &self.thread_io {
-            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
+            Some(thread_io) if thread_io.is_busy() => poll(thread_io) > 0,
             _ => false,
         }
     }
@@ -438,7 +438,7 @@ impl MainThread {
     }
 }
 
-/// The waker of what the main thread polls outside every job.
+/// The waker of what the main thread polls outside any job.
 pub(crate) struct MainWaker {
     machine: Weak<Machine>,
     woken: AtomicU32,
@@ -498,7 +498,7 @@ mod models {
         waker
     }
 
-    /// The main thread goes to sleep while somebody wakes it: it wakes, or
+    /// The main thread goes to sleep while another wakes it: it wakes, or
     /// loom finds that it sleeps for ever.
     #[test]
     fn park_vs_tell() {
@@ -533,7 +533,7 @@ mod models {
         });
     }
 
-    /// A pump ends while somebody pushes: the pump's last look finds it, or
+    /// A pump ends while another thread pushes: the pump's last look finds it, or
     /// the host is asked to pump again.
     #[test]
     fn leave_vs_tell() {

@@ -7,11 +7,11 @@
 //! them quiet until the next stir: a listener that waits does not make every jump
 //! cost a moment.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::machine::Machine;
+use crate::sync::{self, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, lock};
 
 /// How long there is to be no stir. What a system has to do between two sockets of one
 /// process it does in microseconds.
@@ -40,13 +40,13 @@ impl Quiet {
             stirs: AtomicU64::new(0),
             quiet: AtomicU64::new(0),
             asked: (0..threads).map(|_| AtomicBool::new(false)).collect(),
-            keeper: Mutex::default(),
+            keeper: Mutex::new(Keeper::default()),
             changed: Condvar::new(),
         }
     }
 
     fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keeper)
     }
 
     /// Something that waits for another side was begun, or has answered.
@@ -78,7 +78,7 @@ impl Quiet {
         keeper.wanted = true;
         if !keeper.runs {
             let (quiet, machine) = (self.clone(), machine.clone());
-            let started = std::thread::Builder::new()
+            let started = sync::Builder::new()
                 .name("kinfolk-clock".into())
                 .spawn(move || quiet.keep(&machine));
             keeper.runs = started.is_ok();
@@ -91,9 +91,11 @@ impl Quiet {
     fn keep(&self, machine: &Weak<Machine>) {
         loop {
             {
-                let nothing = |keeper: &mut Keeper| !keeper.wanted && !keeper.gone;
-                let waited = self.changed.wait_while(self.keeper(), nothing);
-                let mut keeper = waited.unwrap_or_else(PoisonError::into_inner);
+                let mut keeper = self.keeper();
+                while !keeper.wanted && !keeper.gone {
+                    let waited = self.changed.wait(keeper);
+                    keeper = waited.unwrap_or_else(PoisonError::into_inner);
+                }
                 if keeper.gone {
                     return;
                 }
@@ -101,7 +103,7 @@ impl Quiet {
             }
             let mut seen = self.stirs.load(Ordering::SeqCst);
             loop {
-                std::thread::sleep(MOMENT);
+                sync::let_pass(MOMENT);
                 let now = self.stirs.load(Ordering::SeqCst);
                 if now == seen {
                     break;
@@ -124,5 +126,113 @@ impl Quiet {
     pub(crate) fn close(&self) {
         self.keeper().gone = true;
         self.changed.notify_one();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::machine::with_clock;
+    use crate::sync::Thread;
+    use kinfolk_core::Clock;
+    use loom::thread;
+    use std::time::Instant;
+
+    /// A virtual clock that knows what it must not jump over.
+    struct Watching {
+        now: Instant,
+        /// In the driver of worker 0: an answer, on its way from a job that is over.
+        answer: AtomicBool,
+        /// The turn that the answer has woken is not over.
+        turn: AtomicBool,
+        jumped: AtomicBool,
+        /// Whom the jump wakes.
+        worker: Thread,
+    }
+
+    struct Shared(Arc<Watching>);
+
+    impl Clock for Shared {
+        fn now(&self) -> Instant {
+            self.0.now
+        }
+
+        fn is_virtual(&self) -> bool {
+            true
+        }
+
+        fn idle(&self, _next: Option<Instant>) -> bool {
+            let this = &self.0;
+            assert!(!this.answer.load(Ordering::SeqCst), "over an answer");
+            assert!(!this.turn.load(Ordering::SeqCst), "over a turn");
+            this.jumped.store(true, Ordering::SeqCst);
+            this.worker.unpark();
+            false
+        }
+    }
+
+    fn machine() -> (Arc<Machine>, Arc<Quiet>, Arc<Watching>) {
+        let seen = Arc::new(Watching {
+            now: Instant::now(),
+            answer: AtomicBool::new(false),
+            turn: AtomicBool::new(false),
+            jumped: AtomicBool::new(false),
+            worker: sync::current(),
+        });
+        let machine = with_clock(1, Arc::new(Shared(seen.clone())), None);
+        let quiet = Arc::new(Quiet::new(1));
+        machine.set_quiet(quiet.clone());
+        crate::scheduler::worker::Worker::new(machine.clone(), 0).settle_in();
+        (machine, quiet, seen)
+    }
+
+    /// The worker sleeps until the clock has jumped, as in `Worker::sleep`.
+    fn sleeps(machine: &Machine, quiet: &Quiet, seen: &Watching) {
+        while !seen.jumped.load(Ordering::SeqCst) {
+            if !machine.is_asked(0) {
+                sync::park();
+                continue;
+            }
+            if seen.answer.load(Ordering::SeqCst) {
+                seen.turn.store(true, Ordering::SeqCst);
+                seen.answer.store(false, Ordering::SeqCst);
+                quiet.stir();
+                machine.busy.add(1);
+                machine.rested();
+                seen.turn.store(false, Ordering::SeqCst);
+                machine.rested();
+            } else {
+                machine.rested();
+            }
+        }
+    }
+
+    fn model(f: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(f);
+    }
+
+    /// A turn elsewhere answers one that waits, and is over: the clock does not jump before
+    /// the driver was looked at and what it found is over, and then it jumps.
+    #[test]
+    fn answer_vs_jump() {
+        model(|| {
+            let (machine, quiet, seen) = machine();
+            machine.busy.add(2);
+            let answers = {
+                let (machine, quiet, seen) = (machine.clone(), quiet.clone(), seen.clone());
+                thread::spawn(move || {
+                    seen.answer.store(true, Ordering::SeqCst);
+                    quiet.stir();
+                    machine.rested();
+                })
+            };
+            // Ours begins to wait.
+            quiet.stir();
+            machine.rested();
+            sleeps(&machine, &quiet, &seen);
+            answers.join().expect("the other turn");
+        });
     }
 }

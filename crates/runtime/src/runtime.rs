@@ -1,4 +1,4 @@
-//! [`Runtime`]: the owner, on its main thread. [`Handle`]: for everybody else.
+//! [`Runtime`], which stays on its main thread, and [`Handle`], for other threads.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,16 +18,16 @@ use kinfolk_core::{
 };
 
 use crate::builder::Builder;
-use crate::here::{self, Here, Local};
+use crate::here::{self, Here, ThisThread};
 use crate::io::{self, ThreadIo};
 use crate::machine::Machine;
-use crate::main_lane::{Cause, MainWaker, Own};
+use crate::main_lane::{Cause, MainLocal, MainWaker};
 use crate::scheduler::worker::Worker;
 
-/// How long workers get to come home once everything is over.
+/// How long shutdown waits for worker threads to return once every job has ended.
 const HOME: Duration = Duration::from_millis(500);
 
-/// How many workers have come home.
+/// How many workers have returned.
 #[derive(Default)]
 struct Exits {
     home: Mutex<usize>,
@@ -35,9 +35,9 @@ struct Exits {
 }
 
 /// Dropped by a worker at its end.
-struct Exit(Arc<Exits>);
+struct ExitCount(Arc<Exits>);
 
-impl Drop for Exit {
+impl Drop for ExitCount {
     fn drop(&mut self) {
         *self.0.home.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.came.notify_all();
@@ -46,15 +46,15 @@ impl Drop for Exit {
 
 /// The worker threads of one runtime.
 #[derive(Default)]
-struct Crew {
+struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     exits: Arc<Exits>,
 }
 
 /// Wakes a thread that waits for a future.
-struct Unpark(Thread);
+struct UnparkMain(Thread);
 
-impl Wake for Unpark {
+impl Wake for UnparkMain {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -77,23 +77,23 @@ impl Wake for Unpark {
 /// # Ok::<_, kinfolk::Error>(())
 /// ```
 ///
-/// Dropping it shuts it down, with ten seconds of grace. Inside a job, of this runtime or
-/// of another, a drop cannot wait: everything in it is cancelled at once, a thread of its
-/// own sees to the rest while the workers go on, and the main lane is turned no more. With
-/// no workers nothing is turned any more.
+/// Dropping a runtime shuts it down, with a grace of ten seconds. A drop inside a job, of this
+/// runtime or of another, cannot wait: every job of the runtime is cancelled at once, a thread
+/// made for that carries out the other steps of the shutdown while the workers go on, and the
+/// main lane no longer runs. With no workers no turn runs any more.
 ///
-/// A process has at most 4,095 runtimes and other roots at once; one more is an error.
+/// A process can have 4,095 runtimes and other roots at once; one more is an error.
 ///
 /// # Panics in tasks
-/// A panic in a task is caught and becomes the task's failure. Before that the panic hook
-/// of the program prints it, on the worker. The hook of the standard library waits until
-/// standard error takes the words: if that is a pipe that no process reads, a worker whose
-/// task panics waits there, and so do the tasks on it. A program that runs with such a
-/// standard error sets a hook that does not wait, with [`std::panic::set_hook`].
+/// A panic in a task is caught and becomes the task's failure. Before that the program's panic
+/// hook prints it, on the worker thread. The default hook blocks until standard error accepts
+/// the message: if standard error is a pipe that no process reads, the worker blocks there,
+/// and so do its tasks. Such a program should set a hook that does not block, with
+/// [`std::panic::set_hook`].
 pub struct Runtime {
     handle: Handle,
-    pub(crate) own: Box<Own>,
-    crew: Crew,
+    pub(crate) own: Box<MainLocal>,
+    workers: WorkerThreads,
     grace: Duration,
     turning: Cell<bool>,
     over: Cell<bool>,
@@ -106,7 +106,7 @@ pub(crate) struct Turning<'a> {
     rt: &'a Runtime,
     /// Asks the host to pump if something is left.
     pub(crate) tells: bool,
-    _here: here::Entered,
+    _here: here::EnteredThread,
     _thread_io: Option<io::ThreadIoGuard>,
 }
 
@@ -125,7 +125,7 @@ impl Drop for Turning<'_> {
 }
 
 impl Runtime {
-    /// A runtime with the defaults.
+    /// Makes a runtime with the default options.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -134,7 +134,7 @@ impl Runtime {
         Runtime::builder().build()
     }
 
-    /// A runtime with options.
+    /// Begins a runtime with options.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -145,9 +145,9 @@ impl Runtime {
             own: {
                 let handle = machine.io().filter(|_| machine.workers.is_empty());
                 let thread_io = handle.map(|handle| ThreadIo::new(handle.clone(), 0));
-                Box::new(Own::new(machine.main.load.clone(), thread_io))
+                Box::new(MainLocal::new(machine.main.load.clone(), thread_io))
             },
-            crew: Crew::default(),
+            workers: WorkerThreads::default(),
             handle: Handle { tree, machine },
             grace,
             turning: Cell::new(false),
@@ -158,18 +158,18 @@ impl Runtime {
 
     pub(crate) fn start_worker(&mut self, n: usize, name: &str) -> std::io::Result<()> {
         let worker = Worker::new(self.machine().clone(), n);
-        let exit = Exit(self.crew.exits.clone());
+        let exit = ExitCount(self.workers.exits.clone());
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{n}"))
             .spawn(move || {
                 let _exit = exit;
                 // What it has in its queues and its driver would never be served,
                 // and the process would hang.
-                let abort = Abort("a worker panicked outside every job");
+                let abort = AbortOnUnwind("a worker panicked outside any job");
                 worker.run();
                 std::mem::forget(abort);
             })?;
-        self.crew.threads.push(thread);
+        self.workers.threads.push(thread);
         Ok(())
     }
 
@@ -177,12 +177,12 @@ impl Runtime {
         &self.handle.machine
     }
 
-    /// For other threads.
+    /// Returns a handle for other threads.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Evidence that this is the main thread.
+    /// Returns evidence that this is the main thread.
     pub fn on_main(&self) -> OnMain {
         self.handle
             .tree
@@ -198,7 +198,7 @@ impl Runtime {
                  or hand the work to another lane with `on`"
             )));
         }
-        if matches!(here::local(self.machine()), Local::Worker(_)) {
+        if matches!(here::local(self.machine()), ThisThread::Worker(_)) {
             return Err(Error::msg(format!(
                 "{verb} was called on a worker, which it would block"
             )));
@@ -250,7 +250,7 @@ impl Runtime {
         true
     }
 
-    /// Polls `future` outside every job, turning the main lane meanwhile, until
+    /// Polls `future` outside any job, turning the main lane meanwhile, until
     /// it is done.
     fn drive<F: Future>(&self, _turning: &Turning<'_>, mut future: Pin<&mut F>) -> F::Output {
         let machine = self.machine();
@@ -284,7 +284,7 @@ impl Runtime {
             });
             if unwound && !self.turn_unwound() {
                 // As there: it would unwind again and again.
-                drop(Abort("the main thread panicked outside every job"));
+                drop(AbortOnUnwind("the main thread panicked outside any job"));
             }
         }
     }
@@ -320,10 +320,9 @@ impl Runtime {
         in_turn
     }
 
-    /// Polls `future` outside every job, turning the main lane meanwhile, until
-    /// it is done: for a host that waits for a task it holds. However short the calls
-    /// are, what is queued has its turns in them; a future that is ready at its first
-    /// poll takes none.
+    /// Polls `future` outside any job, and runs turns of the main lane, until the future is
+    /// ready: for a host that waits for a task that it holds. Queued turns run even if the
+    /// calls are short; a future that is ready at its first poll runs none.
     ///
     /// # Errors
     /// If called inside a job.
@@ -332,8 +331,8 @@ impl Runtime {
         Ok(self.drive(&turning, pin!(future)))
     }
 
-    /// As [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main
-    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
+    /// Like [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main lane
+    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
     /// As [`wait_for`](Runtime::wait_for).
@@ -345,8 +344,8 @@ impl Runtime {
         self.tree().lend(world, || self.wait_for(future))
     }
 
-    /// As [`block_on`](Runtime::block_on), and lends `world` to `future` and the other
-    /// tasks of the main lane meanwhile.
+    /// Like [`block_on`](Runtime::block_on), and lends `world` to `future` and the other tasks
+    /// of the main lane meanwhile.
     ///
     /// # Errors
     /// As [`block_on`](Runtime::block_on).
@@ -362,12 +361,12 @@ impl Runtime {
         self.tree().lend(world, || self.block_on(future))
     }
 
-    /// Runs `future` as a task of the main lane, turning that lane meanwhile,
-    /// until it and everything it started have ended. With no workers the pool
-    /// is turned too. A panic in it goes on here.
+    /// Runs `future` as a task of the main lane, and blocks this thread, which runs the lane,
+    /// until the task and everything that it started have ended. With no workers this thread
+    /// runs the pool too. A panic of the task is resumed here.
     ///
     /// # Errors
-    /// Its own; and if called inside a job.
+    /// The error of the task; also if called inside a job.
     #[track_caller]
     pub fn block_on<F>(&self, future: F) -> Result<<F::Output as IntoOutcome>::Value>
     where
@@ -379,35 +378,34 @@ impl Runtime {
         // has ended and its value was taken: `drive` ends with its outcome, and
         // a panic in our own loop aborts.
         let task = unsafe { spawner.spawn_unchecked(future) };
-        let abort = Abort("the main loop panicked while a borrowed future was running");
+        let abort = AbortOnUnwind("the main loop panicked while a borrowed future was running");
         let result = self.drive(&turning, pin!(task));
         std::mem::forget(abort);
         drop(turning);
         result.map_err(Error::resume)
     }
 
-    /// Shuts the runtime down: cancels everything and waits; at `grace` lifts
-    /// shields and guards and revokes leases; a second later drops every parked
-    /// future, each on its lane; then says who was in the way. The main lane is
-    /// turned meanwhile. What still runs is named, and left behind with its
-    /// thread.
+    /// Shuts the runtime down: cancels every job and waits; at `grace` lifts shields and guards
+    /// and revokes leases; a second later drops every parked future, each on its lane; then
+    /// returns a report that names the tasks that did not end in time. The main lane runs
+    /// meanwhile. Jobs that still run are named in the report, and left behind with their
+    /// threads.
     ///
     /// # Errors
-    /// If called inside a job, of this runtime or of another: the call cannot wait there,
-    /// and there is no report. The runtime ends all the same, as one that is dropped there
-    /// does: everything in it is cancelled when the call returns; its workers go on until its
-    /// jobs have ended, for `grace` and a second at most; its main lane is turned no more,
-    /// and with no workers nothing is. A task that is turned no more never ends: it keeps
-    /// the root of the runtime, of which a process may have 4,095.
-    /// [`Handle::request_shutdown`] is for jobs.
+    /// If called inside a job, of this runtime or of another, where the call cannot wait. There
+    /// is no report then, but the runtime ends as if it was dropped there: every job is
+    /// cancelled when the call returns; the workers go on until the jobs have ended, for
+    /// `grace` and a second at most; the main lane no longer runs, and with no workers no turn
+    /// runs. A task that gets no more turns never ends: it keeps the root of the runtime, of
+    /// which a process can have 4,095. Inside a job, use [`Handle::request_shutdown`].
     pub fn shutdown(mut self, grace: Duration) -> Result<ShutdownReport> {
         // The drop that comes after an error heeds it too.
         self.grace = grace;
         self.end(grace)
     }
 
-    /// As [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main
-    /// lane meanwhile: what they clean up may be the host's.
+    /// Like [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main lane
+    /// meanwhile, so that they can clean up the host's state.
     ///
     /// # Errors
     /// As [`shutdown`](Runtime::shutdown).
@@ -426,7 +424,7 @@ impl Runtime {
         let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
         drop(turning);
         self.over.set(true);
-        self.crew.go_home(&self.handle.machine);
+        self.workers.go_home(&self.handle.machine);
         flush(MOMENT);
         report
     }
@@ -435,8 +433,8 @@ impl Runtime {
     /// workers go on. With no workers nothing turns, so there is nothing to wait for.
     fn end_elsewhere(&mut self) {
         self.handle.request_shutdown();
-        let mut crew = std::mem::take(&mut self.crew);
-        if !crew.threads.is_empty() {
+        let mut workers = std::mem::take(&mut self.workers);
+        if !workers.threads.is_empty() {
             let (handle, grace) = (self.handle.clone(), self.grace);
             let ends = std::thread::Builder::new().name("kinfolk-end".to_string());
             let begun = ends.spawn(move || {
@@ -445,7 +443,7 @@ impl Runtime {
                 {
                     say(Topic::End, format_args!("kinfolk: {report}"));
                 }
-                crew.go_home(&handle.machine);
+                workers.go_home(&handle.machine);
             });
             if begun.is_ok() {
                 return;
@@ -455,9 +453,9 @@ impl Runtime {
     }
 }
 
-impl Crew {
-    /// Ends the workers. One that does not come home is in a turn that does not
-    /// return: it is left to itself.
+impl WorkerThreads {
+    /// Ends the workers. A worker that does not return is in a turn that does not return, and
+    /// is left behind.
     fn go_home(&mut self, machine: &Machine) {
         machine.stop();
         let until = Instant::now() + HOME;
@@ -492,9 +490,9 @@ impl Crew {
 
 /// Aborts the process with these words if it is dropped: for code that must not
 /// unwind.
-pub(crate) struct Abort(pub(crate) &'static str);
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
-impl Drop for Abort {
+impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         abort(format_args!("kinfolk: a bug: {}", self.0));
     }
@@ -512,7 +510,8 @@ impl Drop for Runtime {
                 flush(MOMENT);
             }
             Err(error) => {
-                let words = "a runtime was dropped inside a job and cannot wait";
+                let words =
+                    "a runtime was dropped inside a job, where its shutdown cannot be awaited";
                 say(Topic::End, format_args!("kinfolk: {words}: {error}"));
                 self.end_elsewhere();
             }
@@ -536,7 +535,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A runtime as other threads and jobs hold it.
+/// A handle to a runtime, for other threads and for jobs.
 #[derive(Clone)]
 pub struct Handle {
     tree: Tree,
@@ -544,22 +543,22 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The tree.
+    /// Returns the job tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// A scope that spawns below the root.
+    /// Returns the root as a scope: tasks spawned into it are children of the root.
     pub fn scope(&self) -> Scope {
         self.tree.root_scope()
     }
 
-    /// A factory timer below the root, with options; see [`Scope::timer`].
+    /// Begins a factory timer below the root, with options; see [`Scope::timer`].
     pub fn timer(&self, name: impl Into<Cow<'static, str>>) -> Timer {
         self.scope().timer(name)
     }
 
-    /// Runs what `factory` makes once, `wait` from now, below the root; see
+    /// Calls `factory` once, `wait` from now, and runs the returned future below the root; see
     /// [`Scope::delay`].
     #[track_caller]
     pub fn delay<F, R>(&self, wait: Duration, factory: F) -> TimerToken
@@ -570,7 +569,7 @@ impl Handle {
         self.scope().delay(wait, factory)
     }
 
-    /// Runs what `factory` makes once, at `at`, below the root; see
+    /// Calls `factory` once, at `at`, and runs the returned future below the root; see
     /// [`Scope::at`].
     #[track_caller]
     pub fn at<F, R>(&self, at: Instant, factory: F) -> TimerToken
@@ -581,7 +580,7 @@ impl Handle {
         self.scope().at(at, factory)
     }
 
-    /// Runs what `factory` makes at once and then every `period`, below the
+    /// Calls `factory` at once and then every `period`, and runs the returned futures below the
     /// root; see [`Scope::interval`].
     ///
     /// # Errors
@@ -595,28 +594,28 @@ impl Handle {
         self.scope().interval(period, factory)
     }
 
-    /// The living jobs.
+    /// Returns a snapshot of the living jobs.
     pub fn snapshot(&self) -> TreeSnapshot {
         self.tree.snapshot()
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> CountersSnapshot {
         self.tree.counters()
     }
 
-    /// How many workers there are.
+    /// Returns how many workers there are.
     pub fn workers(&self) -> usize {
         self.machine.workers.len()
     }
 
-    /// What the driver of its i/o is called: `io_uring` or `readiness`. None
-    /// before the first operation.
+    /// Returns the name of the i/o driver: `io_uring` or `readiness`; `None` before the first
+    /// operation.
     pub fn io_driver(&self) -> Option<&'static str> {
         self.machine.io()?.driver_name()
     }
 
-    /// What is alive, runnable and due.
+    /// Returns how many jobs live and are runnable, and when the next timer is due.
     pub fn gauges(&self) -> Gauges {
         self.tree.gauges()
     }
@@ -635,7 +634,7 @@ impl Handle {
     /// all of them are in turns that do not return, and nothing keeps it.
     fn wait_for_end(&self, grace: Duration) -> Option<ShutdownReport> {
         let _real = self.real_grace(grace);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = Waker::from(Arc::new(UnparkMain(std::thread::current())));
         let mut cx = Context::from_waker(&waker);
         let mut shutdown = pin!(self.tree.shutdown(grace, FORCE));
         let most = grace.saturating_add(2 * FORCE);
@@ -652,7 +651,7 @@ impl Handle {
         }
     }
 
-    /// Cancels everything without waiting. True the first time.
+    /// Cancels every job, without waiting. Returns true the first time.
     #[track_caller]
     pub fn request_shutdown(&self) -> bool {
         self.tree.request_shutdown(ReasonKind::Shutdown)

@@ -1,5 +1,5 @@
-//! Children that borrow, because whoever opened the scope blocks until they
-//! have ended.
+//! Children that borrow, because the thread that opened the scope blocks until they have
+//! ended.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 
 use kinfolk_core::{IntoOutcome, OrCancel, Outcome, Pool, Result, Scope, Task, host};
 
-use crate::runtime::{Abort, Runtime};
+use crate::runtime::{AbortOnUnwind, Runtime};
 
 impl Runtime {
-    /// Runs `body` on this thread and lets it spawn children onto the pool that
-    /// borrow from its surroundings. Returns when all of them have ended: that
-    /// is why they may borrow. The main lane is turned while it waits.
+    /// Runs `body` on this thread and lets it spawn children onto the pool that borrow from
+    /// the caller's stack. Returns when all of them have ended, which is why they may borrow.
+    /// Turns of the main lane run while it waits.
     ///
     /// ```
     /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
@@ -42,7 +42,7 @@ impl Runtime {
     ) -> Result<T> {
         // Checked before anything borrows.
         drop(self.begin("scope_blocking")?);
-        let open = Arc::new(Open::default());
+        let open = Arc::new(OpenFlag::default());
         let task = self
             .scope()
             .task("scope_blocking")
@@ -53,7 +53,7 @@ impl Runtime {
             borrows: PhantomData,
         };
         // From here on the children must be gone before we are, come what may.
-        let abort = Abort("the main loop panicked while borrowed children were running");
+        let abort = AbortOnUnwind("the main loop panicked while borrowed children were running");
         let (answer, outcome) = host::and_after(
             || body(&scope),
             |panicked| {
@@ -112,9 +112,9 @@ impl fmt::Debug for BlockingScope<'_, '_> {
 
 /// Whether a blocking scope's body still runs.
 #[derive(Default)]
-struct Open(Mutex<(bool, Option<Waker>)>);
+struct OpenFlag(Mutex<(bool, Option<Waker>)>);
 
-impl Open {
+impl OpenFlag {
     fn close(&self) {
         let waker = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +128,7 @@ impl Open {
 }
 
 /// Done when the scope is closed.
-struct Opened(Arc<Open>);
+struct Opened(Arc<OpenFlag>);
 
 impl Future for Opened {
     type Output = ();

@@ -3,13 +3,14 @@
 //! of. No other file here knows that they exist, but for the models themselves.
 
 pub(crate) use kinfolk_queue::sync::{
-    AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, fence, lock,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, fence, lock,
 };
 
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::cell::UnsafeCell;
-    pub(crate) use std::thread::{Thread, current, park, park_timeout};
+    pub(crate) use std::sync::Condvar;
+    pub(crate) use std::thread::{Builder, Thread, current, park, park_timeout, sleep as let_pass};
 
     /// How often a worker looks round before it sleeps.
     pub(crate) const SPINS: u32 = 200;
@@ -23,15 +24,21 @@ mod real {
 
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::thread::{Thread, current, park};
+    pub(crate) use loom::sync::Condvar;
+    pub(crate) use loom::thread::{Builder, Thread, current, park};
 
-    /// Time stands still in a model: whoever sleeps is woken by somebody, or
-    /// loom says that nobody does.
+    /// However long it is, in a model the other threads go on for a while.
+    pub(crate) fn let_pass(_time: std::time::Duration) {
+        loom::thread::yield_now();
+    }
+
+    /// Time stands still in a model: a sleeping thread is woken by another, or loom
+    /// reports a deadlock.
     pub(crate) fn park_timeout(_wait: std::time::Duration) {
         park();
     }
 
-    /// A cell of which a model sees who is at it, and that nobody else is.
+    /// A cell whose accesses a model checks: no two threads are at it at once.
     pub(crate) struct UnsafeCell<T> {
         value: std::cell::UnsafeCell<T>,
         seen: loom::cell::UnsafeCell<()>,

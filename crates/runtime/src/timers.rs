@@ -1,14 +1,14 @@
 //! The timers of a runtime: one queue, and one sleeping thread that keeps it.
 //!
-//! The *keeper* sleeps until the first timer. Whoever sets an earlier one
-//! wakes it; whoever gives a timer up leaves it alone, so it may wake for
+//! The *keeper* sleeps until the first timer. A thread that sets an earlier timer
+//! wakes it; a thread that gives a timer up does not, so the keeper may wake for
 //! nothing, once. Threads that are awake look now and then, and before they
 //! sleep.
 //!
 //! A keeper that is woken to work keeps nothing any more, and all workers may be
 //! in turns that last. So the main thread is the *deputy* whenever it sleeps: it
 //! wakes a moment after the first timer, and fires what no worker has fired by
-//! then. It too is woken by whoever sets an earlier one. That moment keeps it out
+//! then. It too is woken by a thread that sets an earlier one. That moment keeps it out
 //! of the way while the workers keep time, and bounds how often it is woken.
 //!
 //! What is due lies in one row that every thread sees, and one thread at a time, the
@@ -29,11 +29,11 @@ use crate::sync::{HELD_UP, Mutex, MutexGuard, lock};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Tell {
-    /// Nobody: somebody wakes early enough.
+    /// None: a thread wakes early enough.
     Nobody,
     /// The keeper, which would sleep too long.
     Keeper(usize),
-    /// Nobody keeps the timers: somebody should.
+    /// A sleeping worker: there is no keeper.
     Anybody,
 }
 
@@ -52,7 +52,7 @@ enum Deputy {
 /// A timer was set.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Set {
+pub(crate) struct NewTimer {
     pub(crate) key: TimerKey,
     /// Who is to be told.
     pub(crate) tell: Tell,
@@ -61,7 +61,7 @@ pub(crate) struct Set {
 }
 
 #[derive(Default)]
-struct Kept {
+struct TimersInner {
     queue: TimerQueue,
     /// Who sleeps until when.
     keeper: Option<(usize, Instant)>,
@@ -87,7 +87,7 @@ impl Firer {
     }
 }
 
-impl Kept {
+impl TimersInner {
     /// Something lies in the row, and its firer does not come to it.
     fn is_held_up(&self) -> bool {
         !self.due.is_empty() && self.firer.as_ref().is_none_or(Firer::is_held_up)
@@ -98,15 +98,15 @@ impl Kept {
 const ROOM: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct Timers(Mutex<Kept>);
+pub(crate) struct Timers(Mutex<TimersInner>);
 
 impl Timers {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, TimersInner> {
         lock(&self.0)
     }
 
     #[inline]
-    pub(crate) fn set(&self, at: Instant, waker: Waker) -> Set {
+    pub(crate) fn set(&self, at: Instant, waker: Waker) -> NewTimer {
         let mut kept = self.kept();
         // Its instant is ours: it need not be read back from where it has just
         // been written.
@@ -129,7 +129,7 @@ impl Timers {
             }
         };
         let key = TimerKey { at, number };
-        Set { key, tell, deputy }
+        NewTimer { key, tell, deputy }
     }
 
     pub(crate) fn clear(&self, key: TimerKey) -> Option<Waker> {
@@ -173,7 +173,7 @@ impl Timers {
     /// firer, if there is something to do and no other thread does it.
     fn begin_to_fire(&self, now: Instant) -> Option<u64> {
         let mut kept = self.kept();
-        let Kept { queue, due, .. } = &mut *kept;
+        let TimersInner { queue, due, .. } = &mut *kept;
         due.extend(std::iter::from_fn(|| queue.pop_due(now)));
         if !kept.is_held_up() {
             return None;
@@ -191,7 +191,7 @@ impl Timers {
     /// another thread has gone on with the row meanwhile.
     fn next_due(&self, number: u64) -> Option<Waker> {
         let mut kept = self.kept();
-        let Kept { due, firer, .. } = &mut *kept;
+        let TimersInner { due, firer, .. } = &mut *kept;
         let own = firer.as_mut().filter(|firer| firer.number == number)?;
         let Some(next) = due.pop_front() else {
             *firer = None;
@@ -204,7 +204,7 @@ impl Timers {
         Some(next)
     }
 
-    /// `n` is about to sleep. If nobody keeps the timers it does: until when.
+    /// `n` is about to sleep. If there is no keeper, it becomes the keeper: until when.
     pub(crate) fn keep(&self, n: usize) -> Option<Instant> {
         let mut kept = self.kept();
         let next = kept.queue.next_at()?;
@@ -267,7 +267,7 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(1);
         let late = soon + Duration::from_secs(1);
         assert_eq!(timers.keep(0), None, "nothing to keep");
-        let Set { key, tell, deputy } = timers.set(late, Waker::noop().clone());
+        let NewTimer { key, tell, deputy } = timers.set(late, Waker::noop().clone());
         assert_eq!((tell, deputy), (Tell::Anybody, false));
         assert_eq!(timers.keep(0), Some(late));
         assert_eq!(timers.keep(1), None, "one is enough");
@@ -338,7 +338,7 @@ mod models {
         Duration::from_secs(3600)
     }
 
-    /// Somebody elsewhere sets a timer that is due.
+    /// Another thread sets a timer that is due.
     fn sets(machine: &Arc<Machine>, fired: &Arc<Fired>) -> thread::JoinHandle<()> {
         let (machine, fired) = (machine.clone(), fired.clone());
         thread::spawn(move || {
@@ -453,7 +453,7 @@ mod models {
                     thread::spawn(move || timers.keep(n))
                 })
                 .collect();
-            let Set { tell, .. } = timers.set(soon, Waker::noop().clone());
+            let NewTimer { tell, .. } = timers.set(soon, Waker::noop().clone());
             let until: Vec<_> = sleepers
                 .into_iter()
                 .map(|sleeper| sleeper.join().expect("a sleeper"))
@@ -486,13 +486,13 @@ mod models {
             let timers = Arc::new(Timers::default());
             let first = Instant::now();
             let second = first + hour();
-            let Set { key, .. } = timers.set(first, Waker::noop().clone());
+            let NewTimer { key, .. } = timers.set(first, Waker::noop().clone());
             let keeper = {
                 let timers = timers.clone();
                 thread::spawn(move || timers.keep(0))
             };
             assert!(timers.clear(key).is_some(), "it has not fired");
-            let Set { tell, .. } = timers.set(second, Waker::noop().clone());
+            let NewTimer { tell, .. } = timers.set(second, Waker::noop().clone());
             let until = keeper.join().expect("the keeper");
             match tell {
                 // It sleeps, and wakes at the first or at the second.
@@ -515,7 +515,7 @@ mod models {
             let timers = Arc::new(Timers::default());
             let fired = Arc::new(Fired::default());
             let now = Instant::now();
-            let Set { key, .. } = timers.set(now, fired.clone().into());
+            let NewTimer { key, .. } = timers.set(now, fired.clone().into());
             // Another one, to be found in its place later.
             let _ = timers.set(now + hour(), Waker::noop().clone());
             let clearer = {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use kinfolk_core::WaitKind;
 
-use crate::permits::{Acquiring, Permits, Refusal, Taken};
+use crate::permits::{Acquiring, NotAcquired, Permits, PermitsTaken};
 
 /// What can be acquired: a lock or a semaphore, by reference or by `Arc`. Not to be
 /// implemented elsewhere.
@@ -20,7 +20,7 @@ pub trait Acquirable: Sized {
     /// Anything may call it: so what was taken is shown, by a token that only the wait
     /// for it makes.
     #[doc(hidden)]
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output;
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output;
 }
 
 /// Waits for a lock or for permits. Made by `lock`, `read`, `write`, `acquire` and
@@ -58,7 +58,7 @@ impl<L: Acquirable> Future for Acquire<L> {
         let of = this
             .of
             .as_ref()
-            .expect("a lock's future was polled after it was over");
+            .expect("a lock's future was polled after completion");
         // SAFETY: pinned, the permits are those of `of`, and the drop abandons it.
         let polled = unsafe { this.acquiring.poll(of.permits(), L::KIND, cx) };
         let Poll::Ready(got) = polled else {

@@ -1,4 +1,4 @@
-//! [`Barrier`]: nobody goes on before all are there.
+//! [`Barrier`]: tasks that wait for each other.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,7 +9,7 @@ use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::blocking::block_on;
-use crate::line::{Line, Stage, Waiter, let_go};
+use crate::line::{Line, Waiter, WaiterStage, let_go};
 use crate::looking::{Looked, wake_all};
 use crate::sync::{Lock, const_fn};
 
@@ -48,16 +48,16 @@ impl State {
     fn leaves(&mut self, waiter: &Waiter) -> (bool, Option<std::task::Waker>) {
         let freed = self.line.number_of(waiter) < self.freed;
         let (stage, waker) = self.line.leave(waiter);
-        if stage == Stage::Listed && !freed {
+        if stage == WaiterStage::Listed && !freed {
             self.arrived -= 1;
         }
-        (stage != Stage::Listed || freed, waker)
+        (stage != WaiterStage::Listed || freed, waker)
     }
 }
 
 impl Barrier {
     const_fn! {
-        /// One for `n` tasks. With 0 or 1 nobody ever waits.
+        /// Makes a barrier for `n` tasks. With 0 or 1 no task ever waits.
         pub const fn new(n: usize) -> Barrier {
             Barrier {
                 state: Lock::new(State {
@@ -92,7 +92,7 @@ impl Barrier {
     pub fn blocking_wait(&self) -> BarrierWaitResult {
         match block_on(self.wait()) {
             Ok(result) => result,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
@@ -150,7 +150,7 @@ impl BarrierWait<'_> {
     /// True if it has to wait.
     ///
     /// # Safety
-    /// It is pinned.
+    /// `self` is pinned.
     unsafe fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut state = self.barrier.state.lock();
@@ -173,7 +173,7 @@ impl Future for BarrierWait<'_> {
         // SAFETY: the waiter is not moved out of it.
         let this = unsafe { self.get_unchecked_mut() };
         let mut stage = this.waiter.stage();
-        if stage == Stage::Granted {
+        if stage == WaiterStage::Granted {
             this.point.done();
             this.waiter.reset();
             return Poll::Ready(Ok(BarrierWaitResult(false)));
@@ -181,7 +181,7 @@ impl Future for BarrierWait<'_> {
         match this.point.poll_enter(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
-                if stage == Stage::Listed && this.leave() {
+                if stage == WaiterStage::Listed && this.leave() {
                     this.point.tell_again(&told);
                     return Poll::Ready(Ok(BarrierWaitResult(false)));
                 }
@@ -189,16 +189,16 @@ impl Future for BarrierWait<'_> {
             }
             Poll::Ready(Ok(())) => {}
         }
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             let mut waker = Some(cx.waker().clone());
             let mut state = this.barrier.state.lock();
             stage = this.waiter.stage();
-            if stage == Stage::Listed {
+            if stage == WaiterStage::Listed {
                 state.line.update(&this.waiter, &mut waker);
             }
             drop(state);
             let_go(waker);
-            if stage != Stage::Listed {
+            if stage != WaiterStage::Listed {
                 this.point.done();
                 this.waiter.reset();
                 return Poll::Ready(Ok(BarrierWaitResult(false)));
@@ -223,7 +223,7 @@ impl Future for BarrierWait<'_> {
 
 impl Drop for BarrierWait<'_> {
     fn drop(&mut self) {
-        if self.waiter.stage() != Stage::Idle {
+        if self.waiter.stage() != WaiterStage::Idle {
             self.leave();
         }
     }

@@ -35,16 +35,16 @@ use crate::mpmc::with_room;
 use crate::sync::Lock;
 
 /// A value, shared until the last receiver has taken it.
-type Value<T> = Arc<Contained<T>>;
+type SharedValue<T> = Arc<Contained<T>>;
 
-struct Slot<T> {
-    value: Value<T>,
+struct ValueSlot<T> {
+    value: SharedValue<T>,
     /// How many receivers have not seen it.
     unseen: usize,
 }
 
 struct State<T> {
-    slots: VecDeque<Slot<T>>,
+    slots: VecDeque<ValueSlot<T>>,
     capacity: usize,
     /// The number of the first slot; each value has one.
     first: u64,
@@ -60,8 +60,8 @@ impl<T> Looked for State<T> {
 }
 
 /// What a receiver finds.
-enum Found<T> {
-    Value(Value<T>),
+enum NextValue<T> {
+    Value(SharedValue<T>),
     Missed(u64),
     Closed,
 }
@@ -74,14 +74,14 @@ impl<T> State<T> {
 
     /// What comes next for a receiver that has seen all before `at`. The first slots that
     /// everybody has seen go.
-    fn look(&mut self, at: &mut u64) -> Option<Found<T>> {
+    fn look(&mut self, at: &mut u64) -> Option<NextValue<T>> {
         if *at < self.first {
             let missed = self.first - *at;
             *at = self.first;
-            return Some(Found::Missed(missed));
+            return Some(NextValue::Missed(missed));
         }
         let Some(slot) = self.slots.get_mut((*at - self.first) as usize) else {
-            return (self.senders == 0).then_some(Found::Closed);
+            return (self.senders == 0).then_some(NextValue::Closed);
         };
         *at += 1;
         slot.unseen -= 1;
@@ -93,11 +93,11 @@ impl<T> State<T> {
             self.slots.pop_front();
             self.first += 1;
         }
-        Some(Found::Value(value))
+        Some(NextValue::Value(value))
     }
 
-    /// A receiver that has seen all before `at` goes: what nobody else waits for.
-    fn leave(&mut self, at: u64) -> VecDeque<Slot<T>> {
+    /// A receiver that has seen all before `at` goes: what no other receiver waits for.
+    fn leave(&mut self, at: u64) -> VecDeque<ValueSlot<T>> {
         self.receivers -= 1;
         let from = at.saturating_sub(self.first) as usize;
         for slot in self.slots.iter_mut().skip(from) {
@@ -164,7 +164,7 @@ impl<T> Sender<T> {
             oldest = state.slots.pop_front();
             state.first += 1;
         }
-        state.slots.push_back(Slot {
+        state.slots.push_back(ValueSlot {
             value,
             unseen: receivers,
         });
@@ -245,9 +245,9 @@ impl<T: Clone> Receiver<T> {
         drop(state);
         match found {
             None => Err(TryRecvError::Empty),
-            Some(Found::Closed) => Err(TryRecvError::Closed),
-            Some(Found::Missed(n)) => Err(TryRecvError::Lagged(n)),
-            Some(Found::Value(value)) => Ok(take(value)),
+            Some(NextValue::Closed) => Err(TryRecvError::Closed),
+            Some(NextValue::Missed(n)) => Err(TryRecvError::Lagged(n)),
+            Some(NextValue::Value(value)) => Ok(take(value)),
         }
     }
 
@@ -286,7 +286,7 @@ impl<T> Receiver<T> {
 }
 
 /// The value itself for the last one that takes it, a clone for the others.
-fn take<T: Clone>(value: Value<T>) -> T {
+fn take<T: Clone>(value: SharedValue<T>) -> T {
     match Arc::try_unwrap(value) {
         Ok(value) => value.into_inner(),
         Err(shared) => T::clone(&shared),
@@ -326,9 +326,9 @@ impl<T: Clone> Future for Recv<'_, T> {
         // SAFETY: pinned, always the same state, and its drop abandons it.
         let polled = unsafe { this.looking.poll(shared, WaitKind::Channel, cx, look) };
         polled.map(|found| match found.map_err(RecvError::Cancelled)? {
-            Found::Value(value) => Ok(Some(take(value))),
-            Found::Missed(n) => Err(RecvError::Lagged(n)),
-            Found::Closed => Ok(None),
+            NextValue::Value(value) => Ok(Some(take(value))),
+            NextValue::Missed(n) => Err(RecvError::Lagged(n)),
+            NextValue::Closed => Ok(None),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use kinfolk_core::{Cancelled, Error};
 
-use crate::permits::Refusal;
+use crate::permits::NotAcquired;
 
 /// The other side is gone, or has closed the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +34,14 @@ impl From<Closed> for Error {
 /// must not be lost.
 pub struct SendError<T> {
     pub(crate) value: T,
-    pub(crate) why: Refusal,
+    pub(crate) why: NotAcquired,
 }
 
 impl<T> SendError<T> {
     pub(crate) fn closed(value: T) -> SendError<T> {
         SendError {
             value,
-            why: Refusal::Closed,
+            why: NotAcquired::Closed,
         }
     }
 
@@ -57,7 +57,7 @@ impl<T> SendError<T> {
 
     /// True if the channel is closed: no later send will succeed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.why, Refusal::Closed)
+        matches!(self.why, NotAcquired::Closed)
     }
 
     /// True if the job that sends was told to stop.
@@ -71,17 +71,17 @@ impl<T> SendError<T> {
     }
 }
 
-fn cancelled(why: &Refusal) -> Option<&Cancelled> {
+fn cancelled(why: &NotAcquired) -> Option<&Cancelled> {
     match why {
-        Refusal::Closed => None,
-        Refusal::Cancelled(told) => Some(told),
+        NotAcquired::Closed => None,
+        NotAcquired::Cancelled(told) => Some(told),
     }
 }
 
-fn into_error(why: Refusal) -> Error {
+fn into_error(why: NotAcquired) -> Error {
     match why {
-        Refusal::Closed => Closed.into(),
-        Refusal::Cancelled(told) => told.into(),
+        NotAcquired::Closed => Closed.into(),
+        NotAcquired::Cancelled(told) => told.into(),
     }
 }
 
@@ -96,8 +96,8 @@ impl<T> fmt::Debug for SendError<T> {
 impl<T> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.why {
-            Refusal::Closed => f.write_str("not sent: the channel is closed"),
-            Refusal::Cancelled(told) => write!(f, "not sent: {told}"),
+            NotAcquired::Closed => f.write_str("not sent: the channel is closed"),
+            NotAcquired::Cancelled(told) => write!(f, "not sent: {told}"),
         }
     }
 }
@@ -195,12 +195,12 @@ impl fmt::Display for TryLockError {
 impl StdError for TryLockError {}
 
 /// No permits: the semaphore is closed, or the job was cancelled.
-pub struct AcquireError(pub(crate) Refusal);
+pub struct AcquireError(pub(crate) NotAcquired);
 
 impl AcquireError {
     /// True if the semaphore is closed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.0, Refusal::Closed)
+        matches!(self.0, NotAcquired::Closed)
     }
 
     /// True if the job that waits was told to stop.
@@ -223,8 +223,8 @@ impl fmt::Debug for AcquireError {
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Refusal::Closed => f.write_str("the semaphore is closed"),
-            Refusal::Cancelled(told) => told.fmt(f),
+            NotAcquired::Closed => f.write_str("the semaphore is closed"),
+            NotAcquired::Cancelled(told) => told.fmt(f),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! [`Line`] of what it waits for: to wait allocates nothing, and to leave takes one
 //! step however long the line is.
 //!
-//! What happens to a waiter is one byte, its [`Stage`]:
+//! What happens to a waiter is one byte, its [`WaiterStage`]:
 //!
 //! ```text
 //!           1                  2
@@ -26,7 +26,7 @@
 //!   listed ends the process.
 //! - **L2** The fields in `links` are touched under the lock of the line that the waiter is
 //!   in, or by its own future while it is not listed.
-//! - **L3** Whoever settles a waiter takes all it needs out of it before, and does not
+//! - **L3** The code that settles a waiter takes all it needs out of it before, and does not
 //!   touch it after the store of the stage: its future may see that store without the
 //!   lock, and free it.
 //! - **L4** A waker is cloned before the lock is taken, and woken or dropped after it was
@@ -49,7 +49,7 @@ use crate::sync::{AtomicU8, BATCH, Ordering, Plain};
 /// What has become of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum WaiterStage {
     /// In no line.
     Idle = 0,
     /// It stands in line.
@@ -61,13 +61,13 @@ pub(crate) enum Stage {
     Refused = 3,
 }
 
-impl Stage {
-    fn of(bits: u8) -> Stage {
+impl WaiterStage {
+    fn of(bits: u8) -> WaiterStage {
         match bits {
-            0 => Stage::Idle,
-            1 => Stage::Listed,
-            2 => Stage::Granted,
-            _ => Stage::Refused,
+            0 => WaiterStage::Idle,
+            1 => WaiterStage::Listed,
+            2 => WaiterStage::Granted,
+            _ => WaiterStage::Refused,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Waiter {
                 number: 0,
                 job: None,
             }),
-            stage: AtomicU8::new(Stage::Idle as u8),
+            stage: AtomicU8::new(WaiterStage::Idle as u8),
             site,
             _pinned: PhantomPinned,
         }
@@ -119,15 +119,15 @@ impl Waiter {
 
     /// What has become of it. Asked by its own future.
     #[inline]
-    pub(crate) fn stage(&self) -> Stage {
-        // Pairs with the Release of `First::settle`.
-        Stage::of(self.stage.load(Ordering::Acquire))
+    pub(crate) fn stage(&self) -> WaiterStage {
+        // Pairs with the Release of `FirstInLine::settle`.
+        WaiterStage::of(self.stage.load(Ordering::Acquire))
     }
 
     /// It can stand in line again. Called by its own future, once it was settled.
     pub(crate) fn reset(&self) {
-        debug_assert_ne!(self.stage(), Stage::Listed);
-        self.stage.store(Stage::Idle as u8, Ordering::Relaxed);
+        debug_assert_ne!(self.stage(), WaiterStage::Listed);
+        self.stage.store(WaiterStage::Idle as u8, Ordering::Relaxed);
     }
 
     /// Where it waits.
@@ -138,9 +138,11 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if self.stage() == Stage::Listed {
+        if self.stage() == WaiterStage::Listed {
             // L1 is broken: the line points to memory that goes now.
-            say::abort(format_args!("kinfolk: a waiter was dropped while in line"));
+            say::abort(format_args!(
+                "kinfolk: a waiter was dropped while it stood in a line"
+            ));
         }
     }
 }
@@ -186,7 +188,7 @@ impl Line {
     /// Puts a waiter at the end of the line, to be woken with `waker`.
     ///
     /// # Safety
-    /// L1, from now until it is settled or has left; it is in no line yet.
+    /// L1, from now until the waiter is settled or has left; it is in no line yet.
     pub(crate) unsafe fn push_back(&mut self, waiter: &Waiter, waker: Waker, need: usize) {
         let (at, tail) = (ptr::from_ref(waiter), self.tail);
         let number = self.number;
@@ -242,27 +244,31 @@ impl Line {
     fn listed(&mut self, waiter: &Waiter) {
         self.len += 1;
         // Read by its own future, and by others under the lock.
-        waiter.stage.store(Stage::Listed as u8, Ordering::Relaxed);
+        waiter
+            .stage
+            .store(WaiterStage::Listed as u8, Ordering::Relaxed);
     }
 
     /// The first in line.
     #[inline]
-    pub(crate) fn first(&mut self) -> Option<First<'_>> {
+    pub(crate) fn first(&mut self) -> Option<FirstInLine<'_>> {
         let waiter = ptr::NonNull::new(self.head.cast_mut())?;
-        Some(First { line: self, waiter })
+        Some(FirstInLine { line: self, waiter })
     }
 
     /// `waiter`, which stands in this line or has been settled by it, stands here no
     /// longer. Its waker comes back, and what had become of it: `Listed` if it left.
     #[must_use = "a waiter that was settled has got something, and the waker goes outside the lock"]
-    pub(crate) fn leave(&mut self, waiter: &Waiter) -> (Stage, Option<Waker>) {
+    pub(crate) fn leave(&mut self, waiter: &Waiter) -> (WaiterStage, Option<Waker>) {
         let stage = waiter.stage();
-        if stage != Stage::Listed {
+        if stage != WaiterStage::Listed {
             return (stage, None);
         }
         let waker = self.unlink(waiter);
-        waiter.stage.store(Stage::Idle as u8, Ordering::Relaxed);
-        (Stage::Listed, waker)
+        waiter
+            .stage
+            .store(WaiterStage::Idle as u8, Ordering::Relaxed);
+        (WaiterStage::Listed, waker)
     }
 
     /// `waiter`, which stands in this line, is polled with another waker: that one is
@@ -328,12 +334,12 @@ impl Line {
 }
 
 /// The first in line, under the lock.
-pub(crate) struct First<'l> {
+pub(crate) struct FirstInLine<'l> {
     line: &'l mut Line,
     waiter: ptr::NonNull<Waiter>,
 }
 
-impl First<'_> {
+impl FirstInLine<'_> {
     #[inline]
     fn waiter(&self) -> &Waiter {
         // SAFETY: L1: it stands in the line, and the lock is held.
@@ -361,7 +367,7 @@ impl First<'_> {
     /// outside the lock.
     #[must_use = "it is to be woken"]
     #[inline]
-    pub(crate) fn settle(self, stage: Stage) -> Option<Waker> {
+    pub(crate) fn settle(self, stage: WaiterStage) -> Option<Waker> {
         // SAFETY: L1: it stands in the line, and the lock is held.
         let waiter = unsafe { self.waiter.as_ref() };
         let waker = self.line.unlink(waiter);

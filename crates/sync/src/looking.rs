@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
-use crate::line::{Line, Stage, Waiter, Wakes, let_go};
+use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go};
 use crate::sync::Lock;
 
 /// What is looked at: a state under a lock, with a line of those who wait for its change.
@@ -33,9 +33,9 @@ impl Looking {
     /// Waits until `look` finds something. Told, it has looked at nothing.
     ///
     /// # Safety
-    /// It is pinned, always polled with the same `state`, and
-    /// [`abandon`](Looking::abandon) is called before it goes. `look` runs under the lock
-    /// and calls nothing of the user's.
+    /// `self` is pinned, always polled with the same `state`, and
+    /// [`abandon`](Looking::abandon) is called before it is dropped. `look` runs under the
+    /// lock and calls no user code.
     pub(crate) unsafe fn poll<S: Looked, R>(
         &mut self,
         state: &Lock<S>,
@@ -58,7 +58,7 @@ impl Looking {
             found = look(&mut locked);
             if found.is_none() {
                 match (self.waiter.stage(), waker.take()) {
-                    (Stage::Listed, new) => {
+                    (WaiterStage::Listed, new) => {
                         waker = new;
                         locked.line().update(&self.waiter, &mut waker);
                     }
@@ -85,7 +85,7 @@ impl Looking {
 
     /// It is not polled any more.
     pub(crate) fn abandon<S: Looked>(&mut self, state: &Lock<S>) {
-        if self.waiter.stage() == Stage::Idle {
+        if self.waiter.stage() == WaiterStage::Idle {
             return;
         }
         let (_, waker) = state.lock().line().leave(&self.waiter);
@@ -96,11 +96,11 @@ impl Looking {
 
 /// Wakes all who wait for a change now. Not under the lock.
 pub(crate) fn wake_all<S: Looked>(state: &Lock<S>) {
-    settle_all(state, Stage::Granted);
+    settle_all(state, WaiterStage::Granted);
 }
 
 /// Settles all who stand in line now. Who comes meanwhile has seen the change.
-pub(crate) fn settle_all<S: Looked>(state: &Lock<S>, stage: Stage) {
+pub(crate) fn settle_all<S: Looked>(state: &Lock<S>, stage: WaiterStage) {
     let mut wakes = Wakes::new();
     let mut locked = state.lock();
     let end = locked.line().next_number();

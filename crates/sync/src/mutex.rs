@@ -14,7 +14,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{Permits, Refusal, Taken};
+use crate::permits::{NotAcquired, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// A value that one task at a time may use, also across awaits.
@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
         Acquire::new(self, 1)
     }
 
-    /// The lock, if it is free and nobody waits for it. Never waits, and is no point.
+    /// Takes the lock, if it is free and no task waits for it. Never waits; not a point.
     #[track_caller]
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(1);
@@ -123,11 +123,11 @@ impl<T: ?Sized> Mutex<T> {
     pub fn blocking_lock(&self) -> MutexGuard<'_, T> {
         match block_on(self.lock()) {
             Ok(guard) => guard,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
-    /// The value, for whoever has the lock to itself.
+    /// Returns the value; `&mut self` proves that no other code holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -157,11 +157,11 @@ impl<'a, T: ?Sized> Acquirable for &'a Mutex<T> {
     }
 
     #[inline]
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(MutexGuard::new(self, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }
@@ -174,11 +174,11 @@ impl<T: ?Sized> Acquirable for Arc<Mutex<T>> {
         &self.permits
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(OwnedMutexGuard::new(self, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }

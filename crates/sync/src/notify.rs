@@ -9,13 +9,13 @@ use kinfolk_core::kit::Point;
 use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::blocking::block_on;
-use crate::line::{Line, Stage, Waiter, let_go, wake_one};
+use crate::line::{Line, Waiter, WaiterStage, let_go, wake_one};
 use crate::looking::{Looked, settle_all};
 use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
 
 /// Wakes tasks that wait: one, or all.
 ///
-/// A [`notify_one`](Notify::notify_one) that finds nobody is kept for the next one that
+/// A [`notify_one`](Notify::notify_one) that finds no waiter is kept for the next one that
 /// waits; several are kept as one.
 ///
 /// ```
@@ -23,7 +23,7 @@ use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
 /// use kinfolk_sync::Notify;
 ///
 /// let changed = Notify::new();
-/// changed.notify_one(); // nobody waits: it is kept
+/// changed.notify_one(); // no task waits: it is kept
 /// changed.notified().await?;
 /// # Ok(())
 /// # }
@@ -36,7 +36,7 @@ pub struct Notify {
 
 struct State {
     line: Line,
-    /// A notification that found nobody.
+    /// A notification that found no waiter.
     kept: bool,
 }
 
@@ -47,11 +47,11 @@ impl Looked for State {
 }
 
 /// Notified as one of all: it has nothing to pass on.
-const AS_ONE_OF_ALL: Stage = Stage::Refused;
+const AS_ONE_OF_ALL: WaiterStage = WaiterStage::Refused;
 
 impl Notify {
     const_fn! {
-        /// One that nobody was notified by.
+        /// Makes one without a notification.
         pub const fn new() -> Notify {
             Notify {
                 state: Lock::new(State {
@@ -63,12 +63,12 @@ impl Notify {
         }
     }
 
-    /// Wakes the task that has waited longest; if nobody waits, the next one does not
+    /// Wakes the task that has waited longest; if no task waits, the next one does not
     /// have to.
     pub fn notify_one(&self) {
         let mut state = self.state.lock();
         let waker = match state.line.first() {
-            Some(first) => first.settle(Stage::Granted),
+            Some(first) => first.settle(WaiterStage::Granted),
             None => {
                 state.kept = true;
                 None
@@ -141,14 +141,14 @@ pub struct Notified<'a> {
 }
 
 impl Notified<'_> {
-    fn leave(&mut self) -> Stage {
+    fn leave(&mut self) -> WaiterStage {
         let (stage, waker) = self.notify.state.lock().line.leave(&self.waiter);
         let_go(waker);
         stage
     }
 
     /// # Safety
-    /// It is pinned.
+    /// `self` is pinned.
     unsafe fn begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let notify = self.notify;
         // After a call all are notified; what was kept is for others then.
@@ -177,25 +177,25 @@ impl Future for Notified<'_> {
         // SAFETY: the waiter is not moved out of it.
         let this = unsafe { self.get_unchecked_mut() };
         let mut stage = this.waiter.stage();
-        if matches!(stage, Stage::Idle | Stage::Listed) {
+        if matches!(stage, WaiterStage::Idle | WaiterStage::Listed) {
             match this.point.poll_enter(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(told)) => {
                     stage = match stage {
-                        Stage::Listed => this.leave(),
+                        WaiterStage::Listed => this.leave(),
                         other => other,
                     };
-                    if matches!(stage, Stage::Idle | Stage::Listed) {
+                    if matches!(stage, WaiterStage::Idle | WaiterStage::Listed) {
                         return Poll::Ready(Err(told));
                     }
                     // It came between the two looks.
                     this.point.tell_again(&told);
                 }
-                Poll::Ready(Ok(())) if stage == Stage::Listed => {
+                Poll::Ready(Ok(())) if stage == WaiterStage::Listed => {
                     let mut waker = Some(cx.waker().clone());
                     let mut state = this.notify.state.lock();
                     stage = this.waiter.stage();
-                    if stage == Stage::Listed {
+                    if stage == WaiterStage::Listed {
                         state.line.update(&this.waiter, &mut waker);
                     }
                     drop(state);
@@ -204,11 +204,11 @@ impl Future for Notified<'_> {
                 // SAFETY: pinned.
                 Poll::Ready(Ok(())) => match unsafe { this.begin(cx) } {
                     Poll::Ready(()) => stage = AS_ONE_OF_ALL,
-                    Poll::Pending => stage = Stage::Listed,
+                    Poll::Pending => stage = WaiterStage::Listed,
                 },
             }
         }
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             this.point.pending_as(cx, WaitKind::Notify);
             return Poll::Pending;
         }
@@ -220,10 +220,10 @@ impl Future for Notified<'_> {
 
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
-        if self.waiter.stage() != Stage::Idle {
+        if self.waiter.stage() != WaiterStage::Idle {
             let stage = self.leave();
             self.waiter.reset();
-            if stage == Stage::Granted {
+            if stage == WaiterStage::Granted {
                 self.notify.notify_one();
             }
         }

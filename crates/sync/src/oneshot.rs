@@ -23,7 +23,7 @@ use kinfolk_core::{Cancelled, Error, WaitKind};
 use crate::blocking::block_on;
 use crate::error::{Closed, TryRecvError};
 use crate::line::{let_go, wake_one};
-use crate::permits::Refusal;
+use crate::permits::NotAcquired;
 use crate::sync::Lock;
 
 struct State<T> {
@@ -212,7 +212,7 @@ impl<T> Receiver<T> {
     fn look(&mut self) -> Option<Result<T, RecvError>> {
         match self.try_recv() {
             Ok(value) => Some(Ok(value)),
-            Err(TryRecvError::Closed) => Some(Err(RecvError(Refusal::Closed))),
+            Err(TryRecvError::Closed) => Some(Err(RecvError(NotAcquired::Closed))),
             Err(TryRecvError::Empty) => None,
         }
     }
@@ -239,7 +239,7 @@ impl<T> Future for Receiver<T> {
                         this.point.tell_again(&told);
                         Ok(value)
                     }
-                    _ => Err(RecvError(Refusal::Cancelled(told))),
+                    _ => Err(RecvError(NotAcquired::Cancelled(told))),
                 });
             }
             Poll::Ready(Ok(())) => {}
@@ -286,19 +286,19 @@ impl<T> fmt::Debug for Receiver<T> {
 }
 
 /// No value: the sender is gone, or the job was cancelled.
-pub struct RecvError(Refusal);
+pub struct RecvError(NotAcquired);
 
 impl RecvError {
     /// True if the sender is gone without having sent.
     pub fn is_closed(&self) -> bool {
-        matches!(self.0, Refusal::Closed)
+        matches!(self.0, NotAcquired::Closed)
     }
 
     /// The cancellation, if the job that waits was told to stop.
     pub fn cancelled(&self) -> Option<&Cancelled> {
         match &self.0 {
-            Refusal::Closed => None,
-            Refusal::Cancelled(told) => Some(told),
+            NotAcquired::Closed => None,
+            NotAcquired::Cancelled(told) => Some(told),
         }
     }
 }
@@ -312,8 +312,8 @@ impl fmt::Debug for RecvError {
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Refusal::Closed => f.write_str("the sender is gone"),
-            Refusal::Cancelled(told) => told.fmt(f),
+            NotAcquired::Closed => f.write_str("the sender is gone"),
+            NotAcquired::Cancelled(told) => told.fmt(f),
         }
     }
 }
@@ -327,8 +327,8 @@ impl std::error::Error for RecvError {
 impl From<RecvError> for Error {
     fn from(error: RecvError) -> Error {
         match error.0 {
-            Refusal::Closed => Error::from_boxed(Box::new(RecvError(Refusal::Closed))),
-            Refusal::Cancelled(told) => told.into(),
+            NotAcquired::Closed => Error::from_boxed(Box::new(RecvError(NotAcquired::Closed))),
+            NotAcquired::Cancelled(told) => told.into(),
         }
     }
 }

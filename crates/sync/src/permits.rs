@@ -5,7 +5,7 @@
 //! nobody waits, taking and giving back is one step on that word. While somebody does,
 //! the word changes only under the lock of the line: a newcomer goes to the end of it,
 //! and permits that come back are handed over to the first, if there are enough for it.
-//! So nobody overtakes, and what is handed over is never free in between.
+//! So no waiter is overtaken, and what is handed over is never free in between.
 //!
 //! LINE is set exactly while the line is not empty; both change under its lock.
 
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use kinfolk_core::kit::{Holder, Listed, Point, Resource, ResourceLook};
 use kinfolk_core::{Cancelled, WaitKind};
 
-use crate::line::{Line, Stage, Waiter, Wakes, let_go};
+use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go};
 use crate::sync::{AtomicUsize, Lock, Ordering, SEEN, const_fn};
 
 const LINE: usize = 1;
@@ -47,7 +47,7 @@ pub(crate) enum NotNow {
 
 /// Why a wait has ended without permits.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum NotAcquired {
     /// There will be none.
     Closed,
     /// The job that waits was told to stop.
@@ -57,12 +57,12 @@ pub enum Refusal {
 /// Evidence that so many permits were taken, and where they were waited for. Made by
 /// [`Acquiring::poll`] alone: whatever has one may make a guard.
 #[derive(Debug)]
-pub struct Taken {
+pub struct PermitsTaken {
     need: usize,
     site: &'static Location<'static>,
 }
 
-impl Taken {
+impl PermitsTaken {
     pub(crate) fn need(&self) -> usize {
         self.need
     }
@@ -74,7 +74,7 @@ impl Taken {
 
 pub struct Permits {
     word: AtomicUsize,
-    /// Made when somebody waits for the first time. In a place of its own: what is
+    /// Made when a task waits for the first time. In a place of its own: what is
     /// listed for snapshots must not move, and a lock may.
     waiters: OnceLock<Box<Waiters>>,
     /// The holder, of locks.
@@ -200,7 +200,7 @@ impl Permits {
         self.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Takes `need` permits if they are free and nobody waits.
+    /// Takes `need` permits if they are free and no task waits.
     #[inline]
     pub(crate) fn try_acquire(&self, need: usize) -> Result<(), NotNow> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -257,7 +257,7 @@ impl Permits {
     /// Under the lock: `n` more are free, or `leaver` stands in line no longer; those
     /// who have enough now get theirs. What had become of the leaver.
     #[cold]
-    fn hand_over(&self, n: usize, all: bool, leaver: Option<&Waiter>) -> Stage {
+    fn hand_over(&self, n: usize, all: bool, leaver: Option<&Waiter>) -> WaiterStage {
         let waiters = self.waiters();
         let mut wakes = Wakes::new();
         let mut line = waiters.line.lock();
@@ -275,7 +275,7 @@ impl Permits {
         }
         let (was, unused) = match leaver {
             Some(leaver) => line.leave(leaver),
-            None => (Stage::Idle, None),
+            None => (WaiterStage::Idle, None),
         };
         while !self.serve(&mut line, &mut wakes) {
             drop(line);
@@ -302,7 +302,7 @@ impl Permits {
                 return false;
             }
             self.word.fetch_sub(need * ONE, Ordering::AcqRel);
-            wakes.push(first.settle(Stage::Granted));
+            wakes.push(first.settle(WaiterStage::Granted));
         }
         self.word.fetch_and(!LINE, Ordering::Release);
         true
@@ -311,7 +311,7 @@ impl Permits {
     /// Takes permits if there are enough after all; else stands in line.
     ///
     /// # Safety
-    /// L1 for the waiter: whoever gives it up calls [`Permits::leave`].
+    /// L1 for the waiter: the code that gives it up calls [`Permits::leave`].
     #[cold]
     unsafe fn stand_in_line(&self, waiter: &Waiter, waker: Waker, need: usize) -> Queued {
         let waiters = self.waiters();
@@ -346,11 +346,11 @@ impl Permits {
     }
 
     /// A waiter is told, or goes.
-    fn leave(&self, waiter: &Waiter) -> Stage {
+    fn leave(&self, waiter: &Waiter) -> WaiterStage {
         self.hand_over(0, false, Some(waiter))
     }
 
-    /// No permits any more: those who wait are refused, and whoever comes.
+    /// No permits any more: the waiters are refused, and each later caller.
     pub(crate) fn close(&self) {
         let waiters = self.waiters();
         let mut wakes = Wakes::new();
@@ -360,7 +360,7 @@ impl Permits {
             while !wakes.is_full()
                 && let Some(first) = line.first()
             {
-                wakes.push(first.settle(Stage::Refused));
+                wakes.push(first.settle(WaiterStage::Refused));
             }
             if line.is_empty() {
                 break;
@@ -392,35 +392,35 @@ impl Acquiring {
         }
     }
 
-    fn taken(&self) -> Taken {
-        Taken {
+    fn taken(&self) -> PermitsTaken {
+        PermitsTaken {
             need: self.need,
             site: self.waiter.site(),
         }
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same `permits`, and
-    /// [`abandon`](Acquiring::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same `permits`, and
+    /// [`abandon`](Acquiring::abandon) is called before it is dropped.
     #[inline]
     pub(crate) unsafe fn poll(
         &mut self,
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Taken, Refusal>> {
-        if self.waiter.stage() != Stage::Idle {
+    ) -> Poll<Result<PermitsTaken, NotAcquired>> {
+        if self.waiter.stage() != WaiterStage::Idle {
             // SAFETY: passed on.
             return unsafe { self.poll_in_line(permits, kind, cx) };
         }
         match self.point.poll_enter(cx) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Err(told)) => return Poll::Ready(Err(Refusal::Cancelled(told))),
+            Poll::Ready(Err(told)) => return Poll::Ready(Err(NotAcquired::Cancelled(told))),
             Poll::Ready(Ok(())) => {}
         }
         match permits.try_acquire(self.need) {
             Ok(()) => Poll::Ready(Ok(self.taken())),
-            Err(NotNow::Closed) => Poll::Ready(Err(Refusal::Closed)),
+            Err(NotNow::Closed) => Poll::Ready(Err(NotAcquired::Closed)),
             // SAFETY: passed on.
             Err(NotNow::TooFew) => unsafe { self.begin(permits, kind, cx) },
         }
@@ -434,12 +434,12 @@ impl Acquiring {
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Taken, Refusal>> {
+    ) -> Poll<Result<PermitsTaken, NotAcquired>> {
         let waker = cx.waker().clone();
         // SAFETY: passed on.
         match unsafe { permits.stand_in_line(&self.waiter, waker, self.need) } {
             Queued::Taken => Poll::Ready(Ok(self.taken())),
-            Queued::Closed => Poll::Ready(Err(Refusal::Closed)),
+            Queued::Closed => Poll::Ready(Err(NotAcquired::Closed)),
             Queued::Listed => {
                 self.point.pending_as(cx, kind);
                 Poll::Pending
@@ -454,16 +454,16 @@ impl Acquiring {
         permits: &Permits,
         kind: WaitKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Taken, Refusal>> {
+    ) -> Poll<Result<PermitsTaken, NotAcquired>> {
         // What was handed over is returned, and the next point tells.
         let mut stage = self.waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             match self.point.poll_enter(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(told)) => {
                     stage = permits.leave(&self.waiter);
-                    if stage == Stage::Listed {
-                        return Poll::Ready(Err(Refusal::Cancelled(told)));
+                    if stage == WaiterStage::Listed {
+                        return Poll::Ready(Err(NotAcquired::Cancelled(told)));
                     }
                     // It came between the two looks.
                     self.point.tell_again(&told);
@@ -472,7 +472,7 @@ impl Acquiring {
                     let mut waker = Some(cx.waker().clone());
                     let mut line = permits.waiters().line.lock();
                     stage = self.waiter.stage();
-                    if stage == Stage::Listed {
+                    if stage == WaiterStage::Listed {
                         line.update(&self.waiter, &mut waker);
                     }
                     drop(line);
@@ -480,22 +480,22 @@ impl Acquiring {
                 }
             }
         }
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             self.point.pending_as(cx, kind);
             return Poll::Pending;
         }
         self.point.done();
         self.waiter.reset();
         Poll::Ready(match stage {
-            Stage::Granted => Ok(self.taken()),
-            _ => Err(Refusal::Closed),
+            WaiterStage::Granted => Ok(self.taken()),
+            _ => Err(NotAcquired::Closed),
         })
     }
 
     /// It is not polled any more. What it has got goes back.
     #[inline]
     pub(crate) fn abandon(&mut self, permits: &Permits) {
-        if self.waiter.stage() != Stage::Idle {
+        if self.waiter.stage() != WaiterStage::Idle {
             self.leave(permits);
         }
     }
@@ -504,7 +504,7 @@ impl Acquiring {
     fn leave(&mut self, permits: &Permits) {
         let stage = permits.leave(&self.waiter);
         self.waiter.reset();
-        if stage == Stage::Granted {
+        if stage == WaiterStage::Granted {
             permits.release(self.need);
         }
     }

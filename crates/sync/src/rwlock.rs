@@ -15,7 +15,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{Permits, Refusal, Taken};
+use crate::permits::{NotAcquired, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// How many may read at once. A writer takes all of it.
@@ -111,7 +111,8 @@ impl<T: ?Sized> RwLock<T> {
         Acquire::new(Writing(self), READERS)
     }
 
-    /// For reading, if no writer has it and nobody waits. Never waits, and is no point.
+    /// Takes the lock for reading, if no writer holds it and no task waits for it. Never waits;
+    /// not a point.
     #[track_caller]
     pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(1);
@@ -119,7 +120,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(ReadGuard::new(self, Location::caller()))
     }
 
-    /// For changing, if nobody has it and nobody waits.
+    /// Takes the lock for writing, if it is free and no task waits for it.
     #[track_caller]
     pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, TryLockError> {
         let taken = self.permits.try_acquire(READERS);
@@ -135,7 +136,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn blocking_read(&self) -> RwLockReadGuard<'_, T> {
         match block_on(self.read()) {
             Ok(guard) => guard,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
@@ -147,11 +148,11 @@ impl<T: ?Sized> RwLock<T> {
     pub fn blocking_write(&self) -> RwLockWriteGuard<'_, T> {
         match block_on(self.write()) {
             Ok(guard) => guard,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
-    /// The value, for whoever has the lock to itself.
+    /// Returns the value; `&mut self` proves that no other code holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -208,11 +209,11 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Reading<P> 
         self.0.known()
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(ReadGuard::new(self.0, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }
@@ -225,11 +226,11 @@ impl<P: Deref<Target = RwLock<T>> + Known, T: ?Sized> Acquirable for Writing<P> 
         self.0.known()
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         match got {
             Ok(taken) => Ok(WriteGuard::new(self.0, taken.site())),
-            Err(Refusal::Cancelled(told)) => Err(told),
-            Err(Refusal::Closed) => unreachable!("a lock is not closed"),
+            Err(NotAcquired::Cancelled(told)) => Err(told),
+            Err(NotAcquired::Closed) => unreachable!("a lock is not closed"),
         }
     }
 }

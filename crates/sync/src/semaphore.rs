@@ -10,7 +10,7 @@ use kinfolk_core::WaitKind;
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::{AcquireError, TryAcquireError};
-use crate::permits::{MOST, NotNow, Permits, Refusal, Taken};
+use crate::permits::{MOST, NotAcquired, NotNow, Permits, PermitsTaken};
 use crate::sync::const_fn;
 
 /// A number of permits, of which a task takes one or several at a time.
@@ -93,12 +93,12 @@ impl Semaphore {
         Acquire::new(self, n)
     }
 
-    /// One permit, if it is free and nobody waits. Never waits, and is no point.
+    /// Takes one permit, if it is free and no task waits. Never waits; not a point.
     pub fn try_acquire(&self) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_acquire_many(1)
     }
 
-    /// `n` permits, if they are free and nobody waits.
+    /// Takes `n` permits, if they are free and no task waits.
     pub fn try_acquire_many(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         self.try_take(n)?;
         Ok(SemaphorePermit {
@@ -158,13 +158,13 @@ impl Semaphore {
         self.permits.add(n);
     }
 
-    /// How many are free. While somebody waits some may be, which are too few for the
+    /// Returns how many are free. While a task waits some may be, which are too few for the
     /// first in line.
     pub fn available_permits(&self) -> usize {
         self.permits.available()
     }
 
-    /// No permits any more: whoever waits, and whoever comes, gets an error that says
+    /// Closes the semaphore: each task that waits, and each later caller, gets an error that says
     /// so. Permits that are held stay valid.
     pub fn close(&self) {
         self.permits.close();
@@ -193,7 +193,7 @@ impl<'a> Acquirable for &'a Semaphore {
     }
 
     #[inline]
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         let taken = got.map_err(AcquireError)?;
         Ok(SemaphorePermit {
             semaphore: self,
@@ -210,7 +210,7 @@ impl Acquirable for Arc<Semaphore> {
         &self.permits
     }
 
-    fn finish(self, got: Result<Taken, Refusal>) -> Self::Output {
+    fn finish(self, got: Result<PermitsTaken, NotAcquired>) -> Self::Output {
         let taken = got.map_err(AcquireError)?;
         Ok(OwnedSemaphorePermit {
             semaphore: self,

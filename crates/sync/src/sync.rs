@@ -21,7 +21,7 @@ mod real {
         }
 
         /// # Safety
-        /// Nothing else touches the value meanwhile, and `f` does not reach it by
+        /// No other code accesses the value during the call, and `f` does not reach it in
         /// another way.
         #[inline]
         pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
@@ -42,7 +42,7 @@ mod real {
     unsafe impl<T: Send> Sync for Lock<T> {}
 
     /// Evidence that a [`Lock`] is held; leaving its scope unlocks.
-    pub(crate) struct Locked<'a, T>(&'a Lock<T>);
+    pub(crate) struct LockGuard<'a, T>(&'a Lock<T>);
 
     impl<T> Lock<T> {
         pub(crate) const fn new(value: T) -> Self {
@@ -53,11 +53,11 @@ mod real {
         }
 
         #[inline]
-        pub(crate) fn lock(&self) -> Locked<'_, T> {
+        pub(crate) fn lock(&self) -> LockGuard<'_, T> {
             if !self.try_lock() {
                 self.wait_and_lock();
             }
-            Locked(self)
+            LockGuard(self)
         }
 
         #[inline]
@@ -88,7 +88,7 @@ mod real {
         }
     }
 
-    impl<T> Deref for Locked<'_, T> {
+    impl<T> Deref for LockGuard<'_, T> {
         type Target = T;
         #[inline]
         fn deref(&self) -> &T {
@@ -97,7 +97,7 @@ mod real {
         }
     }
 
-    impl<T> DerefMut for Locked<'_, T> {
+    impl<T> DerefMut for LockGuard<'_, T> {
         #[inline]
         fn deref_mut(&mut self) -> &mut T {
             // SAFETY: the lock is held, and this is the one evidence of it.
@@ -105,7 +105,7 @@ mod real {
         }
     }
 
-    impl<T> Drop for Locked<'_, T> {
+    impl<T> Drop for LockGuard<'_, T> {
         #[inline]
         fn drop(&mut self) {
             // Pairs with the Acquire of `try_lock`.
@@ -155,7 +155,7 @@ mod model {
         }
     }
 
-    pub(crate) type Locked<'a, T> = MutexGuard<'a, T>;
+    pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
 
     /// The list of snapshots outlives a run of a model, and what is listed does not.
     pub(crate) const SEEN: bool = false;

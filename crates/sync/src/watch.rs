@@ -274,7 +274,7 @@ impl<T> Receiver<T> {
     pub fn blocking_changed(&mut self) -> bool {
         match block_on(self.changed()) {
             Ok(changed) => changed,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 

@@ -28,9 +28,9 @@ impl WatchedRun {
 
 /// Where a guarded test says which tree to print if it hangs.
 #[derive(Clone)]
-pub struct Watched(Arc<Mutex<Watch>>);
+pub struct GuardedRun(Arc<Mutex<WatchedTree>>);
 
-struct Watch {
+struct WatchedTree {
     tree: Option<Tree>,
     /// Of which run it is.
     run: Option<WatchedRun>,
@@ -38,16 +38,16 @@ struct Watch {
     since: Instant,
 }
 
-impl Watched {
-    fn new() -> Watched {
-        Watched(Arc::new(Mutex::new(Watch {
+impl GuardedRun {
+    fn new() -> GuardedRun {
+        GuardedRun(Arc::new(Mutex::new(WatchedTree {
             tree: None,
             run: None,
             since: Instant::now(),
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watch> {
+    fn lock(&self) -> MutexGuard<'_, WatchedTree> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +63,7 @@ impl Watched {
     }
 
     fn set(&self, tree: &Tree, run: Option<WatchedRun>) {
-        let watch = Watch {
+        let watch = WatchedTree {
             tree: Some(tree.clone()),
             run,
             since: Instant::now(),
@@ -74,9 +74,9 @@ impl Watched {
     }
 }
 
-impl std::fmt::Debug for Watched {
+impl std::fmt::Debug for GuardedRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Watched")
+        f.write_str("GuardedRun")
     }
 }
 
@@ -91,9 +91,9 @@ pub(crate) fn limit() -> Duration {
 
 /// Runs `test` on a thread of its own with the stack a worker would have. If
 /// it takes too long in real time, prints the tree it watches and panics.
-pub fn guarded(name: &str, test: impl FnOnce(Watched) + Send + 'static) {
+pub fn guarded(name: &str, test: impl FnOnce(GuardedRun) + Send + 'static) {
     let limit = limit();
-    let watched = Watched::new();
+    let watched = GuardedRun::new();
     let inner = watched.clone();
     let (done, wait) = channel();
     let thread = std::thread::Builder::new()

@@ -27,7 +27,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl IdleWaiters {
     /// Everything is blocked: lets the one who has waited longest go on. False
-    /// if nobody waits.
+    /// if no task waits.
     pub fn everything_is_blocked(&self) -> bool {
         let first = {
             let mut list = lock(&self.0);

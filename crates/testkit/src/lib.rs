@@ -34,7 +34,7 @@ pub use clock::VirtualClock;
 pub use counted::{Counted, DropTally, Tally};
 pub use everywhere::{CancelEverywhere, Everywhere, cancel_everywhere, cancel_everywhere_then};
 pub use gate::{Gate, GateWait};
-pub use guard::{Watched, guarded};
+pub use guard::{GuardedRun, guarded};
 pub use lab::{IdleWaiters, Lab, Settle};
 pub use log::Log;
 pub use rng::Rng;

@@ -8,6 +8,9 @@ pub(crate) mod side {
 
     use crate::clock::VirtualClock;
 
+    /// There is none.
+    pub(crate) struct Kernel;
+
     #[derive(Default)]
     pub(crate) struct Options(());
 
@@ -53,5 +56,9 @@ pub(crate) mod side {
         }
 
         pub(crate) fn finish(&self, _seed: u64) {}
+
+        pub(crate) fn kernel(&self) -> Kernel {
+            Kernel
+        }
     }
 }

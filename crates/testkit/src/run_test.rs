@@ -9,7 +9,7 @@ use kinfolk_core::host::collect_contained;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
-use crate::guard::{Watched, WatchedRun, guarded};
+use crate::guard::{GuardedRun, WatchedRun, guarded};
 use crate::io::side;
 use crate::seeds;
 use crate::sim::Sim;
@@ -163,7 +163,7 @@ where
 }
 
 /// How a test failed on one seed.
-struct Failure {
+struct RunFailure {
     words: String,
     /// What the test itself panicked with.
     payload: Option<Box<dyn Any + Send>>,
@@ -171,9 +171,9 @@ struct Failure {
     unseen: Option<String>,
 }
 
-impl Failure {
+impl RunFailure {
     /// What is to be said if the same seed did not do the same again.
-    fn differs(&self, again: &Result<(), Failure>) -> Option<String> {
+    fn differs(&self, again: &Result<(), RunFailure>) -> Option<String> {
         let what = match again {
             Err(again) if same_words(&again.words, &self.words) => return None,
             Err(again) => format!("failed in another way: {}", again.words),
@@ -236,8 +236,8 @@ impl TestOptions {
         name: &'static str,
         seed: u64,
         test: &F,
-        watched: &Watched,
-    ) -> Result<(), Failure>
+        watched: &GuardedRun,
+    ) -> Result<(), RunFailure>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
@@ -285,7 +285,7 @@ impl TestOptions {
             };
             let payload = own.get().then_some(payload);
             let unseen = unseen.take().and_then(|unseen| unseen.sites());
-            Failure {
+            RunFailure {
                 words,
                 payload,
                 unseen,

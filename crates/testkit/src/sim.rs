@@ -27,6 +27,7 @@ use crate::io::side::{self, IoSide, SimIoHandle};
 use crate::ready_turns::ReadyTurns;
 use crate::rng::Rng;
 use crate::schedule::{Schedule, Yields};
+use crate::unheard::Unheard;
 
 /// Turns a shutdown gives to one instant: a body that swallows its
 /// cancellation would hold the clock for ever.
@@ -52,6 +53,10 @@ const MOST_SPINS: u64 = 1_000_000;
 /// How many turns tasks may take that wake each other, while the clock stands still and
 /// no job begins or ends.
 const MOST_IDLE_TURNS: u64 = 10_000_000;
+
+/// How many turns tasks may take while nothing but turns and timers happens: no job begins
+/// or ends, no operation is over, no blocking call is begun.
+const MOST_WAITING_TURNS: u64 = 2_000_000;
 
 /// Where time slips: before one turn in so many it moves.
 const SLIPS: usize = 8;
@@ -80,7 +85,7 @@ impl Core {
 }
 
 /// What the host and the simulation share.
-struct World {
+struct SimWorld {
     core: Mutex<Core>,
     /// Another thread has brought something to do, or has let go of the clock.
     came: Condvar,
@@ -90,7 +95,7 @@ struct World {
     io: SimIoHandle,
 }
 
-impl World {
+impl SimWorld {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,7 +140,7 @@ impl World {
     }
 }
 
-struct SimHost(Arc<World>);
+struct SimHost(Arc<SimWorld>);
 
 impl Host for SimHost {
     fn start(&self, turn: Turn) {
@@ -214,6 +219,8 @@ pub struct SimBuilder {
     options: TreeOptions,
     explores: bool,
     slips: bool,
+    /// Failures that no handle takes go to a hook of the test's.
+    has_hook: bool,
     pub(crate) io: side::Options,
 }
 
@@ -243,8 +250,9 @@ impl SimBuilder {
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.has_hook = true;
         self.options.failure_hook = Some(Box::new(hook));
         self
     }
@@ -300,8 +308,18 @@ impl SimBuilder {
                 self.options.point_hook = Some(Box::new(move |_, _| drawn.point()));
             }
         }
+        let unheard = Unheard::default();
+        if !self.has_hook {
+            let (prints, notes) = (self.options.failure_hook.take(), unheard.hook());
+            self.options.failure_hook = Some(Box::new(move |error| {
+                notes(error);
+                if let Some(prints) = &prints {
+                    prints(error);
+                }
+            }));
+        }
         let (handle, io) = side::make(self.io, self.seed, &self.clock);
-        let world = Arc::new(World {
+        let world = Arc::new(SimWorld {
             core: Mutex::default(),
             came: Condvar::new(),
             polling: AtomicBool::new(false),
@@ -320,6 +338,7 @@ impl SimBuilder {
             calls: UnderWay::default(),
             held: None,
             loops: Loops::default(),
+            unheard,
             schedule,
             yields,
             slips: self.slips && !self.seed.is_multiple_of(2),
@@ -350,7 +369,7 @@ impl fmt::Debug for SimBuilder {
 pub struct Sim {
     seed: u64,
     rng: Rng,
-    world: Arc<World>,
+    world: Arc<SimWorld>,
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
@@ -362,6 +381,8 @@ pub struct Sim {
     /// turn.
     held: Option<(u64, Instant)>,
     loops: Loops,
+    /// Failures that no handle took, unless the test has a hook for them.
+    unheard: Unheard,
     schedule: Schedule,
     yields: Option<Yields>,
     /// Time may move while tasks are ready.
@@ -377,6 +398,8 @@ struct Loops {
     recent: [Option<JobId>; RECENT],
     /// After which turn the clock last moved, or something but a turn happened.
     since: u64,
+    /// After which turn something but a turn or a timer happened.
+    news: u64,
     /// How many jobs had begun or ended, all in all, when that was last looked at.
     jobs: u64,
 }
@@ -393,17 +416,23 @@ impl Loops {
         }
     }
 
-    /// Something but a turn happened after turn `turn`.
-    fn went_on(&mut self, turn: u64) {
+    /// The clock moved after turn `turn`.
+    fn time_passed(&mut self, turn: u64) {
         self.since = turn;
         self.spins = 0;
+    }
+
+    /// Something but a turn or a timer happened after turn `turn`.
+    fn went_on(&mut self, turn: u64) {
+        self.time_passed(turn);
+        self.news = turn;
     }
 }
 
 /// Rings when the future it was made for is woken.
-struct Bell(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, SeqCst);
     }
@@ -418,6 +447,8 @@ enum Stuck {
     Endless,
     /// Tasks wake themselves or each other for ever, and nothing else happens.
     Busy,
+    /// Tasks sleep and look again for ever, and nothing else happens.
+    Waiting,
     /// A thread holds the clock and neither answers nor lets go of it.
     Held,
     /// Blocking calls do not return, and nothing else can go on.
@@ -431,7 +462,7 @@ impl Sim {
         Sim::builder(seed).build()
     }
 
-    /// A simulation with options. Failures that nobody takes are printed,
+    /// A simulation with options. Failures that no caller takes are printed,
     /// unless a hook is given.
     pub fn builder(seed: u64) -> SimBuilder {
         SimBuilder {
@@ -440,6 +471,7 @@ impl Sim {
             options: TreeOptions::default(),
             explores: false,
             slips: false,
+            has_hook: false,
             io: side::Options::default(),
         }
     }
@@ -695,6 +727,7 @@ impl Sim {
     pub fn pump(&mut self, budget: Budget) -> Pumped {
         self.tree.begin_frame();
         self.happened += 1;
+        self.loops.went_on(self.turns);
         let fired = self.fire_due();
         let mut ran = 0;
         loop {
@@ -729,6 +762,7 @@ impl Sim {
             .move_to(now.saturating_duration_since(self.start()));
         self.tree.begin_frame();
         self.happened += 1;
+        self.loops.went_on(self.turns);
         let fired = self.fire_due();
         let mut ran = 0;
         loop {
@@ -777,6 +811,9 @@ impl Sim {
             || self.turns - self.loops.since >= MOST_IDLE_TURNS && !self.jobs_went_on()
         {
             panic!("{}", self.report(Stuck::Busy, what));
+        }
+        if self.turns - self.loops.news >= MOST_WAITING_TURNS && !self.jobs_went_on() {
+            panic!("{}", self.report(Stuck::Waiting, what));
         }
     }
 
@@ -903,6 +940,7 @@ impl Sim {
     /// Moves the clock to `at`, running what is due on the way, in order.
     #[track_caller]
     fn advance_to_nanos(&mut self, at: u64, inclusive: bool) {
+        self.loops.went_on(self.turns);
         loop {
             self.settle_with_others();
             let next = self.next_event_nanos();
@@ -956,12 +994,12 @@ impl Sim {
 
     fn fire_at(&mut self, at: u64) {
         self.happened += 1;
-        self.loops.went_on(self.turns);
+        self.loops.time_passed(self.turns);
         self.world.clock.move_to(Duration::from_nanos(at));
         self.fire_due();
     }
 
-    /// Wakes whoever's time has come; how many.
+    /// Fires the timers that are due; how many.
     fn fire_due(&mut self) -> usize {
         let now = self.world.clock.now();
         let mut fired = 0;
@@ -998,6 +1036,7 @@ impl Sim {
     /// `what`, the seed and the tree.
     #[track_caller]
     pub(crate) fn drive_until(&mut self, what: &str, mut done: impl FnMut(&mut Sim) -> bool) {
+        self.loops.went_on(self.turns);
         while !done(self) {
             self.assert_not_endless(what);
             if self.slips
@@ -1064,14 +1103,14 @@ impl Sim {
         }
     }
 
-    /// Polls `future` outside every job until it is done, jumping the clock when
+    /// Polls `future` outside any job until it is done, jumping the clock when
     /// everything is idle: for a host that waits for a task it holds.
     ///
     /// # Panics
     /// If nothing can go on any more: the message has the seed and the tree.
     #[track_caller]
     pub fn wait_for<F: Future>(&mut self, future: F) -> F::Output {
-        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let bell = Arc::new(WakeFlag(AtomicBool::new(true)));
         let waker = Waker::from(bell.clone());
         let mut cx = Context::from_waker(&waker);
         let mut future = std::pin::pin!(future);
@@ -1110,7 +1149,7 @@ impl Sim {
     /// Shuts the tree down in virtual time, as a host does in real time: cancels
     /// everything and runs on; at `grace` lifts shields and guards and revokes
     /// leases; a second later drops every future that is parked. The report
-    /// names whoever was in the way. See [`Tree::shutdown`].
+    /// names the tasks that did not end. See [`Tree::shutdown`].
     ///
     /// The clock moves when everything is blocked, and also when tasks are
     /// busy at one instant for too many turns. A thread that holds it is waited for
@@ -1121,7 +1160,7 @@ impl Sim {
     /// needs a grace beyond all time; and inside a job.
     #[track_caller]
     pub fn shutdown(&mut self, grace: Duration) -> ShutdownReport {
-        let bell = Arc::new(Bell(AtomicBool::new(true)));
+        let bell = Arc::new(WakeFlag(AtomicBool::new(true)));
         let waker = Waker::from(bell.clone());
         let mut cx = Context::from_waker(&waker);
         let mut shutdown = self.tree.shutdown(grace, FORCE);
@@ -1174,18 +1213,29 @@ impl Sim {
     /// Cancels what is left, runs until it is gone however long that takes,
     /// lifting no shield and forcing nobody, and checks that the counters balance
     /// and that no timer, no waiter, no operation, no open file and no
-    /// [hold of the clock](Sim::hold_clock) is left behind.
+    /// [hold of the clock](Sim::hold_clock) is left behind. A thread that still holds the
+    /// clock is waited for, in real time.
     ///
     /// # Panics
     /// If something does not end or does not balance: the message has the seed
-    /// and the tree.
+    /// and the tree. If a job has panicked and no handle took that, unless failures go to
+    /// [a hook](SimBuilder::on_failure). If a fault of a script never came.
     #[track_caller]
     pub fn finish(mut self) {
         // A grace without end.
         drop(self.shutdown(Duration::MAX));
         self.settle();
-        if !self.world.is_let_go() {
-            panic!("{}", self.report(Stuck::Held, "the simulation is over"));
+        while !self.world.is_let_go() {
+            if self.waited_for_others() > guard::limit() / 2 {
+                panic!("{}", self.report(Stuck::Held, "the simulation is over"));
+            }
+            self.world.wait_for_others();
+        }
+        if let Some(complaint) = self.unheard.panics() {
+            panic!(
+                "seed {}: the simulation left {complaint}\n                 take the outcome of that job, or give SimBuilder::on_failure a hook",
+                self.seed
+            );
         }
         let counters = self.counters();
         assert_eq!(counters.living(), 0, "seed {}: {counters}", self.seed);
@@ -1239,6 +1289,12 @@ impl Sim {
                  themselves or each other for ever: {}",
                 self.busiest()
             ),
+            Stuck::Waiting => &format!(
+                "for {} turns no job has begun or ended and no operation was over, while these \
+                 tasks sleep and look again for ever: {}",
+                self.turns - self.loops.news,
+                self.busiest()
+            ),
             Stuck::Held => {
                 let holds = &self.world.core().holds;
                 let sites = holds
@@ -1259,6 +1315,7 @@ impl Sim {
             Stuck::Deadlock | Stuck::Held | Stuck::Called => "deadlock",
             Stuck::Endless => "endless",
             Stuck::Busy => "busy loop",
+            Stuck::Waiting => "wait in a loop",
         };
         format!(
             "{name}: {what}: {why} (seed {}, {} turns, {:?} of virtual time)\n{}",

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, look_again};
-use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
+use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 use tokio::task::coop::has_budget_remaining;
 
 use crate::here;
@@ -29,7 +29,7 @@ const INJECTED: u32 = 61;
 const LOAD: u32 = 127;
 
 /// A driver's private part.
-pub(crate) struct Local {
+pub(crate) struct DriverLocal {
     pub(crate) machine: Arc<Machine>,
     pub(crate) n: usize,
     ticks: Cell<u32>,
@@ -38,7 +38,7 @@ pub(crate) struct Local {
 }
 
 /// Finding turns, and putting them where they wait.
-impl Local {
+impl DriverLocal {
     #[inline]
     fn seat(&self) -> &Seat {
         self.machine.seat(self.n)
@@ -69,7 +69,7 @@ impl Local {
         if there == 0 {
             return None;
         }
-        let share = (there / self.machine.regular + 1).min(LOOT);
+        let share = (there / self.machine.regular + 1).min(STEAL_BATCH);
         let mut row = self.machine.injector.take(share);
         let first = row.next();
         self.put_all_back(row);
@@ -165,7 +165,7 @@ impl Local {
 }
 
 /// Sleeping.
-impl Local {
+impl DriverLocal {
     /// There is something to do for a driver that is about to sleep.
     fn is_needed(&self) -> bool {
         !self.machine.injector.is_empty() || self.machine.is_stopping()
@@ -178,7 +178,7 @@ impl Local {
         match &self.machine.beds {
             Beds::One => match self.is_needed() {
                 true => Bed::Up(door.get_up()),
-                false => Bed::Lies(Sleep::ForGood),
+                false => Bed::Lies(SleepKind::ForGood),
             },
             Beds::Many(idle, _) => {
                 let how = idle.lie_down(self.n);
@@ -191,11 +191,11 @@ impl Local {
     }
 
     /// How it goes on sleeping; none if it is up.
-    fn still_lies(&self, how: Sleep) -> Option<Sleep> {
+    fn still_lies(&self, how: SleepKind) -> Option<SleepKind> {
         let Beds::Many(idle, _) = &self.machine.beds else {
             return Some(how);
         };
-        let found = self.is_needed() || (how == Sleep::Sentinel && self.steal());
+        let found = self.is_needed() || (how == SleepKind::Sentinel && self.steal());
         if !found {
             return Some(how);
         }
@@ -215,7 +215,7 @@ impl Local {
     }
 
     /// It lay down and is polled: how it goes on sleeping; none if it is up.
-    fn looks_again(&self) -> Option<Sleep> {
+    fn looks_again(&self) -> Option<SleepKind> {
         let Beds::Many(idle, _) = &self.machine.beds else {
             return None;
         };
@@ -227,30 +227,30 @@ impl Local {
 
 /// How a driver lies.
 enum Bed {
-    Lies(Sleep),
+    Lies(SleepKind),
     /// It does not, and may have been brought a turn meanwhile.
     Up(Option<Turn>),
 }
 
 /// What a poll comes to.
-enum Next {
+enum AfterTurns {
     /// It is polled again when tokio has served others.
     GivesWay,
-    Sleeps(Sleep),
+    Sleeps(SleepKind),
     /// It is over.
     GoesHome,
 }
 
 /// A poll.
-impl Local {
+impl DriverLocal {
     /// Takes turns, `next` first. It has `slept` just before.
-    fn work(&self, mut next: Option<Turn>, mut slept: bool) -> Next {
+    fn work(&self, mut next: Option<Turn>, mut slept: bool) -> AfterTurns {
         self.machine.want_watch();
         let mut batch = Batch::default();
         loop {
             let Some(turn) = next.take().or_else(|| self.find()) else {
                 if self.machine.is_stopping() || self.leaves_if_not_needed() {
-                    return Next::GoesHome;
+                    return AfterTurns::GoesHome;
                 }
                 if self.steal() {
                     // There may be more than we can do soon.
@@ -258,7 +258,7 @@ impl Local {
                     continue;
                 }
                 match self.lie_down() {
-                    Bed::Lies(how) => return Next::Sleeps(how),
+                    Bed::Lies(how) => return AfterTurns::Sleeps(how),
                     Bed::Up(turn) => next = turn,
                 }
                 continue;
@@ -270,15 +270,15 @@ impl Local {
             self.take(turn);
             if batch.is_over() {
                 return match self.leaves_if_not_needed() {
-                    true => Next::GoesHome,
-                    false => Next::GivesWay,
+                    true => AfterTurns::GoesHome,
+                    false => AfterTurns::GivesWay,
                 };
             }
         }
     }
 
     /// It sleeps and is polled.
-    fn turns_over(&self) -> Next {
+    fn turns_over(&self) -> AfterTurns {
         let door = &self.seat().door;
         if door.has_turn() {
             // The thread that brought it took us out of the book before. If we were polled
@@ -292,9 +292,9 @@ impl Local {
         if self.machine.lets_go(self.n) {
             self.leaves_book();
             self.machine.leaves(self.n);
-            return Next::GoesHome;
+            return AfterTurns::GoesHome;
         }
-        Next::Sleeps(how)
+        AfterTurns::Sleeps(how)
     }
 
     /// True if it was an extra driver, and has left.
@@ -338,19 +338,19 @@ impl Batch {
 }
 
 /// A tokio task that takes turns.
-pub(crate) struct Driver {
-    local: Local,
+pub(crate) struct TokioDriver {
+    local: DriverLocal,
     /// It sleeps.
-    sleeps: Option<Sleep>,
+    sleeps: Option<SleepKind>,
     nap: Nap,
     /// It has gone home. One that is dropped before was dropped by tokio.
     is_home: bool,
 }
 
-impl Driver {
-    pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Driver {
-        Driver {
-            local: Local {
+impl TokioDriver {
+    pub(crate) fn new(machine: Arc<Machine>, n: usize) -> TokioDriver {
+        TokioDriver {
+            local: DriverLocal {
                 machine,
                 n,
                 ticks: Cell::new(0),
@@ -364,11 +364,11 @@ impl Driver {
     }
 }
 
-impl Future for Driver {
+impl Future for TokioDriver {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Driver {
+        let TokioDriver {
             local,
             sleeps,
             nap,
@@ -386,19 +386,19 @@ impl Future for Driver {
             }
         };
         *sleeps = None;
-        if !matches!(next, Next::Sleeps(_)) {
+        if !matches!(next, AfterTurns::Sleeps(_)) {
             nap.is_over();
         }
         match next {
-            Next::GivesWay => give_way(cx),
-            Next::Sleeps(how) => {
+            AfterTurns::GivesWay => give_way(cx),
+            AfterTurns::Sleeps(how) => {
                 *sleeps = Some(how);
                 match how {
-                    Sleep::ForGood => Poll::Pending,
-                    Sleep::Sentinel => nap.rest(local.thief.has_seen(), cx),
+                    SleepKind::ForGood => Poll::Pending,
+                    SleepKind::Sentinel => nap.rest(local.thief.has_seen(), cx),
                 }
             }
-            Next::GoesHome => {
+            AfterTurns::GoesHome => {
                 *is_home = true;
                 Poll::Ready(())
             }
@@ -406,7 +406,7 @@ impl Future for Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for TokioDriver {
     fn drop(&mut self) {
         if !self.is_home {
             self.local.machine.host_gone(Some(self.local.n));
@@ -464,5 +464,114 @@ impl Nap {
         }
         self.went_round = false;
         give_way(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Mutex, mpsc};
+    use std::task::Waker;
+
+    use kinfolk_core::host::{BlockingCall, Host, TimerKey};
+    use kinfolk_core::{Tree, TreeOptions};
+
+    use super::*;
+
+    /// A host that keeps the turns it gets.
+    #[derive(Default)]
+    struct Keeps(Arc<Mutex<Vec<Turn>>>);
+
+    impl Host for Keeps {
+        fn start(&self, turn: Turn) {
+            self.0.lock().unwrap().push(turn);
+        }
+
+        fn schedule(&self, ready: Ready) {
+            self.0.lock().unwrap().extend(ready);
+        }
+
+        fn now(&self) -> Instant {
+            Instant::now()
+        }
+
+        fn set_timer(&self, _at: Instant, _waker: Waker) -> TimerKey {
+            unreachable!("no timer is set")
+        }
+
+        fn clear_timer(&self, _key: TimerKey) -> Option<Waker> {
+            None
+        }
+
+        fn run_blocking(&self, _call: BlockingCall) {}
+    }
+
+    /// A driver is polled by hand beside another, which is awake: with its turn at the door
+    /// after it was taken out of the book of sleepers; and with a turn that comes only
+    /// after it was polled for nothing and has lain down again. The book counts it
+    /// as awake in its turn, and not when it has lain down.
+    #[test]
+    fn lane_6_a_turn_that_comes_late_to_a_driver_leaves_the_book_right() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_time()
+            .build()
+            .unwrap();
+        // The watch is not to see a turn of ours held up by a busy machine: its workers are
+        // kept.
+        let kept: Vec<_> = (0..2)
+            .map(|_| {
+                let (go, held) = mpsc::channel::<()>();
+                drop(runtime.spawn(async move { held.recv() }));
+                go
+            })
+            .collect();
+        let machine = Arc::new(Machine::new(runtime.handle().clone(), None));
+        let Beds::Many(idle, _) = &machine.beds else {
+            panic!("a runtime with workers");
+        };
+        for n in 0..2 {
+            assert!(machine.seat(n).is_to_start(), "not by tokio");
+            assert_eq!(idle.wake_one(None), Some(n));
+        }
+        let mut driver = pin!(Driver::new(machine.clone(), 0));
+        let mut poll = || {
+            let polled = poll_fn(|cx| Poll::Ready(driver.as_mut().poll(cx).is_ready()));
+            runtime.block_on(polled)
+        };
+
+        let host = Keeps::default();
+        let turns = host.0.clone();
+        let tree = Tree::new(Box::new(host), TreeOptions::default());
+        let awake = Arc::new(AtomicUsize::new(usize::MAX));
+        let turn = || {
+            let (machine, awake) = (machine.clone(), awake.clone());
+            drop(tree.root_scope().launch(async move {
+                let Beds::Many(idle, _) = &machine.beds else {
+                    return;
+                };
+                awake.store(idle.awake(), SeqCst);
+            }));
+            turns.lock().unwrap().pop().expect("a turn of the new job")
+        };
+
+        assert!(!poll());
+        assert_eq!(idle.awake(), 1, "it found nothing");
+        for lies_down_again in [false, true] {
+            assert_eq!(idle.wake_one(None), Some(0));
+            if lies_down_again {
+                assert!(!poll());
+                assert_eq!(idle.awake(), 1, "it found nothing once more");
+            }
+            assert!(machine.seat(0).door.bring(turn()).is_ok());
+            assert!(!poll());
+            assert_eq!(awake.swap(usize::MAX, SeqCst), 2, "{lies_down_again}");
+            assert_eq!(idle.awake(), 1, "{lies_down_again}: it has lain down");
+        }
+
+        machine.stop();
+        assert!(poll(), "it goes home");
+        drop(kept);
     }
 }

@@ -24,7 +24,7 @@ impl Drop for Alive {
 }
 
 /// When to look again.
-enum Next {
+enum NextWake {
     /// At once.
     Now,
     /// When something has changed.
@@ -47,16 +47,16 @@ pub(crate) async fn keep(machine: Weak<Machine>) {
         let next = look(&strong);
         drop(strong);
         match next {
-            Next::Now => {}
-            Next::Changed => changed.notified().await,
-            Next::Due(at, wait) if up == Some(at) => {
+            NextWake::Now => {}
+            NextWake::Changed => changed.notified().await,
+            NextWake::Due(at, wait) if up == Some(at) => {
                 // It is not due by the root's own: tokio's clock is paused, and no
                 // measure of time. A thread that may block is one.
                 let nap = wait.min(NAP);
                 let nap = tokio::task::spawn_blocking(move || std::thread::sleep(nap));
                 let _ = nap.await;
             }
-            Next::Due(at, wait) => {
+            NextWake::Due(at, wait) => {
                 // Whether it was told or the time is up: look again.
                 let waited = tokio::time::timeout(wait, changed.notified()).await;
                 up = waited.is_err().then_some(at);
@@ -66,21 +66,21 @@ pub(crate) async fn keep(machine: Weak<Machine>) {
 }
 
 /// Fires what is due; when to look again.
-fn look(machine: &Arc<Machine>) -> Next {
+fn look(machine: &Arc<Machine>) -> NextWake {
     if machine.clock.is_virtual() {
         if machine.busy.load(Ordering::SeqCst) == 0 && machine.clock.idle(machine.next_timer()) {
             machine.fire_due();
-            return Next::Now;
+            return NextWake::Now;
         }
-        return Next::Changed;
+        return NextWake::Changed;
     }
     machine.fire_due();
     let Some(at) = machine.next_timer() else {
-        return Next::Changed;
+        return NextWake::Changed;
     };
     // None from a clock that stands still.
     match machine.clock.real_time_until(at) {
-        Some(wait) => Next::Due(at, wait),
-        None => Next::Changed,
+        Some(wait) => NextWake::Due(at, wait),
+        None => NextWake::Changed,
     }
 }

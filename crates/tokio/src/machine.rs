@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::clock::TokioClock;
-use crate::driver::Driver;
+use crate::driver::TokioDriver;
 use crate::here;
 use crate::seat::Seat;
 use crate::watch::{HeldUp, MOST_EXTRA};
@@ -212,7 +212,7 @@ impl Machine {
     pub(crate) fn wake(self: &Arc<Self>, n: usize) {
         let seat = self.seat(n);
         match seat.is_to_start() {
-            true => drop(self.tokio.spawn(Driver::new(self.clone(), n))),
+            true => drop(self.tokio.spawn(TokioDriver::new(self.clone(), n))),
             false => seat.wake(),
         }
         if matches!(self.beds, Beds::Many(..)) && here::any().is_some() {
@@ -271,7 +271,7 @@ impl Machine {
     }
 
     /// Wakes everybody whose time has come, in the order of their instants. A
-    /// waker that panics is the matter of whoever made it: the keeper goes on. One that
+    /// waker that panics is its author's matter: the keeper goes on. One that
     /// does not return is seen by the watch, which fires the others.
     pub(crate) fn fire_due(self: &Arc<Self>) {
         let now = self.clock.now();
@@ -312,7 +312,7 @@ impl Machine {
 
     pub(crate) fn run_blocking(self: &Arc<Self>, call: BlockingCall) {
         self.count(1);
-        let mut flight = InFlight {
+        let mut flight = TokioCall {
             call: Some(call),
             machine: self.clone(),
         };
@@ -372,12 +372,12 @@ impl Drop for Firing<'_> {
 }
 
 /// A blocking call that tokio has. One that it drops ends as one whose host is gone.
-struct InFlight {
+struct TokioCall {
     call: Option<BlockingCall>,
     machine: Arc<Machine>,
 }
 
-impl Drop for InFlight {
+impl Drop for TokioCall {
     fn drop(&mut self) {
         drop(self.call.take());
         self.machine.rested();

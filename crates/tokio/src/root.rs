@@ -54,7 +54,7 @@ impl RootBuilder {
         self
     }
 
-    /// Gets every failure that nobody takes.
+    /// Sets the hook that receives every failure that no caller takes.
     pub fn on_failure(mut self, hook: FailureHook) -> Self {
         self.options.failure_hook = Some(hook);
         self
@@ -208,7 +208,7 @@ impl Root {
 
     /// Cancels everything and waits; at `grace` lifts shields and guards and
     /// revokes leases; a second later drops every parked future. The report
-    /// names whoever was in the way. An error inside a job.
+    /// names the tasks that did not end. An error inside a job.
     ///
     /// It ends in real time, whatever the clock of the root does, while every worker of
     /// tokio's is in a long poll, and also if the tokio runtime is gone: from the grace

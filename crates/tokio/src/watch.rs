@@ -18,7 +18,7 @@ use kinfolk_core::host::say::{Topic, say};
 use kinfolk_queue::{Idle, MOMENT, Watch};
 use tokio::sync::Notify;
 
-use crate::driver::Driver;
+use crate::driver::TokioDriver;
 use crate::here;
 use crate::machine::{Beds, Machine};
 
@@ -100,7 +100,7 @@ impl HeldUp {
                 format_args!(
                     "kinfolk: {MOST_EXTRA} jobs on tokio block their threads at once; \
                      while more do, jobs may wait until one of these calls returns \
-                     (blocking calls belong into kinfolk::blocking)"
+                     (use kinfolk::blocking for blocking calls)"
                 ),
             );
         }
@@ -108,7 +108,7 @@ impl HeldUp {
 }
 
 impl Machine {
-    /// A driver is awake: somebody is to watch it.
+    /// A driver is awake: it must be watched.
     #[inline]
     pub(crate) fn want_watch(self: &Arc<Self>) {
         if let Beds::Many(_, held_up) = &self.beds
@@ -162,7 +162,7 @@ impl Machine {
         {
             idle.join();
             let n = self.regular + seat;
-            drop(self.tokio.spawn(Driver::new(self.clone(), n)));
+            drop(self.tokio.spawn(TokioDriver::new(self.clone(), n)));
         }
     }
 
@@ -210,7 +210,7 @@ async fn watch(machine: Weak<Machine>, wanted: Arc<Notify>) {
 
 /// What the watch has seen of a driver.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct SeenTurn {
     /// In which turn it was.
     turn: Option<u32>,
     /// It was woken with a turn, and tokio had not polled it yet.
@@ -219,13 +219,13 @@ struct Seen {
 
 /// Sees which turns are held up. `seen` is what it saw at its last look. True if all
 /// sleep, and no extra driver is left.
-fn look(machine: &Arc<Machine>, seen: &mut Vec<Seen>) -> bool {
+fn look(machine: &Arc<Machine>, seen: &mut Vec<SeenTurn>) -> bool {
     let Beds::Many(idle, held_up) = &machine.beds else {
         return true;
     };
-    seen.resize(machine.taken(), Seen::default());
+    seen.resize(machine.taken(), SeenTurn::default());
     for (n, seat) in machine.seats() {
-        let now = Seen {
+        let now = SeenTurn {
             turn: seat.tray.is_in_turn().then(|| seat.tray.turns()),
             waits: seat.door.has_turn(),
         };
@@ -276,8 +276,8 @@ fn look(machine: &Arc<Machine>, seen: &mut Vec<Seen>) -> bool {
 #[track_caller]
 pub fn block_in_place<R>(call: impl FnOnce() -> R) -> R {
     /// The turn goes on.
-    struct Blocks<'a>(&'a Machine, usize);
-    impl Drop for Blocks<'_> {
+    struct BlocksNow<'a>(&'a Machine, usize);
+    impl Drop for BlocksNow<'_> {
         fn drop(&mut self) {
             self.0.goes_on(self.1);
         }
@@ -292,7 +292,7 @@ pub fn block_in_place<R>(call: impl FnOnce() -> R) -> R {
         let new = local.machine.hold_up(held_up, local.n);
         local.machine.inject(local.machine.seat(local.n).clear());
         local.machine.start_extra(idle, held_up);
-        new.then(|| Blocks(&local.machine, local.n))
+        new.then(|| BlocksNow(&local.machine, local.n))
     });
     tokio::task::block_in_place(call)
 }

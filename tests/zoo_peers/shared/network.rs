@@ -31,7 +31,7 @@ zoo! {
     two no_timeout;
 }
 
-/// A server and a client in good weather.
+/// A server and a client without faults.
 fn fair<S, C>(server: S, client: C) -> Two
 where
     S: Future<Output = Result> + Send + 'static,

@@ -39,7 +39,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 
     /// No job of the host is runnable or being polled, and nothing else is in
-    /// flight. A virtual clock may let somebody go on who waited for that
+    /// flight. A virtual clock may let a thread go on that waited for that
     /// (true), or else jump to `next`, the first timer (true if it moved).
     fn idle(&self, next: Option<Instant>) -> bool {
         let _ = next;

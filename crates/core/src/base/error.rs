@@ -76,20 +76,20 @@ impl StdError for Cancelled {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// You are being cancelled: stop too.
+    /// The current job is being cancelled: return soon.
     Cancelled,
-    /// What you waited for was cancelled; you were not.
+    /// The awaited job was cancelled; the current job was not.
     Stopped,
-    /// A deadline of what you waited for passed.
+    /// A deadline of the awaited job passed.
     TimedOut,
-    /// It failed.
+    /// The awaited job returned an error.
     Failed,
-    /// It panicked. Not in a program that is built with `panic = "abort"`: there a
-    /// panic aborts the process, in whichever task it happens.
+    /// The awaited job panicked. In a program that is built with `panic = "abort"` a panic
+    /// aborts the process instead.
     Panicked,
 }
 
-/// Who an error happened to.
+/// The job that an error happened to.
 #[derive(Clone, Debug)]
 pub(crate) struct Victim {
     pub(crate) id: JobId,
@@ -134,15 +134,16 @@ struct Inner {
     more: usize,
 }
 
-/// What went wrong, with questions to ask it.
+/// The error of a scope, a task or a cancellation point. Its [`kind`](Error::kind) says what
+/// happened, and to which job.
 ///
 /// | [`kind`](Error::kind) | meaning |
 /// |---|---|
-/// | `Cancelled` | you are being cancelled: stop too |
-/// | `Stopped` | what you waited for was cancelled; you were not |
-/// | `TimedOut` | a deadline of what you waited for passed |
-/// | `Failed` | it returned an error; see [`downcast_ref`](Error::downcast_ref) |
-/// | `Panicked` | it panicked; see [`resume`](Error::resume) |
+/// | `Cancelled` | the current job is being cancelled: return soon |
+/// | `Stopped` | the awaited job was cancelled; the current job was not |
+/// | `TimedOut` | a deadline of the awaited job passed |
+/// | `Failed` | the awaited job returned an error; see [`downcast_ref`](Error::downcast_ref) |
+/// | `Panicked` | the awaited job panicked; see [`resume`](Error::resume) |
 ///
 /// Cheap to clone: clones share one failure.
 #[derive(Clone)]
@@ -153,38 +154,38 @@ enum Repr {
     /// What `?` makes of a point's Cancelled, and nothing more: the most
     /// frequent error there is, and it allocates nothing.
     Told(Cancelled),
-    Full(Held),
+    Full(SharedError),
 }
 
 /// A hand on a failure. A failure may be made of another one, with a context, and so
 /// on: more than [`DEEPEST`] drops inside each other, a further one waits until that
 /// one is over. So a chain of any length is dropped by a loop.
 #[derive(Clone)]
-struct Held(ManuallyDrop<Arc<Inner>>);
+struct SharedError(ManuallyDrop<Arc<Inner>>);
 
 /// How deep drops of failures nest on one thread.
 const DEEPEST: u32 = 16;
 
 /// Failures that have to wait to be dropped.
-type Waiting = RefCell<Vec<Arc<Inner>>>;
+type UndroppedErrors = RefCell<Vec<Arc<Inner>>>;
 
 /// The drops of failures, and the printing of them, that go on on this thread.
-struct Nested {
+struct ErrorNesting {
     drops: Cell<u32>,
     /// Of the deepest: null while there is none.
-    waiting: Cell<*const Waiting>,
+    waiting: Cell<*const UndroppedErrors>,
     prints: Cell<u32>,
 }
 
-local!(static NESTED: Nested = Nested {
+local!(static NESTED: ErrorNesting = ErrorNesting {
     drops: Cell::new(0),
     waiting: Cell::new(ptr::null()),
     prints: Cell::new(0),
 }; fn nested);
 
-impl Held {
-    fn new(inner: Inner) -> Held {
-        Held(ManuallyDrop::new(Arc::new(inner)))
+impl SharedError {
+    fn new(inner: Inner) -> SharedError {
+        SharedError(ManuallyDrop::new(Arc::new(inner)))
     }
 
     fn is_unshared(&self) -> bool {
@@ -192,7 +193,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for SharedError {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
@@ -200,7 +201,7 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SharedError {
     fn drop(&mut self) {
         // SAFETY: taken once: this is the only destructor.
         let inner = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -228,7 +229,7 @@ impl Drop for Held {
 /// Drops a failure, and then those that had to wait for that.
 #[inline(never)]
 fn drop_deepest(inner: Arc<Inner>) {
-    let waiting = Waiting::default();
+    let waiting = UndroppedErrors::default();
     nested(|here| here.waiting.set(&raw const waiting));
     drop(inner);
     loop {
@@ -249,8 +250,8 @@ fn print(
     how: impl FnOnce(&mut fmt::Formatter<'_>) -> fmt::Result,
 ) -> fmt::Result {
     /// Puts the depth back, also if what is printed panics.
-    struct Back(u32);
-    impl Drop for Back {
+    struct DepthBack(u32);
+    impl Drop for DepthBack {
         fn drop(&mut self) {
             nested(|here| here.prints.set(self.0));
         }
@@ -260,7 +261,7 @@ fn print(
         return f.write_str("…");
     }
     nested(|here| here.prints.set(depth + 1));
-    let _back = Back(depth);
+    let _back = DepthBack(depth);
     how(f)
 }
 
@@ -293,7 +294,7 @@ impl Inner {
 
 impl Error {
     fn make(kind: ErrorKind, what: What) -> Error {
-        Error(Repr::Full(Held::new(Inner::new(kind, what))))
+        Error(Repr::Full(SharedError::new(Inner::new(kind, what))))
     }
 
     fn full(&self) -> Option<&Inner> {
@@ -329,7 +330,7 @@ impl Error {
             },
         };
         change(&mut inner);
-        Error(Repr::Full(Held::new(inner)))
+        Error(Repr::Full(SharedError::new(inner)))
     }
 
     /// An error with nothing but words.
@@ -337,7 +338,7 @@ impl Error {
         Error::from_boxed(words.into().into())
     }
 
-    /// Any error at all. One of ours comes back as it was; one that has a
+    /// Converts any error. An `Error` inside is returned unchanged; an error that has a
     /// [`Cancelled`] among its sources is of kind `Cancelled`.
     pub fn from_boxed(boxed: BoxError) -> Error {
         let boxed = match boxed.downcast::<Error>() {
@@ -354,7 +355,7 @@ impl Error {
     /// An error that is not one of ours, to be seen through us.
     pub(crate) fn carrying(error: Arc<dyn StdError + Send + Sync>) -> Error {
         let error = Contained::new(error);
-        let found = Found::among_sources(&**error);
+        let found = AmongSources::of(&**error);
         let (cancelled, ours) = (found.cancelled.cloned(), found.ours.cloned());
         let kind = if cancelled.is_some() {
             ErrorKind::Cancelled
@@ -364,7 +365,7 @@ impl Error {
         let mut inner = Inner::new(kind, What::Failed(error));
         inner.cancelled = cancelled;
         inner.ours = ours;
-        Error(Repr::Full(Held::new(inner)))
+        Error(Repr::Full(SharedError::new(inner)))
     }
 
     pub(crate) fn stopped(reason: Reason) -> Error {
@@ -403,18 +404,18 @@ impl Error {
         )
     }
 
-    /// What sort of error this is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.full().map_or(ErrorKind::Cancelled, |inner| inner.kind)
     }
 
-    /// True if *you* are being cancelled.
+    /// Returns true if the current job is being cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.kind() == ErrorKind::Cancelled
     }
 
-    /// The reason of the cancellation this error speaks of, for the kinds
-    /// `Cancelled`, `Stopped` and `TimedOut`.
+    /// Returns the reason of the cancellation, for the kinds `Cancelled`, `Stopped` and
+    /// `TimedOut`.
     pub fn reason(&self) -> Option<&Reason> {
         match self.says() {
             Says::Other(What::Stopped(reason) | What::TimedOut { reason, .. }) => Some(reason),
@@ -422,22 +423,22 @@ impl Error {
         }
     }
 
-    /// Later failures, in order, without this one. At most 32 are kept; see
-    /// [`suppressed_count`](Error::suppressed_count).
+    /// Returns the later failures of the same scope, in order, without this one. At most 32
+    /// are kept; see [`suppressed_count`](Error::suppressed_count).
     ///
-    /// One failure is never listed twice. An error of yours that two jobs fail with, a
-    /// clone of one `Arc` each, is two failures, and is listed for each of them.
+    /// A failure is never listed twice. If two jobs fail with clones of one `Arc` of yours,
+    /// those are two failures, and both are listed.
     pub fn suppressed(&self) -> &[Error] {
         self.full().map_or(&[], |inner| &inner.suppressed)
     }
 
-    /// How many later failures there were, kept or not.
+    /// Returns how many later failures there were, kept or not.
     pub fn suppressed_count(&self) -> usize {
         self.full()
             .map_or(0, |inner| inner.suppressed.len() + inner.more)
     }
 
-    /// The cancellation during which this failure happened.
+    /// Returns the reason of the cancellation during which this failure happened.
     pub fn during(&self) -> Option<&Reason> {
         self.full()?.during.as_ref()
     }
@@ -446,29 +447,29 @@ impl Error {
         self.full()?.victim.as_ref()
     }
 
-    /// The job it happened to.
+    /// Returns the job that the error happened to.
     pub fn job(&self) -> Option<JobId> {
         self.victim().map(|v| v.id)
     }
 
-    /// The name of the job it happened to.
+    /// Returns the name of the job that the error happened to.
     pub fn job_name(&self) -> Option<&str> {
         self.victim().map(|v| v.name.as_str())
     }
 
-    /// Where the job it happened to was spawned or opened.
+    /// Returns where the job that the error happened to was spawned or opened.
     pub fn site(&self) -> Option<&'static Location<'static>> {
         self.victim().map(|v| v.site)
     }
 
-    /// The names of the jobs from the root to the one it happened to. Of a
-    /// very deep tree, the last 64.
+    /// Returns the names of the jobs from the root to the one that the error happened to; in
+    /// a very deep tree, the last 64.
     pub fn path(&self) -> &[String] {
         self.victim().map_or(&[], |v| &v.path)
     }
 
-    /// The error a body returned, if it is an `E`, or has one among its
-    /// sources. Of an `anyhow::Error` the contexts count as well.
+    /// Returns the error that a body returned, if it is an `E` or has one among its sources.
+    /// The contexts of an `anyhow::Error` count as well.
     pub fn downcast_ref<E: StdError + Send + Sync + 'static>(&self) -> Option<&E> {
         let mut next = self.carried();
         let mut steps = Steps::new();
@@ -488,7 +489,7 @@ impl Error {
         None
     }
 
-    /// The error of somebody else's that it is made of.
+    /// The foreign error that it is made of.
     fn carried(&self) -> Option<&(dyn StdError + 'static)> {
         match self.says() {
             Says::Other(What::Failed(source)) => Some(&***source),
@@ -496,7 +497,7 @@ impl Error {
         }
     }
 
-    /// What the panic carried, if it was one and nobody has taken it yet.
+    /// Takes the payload of the panic, if the error is one and its payload was not taken.
     pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         match self.says() {
             Says::Other(What::Panicked { payload, .. }) => payload
@@ -508,8 +509,7 @@ impl Error {
         }
     }
 
-    /// Goes on with the panic this error stands for; an error of another kind
-    /// is given back.
+    /// Resumes the panic that this error stands for; an error of another kind is returned.
     pub fn resume(self) -> Error {
         match self.says() {
             Says::Other(What::Panicked { words, .. }) => {
@@ -522,8 +522,9 @@ impl Error {
         }
     }
 
-    /// True if both are the same failure, perhaps with other company. What a
-    /// point said is the same if it is of the same cancel.
+    /// Returns true if both errors are the same failure, whatever failures are suppressed
+    /// beside them. Two errors that points returned are the same if they belong to the same
+    /// cancel.
     pub fn same(&self, other: &Error) -> bool {
         match (&self.0, &other.0) {
             (Repr::Full(one), Repr::Full(other)) => one.serial == other.serial,
@@ -732,7 +733,7 @@ impl<'a> Steps<'a> {
 }
 
 /// What a walk over sources has met.
-struct Found<'a> {
+struct AmongSources<'a> {
     /// The first Cancelled, unless one of ours came before it, which decides by
     /// its own kind.
     cancelled: Option<&'a Cancelled>,
@@ -740,8 +741,8 @@ struct Found<'a> {
     ours: Option<&'a Error>,
 }
 
-impl<'a> Found<'a> {
-    fn among_sources(error: &'a (dyn StdError + 'static)) -> Found<'a> {
+impl<'a> AmongSources<'a> {
+    fn of(error: &'a (dyn StdError + 'static)) -> AmongSources<'a> {
         let mut cancelled = None;
         let mut next = Some(error);
         let mut steps = Steps::new();
@@ -752,14 +753,14 @@ impl<'a> Found<'a> {
                 cancelled = as_a::<Cancelled>(error);
             }
             if let Some(ours) = as_a::<Error>(error) {
-                return Found {
+                return AmongSources {
                     cancelled: cancelled.or_else(|| ours.cancelled()),
                     ours: Some(ours),
                 };
             }
             next = next_in(error);
         }
-        Found {
+        AmongSources {
             cancelled,
             ours: None,
         }
@@ -772,12 +773,12 @@ fn inner_of_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdEr
     io.get_ref().map(|e| e as &(dyn StdError + 'static))
 }
 
-/// The cancel that an error comes from: the first [`Cancelled`] in it or among its
-/// sources, however it is wrapped. An [`Error`] on the way decides by its own kind:
-/// what was a failure below stays one. So an error of any type is judged as
+/// Returns the cancel that an error comes from: the first [`Cancelled`] in it or among its
+/// sources, however it is wrapped. If an [`Error`] comes first among them, its kind decides:
+/// a failure stays a failure. So an error of any type is judged as
 /// [`or_fail`](OrFail::or_fail) judges it.
 pub fn cancelled_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Cancelled> {
-    Found::among_sources(error).cancelled
+    AmongSources::of(error).cancelled
 }
 
 impl fmt::Display for Error {
@@ -799,7 +800,7 @@ impl Error {
             What::Stopped(reason) => {
                 match self.job_name() {
                     Some(name) => write!(f, "{name} was cancelled")?,
-                    None => f.write_str("what was waited for was cancelled")?,
+                    None => f.write_str("the awaited job was cancelled")?,
                 }
                 write!(f, ": {reason}")
             }
@@ -916,7 +917,7 @@ from_std!(
     std::array::TryFromSliceError,
 );
 
-/// Turns any error into ours, so that `?` works on it in a body.
+/// Converts any error into [`Error`], so that `?` works on it in a body.
 pub trait OrFail<T> {
     /// `Err(e)` becomes an [`Error`] of kind `Failed`, or `Cancelled` if a
     /// [`Cancelled`] stands among its sources.

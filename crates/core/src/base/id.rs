@@ -24,7 +24,7 @@ pub(crate) const MOST_TREE_NUMBERS: u64 = (1 << (u64::BITS - LOCAL)) - 1;
 
 impl JobId {
     /// `tree` is [`tree_number`](JobId::tree_number) of one, and `local`
-    /// [`MOST_NUMBER`] at the most: whoever counts comes round there.
+    /// [`MOST_NUMBER`] at the most: counting wraps around there.
     #[inline]
     pub(crate) fn new(tree: u64, local: u64) -> Self {
         JobId(tree << LOCAL | local)

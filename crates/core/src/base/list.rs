@@ -13,7 +13,7 @@ pub(crate) struct Key {
     turn: u32,
 }
 
-struct Entry<T> {
+struct ListEntry<T> {
     value: Option<T>,
     turn: u32,
     prev: u32,
@@ -21,7 +21,7 @@ struct Entry<T> {
 }
 
 pub(crate) struct List<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<ListEntry<T>>,
     first: u32,
     last: u32,
     free: u32,
@@ -65,7 +65,7 @@ impl<T> List<T> {
     pub(crate) fn push(&mut self, value: T) -> Key {
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
-        let entry = Entry {
+        let entry = ListEntry {
             value: Some(value),
             turn,
             prev: self.last,

@@ -3,11 +3,11 @@
 /// A set of numbers. They are given out in order, and what belongs together
 /// comes in runs: a list of runs, in order, with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Numbers(Vec<Run>);
+pub(crate) struct Numbers(Vec<NumberRun>);
 
 /// From the first to the last, both of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct NumberRun {
     first: u64,
     last: u64,
 }
@@ -26,7 +26,7 @@ impl Numbers {
     pub(crate) fn beyond(&self, number: u64) -> Numbers {
         let runs = self.0.iter().filter(|run| run.last > number);
         Numbers(
-            runs.map(|run| Run {
+            runs.map(|run| NumberRun {
                 first: run.first.max(number + 1),
                 ..*run
             })
@@ -35,7 +35,7 @@ impl Numbers {
     }
 
     pub(crate) fn insert(&mut self, number: u64) {
-        self.add(Run {
+        self.add(NumberRun {
             first: number,
             last: number,
         });
@@ -58,13 +58,13 @@ impl Numbers {
             for run in runs {
                 // What is left of it on either side.
                 if run.first < gone.first {
-                    self.0.push(Run {
+                    self.0.push(NumberRun {
                         last: run.last.min(gone.first - 1),
                         ..run
                     });
                 }
                 if run.last > gone.last {
-                    self.0.push(Run {
+                    self.0.push(NumberRun {
                         first: run.first.max(gone.last + 1),
                         ..run
                     });
@@ -73,7 +73,7 @@ impl Numbers {
         }
     }
 
-    fn add(&mut self, run: Run) {
+    fn add(&mut self, run: NumberRun) {
         // Those it overlaps or touches become one with it.
         let start = self.0.partition_point(|old| old.last + 1 < run.first);
         let end = self.0.partition_point(|old| old.first <= run.last + 1);

@@ -8,15 +8,15 @@ use crate::base::reason::Reason;
 #[derive(Debug, Clone)]
 #[must_use]
 pub enum Outcome<T = ()> {
-    /// It returned a value.
+    /// The job returned a value.
     Completed(T),
-    /// It, or a child it answers for, failed.
+    /// The job failed, or a child whose failure it takes over.
     Failed(Error),
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled {
         /// Why.
         reason: Reason,
-        /// A value it returned all the same.
+        /// The value that the job returned although it was cancelled, if any.
         late: Option<T>,
     },
 }
@@ -71,11 +71,11 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A type that is a success when a body returns it. Implement it for a type
-/// of your own in one line: `impl kinfolk::Success for User {}`.
+/// A type that a body may return as its value. Implement it for a type of your own in one
+/// line: `impl kinfolk::Success for User {}`.
 ///
-/// Every type would do, were it not for `Result`: a body that returns one fails
-/// if it is an `Err`, and stable Rust has no way to say "any type but `Result`".
+/// The trait exists because a body may also return a `Result`, whose `Err` is a failure, and
+/// stable Rust cannot express "any type but `Result`".
 #[diagnostic::on_unimplemented(
     message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
                whose error is a `std::error::Error`",

@@ -15,7 +15,7 @@ use crate::base::numbers::Numbers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReasonKind {
-    /// Somebody called `cancel`.
+    /// `cancel` was called.
     Asked,
     /// A deadline passed.
     Deadline,
@@ -27,15 +27,15 @@ pub enum ReasonKind {
     HandleDropped,
     /// A scope's future was dropped half-way.
     ScopeDropped,
-    /// The scope had ended, was closed, or had only services left.
+    /// The scope had ended, was closed, or had no children left but services.
     ScopeEnded,
-    /// Another branch decided what `race`, `any`, `select!` or `all` comes to.
+    /// Another branch decided the result of `race`, `any`, `select!` or `all`.
     RaceLost,
-    /// Somebody called `interrupt`, and it was delivered or left the body.
+    /// `interrupt` was called, and a point returned it or the body ended with it.
     Interrupted,
     /// The runtime is being shut down.
     Shutdown,
-    /// The host went away with the job still on it.
+    /// The host went away before the job had ended.
     HostGone,
     /// An ancestor was cancelled; see [`Reason::root_cause`].
     Parent,
@@ -71,8 +71,8 @@ impl Delivery {
     }
 }
 
-/// Why a job was cancelled: a kind, perhaps words, where it entered the tree
-/// and where in the code it was asked for.
+/// Why a job was cancelled: a kind, an optional text, the job at which the cancel entered
+/// the tree, and the place in the code that asked for it.
 #[derive(Clone)]
 pub struct Reason {
     data: Arc<ReasonData>,
@@ -84,8 +84,8 @@ impl Reason {
         Reason { data, inherited }
     }
 
-    /// The kind, as seen by the job that was told: [`ReasonKind::Parent`] for
-    /// every job below the one at which the cancel entered.
+    /// Returns the kind as seen by the cancelled job: [`ReasonKind::Parent`] for every job
+    /// below the one at which the cancel entered.
     pub fn kind(&self) -> ReasonKind {
         if self.inherited {
             ReasonKind::Parent
@@ -94,7 +94,7 @@ impl Reason {
         }
     }
 
-    /// The reason as it was stored at the job where the cancel entered.
+    /// Returns the reason as it was stored at the job where the cancel entered.
     pub fn root_cause(&self) -> Reason {
         Reason {
             data: self.data.clone(),
@@ -102,12 +102,12 @@ impl Reason {
         }
     }
 
-    /// The words given with it.
+    /// Returns the text given with the cancel.
     pub fn text(&self) -> Option<&str> {
         self.data.text.as_deref()
     }
 
-    /// The job at which the cancel entered the tree.
+    /// Returns the job at which the cancel entered the tree.
     pub fn origin(&self) -> JobId {
         self.data.origin
     }
@@ -122,12 +122,12 @@ impl Reason {
             .map(|(id, name)| (*id, name.as_str()))
     }
 
-    /// Where in the code the cancel was asked for.
+    /// Returns the place in the code that asked for the cancel.
     pub fn site(&self) -> &'static Location<'static> {
         self.data.site
     }
 
-    /// True if both speak of the same cancel.
+    /// Returns true if both reasons belong to the same cancel.
     pub fn same(&self, other: &Reason) -> bool {
         Arc::ptr_eq(self.stored(), other.stored())
     }

@@ -22,15 +22,15 @@ mod real {
         }
 
         /// # Safety
-        /// Nobody else touches the value meanwhile, and `f` does not reach it
-        /// by another way.
+        /// No other code accesses the value during the call, and `f` does not reach it in
+        /// another way.
         pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
             // SAFETY: exclusive by the caller's promise.
             f(unsafe { &mut *self.0.get() })
         }
 
         /// # Safety
-        /// Nobody writes the value meanwhile.
+        /// No other code writes the value during the call.
         pub(crate) unsafe fn get(&self) -> T
         where
             T: Copy,
@@ -162,7 +162,7 @@ mod model {
             unsafe { self.0.set(to) }
         }
 
-        /// Nobody looks, so that loom sees only those who may.
+        /// No look, so that loom sees only accesses that are allowed.
         pub(crate) fn fetch_ahead(&self) {}
     }
 

@@ -1,6 +1,6 @@
 //! The queue of timers for hosts: exact instants, millions of them, and giving
 //! one up as cheap as setting it. A pure data structure: it has no clock and
-//! wakes nobody.
+//! wakes no thread.
 //!
 //! It is a heap in which every entry has four children, beside a table of
 //! places. An entry of the heap holds what is compared; its place holds the
@@ -57,20 +57,20 @@ const NONE: u32 = u32::MAX;
 
 /// What is compared: the instant, then the age.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct HeapEntry {
     at: Instant,
     age: u64,
     place: u32,
 }
 
-impl Entry {
-    fn before(&self, other: &Entry) -> bool {
+impl HeapEntry {
+    fn before(&self, other: &HeapEntry) -> bool {
         (self.at, self.age) < (other.at, other.age)
     }
 }
 
 /// Where a timer is found by its key.
-struct Place {
+struct HeapPlace {
     /// There while the timer is pending.
     waker: Option<Contained<Waker>>,
     /// Pending: the position in the heap. Free: the next free place.
@@ -82,8 +82,8 @@ struct Place {
 /// Timers by instant. Equal instants come out in the order in which they were
 /// set.
 pub struct TimerQueue {
-    heap: Vec<Entry>,
-    places: Vec<Place>,
+    heap: Vec<HeapEntry>,
+    places: Vec<HeapPlace>,
     free: u32,
     next_age: u64,
 }
@@ -113,7 +113,7 @@ impl TimerQueue {
         let place = self.take_place(waker);
         let age = self.next_age;
         self.next_age += 1;
-        let entry = Entry { at, age, place };
+        let entry = HeapEntry { at, age, place };
         self.heap.push(entry);
         self.move_up(self.heap.len() - 1, entry);
         TimerKey::new(at, place, self.places[place as usize].uses)
@@ -162,7 +162,7 @@ impl TimerQueue {
             fresh != NONE,
             "four billion timers are pending in one queue"
         );
-        self.places.push(Place {
+        self.places.push(HeapPlace {
             waker: Some(Contained::new(waker)),
             position: NONE,
             uses: 0,
@@ -208,7 +208,7 @@ impl TimerQueue {
     }
 
     #[inline]
-    fn put(&mut self, position: usize, entry: Entry) {
+    fn put(&mut self, position: usize, entry: HeapEntry) {
         self.heap[position] = entry;
         // As many positions as places, so it fits.
         self.places[entry.place as usize].position = position as u32;
@@ -218,7 +218,7 @@ impl TimerQueue {
     /// Inlined, so that a new entry is never copied as a whole: it would be
     /// read in larger pieces than it was just written in, and wait for them.
     #[inline(always)]
-    fn move_up(&mut self, mut position: usize, entry: Entry) {
+    fn move_up(&mut self, mut position: usize, entry: HeapEntry) {
         while position > 0 {
             let above = (position - 1) / CHILDREN;
             if self.heap[above].before(&entry) {
@@ -231,7 +231,7 @@ impl TimerQueue {
     }
 
     /// Puts `entry` at `position` or further down; what was there is gone.
-    fn move_down(&mut self, mut position: usize, entry: Entry) {
+    fn move_down(&mut self, mut position: usize, entry: HeapEntry) {
         loop {
             let below = position * CHILDREN + 1;
             let end = self.heap.len().min(below + CHILDREN);

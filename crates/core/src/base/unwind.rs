@@ -19,32 +19,32 @@
 //! | a task's future: poll, drop | `run::take_turn`, `drop_instead`, `drop_half_way`, `abandon`; `cell::Stage::poll` | `caught`: the job fails | none |
 //! | a scope's body: open, poll, drop | `inline`: `Inline::poll`, `poll_body`, its drop; one never opened too | `caught`: the scope fails; the drop `contained` | none |
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
-//! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `Crew` | `contained`, `discard` | none |
+//! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `BranchGroup` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
-//! | an output nobody takes | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside every job |
+//! | an output that is not taken | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside any job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
 //! | the `late` of `race` and `any`, what it drops and what it has captured | `Policy::ended`; with the policy | `contained`, `Contained` | none |
 //! | an error of the user's: drop | `Error`, `own::Kept`, wherever the last hand on it goes | `Contained` (`Carried`) | `Failures::record` hands out what it replaces ([`Gone`](crate::record::failures::Gone)) |
 //! | an error: `source` | `error::next_in`, once, when it becomes ours | `caught`: it has none | none |
-//! | an error: `Display`, `Debug` | by whoever prints ours; the failure hook | the hook is `contained` | none |
+//! | an error: `Display`, `Debug` | by the code that prints ours; the failure hook | the hook is `contained` | none |
 //! | an error: `Into`, and `From<Error>` of `scope_as` | inside the poll of the body; `own::give_back` after the scope has ended | `caught` with the body; the second is the caller's | none |
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `waker::go_round`, after all has | it is the body's | none |
-//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside every job |
+//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
 //! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
 //! | a task-local: drop | `cold::clear_local`, `Local::with`, the cold part | `Contained` | none |
-//! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | nobody else has it |
+//! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | no other code has it |
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
-//! | a timer's factory: call, drop | `factory::Kept::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
+//! | a timer's factory: call, drop | `factory::SharedFactory::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
 //! | a closure that makes a future: call, drop | `MadeThere::poll` (`spawn_with`), `service::begin` (`start_service`) | `caught` with the task; the second is the starter's, and `Contained` until it is called | none |
 //! | `IntoOutcome::into_result` | `cell::Stage::poll`, `inline::poll_body`, `local::Deliver` | `caught` with the body | none |
 //! | items and closure of `for_each_concurrent`: next, call, drop | `ForEach::take_items`; with the call | the calls are the body's; `Contained` each | none |
@@ -54,11 +54,11 @@
 //! | `with_world`, `Local::with` and `get`: call, clone | in the poll that calls them | it is the body's; the world is put back | none |
 //! | the body of `scope_blocking`: call | `Runtime::scope_blocking` | `and_after`: goes on in the caller once the children have ended | none |
 //! | a point hook: call, drop | `Shared::watched_point`, in the poll of the point | it is the body's; `Contained` | none |
-//! | a buffer of i/o that nobody waits for | `flight::adopt` in the runtime | `contained` | none |
+//! | a buffer of i/o whose waiter is gone | `flight::adopt` in the runtime | `contained` | none |
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It
 //! loses its job, and neither a worker (`Worker::run`), the main thread
-//! (`Runtime::drive`) nor a thread of the pool (`Blocking::serve`); on tokio it is the
+//! (`Runtime::drive`) nor a thread of the pool (`BlockingPool::serve`); on tokio it is the
 //! end of the root, as if the runtime were gone. A worker or a main thread
 //! that unwinds outside a turn, by a `Clock` of the user's, say, aborts the process: its
 //! counts are wrong, and others would wait for it.
@@ -90,7 +90,7 @@ impl Payload {
         message_of(&**self.0)
     }
 
-    /// For whoever goes on with it.
+    /// For code that resumes the panic.
     pub(crate) fn into_box(self) -> Box<dyn Any + Send> {
         self.0.into_inner()
     }
@@ -149,7 +149,7 @@ fn message_of(payload: &(dyn Any + Send)) -> &str {
     } else if let Some(s) = payload.downcast_ref::<String>() {
         s
     } else {
-        "a panic without words"
+        "a panic without a message"
     }
 }
 
@@ -214,16 +214,16 @@ pub(crate) fn try_wake(waker: Waker) -> Option<Payload> {
 const DEEPEST: u32 = 16;
 
 /// Wakers that have to wait.
-type Waiting = RefCell<VecDeque<Contained<Waker>>>;
+type UnwokenWakers = RefCell<VecDeque<Contained<Waker>>>;
 
 /// The wakes that go on on this thread.
-struct Wakes {
+struct WakeNesting {
     depth: Cell<u32>,
     /// Of the deepest: null while there is none.
-    waiting: Cell<*const Waiting>,
+    waiting: Cell<*const UnwokenWakers>,
 }
 
-local!(static WAKES: Wakes = Wakes {
+local!(static WAKES: WakeNesting = WakeNesting {
     depth: Cell::new(0),
     waiting: Cell::new(ptr::null()),
 }; fn wakes);
@@ -241,10 +241,10 @@ fn nested(wake: impl FnOnce()) -> Option<Payload> {
     panicked
 }
 
-/// Calls `wake`, and then wakes whoever had to wait for that.
+/// Calls `wake`, and then the wakers that had to wait for it.
 #[inline(never)]
 fn deepest(wake: impl FnOnce()) -> Option<Payload> {
-    let waiting = Waiting::default();
+    let waiting = UnwokenWakers::default();
     wakes(|here| here.waiting.set(&raw const waiting));
     let panicked = caught(wake).err();
     loop {
@@ -280,7 +280,7 @@ impl<T> Contained<T> {
         Contained(ManuallyDrop::new(value))
     }
 
-    /// For whoever takes it: from now on its destructor is the taker's matter.
+    /// Takes it out: from now on its destructor is the caller's responsibility.
     #[inline]
     pub fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);

@@ -27,7 +27,7 @@ pub enum WaitKind {
     Pump = 8,
     /// A blocking call.
     Blocking = 9,
-    /// A value that somebody else brings.
+    /// A value that is produced elsewhere.
     Completion = 10,
     /// A point that a library has made itself.
     Custom = 11,

@@ -10,11 +10,11 @@ use crate::record::header::Site;
 /// Called on the thread that asks, before it has its answer.
 pub(crate) type Asks = Arc<dyn Fn() + Send + Sync>;
 
-/// A blocking call, as a host gets it. Dropped unrun, the call never happens
-/// and whoever waits for it is told that the host is gone.
+/// A blocking call, as a host receives it. If it is dropped without having been run, the
+/// call never happens, and its waiter gets the error that the host is gone.
 #[must_use = "a call that is not run never returns"]
 pub struct BlockingCall {
-    pub(crate) work: Box<dyn Run>,
+    pub(crate) work: Box<dyn RunCall>,
     pub(crate) site: Site,
 }
 
@@ -45,6 +45,6 @@ impl fmt::Debug for BlockingCall {
 }
 
 /// A call with its types taken away.
-pub(crate) trait Run: Send {
+pub(crate) trait RunCall: Send {
     fn run(self: Box<Self>, asks: Option<Asks>);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::id::JobId;
 use crate::base::observe::JobState;
-use crate::base::observe::node::{NodeSnapshot, PartOf, Waiter};
+use crate::base::observe::node::{NodeSnapshot, PartOf, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::children::since_turn;
 use crate::engine::names;
@@ -156,7 +156,7 @@ pub(crate) fn look_at(
         waited_for_by: waiting
             .into_iter()
             .flatten()
-            .map(|id| Waiter { id, name: None })
+            .map(|id| WaitingJob { id, name: None })
             .collect(),
         deadline_in: deadline.map(|at| at.saturating_duration_since(now)),
         told_since: told_since(tree, st),

@@ -32,7 +32,7 @@ use crate::engine::host::Host;
 use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
 use crate::record::cold::Reporter;
-use crate::record::header::{Birth, Facts, Header, MOST_SHARES};
+use crate::record::header::{Birth, BirthFacts, Header, MOST_SHARES};
 use crate::record::state;
 
 /// How many roots may live at once in one process.
@@ -601,7 +601,7 @@ impl Tree {
             id: shared.next_id(&counts),
             kind: JobKind::Root,
             lane: Lane::Pool,
-            facts: Facts::SUPERVISOR,
+            facts: BirthFacts::SUPERVISOR,
             parent: None,
             vtable: &cell::NODE,
             state: state::HAS_SHARES,

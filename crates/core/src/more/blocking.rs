@@ -1,5 +1,5 @@
-//! Blocking calls: code that must block runs on a thread of the host's pool,
-//! and the job that asked for it stays open until it has returned.
+//! Blocking calls: code that must block runs on a thread of the host's blocking pool, and
+//! the job that made the call stays open until the call has returned.
 
 use std::fmt;
 use std::panic::Location;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use crate::base::error::{Error, Result};
 use crate::base::unwind::{Contained, Payload, caught, wake};
 use crate::base::wait_kind::WaitKind;
-use crate::engine::blocking_call::{Asks, BlockingCall, Run};
+use crate::engine::blocking_call::{Asks, BlockingCall, RunCall};
 use crate::engine::context;
 use crate::engine::hook::report_panic;
 use crate::engine::interrupts;
@@ -21,7 +21,7 @@ use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
 use crate::surface::scope::Scope;
 
-/// What a blocking call may ask while it runs.
+/// Passed to a blocking call, which can ask it whether the call should stop.
 #[derive(Clone)]
 pub struct Caller {
     cancelled: Arc<AtomicBool>,
@@ -30,11 +30,11 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// True once the task that waits for the call has been cancelled: a good moment
-    /// to return.
+    /// Returns true once the task that waits for the call has been cancelled: the call should
+    /// return soon.
     ///
-    /// In a simulated test other tasks may go on here, and a call that asks again and
-    /// again does not stop the virtual clock.
+    /// In a simulated test other tasks may run here, and a call that asks again and again
+    /// does not stop the virtual clock.
     pub fn is_cancelled(&self) -> bool {
         if let Some(asks) = &self.asks {
             asks();
@@ -51,7 +51,7 @@ impl fmt::Debug for Caller {
 }
 
 /// How far a call has come.
-enum Stage<T> {
+enum CallStage<T> {
     /// In the host's queue.
     Queued,
     /// On a thread.
@@ -59,17 +59,17 @@ enum Stage<T> {
     /// It was called off before it began.
     CalledOff,
     /// It has returned or panicked; or the host dropped it.
-    Over(Result<Contained<T>, Over>),
+    Over(Result<Contained<T>, CallFailed>),
     Taken,
 }
 
-enum Over {
+enum CallFailed {
     Panicked(Payload),
     HostGone,
 }
 
 struct State<T> {
-    stage: Stage<T>,
+    stage: CallStage<T>,
     waker: Option<Contained<Waker>>,
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
@@ -90,10 +90,10 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, result: Result<Contained<T>, Over>) {
+    fn finish(&self, result: Result<Contained<T>, CallFailed>) {
         let (waker, share, unawaited) = {
             let mut state = self.state();
-            state.stage = Stage::Over(result);
+            state.stage = CallStage::Over(result);
             (state.waker.take(), state.share.take(), state.unawaited)
         };
         if unawaited {
@@ -111,11 +111,11 @@ impl<T> Shared<T> {
     fn call_off(&self) -> bool {
         let mut state = self.state();
         match state.stage {
-            Stage::Queued => {}
-            Stage::CalledOff => return true,
+            CallStage::Queued => {}
+            CallStage::CalledOff => return true,
             _ => return false,
         }
-        state.stage = Stage::CalledOff;
+        state.stage = CallStage::CalledOff;
         let share = state.share.take();
         drop(state);
         drop(share);
@@ -131,12 +131,12 @@ impl<T> Shared<T> {
 
     fn report_if_panicked(&self) {
         let mut state = self.state();
-        if !matches!(state.stage, Stage::Over(Err(Over::Panicked(_)))) {
+        if !matches!(state.stage, CallStage::Over(Err(CallFailed::Panicked(_)))) {
             return;
         }
-        let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        let stage = std::mem::replace(&mut state.stage, CallStage::Taken);
         drop(state);
-        if let Stage::Over(Err(Over::Panicked(payload))) = stage {
+        if let CallStage::Over(Err(CallFailed::Panicked(payload))) = stage {
             self.report(payload);
         }
     }
@@ -148,18 +148,18 @@ impl<T> Shared<T> {
     }
 
     fn is_queued(&self) -> bool {
-        matches!(self.state().stage, Stage::Queued)
+        matches!(self.state().stage, CallStage::Queued)
     }
 
     /// Its value, if it is over; else `waker` is woken then.
-    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, Over>> {
+    fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, CallFailed>> {
         let new = Contained::new(waker.clone());
         let mut state = self.state();
-        if let Stage::Over(_) = state.stage {
-            let stage = std::mem::replace(&mut state.stage, Stage::Taken);
+        if let CallStage::Over(_) = state.stage {
+            let stage = std::mem::replace(&mut state.stage, CallStage::Taken);
             drop(state);
             return match stage {
-                Stage::Over(over) => Some(over),
+                CallStage::Over(over) => Some(over),
                 _ => unreachable!("looked at under the lock"),
             };
         }
@@ -186,7 +186,7 @@ impl<T: Send + 'static> Shared<T> {
         let share = Share::of(Scope::of_job(&job).header());
         let mut state = self.state();
         let old = match state.stage {
-            Stage::Running => std::mem::replace(&mut state.share, share),
+            CallStage::Running => std::mem::replace(&mut state.share, share),
             // It has returned meanwhile.
             _ => share,
         };
@@ -197,12 +197,12 @@ impl<T: Send + 'static> Shared<T> {
 }
 
 /// The call in the host's hands.
-struct Work<F, T> {
+struct QueuedCall<F, T> {
     call: Option<Contained<F>>,
     shared: Arc<Shared<T>>,
 }
 
-impl<F, T> Run for Work<F, T>
+impl<F, T> RunCall for QueuedCall<F, T>
 where
     F: FnOnce(Caller) -> T + Send,
     T: Send,
@@ -210,38 +210,39 @@ where
     fn run(mut self: Box<Self>, asks: Option<Asks>) {
         {
             let mut state = self.shared.state();
-            if !matches!(state.stage, Stage::Queued) {
+            if !matches!(state.stage, CallStage::Queued) {
                 return;
             }
-            state.stage = Stage::Running;
+            state.stage = CallStage::Running;
         }
         let Some(call) = self.call.take() else { return };
         let caller = Caller {
             cancelled: self.shared.cancelled.clone(),
             asks,
         };
-        let result = caught(|| call.into_inner()(caller)).map_err(Over::Panicked);
+        let result = caught(|| call.into_inner()(caller)).map_err(CallFailed::Panicked);
         self.shared.finish(result.map(Contained::new));
     }
 }
 
-impl<F, T> Drop for Work<F, T> {
+impl<F, T> Drop for QueuedCall<F, T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         // Called off, or dropped unrun by the host.
         drop(call);
-        if matches!(self.shared.state().stage, Stage::Queued) {
-            self.shared.finish(Err(Over::HostGone));
+        if matches!(self.shared.state().stage, CallStage::Queued) {
+            self.shared.finish(Err(CallFailed::HostGone));
         }
     }
 }
 
-/// Runs `call` on a thread of the host's pool and waits for it.
+/// Runs `call` on a thread of the host's blocking pool and waits for it.
 ///
-/// Cancelled before the call began, it never begins. Once it runs it is waited
-/// for, whatever happens to the waiter: `caller.is_cancelled()` tells it, and
-/// [`abandon`](Blocking::abandon) changes that. Even if this future is dropped,
-/// the job stays open until the call has returned.
+/// If the job is cancelled before the call has begun, the call never begins. A call that
+/// runs is always awaited, even if the job is cancelled; the call can ask
+/// `caller.is_cancelled()`. [`abandon`](Blocking::abandon) makes a cancelled job go on
+/// without the call. If this future is dropped, the job still stays open until the call has
+/// returned.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -251,15 +252,25 @@ impl<F, T> Drop for Work<F, T> {
 /// # }
 /// ```
 ///
-/// Outside every job it is an error of kind `Failed`, and the call is not made.
+/// Outside any job the result is an error of kind `Failed`, and the call is not made.
 ///
 /// # Cancellation
-/// A *point* until the call has begun; then it returns what the call returned,
-/// and the next point tells. A panic in the call is an error of kind
-/// `Panicked`; if this future is gone by then, the failure hook gets it.
+/// A *point* until the call has begun; from then on it returns what the call returns, and a
+/// cancel is reported by the next point. A panic in the call is an error of kind `Panicked`;
+/// if this future was dropped before, the panic goes to the failure hook.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn blocking<F, T>(call: F) -> Blocking<F, T>
+where
+    F: FnOnce(Caller) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    blocking_at(Location::caller(), call)
+}
+
+/// As [`blocking`]; snapshots and reports name `site`.
+#[must_use = "futures do nothing unless awaited"]
+pub fn blocking_at<F, T>(site: &'static Location<'static>, call: F) -> Blocking<F, T>
 where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
@@ -268,9 +279,9 @@ where
         call: Some(Contained::new(call)),
         begun: None,
         abandon: false,
-        yielded: Yielded::here(),
+        yielded: Yielded::at(Site::of(site)),
         wait: Wait::new(),
-        site: Site::of(Location::caller()),
+        site: Site::of(site),
     }
 }
 
@@ -301,9 +312,8 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// When the waiter is cancelled it goes on at once, and the call goes on
-    /// without it, as a job below the root: what it returns is dropped. The
-    /// same if this future is dropped.
+    /// Lets a cancelled job go on at once: the call continues as a job below the root, and
+    /// its result is dropped. The same happens if this future is dropped.
     pub fn abandon(mut self) -> Self {
         self.abandon = true;
         self
@@ -313,11 +323,11 @@ where
         let call = self
             .call
             .take()
-            .expect("a blocking call was polled after it was over");
+            .expect("a blocking call was polled after completion");
         let Some(scope) = Scope::current() else {
             let at = self.site.location();
             return Err(Error::msg(format!(
-                "a blocking call at {}:{} was polled outside every Kinfolk job, where there is \
+                "a blocking call at {}:{} was polled outside any Kinfolk job, where there is \
                  no pool to run it on: run it inside a runtime",
                 at.file(),
                 at.line()
@@ -325,7 +335,7 @@ where
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                stage: Stage::Queued,
+                stage: CallStage::Queued,
                 waker: None,
                 share: Share::of(scope.header()),
                 unawaited: false,
@@ -333,7 +343,7 @@ where
             cancelled: Arc::default(),
             asker: JobRef::from_header(scope.header()),
         });
-        let work = Work {
+        let work = QueuedCall {
             call: Some(call),
             shared: shared.clone(),
         };
@@ -369,8 +379,8 @@ where
             this.begun = None;
             return Poll::Ready(match over {
                 Ok(value) => Ok(value.into_inner()),
-                Err(Over::Panicked(payload)) => Err(Error::panicked(payload)),
-                Err(Over::HostGone) => Err(Error::msg(
+                Err(CallFailed::Panicked(payload)) => Err(Error::panicked(payload)),
+                Err(CallFailed::HostGone) => Err(Error::msg(
                     "the host is gone: the blocking call was never made",
                 )),
             });
@@ -409,7 +419,7 @@ where
     F: FnOnce(Caller) -> T + Send + 'static,
     T: Send + 'static,
 {
-    /// Nobody waits for it here any more.
+    /// The wait for it here is over.
     fn let_go(&mut self) {
         if let Some((shared, root)) = self.begun.take() {
             shared.cancelled.store(true, Ordering::Release);
@@ -456,7 +466,7 @@ impl<T> Future for Ended<T> {
         let this = self.get_mut();
         if let Some(over) = this.shared.poll(cx.waker()) {
             this.wait.over();
-            if let Err(Over::Panicked(payload)) = over {
+            if let Err(CallFailed::Panicked(payload)) = over {
                 this.shared.report(payload);
             }
             return Poll::Ready(());

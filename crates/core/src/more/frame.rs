@@ -1,5 +1,5 @@
-//! Frames: a host that owns the main loop pumps once in each, and tasks may
-//! wait for the next one.
+//! Frames: a program that owns its main loop pumps once in each frame, and tasks may wait
+//! for the next frame.
 
 use std::fmt;
 use std::panic::Location;
@@ -18,7 +18,7 @@ use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 
-/// How much a pump may do. It never waits, whatever the budget.
+/// How much work a pump may do. A pump never waits, whatever its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
@@ -66,12 +66,12 @@ impl Pumped {
     }
 }
 
-/// Waits for the next frame: the next [pump](Budget) of the main thread, never
-/// the one in which it was called. Polled later by a job of another runtime, it waits for
-/// the next frame of that one.
+/// Waits for the next frame: the next [pump](Budget) of the main thread, never the one in
+/// which it was called. If the future is later polled by a job of another runtime, it waits
+/// for that runtime's next frame.
 ///
 /// # Panics
-/// If polled outside every job: no runtime is there to be pumped.
+/// If polled outside any job: no runtime is there to be pumped.
 ///
 /// # Cancellation
 /// A *point*.
@@ -92,27 +92,27 @@ pub struct NextPump {
     site: Site,
     yielded: Yielded,
     wait: Wait,
-    listed: Option<Listed>,
+    listed: Option<ListedPump>,
 }
 
 /// Where it waits, and for a frame after which.
-struct Listed {
+struct ListedPump {
     tree: Tree,
     since: u64,
     key: Option<Key>,
 }
 
-impl Listed {
+impl ListedPump {
     /// Waits for the frame after the present one of the current job's runtime.
-    fn here() -> Listed {
+    fn here() -> ListedPump {
         let tree = context::with(|cx| {
             // SAFETY: the current job has not ended.
             cx.current().map(|job| unsafe { job.tree() }.handle())
         });
         let tree = tree.unwrap_or_else(|| {
-            panic!("next_pump was awaited outside every Kinfolk job: no runtime is pumped here")
+            panic!("next_pump was awaited outside any Kinfolk job: no runtime is pumped here")
         });
-        Listed {
+        ListedPump {
             since: tree.shared().frames.number(),
             tree,
             key: None,
@@ -162,7 +162,7 @@ impl Future for NextPump {
         {
             this.listed = None;
         }
-        let listed = this.listed.get_or_insert_with(Listed::here);
+        let listed = this.listed.get_or_insert_with(ListedPump::here);
         if listed.look(cx.waker()) {
             this.wait.over();
             this.listed = None;
@@ -173,7 +173,7 @@ impl Future for NextPump {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedPump {
     fn drop(&mut self) {
         self.unlist();
     }

@@ -1,5 +1,5 @@
-//! Starting a service: whoever starts it waits until it says that it is ready,
-//! or learns why it never will be.
+//! Starting a service: the caller waits until the service reports that it is ready, or
+//! gets an error that says why it never will be.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,16 +20,16 @@ use crate::more::kit::{Completer, Completion, NeverCompleted, Point};
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::lane::{LaneFor, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{Sort, Spawner};
+use crate::surface::spawn::{ChildSort, Spawner};
 use crate::surface::task::Task;
 
-/// A service ended without having said that it is ready.
+/// A service ended before it reported that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverReady;
 
 impl fmt::Display for NeverReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the service ended without having said that it is ready")
+        f.write_str("the service ended before it reported that it is ready")
     }
 }
 
@@ -39,16 +39,16 @@ fn never_ready() -> Error {
     Error::from_boxed(Box::new(NeverReady))
 }
 
-/// What a service gets, to say that it is ready. Once: it is used up by it.
+/// The value with which a service reports, once, that it is ready.
 ///
-/// Dropping it says nothing; a service that ends without having said so is
-/// [`NeverReady`].
+/// Dropping it reports nothing; the start of a service that ends without having reported
+/// fails with [`NeverReady`].
 pub struct Ready<T>(Arc<Completer<Result<T>>>);
 
 impl<T> Ready<T> {
-    /// Whoever started the service goes on, with `value`. If nobody waits any
-    /// more, the value is dropped; the service is cancelled then, and hears it
-    /// at its next point.
+    /// Reports that the service is ready: the caller of `start_service` continues with
+    /// `value`. If that caller no longer waits, the value is dropped, and the service, which
+    /// is cancelled then, is told at its next point.
     pub fn ready(self, value: T) {
         self.0.complete(Ok(value));
     }
@@ -135,7 +135,7 @@ where
 }
 
 impl Scope {
-    /// Starts a service, and waits until it is ready; see
+    /// Starts a service and waits until it is ready; see
     /// [`Spawner::start_service`].
     ///
     /// # Cancellation
@@ -152,8 +152,8 @@ impl Scope {
 }
 
 impl<L> Spawner<L> {
-    /// Spawns a [service](Spawner::spawn_service) and waits until it says that
-    /// it is [ready](Ready::ready): with the value it gave, and its handle.
+    /// Spawns a [service](Spawner::spawn_service) and waits until it reports that it is
+    /// [ready](Ready::ready). Returns the value that it reported, and its handle.
     ///
     /// ```
     /// # use kinfolk_core::{Error, Result, park, scope};
@@ -178,16 +178,15 @@ impl<L> Spawner<L> {
     /// # }
     /// ```
     ///
-    /// Until it is ready, how it goes is a matter between it and whoever starts
-    /// it: its failure or panic is returned here, and the scope is not touched.
-    /// If it ends without a word, that is [`NeverReady`]; if it is cancelled,
-    /// or refused, an error of kind `Stopped`. From then on it is a service as
-    /// any other.
+    /// Until the service is ready, its failure or panic is returned here and does not cancel
+    /// the scope. If the service ends without having reported, the error is [`NeverReady`];
+    /// if it is cancelled, or the scope refuses it, the error is of kind `Stopped`. Once
+    /// ready, it is a service like any other.
     ///
     /// # Cancellation
-    /// A *point*. Told at entry, nothing is spawned. If it returns `Cancelled`,
-    /// or is dropped before it is over, the service is cancelled, and its scope
-    /// waits for it; a failure that it still comes to goes to the failure hook.
+    /// A *point*. If the current job is cancelled already, nothing is spawned. If it returns
+    /// `Cancelled`, or is dropped before it is over, the service is cancelled, and its scope
+    /// waits for it; a failure of the service during that time goes to the failure hook.
     #[track_caller]
     pub fn start_service<F, B, T>(self, body: F) -> StartService<L, F, B, T>
     where
@@ -197,7 +196,7 @@ impl<L> Spawner<L> {
     {
         let site = Location::caller();
         StartService {
-            stage: Stage::Unborn(self, Contained::new(body)),
+            stage: ServiceStage::Unborn(self, Contained::new(body)),
             point: Point::at(site),
             site,
         }
@@ -210,12 +209,12 @@ pub struct StartService<L, F, B, T>
 where
     B: Future<Output: IntoOutcome>,
 {
-    stage: Stage<L, F, <B::Output as IntoOutcome>::Value, T>,
+    stage: ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>,
     point: Point,
     site: &'static Location<'static>,
 }
 
-enum Stage<L, F, V, T> {
+enum ServiceStage<L, F, V, T> {
     /// Contained: what was told has a result to return, which a destructor that
     /// panics would lose.
     Unborn(Spawner<L>, Contained<F>),
@@ -240,17 +239,17 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Stage::Unborn(..) = this.stage {
+        if let ServiceStage::Unborn(..) = this.stage {
             std::task::ready!(this.point.poll_enter(cx))?;
         }
         loop {
-            match std::mem::replace(&mut this.stage, Stage::Over) {
-                Stage::Unborn(spawner, body) => {
+            match std::mem::replace(&mut this.stage, ServiceStage::Over) {
+                ServiceStage::Unborn(spawner, body) => {
                     this.stage = begin(&spawner, body.into_inner(), this.site);
                 }
-                Stage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
+                ServiceStage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
                     Poll::Pending => {
-                        this.stage = Stage::Starting(task, said);
+                        this.stage = ServiceStage::Starting(task, said);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(Ok(value))) => return Poll::Ready(Ok((value, task))),
@@ -259,12 +258,12 @@ where
                         if error.downcast_ref::<NeverCompleted>().is_none() {
                             return Poll::Ready(Err(error));
                         }
-                        this.stage = Stage::Ending(task);
+                        this.stage = ServiceStage::Ending(task);
                     }
                 },
-                Stage::Ending(mut task) => match Pin::new(&mut task).poll(cx) {
+                ServiceStage::Ending(mut task) => match Pin::new(&mut task).poll(cx) {
                     Poll::Pending => {
-                        this.stage = Stage::Ending(task);
+                        this.stage = ServiceStage::Ending(task);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(value)) => {
@@ -273,7 +272,7 @@ where
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 },
-                Stage::Over => panic!("the start of a service was polled after it was over"),
+                ServiceStage::Over => panic!("StartService was polled after completion"),
             }
         }
     }
@@ -283,14 +282,14 @@ fn begin<L, F, B, T>(
     spawner: &Spawner<L>,
     body: F,
     site: &'static Location<'static>,
-) -> Stage<L, F, <B::Output as IntoOutcome>::Value, T>
+) -> ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>
 where
     L: LaneFor<Service<B, T>>,
     F: FnOnce(Ready<T>) -> B,
     B: Future<Output: IntoOutcome>,
     T: Send + 'static,
 {
-    let (said, completer) = crate::more::kit::pair(site);
+    let (said, completer) = crate::more::kit::completion_at(site);
     // Nobody has heard of a failure that comes out here: the hook does.
     let scope = spawner.scope().clone();
     said.give_back_to(move |said: Result<T>| {
@@ -310,8 +309,8 @@ where
         site,
     };
     let place = spawner.place();
-    let task = place.spawn_as::<L, _>(service, Sort::SERVICE, site);
-    Stage::Starting(task, said.begun())
+    let task = place.spawn_as::<L, _>(service, ChildSort::SERVICE, site);
+    ServiceStage::Starting(task, said.begun())
 }
 
 impl<L, F, B, T> fmt::Debug for StartService<L, F, B, T>

@@ -26,14 +26,14 @@ pub const FORCE: Duration = Duration::from_secs(1);
 /// How long the last step waits for dropped futures to be gone.
 const LAST: Duration = Duration::from_millis(100);
 
-enum Phase {
+enum ShutdownPhase {
     Start,
     Asked,
     Lifted,
     Dropped,
 }
 
-/// The future of [`Tree::shutdown`]. Polled outside every job.
+/// The future of [`Tree::shutdown`]. Polled outside any job.
 ///
 /// # Cancellation
 /// *Not a point.*
@@ -42,7 +42,7 @@ pub struct Shutdown {
     tree: Tree,
     grace: Duration,
     force: Duration,
-    phase: Phase,
+    phase: ShutdownPhase,
     began: Option<Instant>,
     join: Option<Join>,
     timer: Option<TimerKey>,
@@ -67,7 +67,7 @@ impl Shutdown {
             tree,
             grace,
             force,
-            phase: Phase::Start,
+            phase: ShutdownPhase::Start,
             began: None,
             join: None,
             timer: None,
@@ -117,26 +117,26 @@ impl Shutdown {
         let at = |wait: Duration| began.checked_add(wait);
         loop {
             match self.phase {
-                Phase::Start => {
+                ShutdownPhase::Start => {
                     self.tree.request_shutdown(ReasonKind::Shutdown);
-                    self.phase = Phase::Asked;
+                    self.phase = ShutdownPhase::Asked;
                 }
-                Phase::Asked => match at(self.grace) {
+                ShutdownPhase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
                         self.late = self.in_the_way();
                         lift_all(self.tree.shared());
-                        self.phase = Phase::Lifted;
+                        self.phase = ShutdownPhase::Lifted;
                     }
                     due => return due,
                 },
-                Phase::Lifted => match at(self.grace.saturating_add(self.force)) {
+                ShutdownPhase::Lifted => match at(self.grace.saturating_add(self.force)) {
                     Some(due) if due <= now => {
                         self.tree.force();
-                        self.phase = Phase::Dropped;
+                        self.phase = ShutdownPhase::Dropped;
                     }
                     due => return due,
                 },
-                Phase::Dropped => {
+                ShutdownPhase::Dropped => {
                     return at(self.grace.saturating_add(self.force).saturating_add(LAST));
                 }
             }
@@ -152,7 +152,7 @@ impl Future for Shutdown {
         if context::current().is_some() {
             return Poll::Ready(Err(Error::msg(
                 "shutdown was awaited inside a job, which it would wait for: \
-                 call request_shutdown there, and await shutdown outside every job",
+                 call request_shutdown there, and await shutdown outside any job",
             )));
         }
         let now = this.tree.host().now();

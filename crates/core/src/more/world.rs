@@ -33,9 +33,9 @@ std::thread_local! {
 }
 
 /// Puts back what was lent before.
-struct Back(Lent);
+struct LentBack(Lent);
 
-impl Drop for Back {
+impl Drop for LentBack {
     fn drop(&mut self) {
         LENT.set(self.0);
     }
@@ -58,7 +58,7 @@ fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnce() -> R) -
         tree: std::ptr::from_ref(tree),
     };
     // Put back before `world` is the caller's again, also by a panic.
-    let _back = Back(LENT.replace(Lent::World(lent)));
+    let _back = LentBack(LENT.replace(Lent::World(lent)));
     pump()
 }
 
@@ -102,7 +102,7 @@ pub fn with_world<W: 'static, R>(f: impl FnOnce(&mut W) -> R) -> Result<R> {
             world.type_name
         )));
     }
-    let _back = Back(LENT.replace(Lent::InUse));
+    let _back = LentBack(LENT.replace(Lent::InUse));
     // SAFETY: `lend` has the only reference, further down this thread's stack,
     // and leaves it alone until we are back; the type is the same; `InUse`
     // keeps others out.

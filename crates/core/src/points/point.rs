@@ -208,7 +208,7 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
 /// The reason of a job that is effectively cancelled, from inside.
 ///
 /// # Safety
-/// The caller is inside `h`.
+/// The caller runs inside the poll of `h`.
 pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
     // SAFETY: inside, so linked.
     let origin = unsafe { h.origin() }
@@ -220,12 +220,12 @@ pub(crate) unsafe fn reason_inside(h: &Header) -> Reason {
     Reason::new(data, !std::ptr::eq(origin, h))
 }
 
-/// What the next point here would say: true if the current job is cancelled, or
-/// its task is [interrupted](crate::Job::interrupt), and nothing holds it back.
-/// False in a shield, and outside every job.
+/// Returns true if the next cancellation point would return `Cancelled`: the current job is
+/// cancelled, or its task is [interrupted](crate::Job::interrupt), and no shield or guard
+/// holds that back. False in a shield, and outside any job.
 ///
-/// One thread-local access and one load; where a deadline could be told, one
-/// look at the clock too, so that a deadline that has passed is seen at once.
+/// Costs one thread-local access and one load; below a deadline, the clock is read too, so
+/// that a deadline that has passed is seen at once.
 #[inline]
 pub fn is_cancelled() -> bool {
     context::with(|cx| {
@@ -252,8 +252,8 @@ pub(crate) fn is_marked() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
 }
 
-/// The cancellation of the current job, which nobody is told with this; none if
-/// it is not cancelled, or something holds it back.
+/// The cancellation of the current job, without telling it; none if the job is not
+/// cancelled, or a shield or guard holds the cancel back.
 pub(crate) fn marked_here() -> Option<Cancelled> {
     if !is_marked() {
         return None;
@@ -263,7 +263,7 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
     Some(Cancelled::new(unsafe { reason_inside(&here) }))
 }
 
-/// Does nothing but ask whether to stop.
+/// A cancellation point that waits for nothing: use it in long loops.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -277,9 +277,9 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
 /// ```
 ///
 /// # Cancellation
-/// A *point*. Returns `Err` if the current job is cancelled. Spends the turn's
-/// budget: every so often it yields, so that a loop of checkpoints starves
-/// nobody.
+/// A *point*. Returns `Err` if the current job is cancelled. Each checkpoint uses up some of
+/// the turn's budget; when that is spent, it yields, so that a loop of checkpoints does not
+/// starve other tasks.
 #[inline]
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
@@ -305,7 +305,7 @@ impl Future for Checkpoint {
     }
 }
 
-/// Lets others run once.
+/// Yields to the other tasks for one turn.
 ///
 /// # Cancellation
 /// A *point*: at entry, and again when it resumes.
@@ -342,10 +342,10 @@ impl Future for YieldNow {
     }
 }
 
-/// Waits until the current job is cancelled, and for nothing else.
+/// Waits until the current job is cancelled.
 ///
 /// # Cancellation
-/// A *point*, and only a cancel ends it. Outside every job it never ends.
+/// A *point* that only a cancel ends. Outside any job it never ends.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn park() -> Park {
@@ -384,14 +384,13 @@ impl fmt::Debug for Park {
     }
 }
 
-/// Makes a point of any future.
+/// Turns any future into a cancellation point.
 pub trait OrCancel: Future + Sized {
     /// Awaits this future, or drops it when the current job is cancelled.
     ///
     /// # Cancellation
-    /// A *point*. When told, the future is dropped without being asked: what
-    /// it had done and not yet handed over is lost. Use it for futures for
-    /// which that is right.
+    /// A *point*. If it returns `Cancelled`, the future was dropped: what the future had done
+    /// and not yet returned is lost. Use it for futures that may be dropped at any time.
     #[track_caller]
     fn or_cancel(self) -> OrCancelFuture<Self> {
         OrCancelFuture {
@@ -438,7 +437,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
             .inner
             .as_mut()
             .as_pin_mut()
-            .expect("or_cancel was polled after it was done");
+            .expect("or_cancel was polled after completion");
         match inner.poll(cx) {
             Poll::Ready(output) => {
                 this.wait.over();
@@ -471,7 +470,7 @@ mod tests {
     use std::task::Waker;
     use std::time::Duration;
 
-    /// T1: whoever asks takes no lock: the job's is held meanwhile.
+    /// T1: asking takes no lock: the job's is held meanwhile.
     #[test]
     fn src_t1_asking_takes_no_lock() {
         for (bits, told) in [(0, false), (state::CANCELLED | state::ORIGIN, true)] {

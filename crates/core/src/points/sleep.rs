@@ -36,20 +36,25 @@ impl Moment {
     }
 }
 
-/// Waits for `duration`, counted from the first poll. `Duration::MAX` is
-/// never. Polled later by a job of another runtime, it waits for the same instant by
+/// Waits for `duration`, counted from the first poll. `Duration::MAX` waits for ever. If
+/// the future is later polled by a job of another runtime, it waits for the same instant by
 /// that runtime's clock.
 ///
 /// # Cancellation
-/// A *point*. If it returns `Cancelled`, the time has not passed, and its
-/// timer is gone.
+/// A *point*. If it returns `Cancelled`, the time has not passed, and the timer was
+/// removed.
 ///
 /// # Panics
-/// When polled outside every job: there is no clock to ask.
+/// When polled outside any job: there is no clock to ask.
 #[track_caller]
 #[must_use = "futures do nothing unless awaited"]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep::new(Moment::After(duration), Location::caller())
+}
+
+/// As [`sleep`]; snapshots and reports name `site`.
+pub fn sleep_at(site: &'static Location<'static>, duration: Duration) -> Sleep {
+    Sleep::new(Moment::After(duration), site)
 }
 
 /// Waits until `at`.
@@ -68,43 +73,43 @@ pub fn sleep_until(at: Instant) -> Sleep {
 /// The future of [`sleep`] and [`sleep_until`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
-    due: Due,
+    due: SleepUntil,
     wait: Wait,
     site: Site,
     yielded: Yielded,
 }
 
-enum Due {
+enum SleepUntil {
     /// No timer is set.
     Unset(Moment),
     /// One is. It lies in place, so that sleeping allocates nothing.
-    Set(Timer),
+    Set(SleepTimer),
 }
 
-impl Due {
+impl SleepUntil {
     fn moment(&self) -> Moment {
         match self {
-            Due::Unset(until) => *until,
-            Due::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
+            SleepUntil::Unset(until) => *until,
+            SleepUntil::Set(timer) => timer.at().map_or(Moment::Never, Moment::At),
         }
     }
 
     /// Gives the timer up, if one is set.
     fn unset(&mut self) {
-        *self = Due::Unset(self.moment());
+        *self = SleepUntil::Unset(self.moment());
     }
 }
 
-struct Timer {
+struct SleepTimer {
     tree: Tree,
     /// There until the drop.
     alarm: Option<Alarm>,
 }
 
-impl Timer {
-    fn set(tree: Tree, at: Instant, waker: &Waker) -> Timer {
+impl SleepTimer {
+    fn set(tree: Tree, at: Instant, waker: &Waker) -> SleepTimer {
         let alarm = Some(alarm::set(tree.shared(), at, waker));
-        Timer { tree, alarm }
+        SleepTimer { tree, alarm }
     }
 
     fn at(&self) -> Option<Instant> {
@@ -129,7 +134,7 @@ impl Timer {
     }
 }
 
-impl Drop for Timer {
+impl Drop for SleepTimer {
     fn drop(&mut self) {
         self.clear();
     }
@@ -138,7 +143,7 @@ impl Drop for Timer {
 impl Sleep {
     pub(crate) fn new(until: Moment, site: &'static Location<'static>) -> Sleep {
         Sleep {
-            due: Due::Unset(until),
+            due: SleepUntil::Unset(until),
             wait: Wait::new(),
             site: Site::of(site),
             yielded: Yielded::at(Site::of(site)),
@@ -160,12 +165,12 @@ impl Future for Sleep {
             }
             Poll::Ready(Ok(())) => {}
         }
-        if matches!(&this.due, Due::Set(timer) if timer.tree.shared().is_elsewhere()) {
+        if matches!(&this.due, SleepUntil::Set(timer) if timer.tree.shared().is_elsewhere()) {
             this.due.unset();
         }
         let now = match &this.due {
-            Due::Set(timer) => timer.tree.host().now(),
-            Due::Unset(_) => now_here(this.site),
+            SleepUntil::Set(timer) => timer.tree.host().now(),
+            SleepUntil::Unset(_) => now_here(this.site),
         };
         let at = this.due.moment().fix(now);
         if at.is_some_and(|at| at <= now) {
@@ -174,9 +179,11 @@ impl Future for Sleep {
             return Poll::Ready(Ok(()));
         }
         match (at, &mut this.due) {
-            (None, due) => *due = Due::Unset(Moment::Never),
-            (Some(at), Due::Set(timer)) => timer.serve(at, cx.waker()),
-            (Some(at), due) => *due = Due::Set(Timer::set(tree_here(this.site), at, cx.waker())),
+            (None, due) => *due = SleepUntil::Unset(Moment::Never),
+            (Some(at), SleepUntil::Set(timer)) => timer.serve(at, cx.waker()),
+            (Some(at), due) => {
+                *due = SleepUntil::Set(SleepTimer::set(tree_here(this.site), at, cx.waker()))
+            }
         }
         this.wait.pending(cx.waker(), WaitKind::Sleep, this.site);
         Poll::Pending
@@ -212,15 +219,15 @@ fn with_tree_here<R>(site: Site, f: impl FnOnce(&Shared) -> R) -> R {
 fn outside(site: Site) -> ! {
     let at = site.location();
     panic!(
-        "sleep at {}:{} was polled outside every Kinfolk job, where there is no clock: \
+        "sleep at {}:{} was polled outside any Kinfolk job, where there is no clock: \
          run it inside a runtime, or use your executor's own timer",
         at.file(),
         at.line()
     )
 }
 
-/// The time now by the clock of the current job's host; the system's clock
-/// outside every job.
+/// Returns the time by the clock of the current job's host, or by the system's clock outside
+/// any job.
 pub fn now() -> Instant {
     context::with(|cx| {
         // SAFETY: the current job has not ended.
@@ -229,8 +236,8 @@ pub fn now() -> Instant {
     .unwrap_or_else(Instant::now)
 }
 
-/// The tightest deadline that holds here: the least of all enclosing ones
-/// that no shield hides. In a cancelled job, the instant of the cancel.
+/// Returns the earliest deadline of the enclosing scopes, up to the nearest shield. In a
+/// cancelled job, returns the instant of the cancel.
 pub fn deadline() -> Option<Instant> {
     context::with(|cx| {
         let mut at = cx.current();

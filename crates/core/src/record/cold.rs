@@ -58,11 +58,11 @@ pub(crate) struct Home {
 pub(crate) struct LocalValue {
     /// Of the [`Local`](crate::Local) that it is one of.
     pub(crate) number: u64,
-    pub(crate) value: SharedValue,
+    pub(crate) value: LocalAny,
 }
 
 /// Let go of with the last of those that have it: any job may have asked for it.
-pub(crate) type SharedValue = Contained<Arc<dyn Any + Send + Sync>>;
+pub(crate) type LocalAny = Contained<Arc<dyn Any + Send + Sync>>;
 
 #[derive(Default)]
 pub(crate) struct Cold {

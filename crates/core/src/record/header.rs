@@ -73,7 +73,7 @@ pub(crate) struct Header {
     /// \[lock\] What holds this job open: children, leases, and 1 for the body. Read and
     /// written by way of [`LockedJob`].
     shares: Plain<u32>,
-    /// The [`Facts`] of its birth, and above them the [steps](STEP) from the root.
+    /// The [`BirthFacts`] of its birth, and above them the [steps](STEP) from the root.
     birth: u32,
     /// Set before attaching, never changed; valid by H3.
     parent: *const Header,
@@ -158,30 +158,30 @@ const MAIN: u8 = 1;
 /// deeper than these count shows as many as they do.
 const STEP: u32 = 1 << 5;
 
-/// In `birth`: the bits of the [`Facts`].
+/// In `birth`: the bits of the [`BirthFacts`].
 const FACTS: u32 = STEP - 1;
 
 /// What is decided when a job is made, and never changes: the lower five bits of `birth`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts(u32);
+pub(crate) struct BirthFacts(u32);
 
-impl Facts {
+impl BirthFacts {
     /// None of them.
-    pub(crate) const NONE: Facts = Facts(0);
+    pub(crate) const NONE: BirthFacts = BirthFacts(0);
     /// A shield: walks pass it by.
-    pub(crate) const SHIELD: Facts = Facts(1 << 0);
+    pub(crate) const SHIELD: BirthFacts = BirthFacts(1 << 0);
     /// A service: walks pass it by, the end of its parent's body marks it.
-    pub(crate) const SERVICE: Facts = Facts(1 << 1);
+    pub(crate) const SERVICE: BirthFacts = BirthFacts(1 << 1);
     /// Failures of its child tasks touch no other job.
-    pub(crate) const SUPERVISOR: Facts = Facts(1 << 2);
+    pub(crate) const SUPERVISOR: BirthFacts = BirthFacts(1 << 2);
     /// A task that is polled at least once, even if it is cancelled before.
-    pub(crate) const ATOMIC: Facts = Facts(1 << 3);
+    pub(crate) const ATOMIC: BirthFacts = BirthFacts(1 << 3);
     /// A factory timer, or a job below one: children inherit it.
-    pub(crate) const TIMED: Facts = Facts(1 << 4);
+    pub(crate) const TIMED: BirthFacts = BirthFacts(1 << 4);
 
     /// These and those.
-    pub(crate) const fn and(self, others: Facts) -> Facts {
-        Facts(self.0 | others.0)
+    pub(crate) const fn and(self, others: BirthFacts) -> BirthFacts {
+        BirthFacts(self.0 | others.0)
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct Birth<'a> {
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     pub(crate) lane: Lane,
-    pub(crate) facts: Facts,
+    pub(crate) facts: BirthFacts,
     pub(crate) parent: Option<&'a Header>,
     pub(crate) vtable: &'static Vtable,
     pub(crate) state: u64,
@@ -211,7 +211,7 @@ impl Birth<'_> {
             id: JobId::of_refused(),
             kind: JobKind::Task,
             lane: Lane::Pool,
-            facts: Facts::NONE,
+            facts: BirthFacts::NONE,
             parent: None,
             vtable: &crate::record::cell::NODE,
             state,
@@ -225,8 +225,8 @@ impl Header {
     #[inline]
     pub(crate) fn new(birth: &Birth<'_>) -> Header {
         let inherited = birth.parent.map_or(0, |parent| {
-            // Facts that children do not inherit are taken off before the step.
-            let kept = parent.birth & !(FACTS & !Facts::TIMED.0);
+            // BirthFacts that children do not inherit are taken off before the step.
+            let kept = parent.birth & !(FACTS & !BirthFacts::TIMED.0);
             kept.checked_add(STEP).unwrap_or(kept)
         });
         Header {
@@ -299,7 +299,7 @@ impl Header {
 
     /// True if it was born with one of these.
     #[inline]
-    fn was_born(&self, facts: Facts) -> bool {
+    fn was_born(&self, facts: BirthFacts) -> bool {
         self.birth & facts.0 != 0
     }
 
@@ -307,37 +307,37 @@ impl Header {
     /// see `Shared::timed_turns`.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        self.was_born(Facts::TIMED)
+        self.was_born(BirthFacts::TIMED)
     }
 
     /// True for a shield.
     #[inline]
     pub(crate) fn is_shield(&self) -> bool {
-        self.was_born(Facts::SHIELD)
+        self.was_born(BirthFacts::SHIELD)
     }
 
     /// True for a service.
     #[inline]
     pub(crate) fn is_service(&self) -> bool {
-        self.was_born(Facts::SERVICE)
+        self.was_born(BirthFacts::SERVICE)
     }
 
     /// True for what walks pass by: a shield or a service.
     #[inline]
     pub(crate) fn is_barrier(&self) -> bool {
-        self.was_born(Facts::SHIELD.and(Facts::SERVICE))
+        self.was_born(BirthFacts::SHIELD.and(BirthFacts::SERVICE))
     }
 
     /// True if failures of its child tasks touch no other job.
     #[inline]
     pub(crate) fn is_supervisor(&self) -> bool {
-        self.was_born(Facts::SUPERVISOR)
+        self.was_born(BirthFacts::SUPERVISOR)
     }
 
     /// True for a task that is polled once even if it is cancelled before.
     #[inline]
     pub(crate) fn is_atomic(&self) -> bool {
-        self.was_born(Facts::ATOMIC)
+        self.was_born(BirthFacts::ATOMIC)
     }
 
     #[inline]
@@ -926,7 +926,7 @@ mod tests {
         assert!(said.contains("too many references to job"), "{said}");
     }
 
-    fn node(parent: Option<&Header>, facts: Facts) -> JobRef {
+    fn node(parent: Option<&Header>, facts: BirthFacts) -> JobRef {
         let birth = Birth {
             parent,
             facts,
@@ -948,27 +948,27 @@ mod tests {
             Header::is_timed,
         ];
         let facts = [
-            Facts::SHIELD,
-            Facts::SERVICE,
-            Facts::SUPERVISOR,
-            Facts::ATOMIC,
-            Facts::TIMED,
+            BirthFacts::SHIELD,
+            BirthFacts::SERVICE,
+            BirthFacts::SUPERVISOR,
+            BirthFacts::ATOMIC,
+            BirthFacts::TIMED,
         ];
         for (own, fact) in facts.into_iter().enumerate() {
             let job = node(None, fact);
-            let child = node(Some(&job), Facts::NONE);
+            let child = node(Some(&job), BirthFacts::NONE);
             for (at, ask) in asks.iter().enumerate() {
                 assert_eq!(ask(&job), at == own);
-                assert_eq!(ask(&child), at == own && fact == Facts::TIMED);
+                assert_eq!(ask(&child), at == own && fact == BirthFacts::TIMED);
             }
             assert_eq!((job.depth(), child.depth()), (0, 1));
             assert_eq!(job.is_barrier(), own < 2);
         }
-        let mut deepest = node(None, Facts::SERVICE.and(Facts::TIMED));
+        let mut deepest = node(None, BirthFacts::SERVICE.and(BirthFacts::TIMED));
         // SAFETY: nobody else has it.
         unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - STEP };
         for _ in 0..3 {
-            deepest = node(Some(&deepest), Facts::NONE);
+            deepest = node(Some(&deepest), BirthFacts::NONE);
             assert_eq!(deepest.depth(), u32::MAX / STEP);
             assert!(deepest.is_timed() && !deepest.is_service());
         }
@@ -977,7 +977,7 @@ mod tests {
     /// The header counts so far, and its cold part goes on.
     #[test]
     fn every_cancelled_that_was_told_is_counted() {
-        let job = node(None, Facts::NONE);
+        let job = node(None, BirthFacts::NONE);
         assert!(!job.was_told());
         for told in 1..=1100 {
             job.count_told();

@@ -334,7 +334,7 @@ pub(crate) enum Park {
 /// Where a mark comes from.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-pub(crate) enum Entered {
+pub(crate) enum MarkFrom {
     /// The cancel enters the tree at this job.
     Here = ORIGIN,
     /// A walk brings it from above.
@@ -428,7 +428,7 @@ impl State {
     }
 
     /// Arrow 3. Sets the mark, and claims a parked task in the same step.
-    pub(crate) fn mark(&self, entered: Entered, task: bool) -> Marked {
+    pub(crate) fn mark(&self, entered: MarkFrom, task: bool) -> Marked {
         self.update(|st| {
             if st.has(CANCELLED | ENDED) {
                 return (None, Marked::No);
@@ -957,7 +957,7 @@ mod tests {
     #[test]
     fn a_mark_wakes_once_and_leaves_what_is_over() {
         use Marked::*;
-        let task = |from| step(from, |state| state.mark(Entered::Here, true));
+        let task = |from| step(from, |state| state.mark(MarkFrom::Here, true));
         assert_eq!(task(CANCELLED), did(No, 0, 0));
         assert_eq!(task(ENDED), did(No, 0, 0));
         assert_eq!(task(GUARD), did(Deferred, CANCELLED | ORIGIN, 0));
@@ -966,7 +966,7 @@ mod tests {
         assert_eq!(task(BUSY), did(Noted, CANCELLED | ORIGIN | NOTIFIED, 0));
         assert_eq!(task(BUSY | NOTIFIED), did(Noted, CANCELLED | ORIGIN, 0));
         assert_eq!(task(BUSY | LAZY), did(Claimed, CANCELLED | ORIGIN, LAZY));
-        let scope = |from| step(from, |state| state.mark(Entered::Above, false));
+        let scope = |from| step(from, |state| state.mark(MarkFrom::Above, false));
         assert_eq!(scope(0), did(Noted, CANCELLED, 0));
         assert_eq!(scope(GUARD), did(Deferred, CANCELLED, 0));
     }
@@ -1221,14 +1221,14 @@ mod tests {
             for marked in [false, true] {
                 let state = State::new(BUSY);
                 if marked {
-                    assert_eq!(state.mark(Entered::Here, true), Marked::Noted);
+                    assert_eq!(state.mark(MarkFrom::Here, true), Marked::Noted);
                 }
                 let end = state.end(failed, false, true).expect("nothing to keep");
                 assert!(end.ended());
                 assert_eq!(end.has(ENDED_FAILED), failed);
                 assert_eq!(end.has(ENDED_CANCELLED), marked && !failed);
                 // Terminal is final.
-                assert_eq!(state.mark(Entered::Here, true), Marked::No);
+                assert_eq!(state.mark(MarkFrom::Here, true), Marked::No);
                 assert!(matches!(state.claim(), Claim::Leave));
                 assert_eq!(state.load().has(CANCELLED), marked);
             }
@@ -1238,9 +1238,9 @@ mod tests {
     #[test]
     fn a_parked_task_is_claimed_by_the_mark() {
         let state = State::new(0);
-        assert_eq!(state.mark(Entered::Above, true), Marked::Claimed);
+        assert_eq!(state.mark(MarkFrom::Above, true), Marked::Claimed);
         assert!(matches!(state.claim(), Claim::Leave), "{:?}", state.load());
-        assert_eq!(state.mark(Entered::Above, true), Marked::No);
+        assert_eq!(state.mark(MarkFrom::Above, true), Marked::No);
     }
 
     /// The word has room for six days; a tree lives longer.
@@ -1271,7 +1271,7 @@ mod tests {
     fn a_guard_holds_the_mark_back_until_it_is_left() {
         let state = State::new(0);
         assert!(state.enter_guard());
-        assert_eq!(state.mark(Entered::Here, true), Marked::Deferred);
+        assert_eq!(state.mark(MarkFrom::Here, true), Marked::Deferred);
         assert!(!state.load().effective());
         assert_eq!(state.leave_guard(true), Marked::Claimed);
         assert!(state.load().effective());

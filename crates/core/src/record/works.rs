@@ -7,13 +7,13 @@ use crate::base::list::{Key, List};
 use crate::base::unwind::{Contained, contained};
 use crate::record::header::{Header, LockedJob};
 
-pub(crate) type Stop = Contained<Box<dyn FnOnce() + Send>>;
+pub(crate) type StopWork = Contained<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 pub(crate) enum Piece {
     /// Under way, and what is to be called when the body is over; none once it
     /// was.
-    UnderWay(Option<Stop>),
+    UnderWay(Option<StopWork>),
     /// And where it stands among those that are.
     Finished(Key),
 }
@@ -22,7 +22,7 @@ pub(crate) enum Piece {
 #[derive(Default)]
 pub(crate) struct Works {
     pub(crate) pieces: List<Piece>,
-    /// Those that nobody has taken note of, in the order they were finished.
+    /// Those that are finished and not yet collected, in the order they were finished.
     pub(crate) finished: List<Key>,
     /// The waits until one is.
     pub(crate) waiters: List<Contained<Waker>>,
@@ -30,7 +30,7 @@ pub(crate) struct Works {
 
 impl Works {
     /// The body is over: what is to be called.
-    fn close(&mut self) -> Vec<Stop> {
+    fn close(&mut self) -> Vec<StopWork> {
         if self.pieces.is_empty() {
             return Vec::new();
         }
@@ -52,7 +52,7 @@ impl Works {
         self.pieces.is_empty().then_some(0)
     }
 
-    /// Whoever waits is to look again.
+    /// The waiter is to look again.
     pub(crate) fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
         std::iter::from_fn(|| self.waiters.pop()).collect()
     }
@@ -74,7 +74,7 @@ pub(crate) fn stop_all(h: &Header) {
 
 /// What is to be called.
 #[must_use = "call it outside the lock"]
-pub(crate) struct Stops(Vec<Stop>);
+pub(crate) struct Stops(Vec<StopWork>);
 
 impl Stops {
     pub(crate) fn call(self) {

@@ -28,8 +28,8 @@ use crate::record::cold::Joiner;
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 
-/// An observer of a job: look at it, wait for it, cancel it. Cloning and
-/// dropping it change nothing.
+/// An observer of a job, with which to look at it, wait for it and cancel it. Cloning and
+/// dropping an observer does not affect the job.
 ///
 /// | state | body | children | cancelled |
 /// |---|---|---|---|
@@ -50,74 +50,76 @@ impl Job {
         self.0.clone()
     }
 
-    /// Its identity.
+    /// Returns the job's identity.
     pub fn id(&self) -> JobId {
         self.0.id
     }
 
-    /// The name it was given, or one made of its kind and spawn site.
+    /// Returns the name that the job was given, or one made of its kind and spawn site.
     pub fn name(&self) -> String {
         names::name_of(&self.0)
     }
 
-    /// What sort of job it is.
+    /// Returns what kind of job it is.
     pub fn kind(&self) -> JobKind {
         self.0.kind()
     }
 
-    /// Where it was spawned or opened.
+    /// Returns where the job was spawned or opened.
     pub fn site(&self) -> &'static Location<'static> {
         self.0.site()
     }
 
-    /// Its state now.
+    /// Returns the job's present state.
     pub fn state(&self) -> JobState {
         look::state_of(&self.0)
     }
 
-    /// True if it has ended.
+    /// Returns true if the job has ended.
     pub fn is_ended(&self) -> bool {
         self.0.state.load().ended()
     }
 
-    /// True once it has been cancelled, shielded or not. One atomic load.
+    /// Returns true once the job has been cancelled, shielded or not. One atomic load.
     pub fn cancel_requested(&self) -> bool {
         self.0.state.peek().has(state::CANCELLED)
     }
 
-    /// Why it was cancelled, if it was.
+    /// Returns why the job was cancelled, if it was.
     pub fn reason(&self) -> Option<Reason> {
         self.0.reason()
     }
 
-    /// Cancels the job and everything below it: each is told at its next
-    /// cancellation point. True exactly if this call moved it.
+    /// Cancels the job and everything below it: each of these jobs is told at its next
+    /// cancellation point. Returns true if this call cancelled the job, false if the job had
+    /// been cancelled or had ended before.
     ///
-    /// Any thread, any number of times. Nothing is polled or dropped inside
-    /// this call.
+    /// May be called on any thread, any number of times. No future is polled or dropped
+    /// inside this call.
     #[track_caller]
     pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
         cancel_asked(&self.0, why.into(), Location::caller())
     }
 
-    /// Asks the task to stop, once: its next cancellation point that no shield
-    /// and no guard protects returns **one** `Cancelled`, of kind
-    /// [`Interrupted`](ReasonKind::Interrupted). The ones after it go on. False
-    /// if its body is over.
+    /// Asks the task once to stop: its next cancellation point that is not protected by a
+    /// shield or a guard returns **one** `Cancelled`, of kind
+    /// [`Interrupted`](ReasonKind::Interrupted). Later points go on. Returns false if the
+    /// task's body is over.
     ///
-    /// A request, where [`cancel`](Job::cancel) is a fact. It marks nobody: the
-    /// job stays as it is, its children hear nothing, and no hook is called.
-    /// The body may catch the `Cancelled` and go on; if it returns it, the job
-    /// is cancelled at that instant, with its children. [`uninterrupt`](
-    /// Job::uninterrupt) takes a request back that nobody has heard yet.
+    /// An interrupt is a request, whereas [`cancel`](Job::cancel) is final. The job is not
+    /// marked as cancelled, its children are not told, and no hook is called. The body may
+    /// catch the `Cancelled` and go on; if it returns it, the job is cancelled at that
+    /// instant, with its children. [`uninterrupt`](Job::uninterrupt) withdraws a request
+    /// that no point has returned yet.
     ///
-    /// Each call counts. Requests that come before the first is heard are heard
-    /// as one, with the words of the latest. A task that is asked before its
-    /// first turn never begins; one that returns without having heard ends
-    /// cancelled, with a late value. A task that awaits another passes the
-    /// request on to it. In a cancelled task the cancel is what points say.
+    /// Each call counts. Several requests before a point has returned the first are
+    /// delivered as one, with the text of the latest. A task that is interrupted before its
+    /// first turn never begins; one that returns before a point has delivered the interrupt
+    /// ends cancelled, with a late value. A task that awaits another task passes the request
+    /// on to it. In a cancelled task the points report the cancel instead.
     ///
-    /// Of a scope: asks the task that the scope is part of. The root has none.
+    /// On a scope, this interrupts the task that the scope is part of. The root cannot be
+    /// interrupted.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;
@@ -139,30 +141,30 @@ impl Job {
         interrupts::interrupt(&self.0, why.into(), Location::caller())
     }
 
-    /// Takes one [interrupt](Job::interrupt) back, and says how many are left.
-    /// At 0 one that nobody has heard yet is forgotten. Below 0 it does not go,
-    /// and the count of an ended task stays as it is.
+    /// Withdraws one [interrupt](Job::interrupt), and returns how many are left. At 0, an
+    /// interrupt that no point has delivered yet is dropped. The count does not fall below
+    /// 0, and that of an ended task does not change.
     pub fn uninterrupt(&self) -> usize {
         interrupts::uninterrupt(&self.0)
     }
 
-    /// How many [interrupts](Job::interrupt) have not been taken back, heard or
-    /// not. For code that builds its own timeouts: whoever finds more than
-    /// before, after taking back its own, has been asked by somebody else.
+    /// Returns how many [interrupts](Job::interrupt) have not been withdrawn, delivered or
+    /// not. For code that builds its own timeouts: if the count is higher than before, after
+    /// that code has withdrawn its own interrupt, another caller has interrupted the task.
     pub fn interrupts(&self) -> usize {
         interrupts::interrupts(&self.0)
     }
 
-    /// Its parent; none for the root and for a job that has ended.
+    /// Returns the job's parent; `None` for the root and for a job that has ended.
     pub fn parent(&self) -> Option<Job> {
         self.0.parent_from_outside().map(Job)
     }
 
-    /// Waits for the job to end, and leaves it alone.
+    /// Waits for the job to end, without cancelling it.
     ///
     /// # Cancellation
-    /// A *point*. The outer `Err` is only ever the waiter's own; the job goes
-    /// on, and its outcome can still be had.
+    /// A *point*. The outer `Err` is a cancellation of the awaiting job, never one of the
+    /// observed job, which goes on; its outcome can be asked for again.
     #[track_caller]
     pub fn join(&self) -> Join {
         Join::new(self.0.clone(), Location::caller())
@@ -224,7 +226,7 @@ pub(crate) fn untyped(h: &Header) -> Outcome<()> {
     match end::decided(h) {
         (JobState::Failed, Some(error), _) => Outcome::Failed(error),
         (JobState::Failed, None, _) => {
-            Outcome::Failed(Error::msg("it failed, and its error was taken"))
+            Outcome::Failed(Error::msg("the task failed, and its error was taken"))
         }
         (JobState::Cancelled, _, Some(reason)) => Outcome::Cancelled { reason, late: None },
         (JobState::Cancelled, _, None) => {

@@ -40,7 +40,7 @@ use crate::points::sleep::Moment;
 use crate::points::wait::Wait;
 use crate::record::cell;
 use crate::record::cold::{self, LocalValue};
-use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, Site};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, Site};
 use crate::record::state::{self, Snapshot};
 use crate::record::works;
 use crate::surface::options::Options;
@@ -281,7 +281,7 @@ impl<O: Open> Inline<O> {
         let node = this
             .node
             .as_ref()
-            .expect("a scope was polled after it was over");
+            .expect("a scope was polled after completion");
         let h: &Header = node;
         let Some(held) = left_open::hold(h) else {
             return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
@@ -445,7 +445,7 @@ fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
 fn open_node(setup: Setup) -> Result<JobRef> {
     let Some(parent) = context::current() else {
         return Err(Error::msg(format!(
-            "a {} at {}:{} was polled outside every Kinfolk job: run it inside a runtime",
+            "a {} at {}:{} was polled outside any Kinfolk job: run it inside a runtime",
             setup.kind,
             setup.site.file(),
             setup.site.line(),
@@ -462,12 +462,12 @@ fn open_node(setup: Setup) -> Result<JobRef> {
 
 /// Makes the node and links it below `parent`.
 fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
-    let mut facts = Facts::NONE;
+    let mut facts = BirthFacts::NONE;
     if setup.kind == JobKind::Shield {
-        facts = facts.and(Facts::SHIELD);
+        facts = facts.and(BirthFacts::SHIELD);
     }
     if setup.supervisor {
-        facts = facts.and(Facts::SUPERVISOR);
+        facts = facts.and(BirthFacts::SUPERVISOR);
     }
     let counts = tree.counters.here();
     let h = cell::create_node(&Birth {

@@ -1,5 +1,5 @@
-//! Lanes: which thread polls a task. The lane is a type, so where a future may
-//! go is decided when the program is compiled.
+//! Lanes: which thread polls a task. A lane is a type, so the compiler checks which
+//! futures may go to which thread.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,21 +11,22 @@ use crate::engine::tree::Tree;
 use crate::surface::scope::Scope;
 use crate::surface::task::Task;
 
-/// The pool lane: its tasks run on any worker, so their futures are `Send`.
+/// The lane of the worker threads: its tasks run on any of them, so their futures are
+/// `Send`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pool;
 
-/// The main lane: its tasks run on the one thread that built the runtime, when
-/// that thread turns it. From another thread a future must be `Send` to get
-/// there; see [`Main::here`] and [`Spawner::spawn_with`](crate::surface::spawn::Spawner::spawn_with)
+/// The lane of the main thread: its tasks run on the one thread that built the runtime,
+/// while that thread runs the lane. A future spawned from another thread must be `Send`;
+/// see [`Main::here`] and [`Spawner::spawn_with`](crate::surface::spawn::Spawner::spawn_with)
 /// for one that is not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Main;
 
 impl Main {
-    /// Evidence that this code runs on the main thread of the current job's
-    /// runtime: with it a future that is not `Send` may be spawned there. None
-    /// on another thread, and outside every job.
+    /// Returns evidence that this code runs on the main thread of the current job's runtime,
+    /// with which a future that is not `Send` can be spawned there. `None` on another
+    /// thread, and outside any job.
     pub fn here() -> Option<OnMain> {
         context::with(|cx| {
             // SAFETY: the current job has not ended.
@@ -92,14 +93,14 @@ impl<F> LaneFor<F> for Main where F: Future<Output: IntoOutcome<Value: Send>> + 
 
 impl<F> LaneFor<F> for OnMain where F: Future<Output: IntoOutcome> + 'static {}
 
-/// Runs `future` as a child of the current job on another lane. Await the
-/// [`Task`] for its value; the awaiter goes on on its own lane.
+/// Spawns `future` as a child of the current job on another lane. Await the returned
+/// [`Task`] for its value; the code after the await runs on its own lane again.
 ///
 /// # Panics
-/// Outside every job: there is nobody to be a child of.
+/// Outside any job: there is no job to be the parent.
 ///
 /// # Cancellation
-/// Awaiting it is *not a point*; as awaiting a [`Task`].
+/// Awaiting it is *not a point*, like awaiting any [`Task`].
 #[track_caller]
 pub fn on<L, F>(lane: L, future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where

@@ -1,11 +1,10 @@
-//! Locals: values that belong to a part of the tree. One is set by opening a
-//! scope with it and seen by everything below that scope.
+//! Locals: values that belong to a part of the tree. A local is set by opening a scope with
+//! it, and is visible to everything below that scope.
 //!
 //! A value stands in the cold part of its scope's node and never changes there.
-//! Whoever asks goes up from the current job, by way of [waymarks](waymark): a job
-//! has no parent but the one it was spawned below, and that one outlives it (H3).
-//! So what is found is what was inherited at spawn, and a spawn has nothing to do
-//! for it.
+//! A lookup climbs from the current job, by way of [waymarks](waymark): a job's parent is
+//! the one that it was spawned below, and outlives it (H3). So a lookup finds what was
+//! inherited at spawn, and a spawn does no work for locals.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,10 +17,10 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::engine::context;
 use crate::engine::waymark;
-use crate::record::cold::{LocalValue, SharedValue};
+use crate::record::cold::{LocalAny, LocalValue};
 use crate::surface::inline::{Inline, Just, Setup};
 
-/// A value that a part of the tree has in common: a request's number, a user, a
+/// A task-local value that all jobs below a scope share, such as a request id, a user or a
 /// tenant. Declared as a static, set by [`scope`](Local::scope).
 ///
 /// ```
@@ -41,17 +40,17 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// # }
 /// ```
 ///
-/// Everything below that scope sees the value: child tasks of every sort, timers,
-/// branches, local children. What counts is the job a child is spawned into, not
-/// the one that calls: a [detached](crate::detach) job is below the root and sees
-/// none. Nor does the thread of a [blocking](crate::blocking()) call, nor a hook.
+/// Everything below that scope sees the value: child tasks of every kind, timers, branches,
+/// local children. The job that a child is spawned into counts, not the job that calls
+/// `spawn`: a [detached](crate::detach) job is below the root and sees no value. The thread
+/// of a [blocking](crate::blocking()) call and a hook see none either.
 pub struct Local<T> {
     number: OnceLock<u64>,
     value: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + Sync + 'static> Local<T> {
-    /// One that nobody has set.
+    /// Makes a local that has no value yet.
     pub const fn new() -> Local<T> {
         Local {
             number: OnceLock::new(),
@@ -66,8 +65,8 @@ impl<T: Send + Sync + 'static> Local<T> {
             .get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Opens a scope with this value and runs `future` in it. An inner scope may
-    /// set another one, for what is below it.
+    /// Opens a scope with this value and runs `future` in it. An inner scope may set another
+    /// value for everything below itself.
     ///
     /// # Cancellation
     /// As [`crate::scope`].
@@ -84,14 +83,14 @@ impl<T: Send + Sync + 'static> Local<T> {
         Inline::new(Just(future), setup)
     }
 
-    /// Calls `f` with the value that the current job sees; with none if nobody
-    /// has set it, and outside every job.
+    /// Calls `f` with the value that the current job sees; with `None` if no enclosing scope
+    /// has set it, and outside any job.
     pub fn with<R>(&self, f: impl FnOnce(Option<&T>) -> R) -> R {
         let found = self.find();
         f(found.as_ref().and_then(|value| value.downcast_ref()))
     }
 
-    /// A copy of the value that the current job sees.
+    /// Returns a clone of the value that the current job sees.
     pub fn get(&self) -> Option<T>
     where
         T: Clone,
@@ -99,7 +98,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         self.with(|value| value.cloned())
     }
 
-    fn find(&self) -> Option<SharedValue> {
+    fn find(&self) -> Option<LocalAny> {
         let number = *self.number.get()?;
         context::with(|cx| {
             let mut at = cx.current();

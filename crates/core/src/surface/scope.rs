@@ -1,4 +1,4 @@
-//! Scopes: the public way in. Open one, spawn into it, leave when all are done.
+//! Scopes: opening one, spawning into it, and leaving it when all of its jobs have ended.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,12 +24,12 @@ use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use crate::surface::lane::Pool;
 use crate::surface::lease::Lease;
-use crate::surface::spawn::{Place, Sort, SpawnError, Spawner};
+use crate::surface::spawn::{ChildSort, Place, SpawnError, Spawner};
 use crate::surface::task::Task;
 
-/// A scope, as its body and its friends hold it: spawn into it, cancel it,
-/// keep it open. Cheap to clone, free to send; holding one keeps nothing open
-/// ([`lease`](Scope::lease) does).
+/// A handle to a scope, with which to spawn into the scope and to cancel it. It is cheap
+/// to clone and may be sent to other threads. The handle does not keep the scope open; a
+/// [`lease`](Scope::lease) does.
 #[derive(Clone)]
 pub struct Scope(JobRef);
 
@@ -51,8 +51,8 @@ pub struct Scope(JobRef);
 /// ```
 ///
 /// # Cancellation
-/// Opening and leaving is *not a point*. If the enclosing job is cancelled,
-/// so is everything in here; the call returns what the body made of it.
+/// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
+/// scope and everything in it are cancelled too; the call returns what the body returns.
 #[track_caller]
 pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
 where
@@ -65,19 +65,19 @@ where
     )
 }
 
-/// As [`scope`], for a body that fails with an error type of your own: so does
-/// the call.
+/// Like [`scope`], for a body that fails with an error type of your own; the call
+/// returns that type too.
 ///
 /// If the body's error is all that went wrong, the caller gets it exactly as it
 /// was returned. Anything else (a child's failure, a deadline, a cancellation,
 /// a panic, or several failures together) comes as `E::from(error)`, and what
 /// the body returned can be [downcast](Error::downcast_ref) from that error.
 ///
-/// An own error that has ours as its `source` is recognised by it: one around
-/// a [`Cancelled`] means cancelled, one around a child's failure takes the
-/// place of that failure. A wrapper that shows itself as ours, source and all
-/// (`transparent`), still shows a `Cancelled`, but not a failure: that is then
-/// listed beside it.
+/// Return the inner [`Error`] from your error's `source()`: then an error around a
+/// [`Cancelled`] counts as a cancellation, and one around a child's failure takes the place
+/// of that failure. A wrapper that forwards `source()` to the inner error's source
+/// (`transparent` in thiserror) hides the inner error itself: a `Cancelled` below it is
+/// still recognised, but a child's failure is then listed a second time beside it.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -137,9 +137,9 @@ where
 
 /// Runs `future` for at most `limit`, counted from the first poll.
 ///
-/// When the time is up everything in it is cancelled. If a point tells it, it
-/// gets the time to clean up and return; if nothing in it can hear, it is
-/// dropped there. `Duration::MAX` is never.
+/// When the time is up, the future and everything that it has started are cancelled. A
+/// future that is told by a cancellation point may clean up and return; one that awaits
+/// no cancellation point is dropped. `Duration::MAX` means no limit.
 ///
 /// What the future itself returns wins over the deadline: with `timeout(d, scope(…))`
 /// a child of that scope which fails while it cleans up after the deadline makes the
@@ -147,7 +147,7 @@ where
 /// its own, `Scope::named("…").timeout(d).run(…)`, is `TimedOut` then, and keeps the
 /// child's failure in [`suppressed`](crate::Error::suppressed).
 ///
-/// Whoever tries again after an error asks first whose cancellation it was:
+/// Code that tries again after an error must first ask whose cancellation it was:
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -176,7 +176,7 @@ where
     timeout_for(Moment::After(limit), future, Location::caller())
 }
 
-/// As [`timeout`], with an instant.
+/// Like [`timeout`], with an instant instead of a duration.
 ///
 /// # Cancellation
 /// As [`timeout`].
@@ -197,9 +197,9 @@ where
     Inline::new(Just(future), setup)
 }
 
-/// Runs `future` protected: no cancellation from outside reaches it or what it
-/// spawns. Always enters, also after a cancel. The cancel is told at the first
-/// point after it.
+/// Runs `future` protected from cancellation: no cancel from outside reaches it or what it
+/// spawns. The future runs even if the current job has been cancelled already; the job is
+/// then told at its first point after the shield.
 ///
 /// # Cancellation
 /// *Not a point.*
@@ -214,9 +214,9 @@ where
     )
 }
 
-/// As [`shield`], for at most `budget`, counted from when a cancel is held
-/// back, once for nested shields. When it is spent the cancel is delivered
-/// inside.
+/// Like [`shield`], for a limited time: `budget` is counted from the moment at which the
+/// shield first holds a cancel back, and once for nested shields. When it is spent, the
+/// cancel reaches the future inside.
 ///
 /// # Cancellation
 /// *Not a point.*
@@ -230,8 +230,8 @@ where
     Inline::new(Just(future), setup)
 }
 
-/// A section for code that has been told: i/o, sleeps, locks and spawns work
-/// again inside. Bounded by [`Patience::cleanup`].
+/// Runs `future` as the clean-up of a cancelled job: i/o, sleeps, locks and spawns work
+/// again inside. Its time is limited by [`Patience::cleanup`].
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -245,7 +245,7 @@ where
 /// ```
 ///
 /// # Cancellation
-/// *Not a point*; a [`shield_for`] the time clean-up may take.
+/// *Not a point*; a [`shield_for`] with the time that clean-up may take as its budget.
 #[track_caller]
 pub fn cleanup<B>(future: B) -> Inline<Just<B>>
 where
@@ -256,12 +256,12 @@ where
     Inline::new(Just(future), setup)
 }
 
-/// Runs `future` with cancellation of the current job held back: while it
-/// runs, neither the job nor its children are told. Fails if the job is
-/// cancelled already; the future is then dropped unpolled.
+/// Runs `future` while cancellation of the current job is held back: during that time
+/// neither the job nor its children are told. Fails if the job has been cancelled
+/// already; the future is then dropped without having been polled.
 ///
 /// # Cancellation
-/// A *point* at entry; what was held back is told at the next point after it.
+/// A *point* at entry; a cancel that was held back is reported by the next point after it.
 #[track_caller]
 pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
     let guard = crate::points::ignore::ignore_cancellation();
@@ -271,7 +271,7 @@ pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output
     }
 }
 
-/// A scope to be opened, with options. Made by [`Scope::named`] and
+/// Options of a scope that is about to be opened. Made by [`Scope::named`] and
 /// [`Scope::build`].
 #[must_use = "nothing is opened until `run` is awaited"]
 pub struct ScopeBuilder(Setup);
@@ -295,27 +295,27 @@ impl ScopeBuilder {
         self
     }
 
-    /// What the reason says when the deadline passes.
+    /// Sets the text of the cancel reason that is used when the deadline passes.
     pub fn reason(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.0.more().text = Some(text.into());
         self
     }
 
-    /// A child's failure touches nobody else: whoever holds its `Task` takes
-    /// it, else the failure hook.
+    /// Makes the scope a supervisor: a child's failure does not cancel the scope. It is
+    /// returned by the child's `Task`, or given to the failure hook if the task is not
+    /// awaited.
     pub fn supervisor(mut self) -> Self {
         self.0.supervisor = true;
         self
     }
 
-    /// How long jobs in here may stay idle once cancelled.
+    /// Sets how long a cancelled job in this scope may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.0.more().options.patience = Some(patience);
         self
     }
 
-    /// The scope is cancelled from the start: its body runs to its first
-    /// point and is told there.
+    /// Opens the scope cancelled: its body runs to its first point and is told there.
     pub fn cancelled(mut self, why: impl Into<Cow<'static, str>>) -> Self {
         self.0.more().cancelled = Some(why.into());
         self
@@ -333,7 +333,7 @@ impl ScopeBuilder {
         Inline::new(WithScope(body), self.0)
     }
 
-    /// As [`run`](ScopeBuilder::run), with an error type of your own; see
+    /// Like [`run`](ScopeBuilder::run), with an error type of your own; see
     /// [`scope_as`].
     ///
     /// # Cancellation
@@ -368,11 +368,11 @@ impl fmt::Debug for ScopeBuilder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RescheduleError {
-    /// The deadline has fired, or the scope was cancelled otherwise.
+    /// The scope's deadline has fired, or the scope was cancelled for another reason.
     Cancelled,
     /// The scope is over.
     Finished,
-    /// It is a task or the root, which have no deadline of their own.
+    /// The job is a task or the root, which have no deadline of their own.
     NoDeadline,
 }
 
@@ -399,19 +399,19 @@ impl Scope {
         &self.0
     }
 
-    /// A scope to open, with options.
+    /// Begins a scope with options.
     #[track_caller]
     pub fn build() -> ScopeBuilder {
         ScopeBuilder(Setup::new(JobKind::Scope, Location::caller()))
     }
 
-    /// A scope to open, with a name.
+    /// Begins a scope with a name.
     #[track_caller]
     pub fn named(name: impl Into<Cow<'static, str>>) -> ScopeBuilder {
         Scope::build().named(name)
     }
 
-    /// The job being polled here, as a scope; none outside every job.
+    /// Returns the current job as a scope; `None` outside any job.
     pub fn current() -> Option<Scope> {
         context::current().map(Scope)
     }
@@ -420,7 +420,7 @@ impl Scope {
     pub(crate) fn here(verb: &str, site: &'static Location<'static>) -> Scope {
         Scope::current().unwrap_or_else(|| {
             panic!(
-                "{verb} at {}:{} was called outside every Kinfolk job, where no job could wait \
+                "{verb} at {}:{} was called outside any Kinfolk job, where no job could wait \
                  for the child: call it inside a runtime, or spawn into a scope you hold",
                 site.file(),
                 site.line()
@@ -428,22 +428,22 @@ impl Scope {
         })
     }
 
-    /// Any job as a scope: every job is one for what is spawned into it.
+    /// Returns `job` as a scope: every job is a scope for the tasks spawned into it.
     pub fn of_job(job: &Job) -> Scope {
         Scope(job.job_ref())
     }
 
-    /// An observer of the scope.
+    /// Returns an observer of the scope.
     pub fn job(&self) -> Job {
         Job::new(self.0.clone())
     }
 
-    /// A spawn with a name.
+    /// Begins a spawn with a name.
     pub fn task(&self, name: impl Into<Cow<'static, str>>) -> Spawner {
         Spawner::new(self.clone()).named(name)
     }
 
-    /// A spawn onto a lane.
+    /// Begins a spawn onto a lane.
     pub fn on<L>(&self, lane: L) -> Spawner<L> {
         Spawner::new(self.clone()).on(lane)
     }
@@ -456,10 +456,10 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         let place = Place::below(&self.0);
-        place.spawn_as::<Pool, F>(future, Sort::ORDINARY, Location::caller())
+        place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
-    /// Spawns a child task that nobody owns; see [`Spawner::launch`].
+    /// Spawns a child task that needs no handle; see [`Spawner::launch`].
     #[track_caller]
     pub fn launch<F>(&self, future: F) -> Job
     where
@@ -545,7 +545,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         let place = Place::below(&self.0);
-        place.spawn_as::<Pool, F>(future, Sort::NOW, Location::caller())
+        place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a task that reaches its first point; see
@@ -576,14 +576,14 @@ impl Scope {
         Spawner::new(self.clone()).spawn_service(future)
     }
 
-    /// Keeps the scope open from any thread or callback; none if it has ended
-    /// or is closed.
+    /// Takes a lease, which keeps the scope open from any thread or callback; `None` if the
+    /// scope has ended or is closed.
     pub fn lease(&self) -> Option<Lease> {
         Lease::of(&self.0)
     }
 
-    /// Cancels the scope and everything in it; see [`Job::cancel`]. The
-    /// cancellation ends with the scope: its caller goes on.
+    /// Cancels the scope and everything in it; see [`Job::cancel`]. The job that opened the
+    /// scope is not cancelled.
     #[track_caller]
     pub fn cancel(&self, why: impl Into<Cow<'static, str>>) -> bool {
         handle::cancel_asked(&self.0, why.into(), Location::caller())
@@ -594,12 +594,12 @@ impl Scope {
         self.0.state.peek().has(state::CANCELLED)
     }
 
-    /// Why it was cancelled, if it was.
+    /// Returns why the scope was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<Reason> {
         self.0.reason()
     }
 
-    /// Takes no new children from now on; the living finish.
+    /// Closes the scope: it accepts no new children, and those it has finish.
     pub fn close(&self) {
         let _before = self.0.state.close();
     }
@@ -612,11 +612,11 @@ impl Scope {
     /// Closes the scope, waits for it to end, and cancels it if that takes
     /// longer than `grace`. Returns how it ended.
     ///
-    /// Inside the scope, in its body or in a job below it, which it would wait
-    /// for in vain: waits for the child tasks of the scope, those aside that the
-    /// caller is part of, and cancels them at `grace`. Services, and lazy tasks
-    /// that are not started, are left alone. Returns `Completed` if no child had
-    /// to be cancelled; the body goes on.
+    /// Called in the scope's own body, or in a job below it, `drain` cannot wait for the
+    /// scope to end. There it waits for the child tasks of the scope, except those that the
+    /// caller is part of, and cancels them at `grace`. Services, and lazy tasks that are not
+    /// started, are left alone. Returns `Completed` if no child had to be cancelled; the
+    /// body goes on.
     ///
     /// # Cancellation
     /// A *point*. If it returns `Cancelled`, the scope is closed; it, or inside it
@@ -693,7 +693,7 @@ impl Scope {
         children
     }
 
-    /// Moves the deadline; `None` takes it away. One in the past is told at the
+    /// Moves the deadline; `None` removes it. A deadline in the past is reported by the
     /// next point.
     pub fn reschedule(&self, at: Option<Instant>) -> Result<(), RescheduleError> {
         if matches!(self.0.kind(), JobKind::Task | JobKind::Root) {
@@ -715,12 +715,12 @@ impl Scope {
         moved
     }
 
-    /// Its own deadline, if it has one.
+    /// Returns the scope's own deadline, if it has one.
     pub fn own_deadline(&self) -> Option<Instant> {
         self.0.if_cold(|cold, _| cold.deadline).flatten()
     }
 
-    /// Registers a hook at this scope; see [`on_cancel`](crate::on_cancel).
+    /// Registers a hook on this scope; see [`on_cancel`](crate::on_cancel).
     pub fn on_cancel(&self, f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
         hook::register(
             &self.0,
@@ -761,13 +761,13 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// The job being polled here; none outside every job.
+/// Returns the job that is being polled on this thread; `None` outside any job.
 pub fn current_job() -> Option<Job> {
     context::current().map(Job::new)
 }
 
-/// Cancels the job being polled here. True if this call moved it; false
-/// outside every job.
+/// Cancels the current job. Returns true if this call cancelled it; false if it had been
+/// cancelled or ended before, and outside any job.
 #[track_caller]
 pub fn cancel_current(why: impl Into<Cow<'static, str>>) -> bool {
     match context::current() {
@@ -776,7 +776,7 @@ pub fn cancel_current(why: impl Into<Cow<'static, str>>) -> bool {
     }
 }
 
-/// True if a shield or an ignore guard holds cancellation back here.
+/// Returns true if a shield or an ignore guard holds cancellation of the current job back.
 pub fn is_shielded() -> bool {
     context::with(|cx| {
         let mut at = cx.current();

@@ -22,7 +22,7 @@ use crate::engine::tree::Shared;
 use crate::engine::turn;
 use crate::engine::walk;
 use crate::record::cell;
-use crate::record::header::{Birth, Facts, Header, JobRef, MOST_SHARES, NO_SHARES};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, NO_SHARES};
 use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
@@ -113,22 +113,22 @@ pub(crate) struct Place<'a> {
 struct Plan {
     /// It has an owning handle.
     owned: bool,
-    sort: Sort,
+    sort: ChildSort,
     site: &'static Location<'static>,
 }
 
 /// What sort of child a verb makes: all that the verbs differ in.
 #[derive(Clone, Copy)]
-pub(crate) struct Sort {
+pub(crate) struct ChildSort {
     /// COUNTED, or LAZY, or neither.
     state: u64,
-    facts: Facts,
+    facts: BirthFacts,
     first: First,
 }
 
-impl Sort {
-    const fn new(state: u64, facts: Facts, first: First) -> Sort {
-        Sort {
+impl ChildSort {
+    const fn new(state: u64, facts: BirthFacts, first: First) -> ChildSort {
+        ChildSort {
             state,
             facts,
             first,
@@ -136,25 +136,27 @@ impl Sort {
     }
 
     /// Of `spawn` and `launch`.
-    pub(crate) const ORDINARY: Sort = Sort::new(state::COUNTED, Facts::NONE, First::Queued);
+    pub(crate) const ORDINARY: ChildSort =
+        ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Queued);
     /// Of `spawn_now`.
-    pub(crate) const NOW: Sort = Sort::new(state::COUNTED, Facts::NONE, First::Now);
+    pub(crate) const NOW: ChildSort = ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Now);
     /// Of `spawn_atomic`.
-    pub(crate) const ATOMIC: Sort = Sort::new(state::COUNTED, Facts::ATOMIC, First::Queued);
+    pub(crate) const ATOMIC: ChildSort =
+        ChildSort::new(state::COUNTED, BirthFacts::ATOMIC, First::Queued);
     /// Of `spawn_lazy`.
-    pub(crate) const LAZY: Sort = Sort::new(state::LAZY, Facts::NONE, First::Asked);
+    pub(crate) const LAZY: ChildSort = ChildSort::new(state::LAZY, BirthFacts::NONE, First::Asked);
     /// Of `spawn_service`.
-    pub(crate) const SERVICE: Sort = Sort::new(0, Facts::SERVICE, First::Queued);
+    pub(crate) const SERVICE: ChildSort = ChildSort::new(0, BirthFacts::SERVICE, First::Queued);
     /// The driver of a factory timer. Not `timed`: its host does not ask for the turns of
     /// timers. Below the root a service would wait for every other job.
-    pub(crate) const fn timer(below_root: bool, timed: bool) -> Sort {
-        let mut sort = Sort::ORDINARY;
+    pub(crate) const fn timer(below_root: bool, timed: bool) -> ChildSort {
+        let mut sort = ChildSort::ORDINARY;
         if !below_root {
-            sort = Sort::SERVICE;
+            sort = ChildSort::SERVICE;
         }
-        sort.facts = sort.facts.and(Facts::SUPERVISOR);
+        sort.facts = sort.facts.and(BirthFacts::SUPERVISOR);
         if timed {
-            sort.facts = sort.facts.and(Facts::TIMED);
+            sort.facts = sort.facts.and(BirthFacts::TIMED);
         }
         sort
     }
@@ -245,10 +247,10 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, Sort::ORDINARY, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
-    /// Spawns a child task that nobody owns: it runs on whatever happens to
+    /// Spawns a child task without an owning handle: it runs on whatever happens to
     /// the [`Job`], and the scope waits for it.
     #[track_caller]
     pub fn launch<F>(self, future: F) -> Job
@@ -270,7 +272,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, Sort::ORDINARY, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// As [`launch`](Spawner::launch), but a refusal gives the future back.
@@ -282,7 +284,7 @@ impl<L> Spawner<L> {
     {
         let plan = Plan {
             owned: false,
-            sort: Sort::ORDINARY,
+            sort: ChildSort::ORDINARY,
             site: Location::caller(),
         };
         let job = self.place().put_checked::<L, F>(future, &plan)?;
@@ -300,7 +302,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, Sort::NOW, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
@@ -315,7 +317,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, Sort::ATOMIC, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
@@ -329,7 +331,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, Sort::LAZY, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
     }
 
     /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
@@ -344,7 +346,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, Sort::SERVICE, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
     }
 
     /// Spawns a child task and polls it once, here, before returning. From outside a
@@ -357,7 +359,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, Sort::NOW, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a child task that reaches its first point even if it is
@@ -374,7 +376,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, Sort::ATOMIC, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
@@ -387,7 +389,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, Sort::LAZY, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
     }
 
     /// Spawns a service: a task that works for its siblings. No cancel from
@@ -400,11 +402,16 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, Sort::SERVICE, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
     }
 
     /// Launches a child of another sort than [`launch`](Spawner::launch) does.
-    pub(crate) fn launch_as<F>(self, future: F, sort: Sort, site: &'static Location<'static>) -> Job
+    pub(crate) fn launch_as<F>(
+        self,
+        future: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -439,7 +446,7 @@ impl<'a> Place<'a> {
     pub(crate) fn spawn_as<L, F>(
         &self,
         future: F,
-        sort: Sort,
+        sort: ChildSort,
         site: &'static Location<'static>,
     ) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -451,7 +458,12 @@ impl<'a> Place<'a> {
         unsafe { Task::new(job) }
     }
 
-    fn spawn_job<L, F>(&self, future: F, sort: Sort, site: &'static Location<'static>) -> JobRef
+    fn spawn_job<L, F>(
+        &self,
+        future: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> JobRef
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -471,7 +483,7 @@ impl<'a> Place<'a> {
     fn try_spawn_as<L, F>(
         &self,
         future: F,
-        sort: Sort,
+        sort: ChildSort,
         site: &'static Location<'static>,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
@@ -493,10 +505,10 @@ impl<'a> Place<'a> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.launch_as::<L, F>(future, Sort::ORDINARY, site)
+        self.launch_as::<L, F>(future, ChildSort::ORDINARY, site)
     }
 
-    fn launch_as<L, F>(&self, future: F, sort: Sort, site: &'static Location<'static>) -> Job
+    fn launch_as<L, F>(&self, future: F, sort: ChildSort, site: &'static Location<'static>) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -543,9 +555,9 @@ impl<'a> Place<'a> {
     /// Makes the cell, links it and starts it.
     ///
     /// # Safety
-    /// The future and its value may go to any thread that takes turns of
-    /// `lane`; if it `stays`, only to the main thread, and only if this is it.
-    /// What it borrows outlives the job.
+    /// The future and its value may be sent to any thread that runs turns of `lane`; if it
+    /// `stays`, only to the main thread, and only if the caller is on that thread. What the
+    /// future borrows outlives the job.
     unsafe fn put<F>(
         &self,
         future: F,
@@ -776,9 +788,9 @@ impl<L: Sealed> Spawner<L> {
     /// what the lane demands of the future.
     ///
     /// # Safety
-    /// The future and its value may go to every thread that takes turns of the
-    /// lane. The caller does not return before the job has ended and its value
-    /// was taken, unless both are `'static`.
+    /// The future and its value may be sent to every thread that runs turns of the lane. The
+    /// caller does not return before the job has ended and its value was taken, unless both
+    /// are `'static`.
     #[track_caller]
     pub unsafe fn spawn_unchecked<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -786,7 +798,7 @@ impl<L: Sealed> Spawner<L> {
     {
         let plan = Plan {
             owned: true,
-            sort: Sort::ORDINARY,
+            sort: ChildSort::ORDINARY,
             site: Location::caller(),
         };
         // SAFETY: passed on.
@@ -828,8 +840,8 @@ fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static 
 /// Gives a new task to its host.
 ///
 /// # Safety
-/// Its first turn is the caller's to give. `tree` is its own, and stays until
-/// this returns.
+/// The caller owns the job's first turn. `tree` is the job's tree, and lives until this
+/// returns.
 #[inline]
 unsafe fn start(tree: &Shared, child: &Header) {
     if tree.turns {
@@ -842,7 +854,7 @@ unsafe fn start(tree: &Shared, child: &Header) {
 /// Gives a new task its first turn here and now.
 ///
 /// # Safety
-/// As for [`start`]; and the caller has a reference to it.
+/// As for [`start`]; and the caller holds a reference to the job.
 unsafe fn run_now(tree: &Shared, child: &Header) {
     let lane = child.lane();
     let same_lane =
@@ -913,7 +925,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 /// ```
 ///
 /// # Panics
-/// Outside every job: there is nobody to be a child of.
+/// Outside any job: there is no job to be the parent.
 #[inline]
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
@@ -922,7 +934,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, Sort::ORDINARY, site),
+        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site),
         None => Scope::here("spawn", site).spawn(future),
     })
 }
@@ -930,7 +942,7 @@ where
 /// Launches a child of the current job; see [`Spawner::launch`].
 ///
 /// # Panics
-/// Outside every job: there is nobody to be a child of.
+/// Outside any job: there is no job to be the parent.
 #[track_caller]
 pub fn launch<F>(future: F) -> Job
 where
@@ -948,7 +960,7 @@ where
 /// shutdown; its failure goes to the failure hook.
 ///
 /// # Panics
-/// Outside every job: there is no root to hang it from.
+/// Outside any job: there is no root.
 #[track_caller]
 pub fn detach<F>(future: F) -> Job
 where

@@ -40,21 +40,21 @@ use crate::surface::handle::{self, Job, Join};
 /// once the runtime has shut down it goes where the handle does.
 ///
 /// # Cancellation
-/// Awaiting is *not a point*: it never fails at entry. When the waiter is
-/// cancelled, a task below the waiter is cancelled and waited for, and its
-/// value, late included, is the result; any other task is cancelled, and the
-/// waiter gets `Cancelled` at once. To wait and leave the task alone, use
-/// [`join`](Task::join). A branch of a [`race`](crate::race()) or its like that *is*
-/// the task waits for it also when it has lost, until something around the call is
-/// cancelled or interrupted.
+/// Awaiting a task is *not a point*: it never fails at entry. When the job that awaits is
+/// cancelled, the task is cancelled too. If the task is a descendant of that job, the await
+/// goes on until the task has ended, and returns its value, a late one included; otherwise
+/// the await returns `Cancelled` at once. To wait without cancelling the task, use
+/// [`join`](Task::join). If the handle itself is a branch of a [`race`](crate::race()) or
+/// another combinator, and the branch has lost, the combinator still waits for the task,
+/// until a job around the call is cancelled or interrupted.
 ///
-/// An [interrupt](Job::interrupt) of the waiter is passed on to the task, and
-/// the wait goes on. If it ends the task, it is returned here as the waiter's
-/// own; if the task catches it, nothing is to be seen of it here.
+/// An [interrupt](Job::interrupt) of the awaiting job is passed on to the task, and the
+/// await goes on. If the interrupt ends the task, the await returns it; if the task catches
+/// it, the await does not notice.
 #[must_use = "dropping a Task cancels it; use `launch` or `into_job` to let it run"]
 pub struct Task<T> {
     /// Taken out by the drop: there is nothing left to drop then.
-    waiting: ManuallyDrop<Option<Waiting>>,
+    waiting: ManuallyDrop<Option<TaskWait>>,
     value: PhantomData<*const T>,
 }
 
@@ -68,16 +68,16 @@ unsafe impl<T: Send> Sync for Task<T> {}
 impl<T> Unpin for Task<T> {}
 
 /// The part of a handle that waits, without the type of the value.
-struct Waiting {
+struct TaskWait {
     job: JobRef,
     wait: Wait,
     /// In a box, since it is rare.
-    more: Option<Box<More>>,
+    more: Option<Box<TaskExtras>>,
 }
 
 /// What most waits have none of.
 #[derive(Default)]
-struct More {
+struct TaskExtras {
     /// The interrupt of the waiter that was passed on to the task.
     forwarded: Option<Box<Forwarded>>,
     loser: LoserWait,
@@ -109,7 +109,7 @@ impl LoserWait {
 }
 
 /// What a poll of the untyped part found.
-enum Found {
+enum PolledTask {
     Ended,
     /// The waiter itself is cancelled and the target is not below it.
     Told(Cancelled),
@@ -122,7 +122,7 @@ impl<T> Task<T> {
     #[inline]
     pub(crate) unsafe fn new(job: JobRef) -> Task<T> {
         Task {
-            waiting: ManuallyDrop::new(Some(Waiting {
+            waiting: ManuallyDrop::new(Some(TaskWait {
                 job,
                 wait: Wait::new(),
                 more: None,
@@ -131,13 +131,13 @@ impl<T> Task<T> {
         }
     }
 
-    fn inner(&self) -> &Waiting {
+    fn inner(&self) -> &TaskWait {
         self.waiting
             .as_ref()
-            .expect("a Task was used after it had given its outcome")
+            .expect("a Task was used after its outcome was taken")
     }
 
-    /// Its identity.
+    /// Returns the task's identity.
     pub fn id(&self) -> JobId {
         self.inner().job.id
     }
@@ -147,7 +147,7 @@ impl<T> Task<T> {
         Job::new(self.inner().job.clone())
     }
 
-    /// True if the task has ended: awaiting it will not wait.
+    /// Returns true if the task has ended: awaiting it then returns at once.
     pub fn is_ended(&self) -> bool {
         self.inner().job.state.load().ended()
     }
@@ -158,28 +158,28 @@ impl<T> Task<T> {
         handle::cancel_asked(&self.inner().job, why.into(), Location::caller())
     }
 
-    /// Asks the task to stop, once, and revocably; see [`Job::interrupt`].
+    /// Asks the task once to stop; the request can be withdrawn. See [`Job::interrupt`].
     #[track_caller]
     pub fn interrupt(&self, why: impl Into<Cow<'static, str>>) -> bool {
         interrupts::interrupt(&self.inner().job, why.into(), Location::caller())
     }
 
-    /// Takes one interrupt back; see [`Job::uninterrupt`].
+    /// Withdraws one interrupt; see [`Job::uninterrupt`].
     pub fn uninterrupt(&self) -> usize {
         interrupts::uninterrupt(&self.inner().job)
     }
 
-    /// How many interrupts have not been taken back.
+    /// Returns how many interrupts have not been withdrawn.
     pub fn interrupts(&self) -> usize {
         interrupts::interrupts(&self.inner().job)
     }
 
-    /// Starts a task that was spawned lazy. True for the one call that does.
+    /// Starts a task that was spawned lazily. Returns true for the one call that starts it.
     pub fn start(&self) -> bool {
         crate::surface::spawn::start_lazy(&self.inner().job)
     }
 
-    /// Waits for the task to end, and leaves it and its value alone.
+    /// Waits for the task to end, without cancelling it and without taking its value.
     ///
     /// # Cancellation
     /// A *point*; see [`Job::join`].
@@ -188,11 +188,11 @@ impl<T> Task<T> {
         Join::new(self.inner().job.clone(), Location::caller())
     }
 
-    /// Awaits the task and tells exactly how it ended.
+    /// Awaits the task and returns how it ended.
     ///
     /// # Cancellation
-    /// *Not a point*; as awaiting the task. The outer `Err` is only ever the
-    /// waiter's own.
+    /// *Not a point*, like awaiting the task. The outer `Err` is a cancellation of the
+    /// awaiting job, never one of the task.
     #[track_caller]
     pub fn outcome(self) -> TaskOutcome<T> {
         OutcomeOf {
@@ -215,15 +215,15 @@ impl<T> Task<T> {
         let mut waiting = self
             .waiting
             .take()
-            .expect("a Task was used after it had given its outcome");
+            .expect("a Task was used after its outcome was taken");
         waiting.give_up();
         let job = waiting.job.clone();
         waiting.let_go();
         Job::new(job)
     }
 
-    /// The value, if it has completed and nobody else is to hear of it: what
-    /// most awaits come to, without moving anything but the value.
+    /// The value, if the task has completed and its end has nothing else to report: the
+    /// frequent case, which moves nothing but the value.
     #[inline(always)]
     fn take_completed(&mut self) -> Option<T> {
         let waiting = self.waiting.as_mut()?;
@@ -256,7 +256,7 @@ impl<T> Task<T> {
         let mut waiting = self
             .waiting
             .take()
-            .expect("a Task was polled after it had given its outcome");
+            .expect("a Task was polled after completion");
         waiting.wait.over();
         let h: &Header = &waiting.job;
         let st = h.state.load();
@@ -293,19 +293,19 @@ pub(crate) fn not_completed<T>(h: &Header, value: Option<T>) -> Outcome<T> {
         },
         (_, error, _) => {
             discard(value);
-            Outcome::Failed(error.unwrap_or_else(|| Error::msg("it failed")))
+            Outcome::Failed(error.unwrap_or_else(|| Error::msg("the task failed")))
         }
     }
 }
 
-impl Waiting {
+impl TaskWait {
     /// Registers for the end, or finds that there is nothing to wait for.
     /// `site` is where it is waited for.
-    fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<Found> {
+    fn poll(&mut self, cx: &mut Context<'_>, site: Site) -> Poll<PolledTask> {
         let st = self.job.state.load();
         if st.ended() {
             self.wait.over();
-            return Poll::Ready(Found::Ended);
+            return Poll::Ready(PolledTask::Ended);
         }
         context::with(|here| {
             let waiter = here.current();
@@ -313,7 +313,7 @@ impl Waiting {
             if !waiter.is_some_and(|waiter| self.wait.is_counted_by(waiter)) {
                 if let Some(error) = handle::ask(&self.job, waiter, site) {
                     self.wait.over();
-                    return Poll::Ready(Found::Circular(error));
+                    return Poll::Ready(PolledTask::Circular(error));
                 }
                 if self.more.is_some() {
                     self.give_back_what_is_not_ours();
@@ -323,12 +323,12 @@ impl Waiting {
                 && let Some(told) = self.heed(site, cx)
             {
                 self.wait.over();
-                return Poll::Ready(Found::Told(told));
+                return Poll::Ready(PolledTask::Told(told));
             }
             // Only this handle sets WAITER and takes it back.
             if !self.register(waiter, cx, st.has(state::WAITER)) {
                 self.wait.over();
-                return Poll::Ready(Found::Ended);
+                return Poll::Ready(PolledTask::Ended);
             }
             let (waker, kind) = (cx.waker(), WaitKind::Task);
             match waiter {
@@ -413,7 +413,7 @@ impl Waiting {
         true
     }
 
-    fn more(&mut self) -> &mut More {
+    fn more(&mut self) -> &mut TaskExtras {
         self.more.get_or_insert_default()
     }
 
@@ -425,17 +425,15 @@ impl Waiting {
         self.more.as_mut()?.forwarded.take()
     }
 
-    /// Nothing waits here any more: an interrupt that was passed on and has not
-    /// been heard, or was let out by the task, is for the next point of whoever
-    /// passed it on.
+    /// The wait is over: an interrupt that was passed on and not delivered, or that the
+    /// task returned, is for the next point of the job that passed it on.
     fn give_up(&mut self) {
         if let Some(forwarded) = self.take_forwarded() {
             forwarded.give_up();
         }
     }
 
-    /// The handle may have been moved: whoever awaited it before does so no
-    /// more.
+    /// The handle may have been moved: a job that awaited it before does so no more.
     fn give_back_what_is_not_ours(&mut self) {
         if self.forwarded().is_some_and(|f| !f.is_by_current())
             && let Some(forwarded) = self.take_forwarded()
@@ -453,8 +451,8 @@ impl Waiting {
             .filter(Forwarded::has_come_back)
     }
 
-    /// Gives up HANDLE without cancelling. What nobody will take is dropped,
-    /// what nobody will hear is reported.
+    /// Gives up HANDLE without cancelling. A value that will not be taken is dropped, and
+    /// a failure that will not be returned is reported.
     fn let_go(self) {
         let h: &Header = &self.job;
         if h.state.load().has(state::WAITER)
@@ -543,17 +541,17 @@ impl<T> Task<T> {
         let waiting = self
             .waiting
             .as_mut()
-            .expect("a Task was polled after it had given its outcome");
+            .expect("a Task was polled after completion");
         let site = waiting.job.site_mark();
         let found = std::task::ready!(waiting.poll(cx, site));
         let cancelled = point::is_marked();
         match found {
-            Found::Told(told) => {
+            PolledTask::Told(told) => {
                 waiting.give_up();
                 Poll::Ready(Err(told.into()))
             }
-            Found::Circular(error) => Poll::Ready(Err(error)),
-            Found::Ended => {
+            PolledTask::Circular(error) => Poll::Ready(Err(error)),
+            PolledTask::Ended => {
                 let back = waiting.take_back();
                 let (outcome, job) = self.take();
                 Poll::Ready(match back {
@@ -620,7 +618,7 @@ impl<T> Drop for Task<T> {
 
 /// The handle goes without having given its outcome.
 #[inline(never)]
-fn abandon(waiting: &mut Option<Waiting>) {
+fn abandon(waiting: &mut Option<TaskWait>) {
     if let Some(mut waiting) = waiting.take() {
         waiting.give_up();
         if !waiting.job.state.load().ended() {
@@ -668,7 +666,7 @@ impl<T> OutcomeOf<Outcome<T>> {
             .task
             .waiting
             .as_mut()
-            .expect("an outcome was polled after it had been given");
+            .expect("an outcome was polled after completion");
         waiting.poll(cx, site).map(drop)
     }
 
@@ -701,14 +699,14 @@ impl<T> Future for OutcomeOf<Outcome<T>> {
             .task
             .waiting
             .as_mut()
-            .expect("an outcome was polled after it had been given");
+            .expect("an outcome was polled after completion");
         match std::task::ready!(waiting.poll(cx, site)) {
-            Found::Told(told) => {
+            PolledTask::Told(told) => {
                 waiting.give_up();
                 Poll::Ready(Err(told))
             }
-            Found::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
-            Found::Ended => {
+            PolledTask::Circular(error) => Poll::Ready(Ok(Outcome::Failed(error))),
+            PolledTask::Ended => {
                 let back = waiting.take_back();
                 let outcome = self.take();
                 if let Some(back) = back {

@@ -60,7 +60,7 @@ enum Failed {
 }
 
 /// What the answer depends on, looked at once: the columns of the table.
-struct Facts {
+struct VerdictFacts {
     failed: Failed,
     /// The job that polls the scope; none outside every job.
     poller: Option<JobRef>,
@@ -75,14 +75,16 @@ struct Facts {
     own: Option<Reason>,
     /// That is its own deadline.
     deadline: bool,
+    /// It was left open by the body around it.
+    left_open: bool,
     /// A child was cut short by a cancellation from above.
     cut_above: bool,
     /// A child was cut short by the scope's own deadline, or failed after it.
     cut_own: bool,
 }
 
-impl Facts {
-    fn of(h: &Header, failures: &Failures) -> Facts {
+impl VerdictFacts {
+    fn of(h: &Header, failures: &Failures) -> VerdictFacts {
         let st = h.state.load();
         let own = st.has(state::ORIGIN).then(|| h.reason()).flatten();
         let kind = own.as_ref().map(Reason::kind);
@@ -100,7 +102,7 @@ impl Facts {
         // A branch that has lost is not asked: nobody hears its answer, so that an interrupt
         // it took would be lost.
         let hears = !h.was_spawned() && kind != Some(ReasonKind::RaceLost);
-        Facts {
+        VerdictFacts {
             failed,
             at_home,
             enclosing: polled.is_some_and(state::Snapshot::effective)
@@ -109,6 +111,8 @@ impl Facts {
             poller,
             own,
             deadline,
+            // No other cancel of a scope has that reason.
+            left_open: kind == Some(ReasonKind::ScopeEnded),
             cut_above: st.has(state::CUT_ABOVE),
             cut_own: deadline && (st.has(state::CUT_OWN) || failed == Failed::Late),
         }
@@ -122,7 +126,7 @@ impl Facts {
 }
 
 /// What the caller gets.
-enum Answer {
+enum ScopeAnswer {
     /// The value of the body.
     Value,
     /// What has failed.
@@ -133,6 +137,9 @@ enum Answer {
     Interrupt,
     /// The scope's own cancellation: a pending interrupt, or TimedOut, or Stopped.
     Own,
+    /// The cancellation of a scope that was left open: what it would have been, had it been
+    /// given up.
+    LeftOpen,
     /// Stopped, by a cancellation from above that the poller has no part in.
     StoppedFromAbove,
     /// A cancellation from further up than the poller: a shield let it through when its
@@ -141,20 +148,24 @@ enum Answer {
 }
 
 /// The table.
-fn decide(body: Body, facts: &Facts) -> Answer {
+fn decide(body: Body, facts: &VerdictFacts) -> ScopeAnswer {
     let returned = matches!(body, Body::Cancelled | Body::Interrupted);
     let cut = returned || facts.cut_above || facts.cut_own;
     match body {
-        _ if facts.failed == Failed::First => Answer::Failed,
-        _ if facts.failed == Failed::Late && cut && facts.is_told_otherwise(body) => Answer::Failed,
-        Body::Value if !cut => Answer::Value,
-        Body::Value | Body::Cancelled | Body::Interrupted if facts.enclosing => Answer::Above,
-        Body::Value if facts.cut_above && !facts.at_home => Answer::StoppedFromAbove,
-        Body::Value if facts.cut_own => Answer::Own,
-        Body::Value => Answer::Value,
-        Body::Interrupted => Answer::Interrupt,
-        Body::Cancelled if facts.own.is_some() => Answer::Own,
-        Body::Cancelled => Answer::FurtherUp,
+        _ if facts.failed == Failed::First => ScopeAnswer::Failed,
+        _ if facts.failed == Failed::Late && cut && facts.is_told_otherwise(body) => {
+            ScopeAnswer::Failed
+        }
+        Body::Value if !cut && facts.left_open => ScopeAnswer::LeftOpen,
+        Body::Value if !cut => ScopeAnswer::Value,
+        Body::Value | Body::Cancelled | Body::Interrupted if facts.enclosing => ScopeAnswer::Above,
+        Body::Value if facts.cut_above && !facts.at_home => ScopeAnswer::StoppedFromAbove,
+        Body::Value if facts.cut_own => ScopeAnswer::Own,
+        Body::Value if facts.left_open => ScopeAnswer::LeftOpen,
+        Body::Value => ScopeAnswer::Value,
+        Body::Interrupted => ScopeAnswer::Interrupt,
+        Body::Cancelled if facts.own.is_some() => ScopeAnswer::Own,
+        Body::Cancelled => ScopeAnswer::FurtherUp,
         Body::Failed => unreachable!("a failed body without a failure"),
     }
 }
@@ -169,7 +180,8 @@ fn decide(body: Body, facts: &Facts) -> Answer {
 ///    scope's own ends here, as TimedOut or Stopped. An interrupt that was
 ///    returned and is not the answer is put back.
 /// 3. The body returned a value: it is kept, unless a child was cut short by
-///    an enclosing cancellation or by the scope's own deadline.
+///    an enclosing cancellation or by the scope's own deadline, or the scope was left
+///    open in the middle of this poll.
 ///
 /// # Safety
 /// `h` is linked.
@@ -181,16 +193,16 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
         // What most calls come to: nothing is cut, whatever the other facts.
         return value(got);
     }
-    let facts = Facts::of(h, &failures);
+    let facts = VerdictFacts::of(h, &failures);
     let stopped = |reason| {
         // SAFETY: linked.
         Error::stopped(reason).at(unsafe { names::victim(h) }, None)
     };
     let error = match decide(got.body(), &facts) {
-        Answer::Failed => failures
+        ScopeAnswer::Failed => failures
             .decide()
             .unwrap_or_else(|| unreachable!("not empty")),
-        Answer::Above => {
+        ScopeAnswer::Above => {
             let poller = facts.poller.as_ref();
             let poller = poller.unwrap_or_else(|| unreachable!("nothing encloses it"));
             // SAFETY: the poller is being polled.
@@ -204,7 +216,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
             }
             told
         }
-        Answer::Interrupt => {
+        ScopeAnswer::Interrupt => {
             let told = arrived(got);
             // Of a poller elsewhere it is no interrupt: it hears that the scope was stopped.
             return Err(match facts.at_home {
@@ -212,7 +224,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
                 false => stopped(told.reason().clone()),
             });
         }
-        Answer::Own => match (take_interrupt(&facts), facts.own) {
+        ScopeAnswer::Own => match (take_interrupt(&facts), facts.own) {
             (Some(told), _) => told.into(),
             (None, Some(reason)) if facts.deadline => {
                 // SAFETY: linked.
@@ -221,11 +233,15 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
             (None, Some(reason)) => stopped(reason),
             (None, None) => unreachable!("its own, and not cancelled here"),
         },
-        Answer::StoppedFromAbove => match h.reason() {
+        ScopeAnswer::LeftOpen => match facts.own {
+            Some(reason) => Cancelled::new(reason).into(),
+            None => unreachable!("left open without a reason"),
+        },
+        ScopeAnswer::StoppedFromAbove => match h.reason() {
             Some(reason) => stopped(reason),
             None => return value(got),
         },
-        Answer::FurtherUp => {
+        ScopeAnswer::FurtherUp => {
             // SAFETY: linked.
             let reason = unsafe { reason_further_up(h) };
             match facts.at_home {
@@ -233,7 +249,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
                 false => stopped(reason),
             }
         }
-        Answer::Value => return value(got),
+        ScopeAnswer::Value => return value(got),
     };
     discard(got);
     Err(error)
@@ -254,7 +270,7 @@ fn arrived<T>(got: Got<T>) -> Cancelled {
     }
 }
 
-fn take_interrupt(facts: &Facts) -> Option<Cancelled> {
+fn take_interrupt(facts: &VerdictFacts) -> Option<Cancelled> {
     let poller = facts.poller.as_ref().filter(|_| facts.interrupted)?;
     interrupts::take(poller)
 }

@@ -3,62 +3,71 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::vec;
 
-use kinfolk_core::blocking;
+use kinfolk_core::placed::blocking_at;
 
-use super::names::begin;
-use super::{FileKind, metadata};
+use super::FileKind;
+use super::metadata::metadata_for;
+use super::names::{begin, begin_for};
 use crate::blocking::{For, on_threads};
 use crate::io::IoHandle;
 use crate::io::ops::{MakeDir, Unlink};
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// # Cancellation
 /// A *point*. Told, it may be there.
 ///
 /// # Errors
-/// `AlreadyExists`, `NotFound` if there is nothing to make it in; those of the
+/// `AlreadyExists`; `NotFound` if the parent directory does not exist; other errors of the
 /// system.
 #[track_caller]
 pub fn create_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()>> + Send + use<P> {
     begin(MakeDir::new(path.as_ref()))
 }
 
-/// Makes a directory, and those it lies in, as far as they are not there.
+/// Creates a directory and its missing parent directories.
 ///
 /// # Cancellation
 /// A *point*. Told, some of them may be there.
 ///
 /// # Errors
-/// Those of the system, and if there is something else in the way.
-pub async fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
+/// Errors of the system; also if a path exists that is not a directory.
+#[track_caller]
+pub fn create_dir_all<P: AsRef<Path>>(
+    path: P,
+) -> impl Future<Output = io::Result<()>> + Send + use<P> {
+    make_all(Location::caller(), path.as_ref().to_path_buf())
+}
+
+/// Snapshots and reports name `site`.
+async fn make_all(site: &'static Location<'static>, path: PathBuf) -> io::Result<()> {
     // From the inside out, until one can be made; and back.
-    let path = path.as_ref();
     let mut missing = Vec::new();
     for at in path.ancestors() {
         if at.as_os_str().is_empty() {
             break;
         }
-        match make_or_find(at).await {
+        match make_or_find(site, at).await {
             Ok(()) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(at),
             Err(error) => return Err(error),
         }
     }
     for at in missing.into_iter().rev() {
-        make_or_find(at).await?;
+        make_or_find(site, at).await?;
     }
     Ok(())
 }
 
 /// One that is there will do.
-async fn make_or_find(path: &Path) -> io::Result<()> {
-    match create_dir(path).await {
+async fn make_or_find(site: &'static Location<'static>, path: &Path) -> io::Result<()> {
+    match begin_for(site, MakeDir::new(path)).await {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            match metadata(path).await?.is_dir() {
+            match metadata_for(site, path).await?.is_dir() {
                 true => Ok(()),
                 false => Err(error),
             }
@@ -79,20 +88,27 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
     begin(Unlink::new(path.as_ref(), true))
 }
 
-/// What is in a directory, in no order. All names are read before this returns,
-/// on a thread that may block.
+/// Lists a directory, in no order. All names are read before this returns, on a thread of
+/// the blocking pool.
 ///
 /// # Cancellation
-/// A *point* until it has begun, as [`blocking`].
+/// A *point* until it has begun, like [`blocking`].
 ///
 /// # Errors
 /// Those of the system.
-pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    let dir = path.as_ref().to_path_buf();
+#[track_caller]
+pub fn read_dir<P: AsRef<Path>>(
+    path: P,
+) -> impl Future<Output = io::Result<ReadDir>> + Send + use<P> {
+    read_names(Location::caller(), path.as_ref().to_path_buf())
+}
+
+/// Snapshots and reports name `site`.
+async fn read_names(site: &'static Location<'static>, dir: PathBuf) -> io::Result<ReadDir> {
     let handle = IoHandle::current()?;
     let names = {
         let dir = dir.clone();
-        let call = blocking(move |_| handle.system().read_dir(&dir));
+        let call = blocking_at(site, move |_| handle.system().read_dir(&dir));
         on_threads(For::Files, call).await
     };
     let names = names.map_err(io::Error::other)??;
@@ -102,7 +118,7 @@ pub async fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     })
 }
 
-/// What is in a directory; made by [`read_dir`].
+/// The entries of a directory; made by [`read_dir`].
 pub struct ReadDir {
     dir: PathBuf,
     names: vec::IntoIter<(OsString, u32)>,
@@ -142,18 +158,18 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The directory's path, and the name.
+    /// Returns the path: that of the directory, and the name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name alone.
+    /// Returns the name alone.
     pub fn file_name(&self) -> &OsStr {
         &self.name
     }
 
-    /// What it is; none if the directory does not say: then
-    /// [`symlink_metadata`](super::symlink_metadata) does.
+    /// Returns what it is; `None` if the file system does not store that in the directory:
+    /// then ask [`symlink_metadata`](super::symlink_metadata).
     pub fn kind(&self) -> Option<FileKind> {
         self.kind
     }

@@ -1,4 +1,4 @@
-//! [`DirectFile`]: past the cache of the system.
+//! [`DirectFile`]: direct i/o, past the page cache.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use super::{File, Metadata};
 use crate::io::{IoBuf, IoBufMut};
 
-/// A file whose bytes go between the buffer and the disk, past the cache of the
-/// system. Opened with [`OpenOptions::open_direct`](super::OpenOptions::open_direct).
+/// A file opened for direct i/o (`O_DIRECT`): its bytes go between the buffer and the disk,
+/// past the page cache. Opened with [`OpenOptions::open_direct`](super::OpenOptions::open_direct).
 ///
-/// Offset, length and address are multiples of [`ALIGN`](DirectFile::ALIGN); an
-/// [`Aligned`](crate::io::Aligned) buffer sees to two of them. An operation that
-/// is not aligned never begins: what the system would do differs from machine to
-/// machine.
+/// Offset, length and address must be multiples of [`ALIGN`](DirectFile::ALIGN); an
+/// [`Aligned`](crate::io::Aligned) buffer ensures that for length and address. An operation
+/// that is not aligned fails without a system call, because what the system would do differs
+/// from machine to machine.
 ///
 /// ```
 /// use kinfolk_runtime::{Runtime, fs::OpenOptions, io::Aligned};
@@ -40,7 +40,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// What offset, length and address are multiples of.
+    /// The alignment of offset, length and address.
     pub const ALIGN: usize = 4096;
 
     pub(super) fn new(file: File) -> DirectFile {
@@ -72,11 +72,17 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn read_at<B: IoBufMut>(&self, mut buf: B, at: u64) -> (io::Result<usize>, B) {
-        match DirectFile::check(buf.ptr_mut(), buf.room(), at) {
-            Ok(()) => self.file.read_at(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn read_at<B: IoBufMut>(
+        &self,
+        mut buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let begun = match DirectFile::check(buf.ptr_mut(), buf.room(), at) {
+            Ok(()) => Ok(self.file.read_at(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
     /// Writes what is in `buf`; how many bytes were written.
@@ -86,14 +92,20 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn write_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<usize>, B) {
-        match DirectFile::check(buf.ptr(), buf.filled(), at) {
-            Ok(()) => self.file.write_at(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn write_at<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<usize>, B)> + Send + use<B> {
+        let begun = match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => Ok(self.file.write_at(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
-    /// Writes all of `buf`, and waits until it is on the disk; see
+    /// Writes all of `buf` and waits for `fdatasync`; see
     /// [`File::write_then_sync`].
     ///
     /// # Cancellation
@@ -101,15 +113,21 @@ impl DirectFile {
     ///
     /// # Errors
     /// `InvalidInput` if it is not aligned.
-    pub async fn write_then_sync<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
-        match DirectFile::check(buf.ptr(), buf.filled(), at) {
-            Ok(()) => self.file.write_then_sync(buf, at).await,
-            Err(error) => (Err(error), buf),
-        }
+    #[track_caller]
+    pub fn write_then_sync<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        let begun = match DirectFile::check(buf.ptr(), buf.filled(), at) {
+            Ok(()) => Ok(self.file.write_then_sync(buf, at)),
+            Err(error) => Err((Err(error), buf)),
+        };
+        unless_refused(begun)
     }
 
-    /// What was written is on the disk, and not only in the disk's own cache;
-    /// see [`File::sync_data`].
+    /// `fdatasync`: flushes what was written from the disk's own cache; see
+    /// [`File::sync_data`].
     ///
     /// # Cancellation
     /// A *point*.
@@ -143,10 +161,18 @@ impl DirectFile {
     /// See [`File::close`].
     ///
     /// # Cancellation
-    /// A *point*. Told, the file is closed all the same.
+    /// A *point*. If it returns `Cancelled`, the file is closed too.
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
         self.file.close()
+    }
+}
+
+/// The operation, or what is returned because it never begins.
+async fn unless_refused<F: Future>(begun: Result<F, F::Output>) -> F::Output {
+    match begun {
+        Ok(operation) => operation.await,
+        Err(refused) => refused,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use super::OpenOptions;
@@ -10,8 +11,8 @@ use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Offset, Op, start};
 
 /// An open file.
 ///
-/// A buffer is handed over with each operation and comes back with its result,
-/// on success, on errors and on a cancel alike.
+/// Each operation takes a buffer by value and returns it with its result, whether it
+/// succeeds, fails or is cancelled.
 ///
 /// ```
 /// use kinfolk_runtime::{Runtime, fs::File};
@@ -34,7 +35,7 @@ use crate::io::{Fd, IoBuf, IoBufMut, IoOp, Offset, Op, start};
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
 ///
-/// Dropped, it is closed once no operation uses it any more.
+/// A dropped file is closed as soon as no operation uses it.
 pub struct File {
     pub(super) fd: Fd,
 }
@@ -44,7 +45,7 @@ impl File {
         File { fd }
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     ///
     /// # Cancellation
     /// A *point*; see [`OpenOptions::open`].
@@ -53,7 +54,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Makes a file to read and write it; what was in it is gone.
+    /// Creates a file for reading and writing; an existing file is truncated.
     ///
     /// # Cancellation
     /// A *point*; see [`OpenOptions::open`].
@@ -74,7 +75,8 @@ impl File {
         Op::new(Some(self.fd.handle().clone()), operation)
     }
 
-    /// Reads into `buf`, up to its room; how many bytes, 0 at the end.
+    /// Reads into `buf`, up to its capacity. Returns how many bytes were read: 0 at the end of
+    /// the file.
     ///
     /// # Cancellation
     /// A *point*. The buffer comes back either way.
@@ -87,7 +89,7 @@ impl File {
         Op::new(None, Read::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
-    /// Writes what is in `buf`; how many bytes were written.
+    /// Writes the bytes of `buf`. Returns how many were written.
     ///
     /// # Cancellation
     /// A *point*. The buffer comes back either way.
@@ -100,21 +102,21 @@ impl File {
         Op::new(None, Write::new(self.fd.clone(), buf, Offset::At(at)))
     }
 
-    /// As [`read_at`](File::read_at), without waiting.
+    /// Begins [`read_at`](File::read_at) without waiting for it.
     #[track_caller]
     pub fn start_read_at<B: IoBufMut>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
         let read = Read::new(self.fd.clone(), buf, Offset::At(at));
         start(self.fd.handle(), read)
     }
 
-    /// As [`write_at`](File::write_at), without waiting.
+    /// Begins [`write_at`](File::write_at) without waiting for it.
     #[track_caller]
     pub fn start_write_at<B: IoBuf>(&self, buf: B, at: u64) -> IoOp<(io::Result<usize>, B)> {
         let write = Write::new(self.fd.clone(), buf, Offset::At(at));
         start(self.fd.handle(), write)
     }
 
-    /// As [`sync_data`](File::sync_data), without waiting.
+    /// Begins [`sync_data`](File::sync_data) without waiting for it.
     #[track_caller]
     pub fn start_sync_data(&self) -> IoOp<io::Result<()>> {
         start(self.fd.handle(), Fsync::new(self.fd.clone(), true))
@@ -123,36 +125,63 @@ impl File {
     /// Fills all of `buf`.
     ///
     /// # Cancellation
-    /// A *point*. Told half-way, part of the buffer was read.
+    /// A *point*. If it returns `Cancelled`, a part of the buffer may have been filled.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file ends before.
-    pub async fn read_exact_at<B: IoBufMut>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
-        let (mut buf, mut done) = (buf, 0);
-        let all = buf.room();
-        while done < all {
-            let (read, part) = self.read_at(buf.slice(done..), at + done as u64).await;
-            buf = part.into_inner();
-            match read {
-                Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
-                Ok(bytes) => done += bytes,
-                Err(error) => return (Err(error), buf),
+    #[track_caller]
+    pub fn read_exact_at<B: IoBufMut>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        let site = Location::caller();
+        async move {
+            let (mut buf, mut done) = (buf, 0);
+            let all = buf.room();
+            while done < all {
+                let rest = Offset::At(at + done as u64);
+                let read = Read::new(self.fd.clone(), buf.slice(done..), rest);
+                let (read, part) = Op::new(None, read).at(site).await;
+                buf = part.into_inner();
+                match read {
+                    Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                    Ok(bytes) => done += bytes,
+                    Err(error) => return (Err(error), buf),
+                }
             }
+            (Ok(()), buf)
         }
-        (Ok(()), buf)
     }
 
     /// Writes all of `buf`.
     ///
     /// # Cancellation
-    /// A *point*. Told half-way, part of it was written.
+    /// A *point*. If it returns `Cancelled`, a part of `buf` may have been written.
     ///
     /// # Errors
-    /// `WriteZero` if the system takes no more.
-    pub async fn write_all_at<B: IoBuf>(&self, buf: B, at: u64) -> (io::Result<()>, B) {
+    /// `WriteZero` if the system accepts no more bytes.
+    #[track_caller]
+    pub fn write_all_at<B: IoBuf>(
+        &self,
+        buf: B,
+        at: u64,
+    ) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        self.write_all_for(Location::caller(), buf, at)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) async fn write_all_for<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+        at: u64,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (written, part) = self.write_at(buf.slice(done..), at + done as u64).await;
+            let rest = Offset::At(at + done as u64);
+            let write = Write::new(self.fd.clone(), buf.slice(done..), rest);
+            let (written, part) = Op::new(None, write).at(site).await;
             buf = part.into_inner();
             match written {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -163,7 +192,7 @@ impl File {
         (Ok(()), buf)
     }
 
-    /// What was written is on the disk, with its times.
+    /// `fsync`: waits until everything that was written is on the disk, metadata included.
     ///
     /// # Cancellation
     /// A *point*.
@@ -172,7 +201,8 @@ impl File {
         self.op(Fsync::new(self.fd.clone(), false))
     }
 
-    /// What was written is on the disk; its times need not be.
+    /// `fdatasync`: waits until everything that was written is on the disk, without metadata
+    /// such as times.
     ///
     /// # Cancellation
     /// A *point*.
@@ -181,15 +211,25 @@ impl File {
         self.op(Fsync::new(self.fd.clone(), true))
     }
 
-    /// Closes it, and says what the system has to say to that. If an operation
-    /// that nobody waits for still uses it, it is closed when that is over.
+    /// Closes the file, and returns the system's error if closing fails. If an abandoned
+    /// operation still uses the file, it is closed when that operation is over.
     ///
     /// # Cancellation
-    /// A *point*. Told, the file is closed all the same.
+    /// A *point*. If it returns `Cancelled`, the file is closed too.
     #[track_caller]
     pub fn close(self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        self.close_for(Location::caller())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn close_for(
+        self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let op = match self.fd.into_raw() {
-            Ok((raw, handle)) => Some(Op::new(Some(handle.clone()), Close::new(raw, handle))),
+            Ok((raw, handle)) => {
+                Some(Op::new(Some(handle.clone()), Close::new(raw, handle)).at(site))
+            }
             Err(_used) => None,
         };
         async move {

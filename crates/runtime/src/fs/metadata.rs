@@ -1,23 +1,24 @@
-//! [`Metadata`]: what the system knows of a file.
+//! [`Metadata`]: size, kind, permissions and times of a file.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::File;
-use super::names::begin;
+use super::names::{begin, begin_for};
 use crate::io::ops::Stat;
-use crate::linux::{Facts, Moment, mode};
+use crate::linux::{Facts, TimeSpec, mode};
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum FileKind {
-    /// A file with bytes in it.
+    /// A regular file.
     File,
     /// A directory.
     Dir,
-    /// A link to another path.
+    /// A symbolic link.
     Link,
     /// A socket, a pipe, a device.
     Other,
@@ -35,11 +36,11 @@ impl FileKind {
     }
 }
 
-/// What the system knows of a file.
+/// Size, kind, permissions and times of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata(Facts);
 
-fn time((seconds, nanos): Moment) -> SystemTime {
+fn time((seconds, nanos): TimeSpec) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let second = match seconds < 0 {
         true => UNIX_EPOCH - whole,
@@ -50,85 +51,85 @@ fn time((seconds, nanos): Moment) -> SystemTime {
 
 #[expect(clippy::len_without_is_empty, reason = "as in std")]
 impl Metadata {
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.0.len
     }
 
-    /// What it is.
+    /// Returns the kind of the file.
     pub fn kind(&self) -> FileKind {
         FileKind::of_mode(self.0.mode)
     }
 
-    /// True for a file with bytes in it.
+    /// Returns true for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind() == FileKind::File
     }
 
-    /// True for a directory.
+    /// Returns true for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind() == FileKind::Dir
     }
 
-    /// True for a link to another path.
+    /// Returns true for a symbolic link.
     pub fn is_link(&self) -> bool {
         self.kind() == FileKind::Link
     }
 
-    /// Who may do what with it, as in `chmod`.
+    /// Returns the permission bits, as in `chmod`.
     pub fn mode(&self) -> u32 {
         self.0.mode & 0o7777
     }
 
-    /// Whose it is.
+    /// Returns the user id of the owner.
     pub fn user(&self) -> u32 {
         self.0.user
     }
 
-    /// Whose group's it is.
+    /// Returns the group id.
     pub fn group(&self) -> u32 {
         self.0.group
     }
 
-    /// How many names it has.
+    /// Returns the number of hard links.
     pub fn links(&self) -> u64 {
         self.0.links
     }
 
-    /// Its number on its device: with [`device`](Metadata::device) two paths can
-    /// be found to be one file.
+    /// Returns the inode number. Two paths with the same inode and
+    /// [`device`](Metadata::device) are the same file.
     pub fn inode(&self) -> u64 {
         self.0.inode
     }
 
-    /// The device it lies on: major and minor number.
+    /// Returns the device that the file is on: major and minor number.
     pub fn device(&self) -> (u32, u32) {
         self.0.device
     }
 
-    /// When it was last written.
+    /// Returns when the file was last written.
     pub fn modified(&self) -> SystemTime {
         time(self.0.modified)
     }
 
-    /// When it was last read, as far as the file system writes that down.
+    /// Returns when the file was last read, as far as the file system records that.
     pub fn accessed(&self) -> SystemTime {
         time(self.0.accessed)
     }
 
-    /// When it or what is known of it last changed.
+    /// Returns when the contents or the metadata last changed.
     pub fn changed(&self) -> SystemTime {
         time(self.0.changed)
     }
 
-    /// When it was made; not every file system knows.
+    /// Returns when the file was created; not every file system records that.
     pub fn created(&self) -> Option<SystemTime> {
         self.0.created.map(time)
     }
 }
 
 impl File {
-    /// What the system knows of it.
+    /// Reads the metadata of the file.
     ///
     /// # Cancellation
     /// A *point*.
@@ -137,13 +138,20 @@ impl File {
     /// Those of the system.
     #[track_caller]
     pub fn metadata(&self) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
-        let op = self.op(Stat::of_file(self.fd.clone()));
+        self.metadata_for(Location::caller())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn metadata_for(
+        &self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
+        let op = self.op(Stat::of_file(self.fd.clone())).at(site);
         async move { op.await.map(Metadata) }
     }
 }
 
-/// What the system knows of the file at `path`, or at the end of the links that
-/// lead from there.
+/// Reads the metadata of the file at `path`, following symbolic links.
 ///
 /// # Cancellation
 /// A *point*.
@@ -154,11 +162,19 @@ impl File {
 pub fn metadata<P: AsRef<Path>>(
     path: P,
 ) -> impl Future<Output = io::Result<Metadata>> + Send + use<P> {
-    let op = begin(Stat::of_path(path.as_ref(), true));
+    metadata_for(Location::caller(), path.as_ref())
+}
+
+/// As above; snapshots and reports name `site`.
+pub(super) fn metadata_for(
+    site: &'static Location<'static>,
+    path: &Path,
+) -> impl Future<Output = io::Result<Metadata>> + Send + use<> {
+    let op = begin_for(site, Stat::of_path(path, true));
     async move { op.await.map(Metadata) }
 }
 
-/// As [`metadata`], of a link itself if `path` is one.
+/// Like [`metadata`], but does not follow a symbolic link at `path`.
 ///
 /// # Cancellation
 /// A *point*.

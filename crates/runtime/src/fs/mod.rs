@@ -4,16 +4,16 @@
 //! |---|---|
 //! | [`File`] | reading and writing at offsets |
 //! | [`OpenOptions`] | how a file is opened |
-//! | [`DirectFile`] | the same, past the cache of the system |
-//! | [`Metadata`] | what the system knows of a file |
+//! | [`DirectFile`] | the same, past the page cache |
+//! | [`Metadata`] | size, kind, permissions and times |
 //! | [`read`], [`write()`], [`copy`] | whole files |
 //! | [`rename`], [`remove_file`], … | names |
 //! | [`create_dir_all`], [`read_dir`], … | directories |
 //!
 //! # Flush and close on cancel
 //!
-//! In a job that was told to stop no operation begins any more, except in a
-//! [`cleanup`](kinfolk_core::cleanup). There a file is brought in order:
+//! In a job that was told, an operation begins only inside a
+//! [`cleanup`](kinfolk_core::cleanup), where a file can be flushed and closed:
 //!
 //! ```
 //! use kinfolk_core::{Error, Result, cleanup, timeout};

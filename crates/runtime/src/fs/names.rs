@@ -1,6 +1,7 @@
 //! The names of files.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use crate::io::ops::{Rename, Unlink};
@@ -14,15 +15,26 @@ pub(super) fn begin<T, R>(
 where
     T: Operation<Output = io::Result<R>>,
 {
+    begin_for(Location::caller(), operation)
+}
+
+/// As above; snapshots and reports name `site`.
+pub(super) fn begin_for<T, R>(
+    site: &'static Location<'static>,
+    operation: io::Result<T>,
+) -> impl Future<Output = io::Result<R>> + Send + use<T, R>
+where
+    T: Operation<Output = io::Result<R>>,
+{
     let op = match operation {
-        Ok(operation) => Ok(Op::new(None, operation)),
+        Ok(operation) => Ok(Op::new(None, operation).at(site)),
         Err(error) => Err(error),
     };
     async move { op?.await }
 }
 
-/// Gives a file or directory another name. If there is a file with that name, it
-/// is replaced, in one step: whoever looks sees the one or the other.
+/// Renames a file or directory. A file that has the new name already is replaced in one
+/// step: at any time the name leads to one of the two.
 ///
 /// # Cancellation
 /// A *point*. Told, it has the one name or the other.
@@ -37,8 +49,8 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(
     begin(Rename::new(from.as_ref(), to.as_ref()))
 }
 
-/// Takes its name away from a file; it is gone when nobody has it open any more
-/// and it has no other.
+/// Removes a name of a file. The file is deleted when it has no other name and is open
+/// nowhere.
 ///
 /// # Cancellation
 /// A *point*. Told, it may be gone.

@@ -1,6 +1,7 @@
 //! [`OpenOptions`]: how a file is opened.
 
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 
 use super::{DirectFile, File};
@@ -23,7 +24,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing allowed yet.
+    /// Makes options with nothing set.
     #[expect(clippy::new_without_default, reason = "as in std")]
     pub fn new() -> OpenOptions {
         OpenOptions {
@@ -38,49 +39,49 @@ impl OpenOptions {
         }
     }
 
-    /// It can be read.
+    /// Opens for reading.
     pub fn read(mut self, read: bool) -> Self {
         self.read = read;
         self
     }
 
-    /// It can be written.
+    /// Opens for writing.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
         self
     }
 
-    /// What is written goes to its end.
+    /// Appends: every write goes to the end of the file.
     pub fn append(mut self, append: bool) -> Self {
         self.append = append;
         self
     }
 
-    /// What was in it is gone.
+    /// Truncates the file.
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.truncate = truncate;
         self
     }
 
-    /// It is made if it is not there.
+    /// Creates the file if it does not exist.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// It is made, and must not have been there.
+    /// Creates the file; fails if it exists.
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.create_new = create_new;
         self
     }
 
-    /// Who may do what with one that is made.
+    /// Sets the permission bits of a created file.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Further flags of the system; for `O_DIRECT` see
+    /// Sets further flags of `open(2)`; for `O_DIRECT` see
     /// [`open_direct`](OpenOptions::open_direct).
     pub fn custom_flags(mut self, flags: i32) -> Self {
         self.custom = flags;
@@ -116,24 +117,32 @@ impl OpenOptions {
     /// Opens the file.
     ///
     /// # Cancellation
-    /// A *point*. A file that was opened after the one who waited was cancelled
-    /// is closed again.
+    /// A *point*. A file that is opened after the waiting job was cancelled is closed again.
     ///
     /// # Errors
-    /// Those of the system, and if the options contradict each other.
+    /// Errors of the system; also if the options contradict each other.
     #[track_caller]
     pub fn open<P: AsRef<Path>>(
         &self,
         path: P,
     ) -> impl Future<Output = io::Result<File>> + Send + use<P> {
+        self.open_for(Location::caller(), path.as_ref())
+    }
+
+    /// As above; snapshots and reports name `site`.
+    pub(super) fn open_for(
+        &self,
+        site: &'static Location<'static>,
+        path: &Path,
+    ) -> impl Future<Output = io::Result<File>> + Send + use<> {
         let begun = self
             .flags()
-            .and_then(|flags| OpenAt::new(path.as_ref(), flags, self.mode))
-            .map(|open| Op::new(None, open));
+            .and_then(|flags| OpenAt::new(path, flags, self.mode))
+            .map(|open| Op::new(None, open).at(site));
         async move { Ok(File::new(begun?.await?)) }
     }
 
-    /// Opens the file for direct i/o, past the cache of the system.
+    /// Opens the file for direct i/o, past the page cache.
     ///
     /// # Cancellation
     /// A *point*, as [`open`](OpenOptions::open).

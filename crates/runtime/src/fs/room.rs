@@ -1,4 +1,4 @@
-//! How long a file is, and what it has room for.
+//! The length of a file, and the disk space that it has.
 
 use std::io;
 
@@ -9,9 +9,8 @@ use crate::blocking::{For, on_threads};
 use crate::io::ops::Allocate;
 
 impl File {
-    /// Sees to it that there is room on the disk for this part of the file. The
-    /// file is as long as that afterwards, if it was not before; what is new is
-    /// zero.
+    /// Allocates disk space for this part of the file (`fallocate`). A shorter file is
+    /// extended to the end of the part; new bytes are zero.
     ///
     /// # Cancellation
     /// A *point*. Told, there may be room.
@@ -45,11 +44,11 @@ impl File {
         self.op(Allocate::hole(self.fd.clone(), at, len))
     }
 
-    /// Makes the file so long: what lies behind is gone, what is new is zero.
-    /// On a thread that may block.
+    /// Truncates or extends the file to this length; new bytes are zero. The call runs on a
+    /// thread of the blocking pool.
     ///
     /// # Cancellation
-    /// A *point* until it has begun, as [`blocking`].
+    /// A *point* until it has begun, like [`blocking`].
     ///
     /// # Errors
     /// Those of the system.

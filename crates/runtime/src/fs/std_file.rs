@@ -1,4 +1,4 @@
-//! Files that come from elsewhere, or go there.
+//! Conversion from and to `std::fs::File`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,15 +7,15 @@ use super::File;
 use crate::io::{Fd, give_away, lend};
 
 impl File {
-    /// A file of std's, for the job that is polled here.
+    /// Converts a file of std's, for use in the current job.
     ///
     /// # Errors
-    /// Outside every job, and in a simulation.
+    /// Outside any job, and in a simulation.
     pub fn from_std(file: std::fs::File) -> io::Result<File> {
         OwnedFd::from(file).try_into()
     }
 
-    /// A file for std, if no operation that nobody waits for still uses it.
+    /// Returns a file of std's, unless an abandoned operation still uses it.
     ///
     /// # Errors
     /// The file, if one does; and in a simulation.

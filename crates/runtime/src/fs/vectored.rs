@@ -7,9 +7,9 @@ use crate::io::ops::{ReadVectored, WriteVectored};
 use crate::io::{IoBuf, IoBufMut, Offset};
 
 impl File {
-    /// Reads into `bufs`, one after the other, up to their room; how many bytes
-    /// in all, 0 at the end. The system takes 1,024 buffers at once; those behind
-    /// stay empty.
+    /// Reads into `bufs`, one after the other, up to their capacity. Returns how many bytes
+    /// were read in all: 0 at the end of the file. The system accepts 1,024 buffers at once;
+    /// further ones stay empty.
     ///
     /// # Cancellation
     /// A *point*. The buffers come back either way.
@@ -22,8 +22,8 @@ impl File {
         self.op(ReadVectored::new(self.fd.clone(), bufs, Offset::At(at)))
     }
 
-    /// Writes what is in `bufs`, one after the other; how many bytes were
-    /// written, in all. The system takes 1,024 buffers at once.
+    /// Writes the bytes of `bufs`, one after the other. Returns how many bytes were written in
+    /// all. The system accepts 1,024 buffers at once.
     ///
     /// # Cancellation
     /// A *point*. The buffers come back either way.

@@ -1,25 +1,37 @@
 //! Whole files.
 
 use std::io;
-use std::path::Path;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
 
 use super::{File, OpenOptions};
-use crate::io::IoBuf;
+use crate::io::ops::Read;
+use crate::io::{IoBuf, Offset};
 
 /// How much is copied at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// All bytes of a file.
+/// Reads all bytes of a file.
 ///
 /// # Cancellation
 /// A *point*.
 ///
 /// # Errors
 /// Those of the system; `OutOfMemory` if there is no memory for so many bytes.
-pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
-    let file = File::open(path).await?;
+#[track_caller]
+pub fn read<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<Vec<u8>>> + Send + use<P> {
+    let site = Location::caller();
+    read_all(site, File::open(path))
+}
+
+/// Snapshots and reports name `site`.
+async fn read_all(
+    site: &'static Location<'static>,
+    open: impl Future<Output = io::Result<File>>,
+) -> io::Result<Vec<u8>> {
+    let file = open.await?;
     // One more than it says, to see the end without growing.
-    let len = usize::try_from(file.metadata().await?.len()).unwrap_or(0);
+    let len = usize::try_from(file.metadata_for(site).await?.len()).unwrap_or(0);
     let mut bytes = Vec::new();
     grow(&mut bytes, len.saturating_add(1))?;
     loop {
@@ -27,13 +39,18 @@ pub async fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
             grow(&mut bytes, CHUNK)?;
         }
         let done = bytes.len();
-        let (read, part) = file.read_at(bytes.slice(done..), done as u64).await;
+        let rest = Read::new(
+            file.fd.clone(),
+            bytes.slice(done..),
+            Offset::At(done as u64),
+        );
+        let (read, part) = file.op(rest).at(site).await;
         bytes = part.into_inner();
         if read? == 0 {
             break;
         }
     }
-    file.close().await?;
+    file.close_for(site).await?;
     Ok(bytes)
 }
 
@@ -43,58 +60,81 @@ fn grow(bytes: &mut Vec<u8>, more: usize) -> io::Result<()> {
     grown.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }
 
-/// Writes a file that has these bytes and no others; it is made if it is not
-/// there.
+/// Writes `buf` as the whole contents of a file, which is created if it does not exist.
 ///
-/// It is *not atomic*: the old bytes are gone before the new ones are there, and
-/// nobody waits for the disk. To replace a file write another one beside it,
+/// It is *not atomic*: the old bytes are gone before the new ones are there, and there is
+/// no `fsync`. To replace a file, write another one beside it,
 /// [`sync_data`](File::sync_data) it, and [`rename`](super::rename) it.
 ///
 /// # Cancellation
-/// A *point*. Told half-way, the file has a part of the bytes, or none. The
-/// buffer comes back either way.
+/// A *point*. If it returns `Cancelled`, the file may contain a part of the bytes, or none.
+/// The buffer comes back either way.
 ///
 /// # Errors
 /// Those of the system.
-pub async fn write<P: AsRef<Path>, B: IoBuf>(path: P, bytes: B) -> (io::Result<()>, B) {
+#[track_caller]
+pub fn write<P: AsRef<Path>, B: IoBuf>(
+    path: P,
+    bytes: B,
+) -> impl Future<Output = (io::Result<()>, B)> + Send + use<P, B> {
+    let site = Location::caller();
     let options = OpenOptions::new().write(true).create(true).truncate(true);
-    let file = match options.open(path).await {
-        Ok(file) => file,
-        Err(error) => return (Err(error), bytes),
-    };
-    let (written, bytes) = file.write_all_at(bytes, 0).await;
-    match written {
-        Ok(()) => (file.close().await, bytes),
-        Err(error) => (Err(error), bytes),
+    let open = options.open(path);
+    async move {
+        let file = match open.await {
+            Ok(file) => file,
+            Err(error) => return (Err(error), bytes),
+        };
+        let (written, bytes) = file.write_all_for(site, bytes, 0).await;
+        match written {
+            Ok(()) => (file.close_for(site).await, bytes),
+            Err(error) => (Err(error), bytes),
+        }
     }
 }
 
-/// Copies the bytes of one file to another, which is made if it is not there,
-/// with what may be done with it; what was in it is gone. How many there were.
+/// Copies the contents and the permissions of one file to another, which is created or
+/// truncated. Returns how many bytes were copied.
 ///
-/// Not atomic, as [`write()`].
+/// Not atomic, like [`write()`].
 ///
 /// # Cancellation
-/// A *point*. Told half-way, the other file has a part of the bytes, or none.
+/// A *point*. If it returns `Cancelled`, the other file may contain a part of the bytes, or
+/// none.
 ///
 /// # Errors
 /// Those of the system.
-pub async fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
-    let from = File::open(from).await?;
-    let mode = from.metadata().await?.mode();
+#[track_caller]
+pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(
+    from: P,
+    to: Q,
+) -> impl Future<Output = io::Result<u64>> + Send + use<P, Q> {
+    let site = Location::caller();
+    copy_all(site, File::open(from), to.as_ref().to_path_buf())
+}
+
+/// Snapshots and reports name `site`.
+async fn copy_all(
+    site: &'static Location<'static>,
+    open: impl Future<Output = io::Result<File>>,
+    to: PathBuf,
+) -> io::Result<u64> {
+    let from = open.await?;
+    let mode = from.metadata_for(site).await?.mode();
     let options = OpenOptions::new().write(true).create(true).truncate(true);
-    let to = options.mode(mode).open(to).await?;
+    let to = options.mode(mode).open_for(site, &to).await?;
     let (mut buf, mut at) = (Vec::with_capacity(CHUNK), 0);
     loop {
-        let (read, bytes) = from.read_at(buf, at).await;
+        let read = Read::new(from.fd.clone(), buf, Offset::At(at));
+        let (read, bytes) = from.op(read).at(site).await;
         if read? == 0 {
             break;
         }
-        let (written, bytes) = to.write_all_at(bytes, at).await;
+        let (written, bytes) = to.write_all_for(site, bytes, at).await;
         written?;
         at += bytes.len() as u64;
         buf = bytes;
     }
-    to.close().await?;
+    to.close_for(site).await?;
     Ok(at)
 }

@@ -1,17 +1,16 @@
-//! Buffers that are handed over for the time of an operation, and always come
-//! back.
+//! Buffers: an operation owns its buffer while it is in flight, and always returns it.
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 
 /// A buffer whose bytes can be written out.
 ///
-/// An operation owns it until the system is done with it, whatever becomes of
-/// the one who waits.
+/// An operation owns its buffer until the system has completed the operation, even if the
+/// waiting future is dropped.
 ///
 /// # Safety
 /// As long as the value is not moved and not used, `ptr` stays the same, and
-/// `filled` bytes from there on are initialised and not written by anybody.
+/// `filled` bytes from there on are initialised, and no code writes them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be handed over to an operation",
     label = "the operation owns its buffer",
@@ -57,12 +56,12 @@ pub unsafe trait IoBuf: Send + 'static {
     }
 }
 
-/// A buffer that bytes can be read into, from its beginning up to its room.
+/// A buffer that bytes can be read into, from its beginning up to its capacity.
 ///
 /// # Safety
 /// As for [`IoBuf`], and `room` bytes from `ptr_mut` on may be written while
-/// no other code uses the value. `ptr_mut` is where `ptr` is, no more is filled than
-/// there is room for, and after `set_filled(n)` at least `n` bytes are filled.
+/// no other code uses the value. `ptr_mut` returns the same address as
+/// `ptr`, `filled` is at most `room`, and after `set_filled(n)` it is at least `n`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be handed over to an operation",
     label = "the operation owns its buffer",
@@ -79,7 +78,7 @@ pub unsafe trait IoBufMut: IoBuf {
     /// its length now.
     ///
     /// # Safety
-    /// They have been written, and there is room for them.
+    /// These bytes have been initialised, and there is room for them.
     unsafe fn set_filled(&mut self, bytes: usize);
 }
 
@@ -264,9 +263,9 @@ impl<B: IoBufMut> DerefMut for Slice<B> {
     }
 }
 
-/// A buffer for direct i/o: it begins at a multiple of `ALIGN`, and its length
-/// is one. What the system does with one that does not differs from machine to
-/// machine, so that it is a type here.
+/// A buffer for direct i/o: its address and its length are multiples of `ALIGN`. What the
+/// system does with an unaligned buffer differs from machine to machine, so alignment is a
+/// type here.
 pub struct Aligned<const ALIGN: usize = 4096> {
     ptr: std::ptr::NonNull<u8>,
     len: usize,

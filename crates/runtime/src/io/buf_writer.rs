@@ -173,11 +173,11 @@ impl<S: WriteStream> BufWriter<S> {
     }
 
     #[track_caller]
-    fn step<F>(&mut self, step: F) -> Step<'_, S, F>
+    fn step<F>(&mut self, step: F) -> WriterStep<'_, S, F>
     where
         F: FnMut(&mut BufWriter<S>, &mut Context<'_>) -> Poll<io::Result<()>>,
     {
-        Step {
+        WriterStep {
             writer: self,
             step,
             entered: false,
@@ -250,7 +250,7 @@ impl<S: WriteStream + fmt::Debug> fmt::Debug for BufWriter<S> {
 }
 
 /// One call of the writer's.
-struct Step<'a, S: WriteStream, F> {
+struct WriterStep<'a, S: WriteStream, F> {
     writer: &'a mut BufWriter<S>,
     step: F,
     entered: bool,
@@ -258,9 +258,9 @@ struct Step<'a, S: WriteStream, F> {
 }
 
 // Nothing in it is pinned.
-impl<S: WriteStream, F> Unpin for Step<'_, S, F> {}
+impl<S: WriteStream, F> Unpin for WriterStep<'_, S, F> {}
 
-impl<S, F> Future for Step<'_, S, F>
+impl<S, F> Future for WriterStep<'_, S, F>
 where
     S: WriteStream,
     F: FnMut(&mut BufWriter<S>, &mut Context<'_>) -> Poll<io::Result<()>>,
@@ -278,7 +278,7 @@ where
     }
 }
 
-impl<S: WriteStream, F> Drop for Step<'_, S, F> {
+impl<S: WriteStream, F> Drop for WriterStep<'_, S, F> {
     fn drop(&mut self) {
         // The writer keeps the operation, and the next call counts what it has written.
         if let Some(write) = &mut self.writer.write {

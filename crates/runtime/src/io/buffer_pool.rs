@@ -5,11 +5,11 @@
 //! fills.
 //!
 //! - **B1** The number of a buffer is in one place: on the group, with the driver,
-//!   in a chunk, or with somebody who had waited for it. Whoever has it may touch
-//!   the bytes, nobody else.
-//! - **B5** A buffer that comes back is given to whoever has waited longest, who
-//!   alone is woken. If that one goes away without it, or has nothing to receive any
-//!   more, it goes to the next.
+//!   in a chunk, or with a stream that had waited for it. Only the holder of the number
+//!   may touch the bytes.
+//! - **B5** A returned buffer goes to the stream that has waited longest, and only that
+//!   stream is woken. If the stream goes away without the buffer, or has nothing to receive
+//!   any more, the buffer goes to the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -37,7 +37,7 @@ struct BufferWaiter {
     fetches: bool,
 }
 
-/// Who waits until a buffer comes back, in order, and what they were given.
+/// The streams that wait for a buffer, in order, and the buffers that they were given.
 #[derive(Default)]
 struct WaitLine {
     /// The number of the next one.
@@ -60,7 +60,7 @@ impl Returns {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer goes to whoever waits longest (B5), or back to its group.
+    /// A buffer goes to the operation that has waited longest (B5), or back to its group.
     fn came_back(&self, group: &Arc<BufferGroup>, number: u16) {
         let mut line = self.line();
         match line.waiting.first_entry() {
@@ -155,34 +155,32 @@ struct Inner {
     returns: Arc<Returns>,
 }
 
-/// Buffers for what is received, shared by many streams; see
+/// A pool of buffers for received bytes, shared by many streams; see
 /// [`TcpStream::chunks`](crate::net::TcpStream::chunks).
 ///
-/// A stream that waits needs no buffer: one is taken when there are bytes, and
-/// comes back when the [`Chunk`] is dropped. So a few buffers serve thousands of
-/// connections, as long as not all of them receive at once. If none is left,
-/// those who receive wait until one comes back, which is for the one who has waited
-/// longest. So a wait for a chunk that was begun must be polled or dropped: others
-/// may be behind it.
+/// A stream that waits for bytes uses no buffer: one is taken when there are bytes, and
+/// returned when the [`Chunk`] is dropped. So a few buffers serve thousands of connections,
+/// as long as not all of them receive at once. If none is left, receiving streams wait in
+/// line for a returned buffer. So a wait for a chunk that was begun must be polled or
+/// dropped: others may be behind it.
 ///
-/// Each worker that receives has as many buffers as was said, made when it first
-/// receives.
+/// Each worker that receives has `count` buffers, made when it first receives.
 ///
 /// Clones are the same pool.
 #[derive(Clone)]
 pub struct BufferPool(Arc<Inner>);
 
 impl BufferPool {
-    /// A pool of `count` buffers of `size` bytes for each worker.
+    /// Makes a pool of `count` buffers of `size` bytes for each worker.
     ///
     /// # Panics
-    /// If one of them is 0, or `count` more than 32768, or they make more than
-    /// this machine can address.
+    /// If `count` or `size` is 0, if `count` is more than 32768, or if the pool is larger than
+    /// the address space.
     #[track_caller]
     pub fn new(count: usize, size: usize) -> BufferPool {
         assert!(
             (1..=MOST).contains(&count),
-            "a pool of {count} buffers: 1 to {MOST}"
+            "a pool of {count} buffers: a pool has 1 to {MOST}"
         );
         assert!(
             size > 0 && u32::try_from(size).is_ok() && size.checked_mul(count).is_some(),
@@ -374,7 +372,7 @@ impl BufferGroup {
 /// What the system says.
 ///
 /// # Safety
-/// There is room for so many bytes, which no other code touches.
+/// The pointer is valid for so many bytes, which no other code accesses.
 unsafe fn recv_now(fd: RawFd, place: *mut u8, len: usize, flags: i32) -> i32 {
     loop {
         // SAFETY: as the caller says.
@@ -403,10 +401,10 @@ enum Bytes {
     Own(Vec<u8>),
 }
 
-/// Bytes that were received, in a buffer of a [`BufferPool`], which gets it back when
-/// the chunk is dropped. Never empty.
+/// Received bytes, in a buffer of a [`BufferPool`]. Dropping the chunk returns the buffer.
+/// Never empty.
 ///
-/// It can be written out as it is: it is an [`IoBuf`].
+/// A chunk is an [`IoBuf`]: it can be written out as it is.
 pub struct Chunk {
     bytes: Bytes,
     /// What lies before was taken.
@@ -415,8 +413,8 @@ pub struct Chunk {
 
 impl Chunk {
     /// # Safety
-    /// The buffer is the caller's, who gives it up, and that much of it is
-    /// filled.
+    /// The caller owns the buffer and gives it up, and that many of its bytes are
+    /// initialised.
     pub(crate) unsafe fn from_pool(group: Arc<BufferGroup>, number: u16, len: u32) -> Chunk {
         PoolBuf { group, number }.filled(len)
     }

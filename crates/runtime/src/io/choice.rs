@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::driver::Driver;
 use super::readiness::ReadinessDriver;
 use super::uring::UringDriver;
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 
 /// Says which driver, where the builder does not.
 const VARIABLE: &str = "KINFOLK_IO";
@@ -45,7 +45,7 @@ impl IoDriver {
     }
 
     /// Drivers for so many threads.
-    pub(crate) fn make(self, threads: usize, blocking: &Arc<Blocking>) -> Drivers {
+    pub(crate) fn make(self, threads: usize, blocking: &Arc<BlockingPool>) -> Drivers {
         let choice = match self {
             IoDriver::Best => {
                 let name = std::env::var_os(VARIABLE).unwrap_or_default();

@@ -102,7 +102,7 @@ pub unsafe trait Driver: Send {
         None
     }
 
-    /// Asks the system to end the operation early. Its last answer comes as ever, with the
+    /// Asks the system to end the operation early. Its last answer comes as usual, with the
     /// result or with `ECANCELED`. A number whose operation is complete is ignored.
     fn cancel(&mut self, id: OpId);
 

@@ -17,7 +17,7 @@ use super::driver::{Answer, Driver, OpId, WaitMode};
 use super::handle::System;
 use super::request::{Offset, Request, StatBuf};
 use super::system::Real;
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 use crate::io::request::{
     AcceptArgs, AllocateArgs, CloseArgs, ConnectArgs, MakeDirArgs, NopArgs, OpenArgs, PollArgs,
     ReadArgs, ReadVectoredArgs, RecvArgs, RecvMsgArgs, RenameArgs, SendArgs, SendMsgArgs,
@@ -491,7 +491,7 @@ fn sockets(asker: &mut DriverUnderTest) {
 }
 
 fn answers(choice: IoDriver, hasty: bool, dir: &Path) -> Vec<(&'static str, i32)> {
-    let blocking = Arc::new(Blocking::new(4, "blocking".into()));
+    let blocking = Arc::new(BlockingPool::new(4, "blocking".into()));
     let dir = dir.join(format!("{choice:?}-{hasty}"));
     std::fs::create_dir_all(&dir).expect("a directory");
     let mut drivers = choice.make(1, &blocking).expect("a driver");

@@ -42,7 +42,7 @@ impl Fd {
     /// here.
     ///
     /// # Errors
-    /// Those of the system, outside every job, and in a simulation.
+    /// Those of the system, outside any job, and in a simulation.
     pub(crate) fn adopt(file: OwnedFd) -> io::Result<Fd> {
         let handle = IoHandle::current()?;
         handle

@@ -228,7 +228,7 @@ impl IoHandle {
                 "this host carries out no i/o: use its own (on tokio, tokio's, with `or_cancel`)",
             )),
             None => Err(io::Error::other(
-                "i/o was begun outside every job: begin it in a task of a runtime",
+                "i/o was begun outside any job: begin it in a task of a runtime",
             )),
         }
     }

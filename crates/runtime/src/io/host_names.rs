@@ -10,12 +10,12 @@ use std::time::Instant;
 use kinfolk_core::kit::Completer;
 
 /// The answer to a look-up, for every job that waits for it.
-pub(crate) type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
+pub(crate) type LookedUp = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
 
 /// The cached state of one name.
 pub(crate) enum HostEntry {
     /// A look-up is under way; those that wait for it get nothing if it was never made.
-    Asked(Vec<Completer<Option<Found>>>),
+    Asked(Vec<Completer<Option<LookedUp>>>),
     /// The addresses, and when the answer expires.
     Known(Vec<IpAddr>, Instant),
 }
@@ -30,7 +30,7 @@ impl HostNames {
     }
 
     /// The look-up of `host` is over: those that wait for it hear of it.
-    pub(crate) fn settle(&self, host: &str, found: Option<Found>, until: Instant) {
+    pub(crate) fn settle(&self, host: &str, found: Option<LookedUp>, until: Instant) {
         let mut entries = self.entries();
         let before = match &found {
             Some(Ok(addrs)) => {

@@ -193,7 +193,7 @@ impl<T: Operation> Single<T> {
     /// Whether it may begin now; otherwise the waiting task is woken.
     ///
     /// # Safety
-    /// It was not submitted yet, and only the caller has it.
+    /// The operation was not submitted yet, and only the caller has the record.
     pub(crate) unsafe fn poll_start(&self, cx: &mut Context<'_>) -> Poll<Start> {
         // SAFETY: no other code has it.
         let operation = unsafe { (*self.operation.get()).as_mut() };
@@ -205,7 +205,7 @@ impl<T: Operation> Single<T> {
     /// The handle of the file it works on, if it has one.
     ///
     /// # Safety
-    /// It was not submitted yet, and only the caller has it.
+    /// The operation was not submitted yet, and only the caller has the record.
     pub(crate) unsafe fn handle(&self) -> Option<&Arc<IoHandle>> {
         // SAFETY: no other code has it.
         unsafe { (*self.operation.get()).as_ref() }?.handle()
@@ -214,7 +214,7 @@ impl<T: Operation> Single<T> {
     /// What is to be asked of the system for it.
     ///
     /// # Safety
-    /// It was not submitted yet, and only the caller has it.
+    /// The operation was not submitted yet, and only the caller has the record.
     pub(crate) unsafe fn request(&self, handle: &Arc<IoHandle>) -> Request {
         // SAFETY: no other code has it.
         let operation = unsafe { (*self.operation.get()).as_mut() };
@@ -225,7 +225,7 @@ impl<T: Operation> Single<T> {
     /// `waker` is woken.
     ///
     /// # Safety
-    /// It was not submitted yet, and only the caller has it.
+    /// The operation was not submitted yet, and only the caller has the record.
     pub(crate) unsafe fn prepare(&self, permit: Option<Permit>, waker: &Waker) {
         let waker = Some(waker.clone());
         // SAFETY: no other code has it.
@@ -237,15 +237,15 @@ impl<T: Operation> Single<T> {
     }
 
     /// # Safety
-    /// It is complete, and the caller is the one who takes (F2).
+    /// The operation is complete, and the caller is the side that takes it (F2).
     unsafe fn take_operation(&self) -> T {
         // SAFETY: no other code touches it any more.
         let operation = unsafe { (*self.operation.get()).take() };
-        operation.expect("a operation is taken once")
+        operation.expect("an operation is taken once")
     }
 
     /// # Safety
-    /// The waker is the caller's (F3).
+    /// The waker belongs to the caller (F3).
     unsafe fn take_waker(&self) -> Option<Waker> {
         // SAFETY: as promised.
         unsafe { (*self.waker.get()).take() }

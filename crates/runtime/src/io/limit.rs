@@ -1,4 +1,4 @@
-//! How many operations a scope has under way at once.
+//! [`at_most`]: limits how many operations a scope has in flight at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use kinfolk_core::{IntoOutcome, Local, Result};
 
 static LIMIT: Local<Arc<Limit>> = Local::new();
 
-/// Runs `future` in a scope of its own; it and everything below it have at most
-/// `most` operations under way at once. Others wait for their turn, in order.
+/// Runs `future` in a scope of its own, in which at most `most` i/o operations are in flight
+/// at once. Further operations wait, in order.
 ///
-/// A limit inside another one counts for both. What is begun by `start_…` does
-/// not wait, and is not counted; nor is what goes through
+/// An operation inside nested limits counts for each of them. Operations begun by `start_…`
+/// do not wait and are not counted; neither are those made through
 /// [`Polled`](crate::net::Polled).
 ///
 /// ```
@@ -157,7 +157,7 @@ impl PermitWait {
         }
     }
 
-    /// The innermost limit first: whoever holds the permit of an outer one holds
+    /// The innermost limit first: a holder of an outer permit holds
     /// all the others, and goes on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Permit> {
         if self.got.is_none() {

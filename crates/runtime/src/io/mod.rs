@@ -1,7 +1,7 @@
 //! I/O with cancellation points.
 //!
-//! An operation owns what the system works on, buffer and file, until the system
-//! has let go; see `README.md` beside this file.
+//! An operation owns its buffer and its file until the system has completed it; see
+//! `README.md` beside this file.
 
 mod buf;
 mod buf_reader;
@@ -67,7 +67,7 @@ pub(crate) use system::{Real, give_away, lend};
 pub use thread_io::{ThreadIo, ThreadIoGuard};
 pub use watched::{Interest, Readiness, Watched};
 
-/// A trip to the driver and back.
+/// An operation that does nothing: one round trip to the driver.
 ///
 /// # Cancellation
 /// A *point*.

@@ -1,6 +1,7 @@
 //! [`Op`]: the future of one operation, a point.
 
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -41,11 +42,11 @@ unsafe impl Sync for BorrowedHandle {}
 /// Waits for one operation.
 ///
 /// # Cancellation
-/// A *point*. Told at entry, the operation is never begun. Told while it is
-/// under way, the system is asked to end it, and it is waited for; if it was done
-/// all the same, its result is returned, and the next point tells. What was lent
-/// to it comes back either way. Dropped, it goes on until the system lets go, and
-/// then its result is dropped.
+/// A *point*. If the job is told at entry, the operation never begins. If it is told while the
+/// operation is in flight, the system is asked to cancel the operation, and the wait goes on
+/// until it is over; if it succeeded before that, its result is returned, and the next point
+/// reports the cancel. The buffer comes back either way. If the future is dropped, the
+/// operation goes on until the system has completed it, and then its result is dropped.
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Op<T: Operation> {
     at: OpState<T>,
@@ -81,6 +82,13 @@ impl<T: Operation> Op<T> {
         }
     }
 
+    /// Snapshots and reports name `site`: for an operation that an `async` block of ours makes,
+    /// which `#[track_caller]` does not reach.
+    pub(crate) fn at(mut self, site: &'static Location<'static>) -> Op<T> {
+        self.point = Point::at(site);
+        self
+    }
+
     /// Waits for its turn, where there is a limit.
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
         if !self.limited {
@@ -98,7 +106,7 @@ impl<T: Operation> Op<T> {
         Poll::Ready(Some(permit))
     }
 
-    /// It waits for no turn and is not counted: it may outlive whoever polls it,
+    /// It waits for no turn and is not counted: it may outlive the job that polls it,
     /// and would keep the turn of others.
     #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     pub(crate) fn unlimited(mut self) -> Op<T> {
@@ -153,7 +161,7 @@ impl<T: Operation> Op<T> {
     /// The handle of a in_flight that was begun.
     ///
     /// # Safety
-    /// It was not given up, and its operation was not taken out.
+    /// The record was not given up, and its operation was not taken out.
     unsafe fn handle(&self) -> Option<Arc<IoHandle>> {
         match &self.via {
             Via::Unknown => None,
@@ -321,7 +329,7 @@ impl<T: Operation> Op<T> {
         let in_flight = match std::mem::replace(&mut self.at, OpState::Over) {
             OpState::Start(in_flight) => in_flight,
             OpState::InFlight(_) => unreachable!("the caller has looked"),
-            OpState::Over => panic!("an operation was polled after it was over"),
+            OpState::Over => panic!("an operation was polled after completion"),
         };
         match self.poll_enter(cx, asks) {
             Poll::Ready(Ok(())) => {}
@@ -418,7 +426,7 @@ mod tests {
     use crate::Runtime;
     use crate::io::ops;
 
-    /// cancel-3: whoever only looks after an operation leaves the interrupt to the
+    /// cancel-3: code that only looks after an operation leaves the interrupt to the
     /// job's own wait.
     #[test]
     fn cancel_3_one_that_is_looked_after_takes_no_interrupt() {

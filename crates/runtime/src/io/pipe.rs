@@ -6,10 +6,10 @@ use std::io;
 use super::ops::{Read, Write};
 use super::{Fd, IoBuf, IoBufMut, IoHandle, IoOp, Offset, Op, start};
 
-/// A pipe of the system: what is written to one end is read from the other.
+/// Makes a pipe: bytes that are written to one end are read from the other.
 ///
 /// # Errors
-/// Those of the system, and outside every job.
+/// Those of the system, and outside any job.
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let handle = IoHandle::current()?;
     let (reader, writer) = handle.system().pipe(handle.nonblocking()?)?;
@@ -28,12 +28,11 @@ pub struct PipeReader {
 }
 
 impl PipeReader {
-    /// Reads into `buf`, up to its room; how many bytes, 0 once the other end is
-    /// closed and the pipe empty.
+    /// Reads into `buf`, up to its capacity. Returns how many bytes were read: 0 once the other
+    /// end is closed and the pipe is empty.
     ///
     /// # Cancellation
-    /// A *point*. The buffer comes back either way; what was not read stays in
-    /// the pipe.
+    /// A *point*. The buffer comes back either way; bytes that were not read stay in the pipe.
     #[track_caller]
     pub fn read<B: IoBufMut>(
         &self,
@@ -47,7 +46,7 @@ impl PipeReader {
         Op::new(None, Read::new(self.fd.clone(), buf, Offset::Current))
     }
 
-    /// As [`read`](PipeReader::read), without waiting.
+    /// Begins [`read`](PipeReader::read) without waiting for it.
     #[track_caller]
     pub fn start_read<B: IoBufMut>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
         let read = Read::new(self.fd.clone(), buf, Offset::Current);
@@ -67,7 +66,7 @@ pub struct PipeWriter {
 }
 
 impl PipeWriter {
-    /// Writes what is in `buf`; how many bytes were written.
+    /// Writes the bytes of `buf`. Returns how many were written.
     ///
     /// # Cancellation
     /// A *point*. The buffer comes back either way.
@@ -84,7 +83,7 @@ impl PipeWriter {
         Op::new(None, Write::new(self.fd.clone(), buf, Offset::Current))
     }
 
-    /// As [`write`](PipeWriter::write), without waiting.
+    /// Begins [`write`](PipeWriter::write) without waiting for it.
     #[track_caller]
     pub fn start_write<B: IoBuf>(&self, buf: B) -> IoOp<(io::Result<usize>, B)> {
         let write = Write::new(self.fd.clone(), buf, Offset::Current);

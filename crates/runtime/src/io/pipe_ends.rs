@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::Location;
 
 use super::{Fd, IoBuf, PipeReader, PipeWriter, lend};
 
@@ -17,14 +18,27 @@ impl PipeReader {
     ///
     /// # Errors
     /// Those of the system.
-    pub async fn read_to_end(&self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+    #[track_caller]
+    pub fn read_to_end(
+        &self,
+        buf: Vec<u8>,
+    ) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + Send {
+        self.read_to_end_for(Location::caller(), buf)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    async fn read_to_end_for(
+        &self,
+        site: &'static Location<'static>,
+        buf: Vec<u8>,
+    ) -> (io::Result<usize>, Vec<u8>) {
         let (mut buf, mut done) = (buf, 0);
         loop {
             if buf.capacity() - buf.len() < ROOM {
                 buf.reserve(ROOM);
             }
             let filled = buf.len();
-            let (read, part) = self.read(buf.slice(filled..)).await;
+            let (read, part) = self.read_op(buf.slice(filled..)).at(site).await;
             buf = part.into_inner();
             match read {
                 Ok(0) => return (Ok(done), buf),
@@ -44,10 +58,20 @@ impl PipeWriter {
     /// # Errors
     /// `BrokenPipe` if the other end is closed, as long as the program ignores
     /// SIGPIPE, which Rust programs do.
-    pub async fn write_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
+    #[track_caller]
+    pub fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + Send {
+        self.write_all_for(Location::caller(), buf)
+    }
+
+    /// As above; snapshots and reports name `site`.
+    async fn write_all_for<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (written, part) = self.write(buf.slice(done..)).await;
+            let (written, part) = self.write_op(buf.slice(done..)).at(site).await;
             buf = part.into_inner();
             match written {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -62,7 +86,7 @@ impl PipeWriter {
 impl TryFrom<OwnedFd> for PipeReader {
     type Error = io::Error;
 
-    /// For the job that is polled here; fails outside every job, and in a
+    /// For the job that is polled here; fails outside any job, and in a
     /// simulation.
     fn try_from(end: OwnedFd) -> io::Result<PipeReader> {
         Ok(PipeReader {

@@ -1,4 +1,4 @@
-//! Buffers that a ring knows beforehand: a pool of them.
+//! Registered buffers: a pool whose memory is registered with io_uring in advance.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -29,24 +29,24 @@ impl Inner {
     }
 }
 
-/// A pool of buffers that rings register; made by [`registered`].
+/// A pool of buffers that is registered with io_uring; made by [`registered`].
 ///
-/// Clones are the same pool. It is gone when the last of them, and the last of its
-/// buffers, is dropped; operations under way own theirs.
+/// Clones are the same pool. Its memory is freed when the last clone and the last of its
+/// buffers are dropped; operations in flight own theirs.
 #[derive(Clone)]
 pub struct RegisteredBufs(Arc<Inner>);
 
-/// A pool of `count` buffers of `size` bytes each, zeroed. Each begins at a
-/// multiple of 4096, so that they do for direct i/o if `size` is one too.
+/// Makes a pool of `count` buffers of `size` bytes each, zeroed. Each begins at a multiple of
+/// 4096, so that they can be used for direct i/o if `size` is a multiple of 4096 too.
 ///
-/// A ring that gets one of them for a read or write at an offset registers the
-/// whole pool, or the gigabyte of it where the buffer lies: the system looks up and
-/// pins its pages once, and not for each operation. On any other driver, for other operations, and where the system lets
-/// us register nothing (an old kernel, `RLIMIT_MEMLOCK`), they are buffers like
-/// any others; a ring that was refused tries again when another pool is gone.
-/// [`rings`](RegisteredBufs::rings) says what became of it.
+/// A ring that first uses one of the buffers for a read or write at an offset registers the
+/// whole pool, or the gigabyte of it in which the buffer lies: the kernel looks up and pins
+/// the pages once, and not for each operation. On any other driver, for other operations, and
+/// where the system refuses registration (an old kernel, `RLIMIT_MEMLOCK`), they are plain
+/// buffers; a ring that was refused tries again when another pool is gone.
+/// [`rings`](RegisteredBufs::rings) returns how many rings have registered the pool.
 ///
-/// It pays most for long and direct reads and writes.
+/// Registration helps most with long and direct reads and writes.
 ///
 /// ```
 /// use kinfolk_runtime::{Runtime, fs::File, io};
@@ -86,13 +86,13 @@ pub fn registered(count: u32, size: usize) -> RegisteredBufs {
 }
 
 impl RegisteredBufs {
-    /// A buffer, if one is free and no task waits for one. What its last user left
-    /// in it is still there.
+    /// Takes a buffer, if one is free and no task waits for one. It still contains the bytes of
+    /// its last use.
     pub fn try_take(&self) -> Option<RegisteredBuf> {
         self.0.limit.try_take().map(|permit| self.hand_out(permit))
     }
 
-    /// A buffer; waits until one is free. First come, first served.
+    /// Takes a buffer; waits until one is free. First come, first served.
     ///
     /// # Cancellation
     /// A *point*. Told, it has taken none.
@@ -105,13 +105,13 @@ impl RegisteredBufs {
         }
     }
 
-    /// How many buffers are free.
+    /// Returns how many buffers are free.
     pub fn free(&self) -> usize {
         self.0.free().len()
     }
 
-    /// How many rings have registered it so far: one for each worker that has
-    /// used one of its buffers, and 0 where the system does not want to.
+    /// Returns how many rings have registered the pool so far: one for each worker that has
+    /// used one of its buffers, and 0 where the system refuses.
     pub fn rings(&self) -> usize {
         self.0.listed.region().rings()
     }
@@ -187,8 +187,7 @@ impl fmt::Debug for Take {
     }
 }
 
-/// A buffer of [`RegisteredBufs`]. Its length is fixed: all of it is filled, and
-/// all of it is room. Dropped, it goes back to its pool.
+/// A buffer of [`RegisteredBufs`], of a fixed length. Dropping it returns it to its pool.
 pub struct RegisteredBuf {
     ptr: NonNull<u8>,
     n: u32,

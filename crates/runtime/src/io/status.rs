@@ -1,5 +1,4 @@
-//! Operations that go on by themselves: begun without waiting, asked about,
-//! waited for or ended early one by one.
+//! [`IoOp`]: operations that are begun without waiting for them.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -26,7 +25,7 @@ enum JobHold {
     Over,
 }
 
-/// A in_flight that holds a job open until it completes.
+/// An in-flight operation that holds a job open until it completes.
 struct Started<T> {
     in_flight: Arc<Single<T>>,
     held: Mutex<JobHold>,
@@ -90,7 +89,7 @@ impl<T: Operation> InFlight for Started<T> {
     }
 }
 
-/// What an [`IoOp`] needs of its in_flight, whatever it carries.
+/// What an [`IoOp`] needs of its in-flight record, whatever it carries.
 trait Status<O>: Send + Sync {
     fn poll(&self, waker: &Waker) -> Poll<O>;
     fn is_done(&self) -> bool;
@@ -152,13 +151,13 @@ impl<T: Operation> Status<T::Output> for Started<T> {
     }
 }
 
-/// An operation that goes on by itself; made by `start_…` of a file, a pipe or a
-/// socket.
+/// An operation that was begun without waiting for it; made by the `start_…` methods of
+/// files, pipes and sockets.
 ///
-/// It belongs to the job that began it. A cancel of that job leaves it alone
-/// while the body runs: [`cancel`](IoOp::cancel) ends it early. When the body is
-/// over it is ended early, and the job ends once the system has let go of it. A
-/// job that was told to stop begins none: it is over at once, cancelled.
+/// It belongs to the job that began it. A cancel of that job does not end the operation while
+/// the body runs; [`cancel`](IoOp::cancel) does. When the body is over, the operation is
+/// cancelled, and the job ends once the system has completed it. In a job that was told, no
+/// operation begins: the `IoOp` is over at once, with the error `Cancelled`.
 ///
 /// ```
 /// # async fn demo(file: kinfolk_runtime::fs::File) -> kinfolk_core::Result<()> {
@@ -174,10 +173,9 @@ impl<T: Operation> Status<T::Output> for Started<T> {
 /// ```
 ///
 /// # Cancellation
-/// Awaiting it is *not a point*: it returns when the operation is over, because
-/// the buffer comes back only then. `(&mut op).or_cancel().await` is a point, and
-/// leaves the operation alone. Dropped, it is ended early, and its result
-/// dropped when it comes.
+/// Awaiting it is *not a point*: it returns when the operation is over, because the buffer
+/// comes back only then. `(&mut op).or_cancel().await` is a point, and does not end the
+/// operation. Dropping an `IoOp` cancels the operation; its result is dropped when it comes.
 #[must_use = "dropping it ends the operation early"]
 pub struct IoOp<O> {
     at: IoOpState<O>,
@@ -223,7 +221,7 @@ pub(crate) fn start<T: Operation>(handle: &Arc<IoHandle>, operation: T) -> IoOp<
         let Some(work) = Work::here(started.stop(0)) else {
             return refused(
                 started.in_flight.never_begun(),
-                io::Error::other("the job shuts down and begins nothing more"),
+                io::Error::other("the job is ending and begins no further operation"),
             );
         };
         // As in `direct_to`.
@@ -237,15 +235,15 @@ pub(crate) fn start<T: Operation>(handle: &Arc<IoHandle>, operation: T) -> IoOp<
 }
 
 impl<O> IoOp<O> {
-    /// Asks for an early end. The operation is over when it says so, and may have
-    /// been done all the same; otherwise its error is `ECANCELED`.
+    /// Asks the system to cancel the operation. The operation is over when awaiting it
+    /// returns; it may have succeeded before the cancel, otherwise its error is `ECANCELED`.
     pub fn cancel(&self) {
         if let IoOpState::UnderWay(in_flight) = &self.at {
             in_flight.clone().cancel();
         }
     }
 
-    /// True once it is over: awaiting it returns at once.
+    /// Returns true once the operation is over: awaiting it then returns at once.
     pub fn is_done(&self) -> bool {
         match &self.at {
             IoOpState::UnderWay(in_flight) => in_flight.is_done(),
@@ -253,9 +251,8 @@ impl<O> IoOp<O> {
         }
     }
 
-    /// From now on it belongs to the task that `scope` is in, and may go on after
-    /// the job that began it. If the body of that task is over, it comes back as
-    /// it was.
+    /// Gives the operation to the task that `scope` is in: it may then outlive the job that
+    /// began it. If the body of that task is over, the operation is returned unchanged.
     pub fn direct_to(self, scope: &Scope) -> Result<IoOp<O>, IoOp<O>> {
         match &self.at {
             IoOpState::UnderWay(in_flight) if !in_flight.clone().direct_to(scope) => Err(self),
@@ -283,7 +280,7 @@ impl<O> Future for IoOp<O> {
         match std::mem::replace(&mut self.at, IoOpState::Over) {
             IoOpState::UnderWay(_) => unreachable!("it was looked at above"),
             IoOpState::Refused(output) => Poll::Ready(output),
-            IoOpState::Over => panic!("an operation was polled after it was over"),
+            IoOpState::Over => panic!("an operation was polled after completion"),
         }
     }
 }
@@ -304,13 +301,13 @@ impl<O> fmt::Debug for IoOp<O> {
     }
 }
 
-/// Takes note of one operation that the current job has begun by `start_…` and
-/// that is over, each once; waits if none is. How many are left, under way or not
-/// taken note of; 0 as well if there is none. One whose result was taken is not
-/// counted any more. Results are not touched: they are with their [`IoOp`].
+/// Waits until one of the operations that the current job has begun by `start_…` is over;
+/// each operation counts once. Returns how many others are left, in flight or not counted
+/// yet; 0 if there is none. An operation whose result was taken does not count. Results stay
+/// with their [`IoOp`].
 ///
 /// # Cancellation
-/// *Not a point*: a job that was told to stop can wait for what it has begun.
+/// *Not a point*: a job that was told can wait for the operations that it has begun.
 pub async fn reap_next() -> usize {
     let (mut point, mut reap) = (Point::new(), Reap::new());
     poll_fn(move |cx| {

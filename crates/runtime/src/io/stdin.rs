@@ -57,7 +57,7 @@ pub fn stdin() -> Stdin {
 fn of_process() -> Arc<Input> {
     static INPUT: OnceLock<Arc<Input>> = OnceLock::new();
     INPUT
-        .get_or_init(|| Input::read_from(Source::Stdin))
+        .get_or_init(|| Input::read_from(InputSource::Stdin))
         .clone()
 }
 
@@ -189,7 +189,7 @@ pub struct Input {
     state: Mutex<State>,
     /// A job waits.
     wanted: Condvar,
-    source: Source,
+    source: InputSource,
 }
 
 #[derive(Default)]
@@ -207,7 +207,7 @@ struct State {
 }
 
 /// Where bytes come from.
-enum Source {
+enum InputSource {
     /// A test.
     Typed,
     Stdin,
@@ -215,14 +215,14 @@ enum Source {
     Other(OwnedFd),
 }
 
-impl Source {
+impl InputSource {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Typed => None,
+            InputSource::Typed => None,
             // SAFETY: number 0 is open for the life of the process, as std takes for granted
             // when it reads from it. A program that closes it gets errors here.
-            Source::Stdin => Some(unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }),
-            Source::Other(fd) => Some(fd.as_fd()),
+            InputSource::Stdin => Some(unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }),
+            InputSource::Other(fd) => Some(fd.as_fd()),
         }
     }
 }
@@ -230,10 +230,10 @@ impl Source {
 impl Input {
     /// One that a test types into.
     pub fn typed() -> Arc<Input> {
-        Input::read_from(Source::Typed)
+        Input::read_from(InputSource::Typed)
     }
 
-    fn read_from(source: Source) -> Arc<Input> {
+    fn read_from(source: InputSource) -> Arc<Input> {
         Arc::new(Input {
             state: Mutex::default(),
             wanted: Condvar::new(),
@@ -304,8 +304,8 @@ impl Input {
             let state = self.wanted.wait_while(self.state(), idle);
             drop(state.unwrap_or_else(PoisonError::into_inner));
             match wait_readable(fd, heard.as_fd()) {
-                Ok(Ready::Input) => {}
-                Ok(Ready::Bell) => {
+                Ok(WokenBy::Input) => {}
+                Ok(WokenBy::Bell) => {
                     let _ = heard.read(&mut [0]);
                     self.state().rung = false;
                     continue;
@@ -354,13 +354,13 @@ impl State {
     }
 }
 
-enum Ready {
+enum WokenBy {
     Input,
     Bell,
 }
 
 /// Waits until one of them can be read.
-fn wait_readable(input: BorrowedFd<'_>, bell: BorrowedFd<'_>) -> io::Result<Ready> {
+fn wait_readable(input: BorrowedFd<'_>, bell: BorrowedFd<'_>) -> io::Result<WokenBy> {
     let watch = |fd: BorrowedFd<'_>| libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
@@ -373,8 +373,8 @@ fn wait_readable(input: BorrowedFd<'_>, bell: BorrowedFd<'_>) -> io::Result<Read
         if ready > 0 {
             // The bell first: then no job may wait any more, and nothing is to be read.
             return Ok(match both[0].revents {
-                0 => Ready::Input,
-                _ => Ready::Bell,
+                0 => WokenBy::Input,
+                _ => WokenBy::Bell,
             });
         }
         let error = io::Error::last_os_error();
@@ -466,7 +466,7 @@ mod tests {
     /// Standard input that is a pipe.
     fn piped() -> (Stdin, PipeWriter) {
         let (read, write) = io::pipe().expect("a pipe");
-        let input = Input::read_from(Source::Other(read.into()));
+        let input = Input::read_from(InputSource::Other(read.into()));
         (Stdin { input }, write)
     }
 
@@ -582,7 +582,7 @@ mod tests {
             // A directory is always readable for poll(2), and never for read(2).
             let root = std::fs::File::open("/")?;
             let stdin = Stdin {
-                input: Input::read_from(Source::Other(root.into())),
+                input: Input::read_from(InputSource::Other(root.into())),
             };
             let error = stdin.read_line().await.expect_err("it cannot be read");
             assert_eq!(error.raw_os_error(), Some(libc::EISDIR));

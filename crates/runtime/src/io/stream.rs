@@ -62,11 +62,11 @@ pub trait WriteStream {
 
 /// The future of a [`ReadStream::read_into`].
 #[must_use = "futures do nothing unless awaited"]
-pub struct StreamRead(Reading);
+pub struct StreamRead(AnyRead);
 
 /// The future of a [`WriteStream::write_from`].
 #[must_use = "futures do nothing unless awaited"]
-pub struct StreamWrite(Writing);
+pub struct StreamWrite(AnyWrite);
 
 /// The future of a [`WriteStream::end`].
 #[must_use = "futures do nothing unless awaited"]
@@ -78,26 +78,26 @@ type WasRead = (io::Result<usize>, Vec<u8>);
 /// What a write returns.
 type WasWritten = (io::Result<usize>, Slice<Vec<u8>>);
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxedOp<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 #[allow(
     clippy::large_enum_variant,
     reason = "the large ones are the usual ones"
 )]
-enum Reading {
+enum AnyRead {
     Recv(Op<Recv<Vec<u8>>>),
     Read(Op<Read<Vec<u8>>>),
-    Other(Boxed<WasRead>),
+    Other(BoxedOp<WasRead>),
 }
 
 #[allow(
     clippy::large_enum_variant,
     reason = "the large ones are the usual ones"
 )]
-enum Writing {
+enum AnyWrite {
     Send(Op<SendBytes<Slice<Vec<u8>>>>),
     Write(Op<Write<Slice<Vec<u8>>>>),
-    Other(Boxed<WasWritten>),
+    Other(BoxedOp<WasWritten>),
 }
 
 #[allow(
@@ -106,7 +106,7 @@ enum Writing {
 )]
 enum Ending {
     Shutdown(Op<ShutdownSocket>),
-    Other(Boxed<io::Result<()>>),
+    Other(BoxedOp<io::Result<()>>),
     Nothing,
 }
 
@@ -115,32 +115,32 @@ impl StreamRead {
     pub fn new(
         read: impl Future<Output = (io::Result<usize>, Vec<u8>)> + Send + 'static,
     ) -> StreamRead {
-        StreamRead(Reading::Other(Box::pin(read)))
+        StreamRead(AnyRead::Other(Box::pin(read)))
     }
 
     pub(crate) fn recv(op: Op<Recv<Vec<u8>>>) -> StreamRead {
-        StreamRead(Reading::Recv(op))
+        StreamRead(AnyRead::Recv(op))
     }
 
     pub(crate) fn read(op: Op<Read<Vec<u8>>>) -> StreamRead {
-        StreamRead(Reading::Read(op))
+        StreamRead(AnyRead::Read(op))
     }
 
     /// The wait for it is over, and its result is kept; see [`Op::ask_to_end`].
     pub(super) fn ask_to_end(&mut self) {
         match &mut self.0 {
-            Reading::Recv(op) => op.ask_to_end(),
-            Reading::Read(op) => op.ask_to_end(),
-            Reading::Other(_) => {}
+            AnyRead::Recv(op) => op.ask_to_end(),
+            AnyRead::Read(op) => op.ask_to_end(),
+            AnyRead::Other(_) => {}
         }
     }
 
     /// See [`Op::poll_stop`]. The read of another's stream is left as it is.
     pub(super) fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<Option<WasRead>> {
         match &mut self.0 {
-            Reading::Recv(op) => op.poll_stop(cx),
-            Reading::Read(op) => op.poll_stop(cx),
-            Reading::Other(_) => Poll::Ready(None),
+            AnyRead::Recv(op) => op.poll_stop(cx),
+            AnyRead::Read(op) => op.poll_stop(cx),
+            AnyRead::Other(_) => Poll::Ready(None),
         }
     }
 }
@@ -150,32 +150,32 @@ impl StreamWrite {
     pub fn new(
         write: impl Future<Output = (io::Result<usize>, Slice<Vec<u8>>)> + Send + 'static,
     ) -> StreamWrite {
-        StreamWrite(Writing::Other(Box::pin(write)))
+        StreamWrite(AnyWrite::Other(Box::pin(write)))
     }
 
     pub(crate) fn send(op: Op<SendBytes<Slice<Vec<u8>>>>) -> StreamWrite {
-        StreamWrite(Writing::Send(op))
+        StreamWrite(AnyWrite::Send(op))
     }
 
     pub(crate) fn write(op: Op<Write<Slice<Vec<u8>>>>) -> StreamWrite {
-        StreamWrite(Writing::Write(op))
+        StreamWrite(AnyWrite::Write(op))
     }
 
     /// As for [`StreamRead`].
     pub(super) fn ask_to_end(&mut self) {
         match &mut self.0 {
-            Writing::Send(op) => op.ask_to_end(),
-            Writing::Write(op) => op.ask_to_end(),
-            Writing::Other(_) => {}
+            AnyWrite::Send(op) => op.ask_to_end(),
+            AnyWrite::Write(op) => op.ask_to_end(),
+            AnyWrite::Other(_) => {}
         }
     }
 
     /// As for [`StreamRead`].
     pub(super) fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<Option<WasWritten>> {
         match &mut self.0 {
-            Writing::Send(op) => op.poll_stop(cx),
-            Writing::Write(op) => op.poll_stop(cx),
-            Writing::Other(_) => Poll::Ready(None),
+            AnyWrite::Send(op) => op.poll_stop(cx),
+            AnyWrite::Write(op) => op.poll_stop(cx),
+            AnyWrite::Other(_) => Poll::Ready(None),
         }
     }
 }
@@ -201,9 +201,9 @@ impl Future for StreamRead {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().0 {
-            Reading::Recv(op) => Pin::new(op).poll(cx),
-            Reading::Read(op) => Pin::new(op).poll(cx),
-            Reading::Other(read) => read.as_mut().poll(cx),
+            AnyRead::Recv(op) => Pin::new(op).poll(cx),
+            AnyRead::Read(op) => Pin::new(op).poll(cx),
+            AnyRead::Other(read) => read.as_mut().poll(cx),
         }
     }
 }
@@ -213,9 +213,9 @@ impl Future for StreamWrite {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().0 {
-            Writing::Send(op) => Pin::new(op).poll(cx),
-            Writing::Write(op) => Pin::new(op).poll(cx),
-            Writing::Other(write) => write.as_mut().poll(cx),
+            AnyWrite::Send(op) => Pin::new(op).poll(cx),
+            AnyWrite::Write(op) => Pin::new(op).poll(cx),
+            AnyWrite::Other(write) => write.as_mut().poll(cx),
         }
     }
 }

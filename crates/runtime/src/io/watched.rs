@@ -28,7 +28,7 @@ impl BitOr for Interest {
     }
 }
 
-/// What has come of what was waited for.
+/// The readiness of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readiness(u32);
 
@@ -37,26 +37,25 @@ impl Readiness {
         self.0 & (events as u32) != 0
     }
 
-    /// There is something to read; it may be the end.
+    /// Returns true if there is something to read, which may be the end.
     pub fn is_readable(self) -> bool {
         self.has(libc::POLLIN | libc::POLLHUP | libc::POLLERR)
     }
 
-    /// There is room to write; it may be an error.
+    /// Returns true if there is room to write; the write may return an error.
     pub fn is_writable(self) -> bool {
         self.has(libc::POLLOUT | libc::POLLERR)
     }
 
-    /// The other side is gone, or something is wrong: reading or writing says
-    /// what.
+    /// Returns true if the other side is gone or the file has an error, which a read or write
+    /// returns.
     pub fn is_closed(self) -> bool {
         self.has(libc::POLLHUP | libc::POLLERR)
     }
 }
 
-/// A file of others, such as the socket of a library, with a way to wait until
-/// it can be read or written. What is done then is up to whoever waits; it should
-/// not block.
+/// A foreign file, such as the socket of a library, with a way to wait until it can be read
+/// or written. The waiting code then reads or writes it, without blocking.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -76,14 +75,15 @@ impl Readiness {
 /// # Ok::<_, kinfolk_core::Error>(())
 /// ```
 ///
-/// Dropped, the file is dropped once the system no longer watches it.
+/// When a `Watched` is dropped, the file is dropped as soon as the system no longer watches
+/// it.
 pub struct Watched<T> {
     file: Arc<T>,
     handle: Arc<IoHandle>,
 }
 
 impl<T: AsFd + Send + Sync + 'static> Watched<T> {
-    /// Watches `file` with the driver of the job that is polled here.
+    /// Watches `file` with the driver of the current job's thread.
     ///
     /// # Errors
     /// Outside every job, and in a simulation.
@@ -113,7 +113,7 @@ impl<T: AsFd + Send + Sync + 'static> Watched<T> {
         async move { op.await.map(Readiness) }
     }
 
-    /// The file, if no wait that was given up still watches it.
+    /// Returns the file, if no abandoned wait still watches it.
     ///
     /// # Errors
     /// The watched file, if one does.

@@ -2,15 +2,16 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::panic::Location;
 
 use super::names::look_up;
 use crate::io::told;
 
-/// What can be said for an address: an address, an address and a port, several
+/// What can stand for an address: a socket address, an ip address and a port, several
 /// addresses, or the name of a host and a port, `"localhost:80"`.
 ///
-/// A name is looked up on a thread that may block, and that blocking calls of users do
-/// not take; whoever waits for that and is told goes on at once.
+/// A name is looked up on a thread that is not part of the pool for blocking calls; a job
+/// that is told while it waits for the look-up returns at once.
 pub trait ToSocketAddrs: sealed::Sealed {}
 
 impl<T: sealed::Sealed + ?Sized> ToSocketAddrs for T {}
@@ -26,16 +27,20 @@ pub enum Addrs {
 
 impl Addrs {
     /// The addresses, in the order in which they are to be tried.
-    pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
+    /// Snapshots and reports name `site`.
+    pub(super) async fn resolve(
+        self,
+        site: &'static Location<'static>,
+    ) -> io::Result<Vec<SocketAddr>> {
         match self {
             Addrs::Known(addrs) => Ok(addrs),
-            Addrs::NamedWith(host, port) => look_up(host, port).await,
+            Addrs::NamedWith(host, port) => look_up(site, host, port).await,
             Addrs::Named(both) => {
                 let Some((host, port)) = both.rsplit_once(':') else {
                     return Err(invalid("invalid socket address"));
                 };
                 let port = port.parse().map_err(|_| invalid("invalid port value"))?;
-                look_up(host.to_owned(), port).await
+                look_up(site, host.to_owned(), port).await
             }
         }
     }

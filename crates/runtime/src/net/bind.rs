@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 use std::time::Duration;
 
-use kinfolk_core::sleep;
+use kinfolk_core::placed::sleep_at;
 use socket2::SockAddr;
 
 use super::addr::no_address;
@@ -19,8 +20,9 @@ const LAST: Duration = Duration::from_millis(64);
 
 /// A socket at the first of these addresses that can be had. The system takes a
 /// while to close what a killed process had open: if none can be had and one is in
-/// use, we ask again. A point, from then on.
+/// use, we ask again. A point, from then on, which snapshots and reports place at `site`.
 pub(super) async fn first_of(
+    site: &'static Location<'static>,
     addrs: &[SocketAddr],
     at: impl Fn(&SockAddr) -> io::Result<Socket>,
 ) -> io::Result<Socket> {
@@ -39,7 +41,7 @@ pub(super) async fn first_of(
         if !in_use || wait > LAST {
             return Err(last);
         }
-        sleep(wait).await.map_err(cancelled)?;
+        sleep_at(site, wait).await.map_err(cancelled)?;
         wait *= 2;
     }
 }

@@ -1,4 +1,4 @@
-//! [`Chunks`]: what a stream receives, in buffers of a pool.
+//! [`Chunks`]: the bytes that a stream receives, in buffers of a pool.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 
 use crate::io::{Chunk, SeriesItem, SeriesStream, failure};
 
-/// What a stream receives, chunk by chunk, to its end; made by `chunks`.
+/// The bytes that a stream receives, chunk by chunk, to its end; made by `chunks`.
 ///
 /// A stream that waits needs no buffer: one of the [`BufferPool`](crate::io::BufferPool) is taken when there
 /// are bytes. With io_uring it is begun once, and the system receives by itself
-/// from then on, up to 16 chunks and what came with them that nobody has taken;
+/// from then on, up to 16 chunks, with what came with them, that were not taken;
 /// then it stops until they were taken. If the pool has no buffer left it waits
 /// until a [`Chunk`] is dropped.
 ///
@@ -47,11 +47,11 @@ use crate::io::{Chunk, SeriesItem, SeriesStream, failure};
 /// ```
 ///
 /// # Cancellation
-/// A poll of it is a *point*: a `Cancelled` is an item. No byte is lost by it, nor
-/// by a poll or a `Chunks` that is dropped: what was received and not taken is
-/// what the next `chunks` or `read` of the stream gives. Told before it waits,
-/// nothing is taken; told while it waits, a chunk that came all the same is
-/// returned, and the next point tells.
+/// A poll is a *point*: a `Cancelled` is an item. No byte is lost by that, nor by dropping a
+/// poll or the `Chunks`: bytes that were received and not taken are returned by the next
+/// `chunks` or `read` of the stream. If the job is told before the poll waits, nothing is
+/// taken; if it is told while the poll waits, a chunk that still came is returned, and the
+/// next point reports the cancel.
 pub struct Chunks {
     next: SeriesStream,
     ended: bool,
@@ -63,7 +63,7 @@ impl Chunks {
         Chunks { next, ended }
     }
 
-    /// The next chunk; none once the other side has ended its direction.
+    /// Returns the next chunk; `None` once the other side has ended its direction.
     ///
     /// # Cancellation
     /// A *point*: see [`Chunks`].

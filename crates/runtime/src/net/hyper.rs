@@ -1,6 +1,6 @@
-//! What hyper wants of a runtime: [`Polled`] is its i/o, [`Executor`] launches
-//! its tasks into a scope, [`Timer`] is the clock of the job. [`serve()`] lets a
-//! connection finish what it has begun when its job is cancelled.
+//! Running hyper: [`Polled`] implements its i/o traits, [`Executor`] spawns its tasks into a
+//! scope, [`HyperTimer`] uses the clock of the job. [`serve()`] lets a connection finish the
+//! requests that it has begun when its job is cancelled.
 
 use std::any::Any;
 use std::error;
@@ -40,38 +40,38 @@ writes!(
     }
 );
 
-/// Serves a connection. When its job is cancelled, `stop` asks the connection to
-/// end: it answers the requests it has and takes no other, and then this ends with
-/// the cancel.
+/// Serves a connection. When its job is cancelled, `stop` asks the connection to end: it
+/// answers the requests that it has begun and accepts no other, and then `serve` returns the
+/// cancellation.
 ///
 /// ```ignore
 /// let http = http1::Builder::new().serve_connection(Polled::new(stream), service);
 /// serve(http, |http| http.graceful_shutdown()).await
 /// ```
 ///
-/// HTTP/2 needs an executor for its requests: let it be [`Executor::current`], so
-/// that they belong to the connection. One that panics is alone: its stream is reset,
-/// the failure hook hears of it, and the others go on. With HTTP/1 a request is the
-/// connection, and its panic this one's error. What requests spawn, and nobody
-/// awaits, is in a [supervisor](kinfolk_core::ScopeBuilder::supervisor) too.
+/// HTTP/2 needs an executor for its requests: use [`Executor::current`], so that they belong
+/// to the connection. A request that panics does not affect the others: its stream is reset,
+/// and the failure hook receives the panic. With HTTP/1 a request runs inside the connection,
+/// and its panic is the connection's error. Tasks that requests spawn and do not await are in
+/// a [supervisor](kinfolk_core::ScopeBuilder::supervisor) too.
 ///
 /// # Cancellation
-/// A *point*. The connection, its requests and what they spawn do not hear the
+/// A *point*. The connection, its requests and the tasks that they spawn are not told of the
 /// cancel at first: they have the time that clean-up may take
-/// ([`Patience::cleanup`](kinfolk_core::Patience::cleanup) of the job), and are told
-/// when that is spent, in the words of the cancel. What they clean up then has its
-/// own time, as ever. In a shield around this nobody hears the cancel before that is
-/// over; so there is none to be put around it. Told at entry, no request is taken.
+/// ([`Patience::cleanup`](kinfolk_core::Patience::cleanup) of the job), and are told with the
+/// same reason when that is spent. Clean-up after that has its own time, as usual. Do not put
+/// a shield around `serve`: the cancel would not reach `serve` before the shield ends. If the
+/// job is told at entry, no request is accepted.
 ///
-/// An [interrupt](kinfolk_core::Job::interrupt) asks the connection to end as well.
-/// It sets no limit to the requests: only a cancel does. If a failure comes of it, or
-/// this is dropped, the next point tells it again.
+/// An [interrupt](kinfolk_core::Job::interrupt) asks the connection to end as well, without a
+/// time limit for its requests: only a cancel sets one. If the connection fails after that,
+/// or this future is dropped, the next point reports the interrupt again.
 ///
 /// # Errors
-/// Those of the connection, such as a request that is no HTTP, and of a service that
-/// fails. A client that leaves is no error: a connection that breaks, also in the middle
-/// of a request, ends as one that was closed. An error that comes from a cancel is of
-/// kind `Cancelled`.
+/// Errors of the connection, such as a request that is not HTTP, and of a service that fails.
+/// A client that leaves is not an error: a broken connection, even in the middle of a
+/// request, ends like a closed one. An error that comes from a cancel is of kind
+/// `Cancelled`.
 #[track_caller]
 pub fn serve<C, E>(
     connection: C,
@@ -186,7 +186,7 @@ fn client_left(error: &dyn Any) -> bool {
     false
 }
 
-/// What is said of a cancel to those who hear of it later.
+/// The reason of a cancel, for jobs that are told of it later.
 fn words_of(told: &Error) -> String {
     let Some(reason) = told.reason() else {
         return told.to_string();
@@ -197,8 +197,8 @@ fn words_of(told: &Error) -> String {
     }
 }
 
-/// What whoever serves was told, and has not returned yet. Not returned at all, it
-/// is told again: an interrupt is told once only.
+/// What the serving job was told and has not returned yet. If it is not returned at all, it
+/// is told again: an interrupt is told only once.
 struct Heard {
     point: Point,
     told: Option<Cancelled>,
@@ -218,19 +218,19 @@ fn has_words_of(error: &Error, told: &Cancelled) -> bool {
     (error.downcast_ref::<io::Error>()).is_some_and(|io| io.to_string() == told.to_string())
 }
 
-/// Launches hyper's tasks into a scope: cancelled with it, and waited for when it
-/// is left.
+/// An executor that spawns hyper's tasks into a scope, which cancels them with itself and
+/// waits for them.
 #[derive(Clone, Debug)]
 pub struct Executor(Option<Scope>);
 
 impl Executor {
-    /// Into this scope.
+    /// Spawns into this scope.
     pub fn new(scope: Scope) -> Executor {
         Executor(Some(scope))
     }
 
-    /// Into the job that polls hyper at that moment: the tasks of a connection
-    /// belong to whoever serves it.
+    /// Spawns into the job that polls hyper at that moment: the tasks of a connection belong
+    /// to the job that serves it.
     ///
     /// # Panics
     /// Outside every job, when hyper launches a task.
@@ -252,11 +252,11 @@ where
     }
 }
 
-/// Sleeps by the clock of the job: in a simulation by virtual time.
+/// A timer for hyper that sleeps by the clock of the job: in a simulation by virtual time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timer;
+pub struct HyperTimer;
 
-impl rt::Timer for Timer {
+impl rt::Timer for HyperTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         // What cannot be represented is never.
         Box::pin(HyperSleep::new(now().checked_add(duration)))
@@ -275,8 +275,8 @@ impl rt::Timer for Timer {
     }
 }
 
-/// A sleep that cannot say that it was cancelled: then it does not end. Who waits
-/// for it is told by the stream.
+/// A sleep that cannot return a cancellation: then it does not end. The stream tells the job
+/// that waits for it.
 struct HyperSleep {
     until: Option<Instant>,
     /// There while it waits. Never locked: it makes the sleep `Sync`.

@@ -14,23 +14,23 @@ use crate::io::{SeriesItem, SeriesStream, failure};
 /// The connections of a listener, one after the other; made by `incoming`. It
 /// never ends: an error is an item, and after it the listener can be asked again.
 ///
-/// With io_uring it is begun once and the system accepts by itself from then on.
-/// What it has accepted and nobody has taken yet waits in the listener, 64
+/// With io_uring, one request makes the kernel accept connections from then on.
+/// Connections that were accepted and not taken yet wait in the listener, 64
 /// connections and what came with them; then the system is told to stop until
 /// they were taken. They stay there if the stream is dropped: the next stream, or
 /// the next `accept`, gets them. With the listener they are closed.
 ///
 /// Two streams of one listener, or a stream and an `accept`, share what is
-/// accepted. One that nobody polls is in nobody's way.
+/// accepted. A stream that is not polled hinders no other.
 ///
-/// The system accepts all that wait at once, and each takes a file of the
-/// process: a server that is short of files uses `accept`.
+/// The kernel accepts all waiting connections at once, and each uses a file descriptor: a
+/// server that is short of them should use `accept`.
 ///
 /// # Cancellation
-/// A poll of it is a *point*: a `Cancelled` is an item. No connection is lost by
-/// it, nor by a poll or a stream that is dropped. Told before it waits, nothing is
-/// taken from the listener; told while it waits, a connection that came all the
-/// same is returned, and the next point tells.
+/// A poll is a *point*: a `Cancelled` is an item. No connection is lost by that, nor by
+/// dropping a poll or the stream. If the job is told before the poll waits, nothing is taken
+/// from the listener; if it is told while the poll waits, a connection that still came is
+/// returned, and the next point reports the cancel.
 pub struct Incoming<'a, S> {
     next: SeriesStream,
     socket: &'a Socket,

@@ -1,14 +1,14 @@
-//! Sockets: TCP, UDP, and those of this machine.
+//! Sockets: TCP, UDP and Unix sockets.
 //!
-//! A buffer is handed over with each operation and comes back with its result,
-//! on success, on errors and on a cancel alike. Methods take `&self`: several
-//! jobs may use a socket at once, by reference or in an `Arc`.
+//! Each operation takes a buffer by value and returns it with its result, whether it
+//! succeeds, fails or is cancelled. Methods take `&self`: several jobs may use a socket at
+//! once, by reference or in an `Arc`.
 //!
 //! With the features `futures-io`, `tokio-io` and `hyper` a stream can be wrapped
 //! in `Polled`, which implements their traits; with `stream` the connections of a
 //! listener are a `Stream`.
 //!
-//! A limit in time is that of the job: `timeout(limit, TcpStream::connect(addr))`.
+//! Time limits are scopes: `timeout(limit, TcpStream::connect(addr))`.
 
 mod addr;
 mod bind;

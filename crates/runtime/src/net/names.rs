@@ -3,16 +3,18 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::kit::completion;
-use kinfolk_core::{blocking, now};
+use kinfolk_core::placed::{blocking_at, completion_at};
+use kinfolk_core::{checkpoint, now};
 
 use super::addr::ToSocketAddrs;
+use super::socket::entered;
 use crate::blocking::{For, on_threads};
-use crate::io::host_names::{Found, HostEntry};
-use crate::io::{IoHandle, cancelled};
+use crate::io::IoHandle;
+use crate::io::host_names::{HostEntry, LookedUp};
 
 /// How long an answer is remembered. The system does not say how long it is good for.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -31,10 +33,15 @@ const MOST: usize = 1024;
 ///
 /// # Errors
 /// If the name is not known, or no name at all.
-pub async fn lookup_host<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
-    kinfolk_core::checkpoint().await.map_err(cancelled)?;
-    let addrs = addr.to_addrs();
-    addrs.resolve().await
+#[track_caller]
+pub fn lookup_host<A: ToSocketAddrs>(
+    addr: A,
+) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + use<A> {
+    let (addrs, point, site) = (addr.to_addrs(), checkpoint(), Location::caller());
+    async move {
+        entered(point).await?;
+        addrs.resolve(site).await
+    }
 }
 
 /// A look-up that was promised to others. Dropped before it was made, it says so.
@@ -47,7 +54,7 @@ struct LookUp {
 
 impl LookUp {
     /// On a thread that may block.
-    fn make(mut self) -> Found {
+    fn make(mut self) -> LookedUp {
         let found = ask_system(&self.host);
         self.made = true;
         (self.handle.names()).settle(&self.host, Some(found.clone()), self.until);
@@ -63,20 +70,24 @@ impl Drop for LookUp {
     }
 }
 
-fn ask_system(host: &str) -> Found {
+fn ask_system(host: &str) -> LookedUp {
     match (host, 0).to_socket_addrs() {
         Ok(addrs) => Ok(addrs.map(|addr| addr.ip()).collect()),
         Err(error) => Err((error.kind(), error.to_string())),
     }
 }
 
-/// The addresses of `host`, with this port.
-pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+/// The addresses of `host`, with this port. Snapshots and reports name `site`.
+pub(super) async fn look_up(
+    site: &'static Location<'static>,
+    host: String,
+    port: u16,
+) -> io::Result<Vec<SocketAddr>> {
     let found = match IoHandle::current() {
-        Ok(handle) => remembered(handle, host).await?,
+        Ok(handle) => remembered(site, handle, host).await?,
         // A host without i/o of ours remembers nothing.
         Err(_) => {
-            let call = blocking(move |_| ask_system(&host)).abandon();
+            let call = blocking_at(site, move |_| ask_system(&host)).abandon();
             on_threads(For::Names, call)
                 .await
                 .map_err(io::Error::other)?
@@ -92,7 +103,11 @@ pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAdd
 }
 
 /// What is known of `host`, or what a look-up brings, this job's or another's.
-async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
+async fn remembered(
+    site: &'static Location<'static>,
+    handle: Arc<IoHandle>,
+    host: String,
+) -> io::Result<LookedUp> {
     loop {
         let moment = now();
         let waits = {
@@ -103,7 +118,7 @@ async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
             match entries.get_mut(&host) {
                 Some(HostEntry::Known(addrs, _)) => return Ok(Ok(addrs.clone())),
                 Some(HostEntry::Asked(waiting)) => {
-                    let (wait, completer) = completion();
+                    let (wait, completer) = completion_at(site);
                     waiting.push(completer);
                     Some(wait)
                 }
@@ -126,7 +141,7 @@ async fn remembered(handle: Arc<IoHandle>, host: String) -> io::Result<Found> {
                     until: moment + GOOD_FOR,
                     made: false,
                 };
-                let call = blocking(move |_| Some(look_up.make())).abandon();
+                let call = blocking_at(site, move |_| Some(look_up.make())).abandon();
                 on_threads(For::Names, call)
                     .await
                     .map_err(io::Error::other)?

@@ -1,8 +1,7 @@
-//! [`Polled`]: a stream behind traits whose buffers are lent for the time of a
-//! poll.
+//! [`Polled`]: a stream behind poll-style traits, whose buffers are borrowed for one poll.
 //!
-//! Such a buffer cannot be handed to the system, which keeps it longer. So there
-//! is one in between for each direction, and at most one operation that has it.
+//! A borrowed buffer cannot be handed to the kernel, which keeps it longer. So each direction
+//! has a buffer of its own, and at most one operation that uses it.
 //!
 //! ```text
 //! read:   empty ──recv──▶ with the system ──complete──▶ full ──taken──▶ empty
@@ -61,46 +60,44 @@ mod sealed {
 /// (feature `futures-io`) and tokio (`tokio-io`), `Read` and `Write` of hyper
 /// (`hyper`).
 ///
-/// **Reading.** What was read and not taken stays in here for the next read. A
-/// read that is dropped half-way loses nothing.
+/// **Reading.** Bytes that were read and not taken stay in the wrapper for the next read. A
+/// read that is dropped before it is over loses nothing.
 ///
-/// **Writing.** A write copies up to 64 KiB, hands them to the system and
-/// returns how many; if the system has taken fewer by then, so many, and the rest
-/// is the caller's to write. The next waits until they are sent, and says if that
-/// has failed. So does a flush; a close or shutdown flushes first. Without a flush
-/// the bytes are usually sent by themselves; to be sure, flush.
+/// **Writing.** A write copies up to 64 KiB, submits them and returns how many it took; if
+/// the kernel has accepted fewer by then, it returns that number, and the caller writes the
+/// rest. The next write waits until the bytes are sent, and reports if that failed. A flush
+/// does the same; a close or shutdown flushes first. Bytes are usually sent without a flush;
+/// to be sure, flush.
 ///
-/// **Dropped**, it ends what is under way. Bytes that were written and not
-/// flushed may be lost, and nobody is told; flush, close or shut down before.
+/// **Dropping** ends the operations in flight. Bytes that were written and not
+/// flushed may be lost without an error; flush, close or shut down before.
 ///
-/// Reads and writes may be waited for by two jobs, one each, as when it was
-/// split in two halves. Whoever reads sends on what the other has left, also if
-/// that one has given up its flush half-way.
+/// One job may read while another writes, for example through two halves. A read also sends
+/// bytes that are still unsent, even if the writer has given up its flush.
 ///
 /// # Cancellation
-/// Its polls are *points*. A `Cancelled` comes out as an `io::Error` of kind
-/// `Other`. Nothing is lost by it: told while reading, what arrives later can be
-/// read; told while flushing, what was accepted is kept and goes on being sent,
-/// and a flush in [`cleanup`](kinfolk_core::cleanup) waits for that. A write that
-/// was told has accepted nothing.
+/// Polls are *points*. A `Cancelled` is returned as an `io::Error` of kind `Other`, and
+/// nothing is lost by it: after a cancelled read, later bytes can be read; after a cancelled
+/// flush, the accepted bytes are kept and still sent, and a flush in
+/// [`cleanup`](kinfolk_core::cleanup) waits for that. A cancelled write has accepted nothing.
 pub struct Polled<S> {
     stream: S,
-    reading: Reading,
-    writing: Writing,
+    reading: ReadAhead,
+    writing: WriteBehind,
 }
 
 impl<S: Streaming> Polled<S> {
-    /// A stream behind poll-style traits.
+    /// Wraps a stream.
     pub fn new(stream: S) -> Polled<S> {
         Polled {
             stream,
-            reading: Reading::default(),
-            writing: Writing::default(),
+            reading: ReadAhead::default(),
+            writing: WriteBehind::default(),
         }
     }
 
-    /// The stream, for its addresses and settings. What is read or written
-    /// through it passes by the bytes in here.
+    /// Returns the stream, for its addresses and settings. Reads and writes made directly on
+    /// it bypass the bytes in the wrapper.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
@@ -195,7 +192,7 @@ impl<S: fmt::Debug> fmt::Debug for Polled<S> {
     }
 }
 
-struct Reading {
+struct ReadAhead {
     /// What was read; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was taken.
@@ -205,9 +202,9 @@ struct Reading {
     op: Option<Op<ops::Recv<Vec<u8>>>>,
 }
 
-impl Default for Reading {
-    fn default() -> Reading {
-        Reading {
+impl Default for ReadAhead {
+    fn default() -> ReadAhead {
+        ReadAhead {
             buf: Vec::new(),
             taken: 0,
             size: LEAST,
@@ -216,7 +213,7 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl ReadAhead {
     fn poll_fill(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         if self.taken == self.buf.len() {
             ready!(self.poll_more(socket, cx))?;
@@ -253,7 +250,7 @@ impl Reading {
 /// Who polls what is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// Whoever waits for it.
+    /// The task that waits for it.
     Writer,
     /// Whoever reads, on the way: the answer may be to what is not sent yet, and
     /// the writer may have given up.
@@ -295,7 +292,7 @@ impl Wake for Ears {
 }
 
 #[derive(Default)]
-struct Writing {
+struct WriteBehind {
     /// What was accepted; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was sent.
@@ -306,12 +303,12 @@ struct Writing {
     entry: Point,
     /// Asked while what was accepted is sent.
     flush: Point,
-    /// A failure that nobody has heard of.
+    /// A failure that was not returned yet.
     failed: Option<io::Error>,
     ears: Arc<Ears>,
 }
 
-impl Writing {
+impl WriteBehind {
     fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>, by: By) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
@@ -422,7 +419,7 @@ impl Writing {
         })
     }
 
-    /// Whoever reads takes care of what is not sent yet.
+    /// A read takes care of what is not sent yet.
     fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
         let rests = self.op.is_none() && self.sent == self.buf.len();
         // Also if nothing is being written: what is may be left to us later.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddr;
+use std::panic::Location;
 
 use socket2::{Domain, SockAddr, Type};
 
@@ -62,7 +63,7 @@ impl Socket {
         let (raw, handle) = fd.into_raw().map_err(|_used| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "an operation on this socket is still under way, or something has arrived that nobody has taken",
+                "an operation on this socket is still under way, or data has arrived that was not received",
             )
         })?;
         if let Err(error) = handle.system().adopt(raw, false) {
@@ -81,7 +82,7 @@ impl Socket {
             .and_then(|nonblocking| handle.system().adopt(raw, nonblocking));
         // It stays as it was; but a system that has no such files says so.
         if let Err(error) = adopted {
-            panic!("a socket that is no file of this machine was asked for one: {error}");
+            panic!("this socket has no file descriptor: {error}");
         }
         // SAFETY: open as long as we are borrowed.
         unsafe { BorrowedFd::borrow_raw(raw) }
@@ -180,12 +181,16 @@ impl Socket {
         self.op(ops::ShutdownSocket::new(self.fd.clone(), how))
     }
 
-    /// Fills all of `buf`.
-    pub(super) async fn recv_exact<B: IoBufMut>(&self, buf: B) -> (io::Result<()>, B) {
+    /// Fills all of `buf`. Snapshots and reports name `site`.
+    pub(super) async fn recv_exact<B: IoBufMut>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         let all = buf.room();
         while done < all {
-            let (received, part) = self.recv(buf.slice(done..)).await;
+            let (received, part) = self.recv(buf.slice(done..)).at(site).await;
             buf = part.into_inner();
             match received {
                 Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
@@ -196,11 +201,15 @@ impl Socket {
         (Ok(()), buf)
     }
 
-    /// Sends all of `buf`.
-    pub(super) async fn send_all<B: IoBuf>(&self, buf: B) -> (io::Result<()>, B) {
+    /// Sends all of `buf`. Snapshots and reports name `site`.
+    pub(super) async fn send_all<B: IoBuf>(
+        &self,
+        site: &'static Location<'static>,
+        buf: B,
+    ) -> (io::Result<()>, B) {
         let (mut buf, mut done) = (buf, 0);
         while done < buf.filled() {
-            let (sent, part) = self.send_whole(buf.slice(done..)).await;
+            let (sent, part) = self.send_whole(buf.slice(done..)).at(site).await;
             buf = part.into_inner();
             match sent {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -233,7 +242,7 @@ pub(super) fn inet(addr: &SockAddr) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            "the address of this socket is not one of the internet",
+            "the address of this socket is not an IP address",
         )
     })
 }
@@ -304,7 +313,7 @@ macro_rules! files {
 
 pub(super) use files;
 
-/// What is done at once is a point too: whoever is told does not begin it.
+/// What is done at once is a point too: a job that is told does not begin it.
 pub(super) async fn entered(point: kinfolk_core::Checkpoint) -> io::Result<()> {
     point.await.map_err(crate::io::cancelled)
 }

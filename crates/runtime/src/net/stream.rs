@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{self, Shutdown};
 use std::os::unix::net as unix_net;
+use std::panic::Location;
 
 use super::socket::{inet, unix};
 use super::{Chunks, TcpStream, UnixStream};
@@ -14,13 +15,13 @@ use crate::io::{
 macro_rules! streams {
     ($($name:ident: $addr:ty = $made_by:path),* $(,)?) => {$(
         impl $name {
-            /// Reads into `buf`, up to its room; how many bytes, 0 once the other side
-            /// has ended its direction.
+            /// Reads into `buf`, up to its capacity. Returns how many bytes were read: 0 once
+            /// the other side has ended its direction.
             ///
             /// # Cancellation
-            /// A *point*. The buffer comes back either way; what was not read can be
-            /// read later. If the future was dropped half-way, what was being read is
-            /// gone with its buffer.
+            /// A *point*. The buffer comes back either way; bytes that were not read can be
+            /// read later. If the future is dropped before it is over, bytes that are being
+            /// read are lost with its buffer.
             #[track_caller]
             pub fn read<B: IoBufMut>(
                 &self,
@@ -32,22 +33,23 @@ macro_rules! streams {
             /// Fills all of `buf`.
             ///
             /// # Cancellation
-            /// A *point*. Told half-way, part of the buffer was read.
+            /// A *point*. If it returns `Cancelled`, a part of the buffer may have been filled.
             ///
             /// # Errors
             /// `UnexpectedEof` if the other side ends before.
+            #[track_caller]
             pub fn read_exact<B: IoBufMut>(
                 &self,
                 buf: B,
             ) -> impl Future<Output = (io::Result<()>, B)> + Send {
-                self.socket.recv_exact(buf)
+                self.socket.recv_exact(Location::caller(), buf)
             }
 
-            /// Writes what is in `buf`; how many bytes were written, which may be fewer.
+            /// Writes the bytes of `buf`. Returns how many were written, which may be fewer.
             ///
             /// # Cancellation
             /// A *point*. The buffer comes back either way. If the future was dropped
-            /// half-way, nobody knows how much was written.
+            /// half-way, it is not known how much was written.
             #[track_caller]
             pub fn write<B: IoBuf>(
                 &self,
@@ -59,15 +61,16 @@ macro_rules! streams {
             /// Writes all of `buf`.
             ///
             /// # Cancellation
-            /// A *point*. Told half-way, part of it was written.
+            /// A *point*. If it returns `Cancelled`, a part of `buf` may have been written.
             ///
             /// # Errors
             /// Those of the system.
+            #[track_caller]
             pub fn write_all<B: IoBuf>(
                 &self,
                 buf: B,
             ) -> impl Future<Output = (io::Result<()>, B)> + Send {
-                self.socket.send_all(buf)
+                self.socket.send_all(Location::caller(), buf)
             }
 
             /// As [`write`](Self::write), from several buffers in a row.
@@ -82,11 +85,11 @@ macro_rules! streams {
                 self.socket.send_vectored(bufs)
             }
 
-            /// Ends one direction, or both: the other side reads to the end, and then 0
-            /// bytes. Reads and writes under way end too.
+            /// Shuts down one direction, or both: the other side reads what was sent, and then 0
+            /// bytes. Reads and writes in flight end too.
             ///
             /// # Cancellation
-            /// A *point*. Told, nothing has ended.
+            /// A *point*. If it returns `Cancelled`, nothing was shut down.
             #[track_caller]
             pub fn shutdown(
                 &self,
@@ -95,15 +98,15 @@ macro_rules! streams {
                 self.socket.shutdown(how)
             }
 
-            /// What it receives, in buffers of `pool`.
+            /// Returns the received bytes as a stream of chunks, in buffers of `pool`.
             ///
-            /// Whoever reads in another way at the same time gets a part of the bytes.
+            /// A read that is made at the same time takes a part of the bytes.
             #[track_caller]
             pub fn chunks(&self, pool: &BufferPool) -> Chunks {
                 Chunks::new(self.socket.chunks(pool))
             }
 
-            /// The address of this side.
+            /// Returns the address of this side.
             ///
             /// # Errors
             /// Those of the system.
@@ -111,7 +114,7 @@ macro_rules! streams {
                 $made_by(&self.socket.local_addr()?)
             }
 
-            /// The address of the other side.
+            /// Returns the address of the other side.
             ///
             /// # Errors
             /// Those of the system.

@@ -2,16 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
 
-use super::addr::{Addrs, ToSocketAddrs, is_final, no_address};
+use super::addr::{ToSocketAddrs, is_final, no_address};
 use super::bind::first_of;
 use super::socket::{Socket, entered, files, inet};
 use crate::io::{Op, SocketOption, ops};
 
-/// Takes TCP connections.
+/// A listener that accepts TCP connections.
 ///
 /// ```
 /// use kinfolk_core::{Error, scope};
@@ -42,40 +43,40 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens at an address: the first of those that can be had. Port 0 is any
-    /// that is free; [`local_addr`](TcpListener::local_addr) tells which.
+    /// Listens at the first of the given addresses that is available. Port 0 means any free
+    /// port; [`local_addr`](TcpListener::local_addr) returns it.
     ///
-    /// The system may take some milliseconds to give up the port of a process that was
-    /// killed. So if none can be had and one is in use, this asks again for a tenth of
-    /// a second.
+    /// The system may take some milliseconds to release the port of a process that was
+    /// killed. So if no address is available and one is in use, `bind` tries again for a
+    /// tenth of a second.
     ///
     /// # Cancellation
-    /// A *point*. Told, nothing listens.
+    /// A *point*. If it returns `Cancelled`, there is no listener.
     ///
     /// # Errors
-    /// That of the last address, if none can be had.
+    /// The error of the last address, if none is available.
     #[track_caller]
     pub fn bind<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<TcpListener>> + Send + use<A> {
-        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        let (addrs, point, site) = (addr.to_addrs(), checkpoint(), Location::caller());
         async move {
             entered(point).await?;
-            let addrs = addrs.resolve().await?;
-            first_of(&addrs, listen).await.map(TcpListener::new)
+            let addrs = addrs.resolve(site).await?;
+            first_of(site, &addrs, listen).await.map(TcpListener::new)
         }
     }
 
     /// Waits for a connection.
     ///
     /// # Cancellation
-    /// A *point*. A connection that was accepted all the same is returned, and
-    /// the next point tells. If the future was dropped it is closed. What an
-    /// `incoming` that is gone has accepted comes first.
+    /// A *point*. A connection that was accepted before the cancel took effect is returned,
+    /// and the next point reports the cancel. If the future was dropped, the connection is
+    /// closed. Connections that a dropped `incoming` has accepted come first.
     ///
     /// # Errors
-    /// Those of the system. After one the listener can be asked again; where the
-    /// process has no files left (`EMFILE`) the connection waits until it has.
+    /// Errors of the system, after which `accept` can be called again; if the process has no
+    /// file descriptors left (`EMFILE`), the connection waits until it has.
     #[track_caller]
     pub fn accept(
         &self,
@@ -88,7 +89,7 @@ impl TcpListener {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     ///
     /// # Errors
     /// Those of the system.
@@ -109,43 +110,35 @@ fn listen(addr: &SockAddr) -> io::Result<Socket> {
 
 /// A TCP connection.
 ///
-/// Several jobs may read and write through `&TcpStream`. Each read gets bytes of
-/// its own, and so does each write; whoever wants more than one to belong
-/// together lets one job do it.
+/// Several jobs may read and write through `&TcpStream`. Each read gets bytes of its own, and
+/// each write sends its bytes together; several reads or writes that belong together should
+/// be made by one job.
 ///
-/// Dropped, it is closed once no operation uses it any more. What the system has
-/// taken by then still reaches the other side, unless there were bytes here that
-/// nobody has read.
+/// A dropped stream is closed as soon as no operation uses it. Bytes that were written by
+/// then still reach the other side, unless received bytes were left unread.
 pub struct TcpStream {
     pub(super) socket: Socket,
 }
 
 impl TcpStream {
-    /// Connects to an address: the first of those that answers.
+    /// Connects to the first of the given addresses that answers.
     ///
     /// # Cancellation
-    /// A *point*. Told, there is no connection, and no further address is tried.
+    /// A *point*. If it returns `Cancelled`, there is no connection, and no further address is
+    /// tried.
     ///
     /// # Errors
-    /// That of the last address, if none answers.
+    /// The error of the last address, if none answers.
     #[track_caller]
     pub fn connect<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<TcpStream>> + Send + use<A> {
-        let addrs = addr.to_addrs();
-        // Made here, so that snapshots name the caller's line.
-        let known = match &addrs {
-            Addrs::Known(addrs) => Some(each(addrs)),
-            Addrs::Named(_) | Addrs::NamedWith(..) => None,
-        };
+        let (addrs, site) = (addr.to_addrs(), Location::caller());
         async move {
-            let attempts = match known {
-                Some(attempts) => attempts,
-                None => each(&addrs.resolve().await?),
-            };
             let mut last = no_address();
-            for attempt in attempts {
-                match attempt.await {
+            for addr in addrs.resolve(site).await? {
+                let attempt = ops::Connect::new(SockAddr::from(addr), Type::STREAM);
+                match Op::new(None, attempt).at(site).await {
                     Ok(fd) => return Ok(TcpStream::new(Socket::new(fd))),
                     Err(error) if is_final(&error) => return Err(error),
                     Err(error) => last = error,
@@ -155,23 +148,13 @@ impl TcpStream {
         }
     }
 
-    /// Small messages go out at once, rather than with the next.
+    /// `TCP_NODELAY`: sends small writes at once, without waiting for more.
     ///
     /// # Errors
     /// Those of the system.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.socket.set(SocketOption::NoDelay(nodelay))
     }
-}
-
-#[track_caller]
-fn each(addrs: &[SocketAddr]) -> Vec<Op<ops::Connect>> {
-    let mut attempts = Vec::with_capacity(addrs.len());
-    for addr in addrs {
-        let connect = ops::Connect::new(SockAddr::from(*addr), Type::STREAM);
-        attempts.push(Op::new(None, connect));
-    }
-    attempts
 }
 
 files!(TcpListener: std::net::TcpListener, TcpStream: std::net::TcpStream);

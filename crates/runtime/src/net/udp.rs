@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use kinfolk_core::checkpoint;
 use socket2::{SockAddr, Type};
@@ -13,58 +14,64 @@ use crate::io::{IoBuf, SocketOption};
 
 /// A UDP socket.
 ///
-/// A message is received whole or, if the buffer is too small, cut off: the rest
-/// of it is lost, not kept for the next.
+/// A message that is longer than the buffer is truncated: the rest is lost, not kept for the
+/// next receive.
 pub struct UdpSocket {
     pub(super) socket: Socket,
 }
 
 impl UdpSocket {
-    /// A socket at an address: the first of those that can be had.
+    /// Binds a socket to the first of the given addresses that is available.
     ///
     /// # Cancellation
-    /// A *point*. Told, there is no socket.
+    /// A *point*. If it returns `Cancelled`, there is no socket.
     ///
     /// # Errors
-    /// That of the last address, if none can be had.
+    /// The error of the last address, if none is available.
     #[track_caller]
     pub fn bind<A: ToSocketAddrs>(
         addr: A,
     ) -> impl Future<Output = io::Result<UdpSocket>> + Send + use<A> {
-        let (addrs, point) = (addr.to_addrs(), checkpoint());
+        let (addrs, point, site) = (addr.to_addrs(), checkpoint(), Location::caller());
         async move {
             entered(point).await?;
-            let addrs = addrs.resolve().await?;
+            let addrs = addrs.resolve(site).await?;
             let bound = |addr: &SockAddr| Socket::bound(Type::DGRAM, addr);
-            first_of(&addrs, bound).await.map(UdpSocket::new)
+            first_of(site, &addrs, bound).await.map(UdpSocket::new)
         }
     }
 
-    /// From now on [`send`](UdpSocket::send) goes there, and only what comes from
-    /// there is received.
+    /// Connects the socket: [`send`](UdpSocket::send) goes to this address, and only messages
+    /// from it are received.
     ///
     /// # Cancellation
-    /// A *point*. Told, it is as before.
+    /// A *point*. If it returns `Cancelled`, the socket is unchanged.
     ///
     /// # Errors
-    /// That of the last address, if none can be had.
-    pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
-        let addrs = addr.to_addrs();
-        let mut last = no_address();
-        for addr in addrs.resolve().await? {
-            match self.socket.connect(addr.into()).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_final(&error) => return Err(error),
-                Err(error) => last = error,
+    /// The error of the last address, if none is available.
+    #[track_caller]
+    pub fn connect<A: ToSocketAddrs>(
+        &self,
+        addr: A,
+    ) -> impl Future<Output = io::Result<()>> + Send {
+        let (site, addrs) = (Location::caller(), addr.to_addrs());
+        async move {
+            let mut last = no_address();
+            for addr in addrs.resolve(site).await? {
+                match self.socket.connect(addr.into()).at(site).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) if is_final(&error) => return Err(error),
+                    Err(error) => last = error,
+                }
             }
+            Err(last)
         }
-        Err(last)
     }
 
-    /// Sends `buf` as a message to `addr`; how many bytes.
+    /// Sends `buf` as a message to `addr`. Returns how many bytes were sent.
     ///
     /// # Cancellation
-    /// A *point*. Told, nothing was sent. The buffer comes back either way.
+    /// A *point*. If it returns `Cancelled`, nothing was sent. The buffer comes back either way.
     #[track_caller]
     pub fn send_to<B: IoBuf>(
         &self,
@@ -74,7 +81,7 @@ impl UdpSocket {
         self.socket.send_to(buf, addr.into())
     }
 
-    /// Messages may go to everybody.
+    /// Sets whether messages may be sent to broadcast addresses.
     ///
     /// # Errors
     /// Those of the system.
@@ -82,7 +89,7 @@ impl UdpSocket {
         self.socket.set(SocketOption::Broadcast(broadcast))
     }
 
-    /// Whom it is [connected](UdpSocket::connect) to.
+    /// Returns the address that it is [connected](UdpSocket::connect) to.
     ///
     /// # Errors
     /// Those of the system.

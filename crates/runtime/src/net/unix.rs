@@ -1,4 +1,4 @@
-//! Sockets of this machine, whose addresses are paths.
+//! Unix sockets, whose addresses are paths.
 
 use std::io;
 use std::os::unix::net::{self, SocketAddr};
@@ -10,10 +10,10 @@ use socket2::{Domain, SockAddr, Type};
 use super::socket::{Socket, entered, files, unix};
 use crate::io::{IoBuf, Op, ops};
 
-/// Takes connections at a path.
+/// A listener that accepts Unix socket connections at a path.
 ///
-/// The path is not removed when it is dropped, and one that is there already is
-/// in the way of the next: remove it before or after.
+/// Dropping the listener does not remove the path, and `bind` fails if the path exists:
+/// remove it before or after.
 pub struct UnixListener {
     pub(super) socket: Socket,
 }
@@ -42,9 +42,9 @@ impl UnixListener {
     /// Waits for a connection. The address of the other side seldom has a path.
     ///
     /// # Cancellation
-    /// A *point*. A connection that was accepted all the same is returned, and
-    /// the next point tells. If the future was dropped it is closed. What an
-    /// `incoming` that is gone has accepted comes first.
+    /// A *point*. A connection that was accepted before the cancel took effect is returned, and
+    /// the next point reports the cancel. If the future was dropped, the connection is closed.
+    /// Connections that a dropped `incoming` has accepted come first.
     ///
     /// # Errors
     /// Those of the system.
@@ -69,14 +69,14 @@ impl UnixListener {
     }
 }
 
-/// A connection between two on this machine. See [`TcpStream`](super::TcpStream)
+/// A stream between two sockets of this machine. See [`TcpStream`](super::TcpStream)
 /// for what several jobs may do with one, and what its drop does.
 pub struct UnixStream {
     pub(super) socket: Socket,
 }
 
 impl UnixStream {
-    /// Connects to who listens at `path`.
+    /// Connects to the listener at `path`.
     ///
     /// # Cancellation
     /// A *point*. Told, there is no connection.
@@ -98,20 +98,20 @@ impl UnixStream {
     /// Two that are connected with each other.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (one, two) = Socket::pair(Type::STREAM)?;
         Ok((UnixStream::new(one), UnixStream::new(two)))
     }
 }
 
-/// Messages between two on this machine: whole, in order, and not lost.
+/// A Unix datagram socket: messages arrive whole, in order, and are not lost.
 pub struct UnixDatagram {
     pub(super) socket: Socket,
 }
 
 impl UnixDatagram {
-    /// A socket at `path`.
+    /// Binds a socket to `path`.
     ///
     /// # Cancellation
     /// A *point*. Told, there is no socket.
@@ -130,10 +130,10 @@ impl UnixDatagram {
         }
     }
 
-    /// A socket that has no address: it can send, and nobody can answer.
+    /// Makes a socket without an address: it can send, and cannot be answered.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::make(Domain::UNIX, Type::DGRAM)?;
         Ok(UnixDatagram::new(socket))
@@ -142,14 +142,14 @@ impl UnixDatagram {
     /// Two that are connected with each other.
     ///
     /// # Errors
-    /// Those of the system, and outside every job.
+    /// Those of the system, and outside any job.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, two) = Socket::pair(Type::DGRAM)?;
         Ok((UnixDatagram::new(one), UnixDatagram::new(two)))
     }
 
-    /// From now on [`send`](UnixDatagram::send) goes there, and only what comes
-    /// from there is received.
+    /// Connects the socket: [`send`](UnixDatagram::send) goes to this path, and only messages
+    /// from it are received.
     ///
     /// # Cancellation
     /// A *point*. Told, it is as before.
@@ -168,7 +168,7 @@ impl UnixDatagram {
         }
     }
 
-    /// Sends `buf` as a message to who is at `path`; how many bytes.
+    /// Sends `buf` as a message to the socket at `path`. Returns how many bytes were sent.
     ///
     /// # Cancellation
     /// A *point*. Told, nothing was sent. The buffer comes back either way.

@@ -1,4 +1,4 @@
-//! [`Child`]: a process that was started.
+//! [`Child`]: a child process.
 
 use std::fmt;
 use std::io;
@@ -18,18 +18,19 @@ pub(super) struct Pipes {
     pub(super) stderr: Option<PipeReader>,
 }
 
-/// A process that was started with [`Command::spawn`](super::Command::spawn).
+/// A child process, started with [`Command::spawn`](super::Command::spawn).
 ///
-/// Dropped before the process has ended, the process is stopped: SIGTERM, and
-/// after the grace SIGKILL. The drop does not wait; the job that started the
-/// process does, before it ends. See [who stops a process, and when](super).
+/// Dropping it before the process has ended stops the process: SIGTERM, and after the grace
+/// SIGKILL. The drop does not wait; the job that started the process does, before it ends.
+/// See [when a process is stopped](super).
 #[must_use = "dropping it stops the process"]
 pub struct Child {
-    /// Its input, if that is [`Piped`](super::Stdio::Piped). Take it to close it.
+    /// Standard input, if that is [`Piped`](super::Stdio::Piped). Take and drop it to close
+    /// it.
     pub stdin: Option<PipeWriter>,
-    /// Its output, if that is piped.
+    /// Standard output, if that is piped.
     pub stdout: Option<PipeReader>,
-    /// Its words on errors, if they are piped.
+    /// Standard error, if that is piped.
     pub stderr: Option<PipeReader>,
     process: Arc<ProcessRecord>,
     reaper: Task<()>,
@@ -46,22 +47,22 @@ impl Child {
         }
     }
 
-    /// Its number. After it has ended the system may give it to another.
+    /// Returns the process id. After the process has ended the system may reuse it.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Waits for its end; how it ended, as often as it is asked. Its input is
-    /// closed first, so that it does not wait for us. Outputs that are piped and
-    /// not read it may wait for, once the pipe is full.
+    /// Waits for the process to end and returns its exit status; may be called any number of
+    /// times. Standard input is closed first, so that the process does not wait for more. If
+    /// outputs are piped and not read, the process may block once a pipe is full.
     ///
     /// # Cancellation
-    /// A *point*. Told, the process goes on: until the child is dropped, or the
-    /// job that started it is over. So a [`timeout`](kinfolk_core::timeout) around
-    /// it can be followed by [`stop`](Child::stop) or another wait.
+    /// A *point*. If it returns `Cancelled`, the process goes on, until the `Child` is dropped
+    /// or the job that started it is over. So a [`timeout`](kinfolk_core::timeout) around the
+    /// wait can be followed by [`stop`](Child::stop) or another wait.
     ///
     /// # Errors
-    /// If somebody else has waited for it, or nobody can.
+    /// If other code has waited for the process, or waiting is impossible.
     #[track_caller]
     pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         self.stdin = None;
@@ -71,11 +72,11 @@ impl Child {
             // How the reaper ended does not matter: it never fails.
             let _outcome = ended.await.map_err(|told| io_error(told.into()))?;
             let status = process.status();
-            status.unwrap_or_else(|| Err(io::Error::other("nobody minds the process")))
+            status.unwrap_or_else(|| Err(io::Error::other("the process has no reaper")))
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, if the process has ended.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -83,11 +84,11 @@ impl Child {
         self.process.status().transpose()
     }
 
-    /// Stops it: SIGTERM, and after the grace SIGKILL; and waits for its end.
+    /// Stops the process, with SIGTERM and after the grace SIGKILL, and waits for its end.
     ///
     /// # Cancellation
-    /// A *point*. Told, it is being stopped all the same, and the job that started
-    /// it waits for that.
+    /// A *point*. If it returns `Cancelled`, the process is still being stopped, and the job
+    /// that started it waits for that.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -97,9 +98,8 @@ impl Child {
         self.wait()
     }
 
-    /// Kills it at once, with SIGKILL, and its group if it has one of its own.
-    /// [`wait`](Child::wait) says when that has happened. One that has ended is
-    /// left alone.
+    /// Kills the process at once, with SIGKILL, and its process group if it has one of its own.
+    /// [`wait`](Child::wait) returns when it has ended. Does nothing if it has ended already.
     ///
     /// # Errors
     /// Those of the system.
@@ -107,8 +107,8 @@ impl Child {
         self.signal(libc::SIGKILL)
     }
 
-    /// Sends it a signal, and to its group if it has one of its own. One that has
-    /// ended is left alone.
+    /// Sends a signal to the process, and to its process group if it has one of its own. Does
+    /// nothing if it has ended already.
     ///
     /// # Errors
     /// Those of the system.

@@ -18,18 +18,18 @@ use super::record::ProcessRecord;
 use crate::io::{IoHandle, PipeReader};
 use crate::linux;
 
-/// How long a process that is told to stop may take, unless it is set.
+/// The default grace: the time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Where an input of a process comes from, or an output goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Stdio {
-    /// Where ours does.
+    /// Inherited from this process.
     Inherit,
-    /// Nowhere: the input is empty, the output is lost.
+    /// `/dev/null`: the input is empty, the output is discarded.
     Null,
-    /// To the [`Child`], through a pipe.
+    /// A pipe to the [`Child`].
     Piped,
 }
 
@@ -61,7 +61,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A program: a path, or a name that is looked for in `PATH`.
+    /// Begins a command: `program` is a path, or a name that is searched in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command {
             program: program.as_ref().into(),
@@ -77,75 +77,75 @@ impl Command {
         }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args(mut self, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Self {
         let args = args.into_iter();
         self.args.extend(args.map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Sets a variable of its environment; the others are ours.
+    /// Sets an environment variable; the others are inherited.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         let value = Some(value.as_ref().into());
         self.env.push((name.as_ref().into(), value));
         self
     }
 
-    /// It does not get this variable of ours.
+    /// Removes an environment variable.
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().into(), None));
         self
     }
 
-    /// It gets no variable of ours; those set before are gone too.
+    /// Clears the environment, including variables set before.
     pub fn env_clear(mut self) -> Self {
         self.env.clear();
         self.clear = true;
         self
     }
 
-    /// The directory it works in.
+    /// Sets the working directory.
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
         self.dir = Some(dir.as_ref().into());
         self
     }
 
-    /// Where its input comes from: from where ours does, and for
-    /// [`output`](Command::output) from nowhere, unless it is said here.
+    /// Sets standard input. The default is inherited; for [`output`](Command::output) it is
+    /// `/dev/null`.
     pub fn stdin(mut self, stdin: Stdio) -> Self {
         self.stdin = Some(stdin);
         self
     }
 
-    /// Where its output goes: to where ours does, and for
-    /// [`output`](Command::output) into a pipe, unless it is said here.
+    /// Sets standard output. The default is inherited; for [`output`](Command::output) it is a
+    /// pipe.
     pub fn stdout(mut self, stdout: Stdio) -> Self {
         self.stdout = Some(stdout);
         self
     }
 
-    /// Where its words on errors go: as [`stdout`](Command::stdout).
+    /// Sets standard error, with the same defaults as [`stdout`](Command::stdout).
     pub fn stderr(mut self, stderr: Stdio) -> Self {
         self.stderr = Some(stderr);
         self
     }
 
-    /// It leads a process group of its own: signals go to it and to what it has
-    /// started, and what is left of the group when it ends is killed. Ctrl-C in
-    /// the terminal does not reach it then.
+    /// Starts the process in a process group of its own: signals go to the whole group, and
+    /// processes of the group that are left when it ends are killed. Ctrl-C in the terminal
+    /// does not reach the group.
     pub fn own_group(mut self) -> Self {
         self.group = true;
         self
     }
 
-    /// How long it may take, by the clock of the runtime, between SIGTERM and
-    /// SIGKILL when it is stopped; 5 s unless it is set.
+    /// Sets the time between SIGTERM and SIGKILL when the process is stopped, by the clock of
+    /// the runtime. The default is 5 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -198,12 +198,12 @@ impl Command {
         Ok((process, pipes))
     }
 
-    /// Starts the process, as one of the current job's: see
-    /// [who stops it, and when](super).
+    /// Starts the process, which belongs to the current job: see
+    /// [when it is stopped](super).
     ///
     /// # Cancellation
-    /// A *point*. Told at entry, nothing is started; told later, what was started
-    /// is stopped.
+    /// A *point*. If the job is told at entry, nothing is started; if it is told later, the
+    /// process is stopped.
     ///
     /// # Errors
     /// Those of the system, `NotFound` if there is no such program; outside every
@@ -227,7 +227,7 @@ impl Command {
         async move {
             let Some(start) = start else {
                 return Err(io::Error::other(
-                    "a process was started outside every job: start it in a task of a runtime",
+                    "a process was started outside any job: start it in a task of a runtime",
                 ));
             };
             let (started, reaper) = start.await.map_err(io_error)?;
@@ -236,7 +236,7 @@ impl Command {
         }
     }
 
-    /// Runs the process, and says how it ended.
+    /// Runs the process and returns its exit status.
     ///
     /// # Cancellation
     /// A *point*. Told, the process is stopped, and has ended when this returns.
@@ -253,7 +253,7 @@ impl Command {
         self.spawn().await?.wait().await
     }
 
-    /// Runs the process, and says how it ended and what it wrote until then.
+    /// Runs the process and returns its exit status and its output.
     ///
     /// # Cancellation
     /// A *point*. Told, the process is stopped, and has ended when this returns;

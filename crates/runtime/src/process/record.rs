@@ -16,7 +16,7 @@ enum ProcessStage {
     /// Not reaped: its number is its own, whether it runs or not.
     Ours(Child),
     Reaped(ExitStatus),
-    /// Somebody else has reaped it, or nobody can: the number of the error.
+    /// Other code has reaped it, or reaping is impossible: the number of the error.
     Lost(Option<i32>),
 }
 
@@ -95,7 +95,7 @@ impl ProcessRecord {
             ProcessStage::Reaped(status) => Some(Ok(*status)),
             ProcessStage::Lost(Some(error)) => Some(Err(io::Error::from_raw_os_error(*error))),
             ProcessStage::Lost(None) => Some(Err(io::Error::other(
-                "the process was killed by force, and nobody has waited for it",
+                "the process was killed, and its exit status was not collected",
             ))),
         }
     }
@@ -160,7 +160,7 @@ impl ProcessRecord {
         };
     }
 
-    /// Nobody can wait for it here: it is killed, and reaped elsewhere.
+    /// It cannot be waited for here: it is killed, and reaped elsewhere.
     pub(super) fn give_up(&self) {
         let mut stage = self.stage();
         if let ProcessStage::Ours(_) = *stage {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Ready, Turn, contained, look_again};
-use kinfolk_queue::{FEW, LOOT, MOMENT, STALE, Sleep, Streak, Then, Thief, Tray};
+use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 
 use super::pace::Pace;
 use crate::here::{self, Here};
 use crate::io::ThreadIo;
 use crate::io::driver::WaitMode;
 use crate::machine::Machine;
-use crate::runtime::Abort;
+use crate::runtime::AbortOnUnwind;
 use crate::sync::{self, SPINS, Thread};
 
 /// How many turns until the injector is served although there is own work.
@@ -94,7 +94,7 @@ impl Worker {
             // turn costs nothing more. Outside a turn the queues, and the count of
             // those who are awake, may be wrong: the others would wait for ever.
             if contained(|| self.work()) && !self.turn_unwound() {
-                drop(Abort("a worker panicked outside every job"));
+                drop(AbortOnUnwind("a worker panicked outside any job"));
             }
         }
     }
@@ -110,7 +110,7 @@ impl Worker {
                     }
                     self.take(turn);
                 }
-                None if self.visit_io(ThreadIo::poll_idle) => {}
+                None if self.poll_io(ThreadIo::poll_idle) => {}
                 None => {
                     self.sleep();
                     look_again();
@@ -129,7 +129,7 @@ impl Worker {
         in_turn
     }
 
-    /// Before it can sleep, so that whoever wakes it finds it.
+    /// Before it can sleep, so that a thread that wakes it finds it.
     pub(crate) fn settle_in(&self) {
         let _ = self.machine.workers[self.n].thread.set(sync::current());
     }
@@ -166,7 +166,7 @@ impl Worker {
         look_again();
         self.pace.looked(ticks, Instant::now());
         self.machine.fire_due();
-        self.visit_io(ThreadIo::poll_busy);
+        self.poll_io(ThreadIo::poll_busy);
         if self.pace.is_long(LONG_LOAD) {
             self.even_out();
         }
@@ -177,16 +177,16 @@ impl Worker {
     fn look_if_asked(&self) -> bool {
         let asked = self.machine.is_asked(self.n);
         if asked {
-            self.visit_io(|thread_io| thread_io.poll(WaitMode::No));
+            self.poll_io(|thread_io| thread_io.poll(WaitMode::No));
             self.machine.rested();
         }
         asked
     }
 
     /// Wakes whose operations are over; true if there were any.
-    fn visit_io(&self, visit: impl FnOnce(&ThreadIo) -> usize) -> bool {
+    fn poll_io(&self, poll: impl FnOnce(&ThreadIo) -> usize) -> bool {
         match &self.thread_io {
-            Some(thread_io) if thread_io.is_busy() => visit(thread_io) > 0,
+            Some(thread_io) if thread_io.is_busy() => poll(thread_io) > 0,
             _ => false,
         }
     }
@@ -197,7 +197,7 @@ impl Worker {
         if there == 0 {
             return None;
         }
-        let share = (there / self.machine.workers.len() + 1).min(LOOT);
+        let share = (there / self.machine.workers.len() + 1).min(STEAL_BATCH);
         let mut row = self.machine.injector.take(share);
         let first = row.next();
         self.put_all_back(row);
@@ -253,14 +253,14 @@ impl Worker {
         }
     }
 
-    /// There is something behind our turn: somebody should look after it.
+    /// There is something behind our turn: another worker should look after it.
     pub(crate) fn want_sentinel(&self) {
         if let Some(n) = self.machine.idle.wake_sentinel() {
             self.machine.unpark(n);
         }
     }
 
-    /// There may be more behind our turn than we can do soon: whoever sleeps may help.
+    /// There may be more behind our turn than we can do soon: a sleeping worker may help.
     fn want_help(&self, then: Then) {
         if then.wants_help() && self.machine.idle.somebody_sleeps() {
             self.machine.wake_one();
@@ -332,22 +332,22 @@ impl Worker {
                 || !self.machine.injector.is_empty()
                 || self.machine.is_stopping()
                 || self.machine.due().is_some()
-                || self.visit_io(ThreadIo::poll_idle)
-                || (how == Sleep::Sentinel && self.steal());
+                || self.poll_io(ThreadIo::poll_idle)
+                || (how == SleepKind::Sentinel && self.steal());
             if found {
                 break;
             }
             let keeps = self.machine.keeps(self.n);
             let wait = match how {
-                Sleep::ForGood => None,
-                Sleep::Sentinel => Some(self.moment()),
+                SleepKind::ForGood => None,
+                SleepKind::Sentinel => Some(self.moment()),
             };
             let due = keeps.and_then(|until| self.machine.clock.real_time_until(until));
             let most = match (wait, due) {
                 (Some(wait), Some(due)) => Some(wait.min(due)),
                 (wait, due) => wait.or(due),
             };
-            let landed = match (&self.thread_io, most) {
+            let answered = match (&self.thread_io, most) {
                 (Some(thread_io), _) if thread_io.is_busy() => thread_io.park(most) > 0,
                 (_, None) => {
                     sync::park();
@@ -367,7 +367,7 @@ impl Worker {
                 // Somebody has woken us, and counted us as awake.
                 None => return,
             }
-            if landed {
+            if answered {
                 break;
             }
         }

@@ -21,9 +21,8 @@ fn bit(signal: i32) -> u64 {
 
 /// Listens to some signals; made by [`Signals::new`].
 ///
-/// What comes between two calls of [`recv`](Signals::recv) is kept. A signal that
-/// comes several times before it is taken is taken once, as the system itself
-/// does it.
+/// Signals that come between two calls of [`recv`](Signals::recv) are kept. A signal that
+/// comes several times before it is taken is taken once, as in the system itself.
 pub struct Signals {
     /// Those that have come and were not taken.
     pending: Arc<AtomicU64>,
@@ -37,8 +36,8 @@ impl Signals {
     /// Listens to these signals, from now on.
     ///
     /// # Errors
-    /// `InvalidInput` for a number that is no signal or one that cannot be heard,
-    /// as SIGKILL; those of the system; outside every job, and in a simulation.
+    /// `InvalidInput` for a number that is not a signal, or a signal that cannot be caught,
+    /// such as SIGKILL; errors of the system; outside any job, and in a simulation.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
         IoHandle::current()?.must_be_real("signals")?;
         let signals: Vec<i32> = signals.into_iter().collect();
@@ -68,11 +67,11 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal; which. If several have come, the lowest number
-    /// first.
+    /// Waits for the next signal and returns its number. If several have come, the lowest
+    /// number comes first.
     ///
     /// # Cancellation
-    /// A *point*. Told, none was taken. Dropped, none is lost.
+    /// A *point*. If it returns `Cancelled`, no signal was taken; a drop loses none.
     ///
     /// # Errors
     /// Those of the system.
@@ -118,8 +117,7 @@ impl fmt::Debug for Signals {
     }
 }
 
-/// Waits for Ctrl-C: SIGINT. It listens from the call on, not from the first
-/// poll.
+/// Waits for Ctrl-C (SIGINT). It listens from the call on, not from the first poll.
 ///
 /// # Cancellation
 /// A *point*.

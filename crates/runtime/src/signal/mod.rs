@@ -1,4 +1,4 @@
-//! Signals of the system, as something to wait for.
+//! Waiting for signals of the operating system.
 //!
 //! ```no_run
 //! use kinfolk_runtime::signal::{SIGHUP, SIGUSR1, Signals};
@@ -16,13 +16,13 @@
 //! # }
 //! ```
 //!
-//! Any number of listeners hear the same signal. `#[kinfolk::main]` hears SIGINT
-//! and SIGTERM by itself, beside them; `#[kinfolk::main(signals = false)]` leaves
+//! Any number of listeners receive the same signal. `#[kinfolk::main]` listens to SIGINT and
+//! SIGTERM too; `#[kinfolk::main(signals = false)]` leaves
 //! them to the program.
 //!
-//! Once somebody has listened to a signal, it has its usual effect no more, also
-//! when nobody listens any longer: a program that has waited for Ctrl-C once is
-//! not ended by the next one.
+//! Once a program has listened to a signal, the signal has lost its default effect, even
+//! after the last listener is dropped: a program that has waited for Ctrl-C once is not ended
+//! by the next one.
 
 mod listener;
 mod wire;

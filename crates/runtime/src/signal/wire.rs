@@ -1,4 +1,4 @@
-//! From a signal handler to somebody who can do something about it.
+//! From a signal handler to a thread that can act on the signal.
 //!
 //! In a handler next to nothing is allowed: what is heard there is put into
 //! atomics, and a byte into a pair of sockets, whose other end is waited for.
@@ -21,8 +21,7 @@ impl Wire {
     /// sees to it that there are never more than fit.
     ///
     /// # Safety
-    /// `heard` is called in a signal handler, and does only what may be done
-    /// there.
+    /// `heard` is async-signal-safe: it is called in a signal handler.
     ///
     /// # Errors
     /// If a signal cannot be heard; those of the system.

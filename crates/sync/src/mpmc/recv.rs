@@ -12,7 +12,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use super::shared::{Found, Shared};
 use crate::blocking::block_on;
 use crate::error::TryRecvError;
-use crate::line::{Stage, Waiter};
+use crate::line::{Waiter, WaiterStage};
 use crate::sync::Ordering;
 
 /// The receiving side of a channel. Clones receive from the same one, each value once;
@@ -45,7 +45,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A value that is there, if nobody waits for it. Never waits, and is no point.
+    /// Takes a value that is there, if no other receiver waits for it. Never waits; not a point.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         match self.shared.try_take() {
@@ -63,11 +63,11 @@ impl<T> Receiver<T> {
     pub fn blocking_recv(&self) -> Option<T> {
         match block_on(self.recv()) {
             Ok(value) => value,
-            Err(_) => unreachable!("outside every job nobody is told"),
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 
-    /// Closes the channel: whoever sends, or waits to, gets the value back. What was sent
+    /// Closes the channel: a task that sends, or waits to, gets its value back. What was sent
     /// is still received. True for the call that does.
     pub fn close(&self) -> bool {
         self.shared.close()
@@ -185,8 +185,8 @@ impl Receiving {
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same channel, and
-    /// [`abandon`](Receiving::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same channel, and
+    /// [`abandon`](Receiving::abandon) is called before it is dropped.
     #[inline]
     pub(super) unsafe fn poll<T>(
         &mut self,
@@ -203,7 +203,7 @@ impl Receiving {
             Poll::Ready(Ok(())) => {}
         }
         let found = match self.waiter.stage() {
-            Stage::Idle => match shared.try_take() {
+            WaiterStage::Idle => match shared.try_take() {
                 // SAFETY: passed on.
                 Found::Nothing => unsafe { shared.wait(&self.waiter, cx.waker().clone()) },
                 found => found,
@@ -231,24 +231,26 @@ impl Receiving {
     /// As [`poll`](Receiving::poll).
     unsafe fn look_again<T>(&mut self, shared: &Shared<T>, cx: &mut Context<'_>) -> Found<T> {
         let mut stage = self.waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             stage = shared.still_waits(&self.waiter, cx.waker().clone());
         }
         match stage {
             // SAFETY: passed on.
-            Stage::Granted => unsafe { shared.take_promised(&self.waiter, || cx.waker().clone()) },
-            Stage::Refused => {
+            WaiterStage::Granted => unsafe {
+                shared.take_promised(&self.waiter, || cx.waker().clone())
+            },
+            WaiterStage::Refused => {
                 self.waiter.reset();
                 Found::Closed
             }
-            Stage::Listed | Stage::Idle => Found::Nothing,
+            WaiterStage::Listed | WaiterStage::Idle => Found::Nothing,
         }
     }
 
     /// It is not polled any more. What it was promised passes on.
     #[inline]
     pub(super) fn abandon<T>(&mut self, shared: &Shared<T>) {
-        if self.waiter.stage() != Stage::Idle {
+        if self.waiter.stage() != WaiterStage::Idle {
             shared.give_up(&self.waiter);
         }
     }

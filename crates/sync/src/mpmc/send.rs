@@ -14,8 +14,8 @@ use kinfolk_core::kit::Point;
 use super::shared::{NoRoom, Offer, Shared};
 use crate::blocking::block_on;
 use crate::error::{SendError, TrySendError};
-use crate::line::{Stage, Waiter};
-use crate::permits::Refusal;
+use crate::line::{Waiter, WaiterStage};
+use crate::permits::NotAcquired;
 use crate::sync::{Ordering, Plain};
 
 /// The sending side of a [`channel`](super::channel). Clones send into the same one;
@@ -49,7 +49,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a value if there is room and nobody waits for it. Never waits, and is no
+    /// Sends a value if there is room and no other sender waits for it. Never waits, and is no
     /// point. In a [`rendezvous`](super::rendezvous) there is room for a receiver that
     /// waits.
     #[inline]
@@ -195,10 +195,10 @@ impl<T> Sending<T> {
     fn value(&mut self) -> Contained<T> {
         // SAFETY: L2, it stands in no line.
         let value = unsafe { self.offer.value.with_mut(Option::take) };
-        value.expect("a send was polled after it was over")
+        value.expect("a send was polled after completion")
     }
 
-    fn error(&mut self, why: Refusal) -> SendError<T> {
+    fn error(&mut self, why: NotAcquired) -> SendError<T> {
         SendError {
             value: self.value().into_inner(),
             why,
@@ -206,31 +206,31 @@ impl<T> Sending<T> {
     }
 
     /// What has become of it, if it stands in line no longer.
-    fn settled(&mut self, stage: Stage) -> Result<(), SendError<T>> {
+    fn settled(&mut self, stage: WaiterStage) -> Result<(), SendError<T>> {
         self.point.done();
         self.offer.waiter.reset();
         match stage {
-            Stage::Granted => Ok(()),
-            _ => Err(self.error(Refusal::Closed)),
+            WaiterStage::Granted => Ok(()),
+            _ => Err(self.error(NotAcquired::Closed)),
         }
     }
 
     /// # Safety
-    /// It is pinned, always polled with the same channel, and
-    /// [`abandon`](Sending::abandon) is called before it goes.
+    /// `self` is pinned, always polled with the same channel, and
+    /// [`abandon`](Sending::abandon) is called before it is dropped.
     #[inline]
     pub(super) unsafe fn poll(
         &mut self,
         shared: &Shared<T>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError<T>>> {
-        if self.offer.waiter.stage() != Stage::Idle {
+        if self.offer.waiter.stage() != WaiterStage::Idle {
             return self.poll_in_line(shared, cx);
         }
         match self.point.poll_enter(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
-                return Poll::Ready(Err(self.error(Refusal::Cancelled(told))));
+                return Poll::Ready(Err(self.error(NotAcquired::Cancelled(told))));
             }
             Poll::Ready(Ok(())) => {}
         }
@@ -255,7 +255,7 @@ impl<T> Sending<T> {
         unsafe { self.offer.value.with_mut(|place| *place = Some(value)) };
         // SAFETY: passed on.
         match unsafe { shared.offer(&self.offer, cx.waker().clone()) } {
-            Stage::Listed | Stage::Idle => {
+            WaiterStage::Listed | WaiterStage::Idle => {
                 self.point.pending_as(cx, WaitKind::Channel);
                 Poll::Pending
             }
@@ -270,13 +270,13 @@ impl<T> Sending<T> {
     ) -> Poll<Result<(), SendError<T>>> {
         // What was sent is sent, and the next point tells.
         let mut stage = self.offer.waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             match self.point.poll_enter(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(told)) => {
                     stage = shared.take_back(&self.offer);
-                    if stage == Stage::Listed {
-                        return Poll::Ready(Err(self.error(Refusal::Cancelled(told))));
+                    if stage == WaiterStage::Listed {
+                        return Poll::Ready(Err(self.error(NotAcquired::Cancelled(told))));
                     }
                     // It was sent, or refused, between the two looks.
                     self.point.tell_again(&told);
@@ -286,7 +286,7 @@ impl<T> Sending<T> {
                 }
             }
         }
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             self.point.pending_as(cx, WaitKind::Channel);
             return Poll::Pending;
         }
@@ -296,7 +296,7 @@ impl<T> Sending<T> {
     /// It is not polled any more: a value that was not sent stays in it.
     #[inline]
     pub(super) fn abandon(&mut self, shared: &Shared<T>) {
-        if self.offer.waiter.stage() != Stage::Idle {
+        if self.offer.waiter.stage() != WaiterStage::Idle {
             let _what_became_of_it = shared.take_back(&self.offer);
             self.offer.waiter.reset();
         }

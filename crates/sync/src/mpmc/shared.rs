@@ -6,7 +6,7 @@
 //! first of them at once, by moving its value into the buffer; so no newcomer takes it.
 //!
 //! A receiver that is woken gets no value, but the right to one: `promised` counts those
-//! rights, and whoever comes takes only what nobody was promised. It takes the value
+//! rights, and a new receiver takes only what was not promised. It takes the value
 //! itself, when it is polled. If it is told or dropped first, the right passes on to the
 //! next in line, and the value has not moved: it cannot be lost, and keeps its place.
 //!
@@ -28,8 +28,8 @@ use kinfolk_core::host::{Contained, contained, discard};
 use kinfolk_core::kit::{Listed, Resource, ResourceLook};
 
 use super::buffer::{Buffer, Spare, new_block};
-use crate::line::{Line, Stage, Waiter, Wakes, let_go, wake_one};
-use crate::sync::{AtomicUsize, Lock, Locked, Ordering, Plain, SEEN};
+use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go, wake_one};
+use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering, Plain, SEEN};
 
 /// A value that waits to be sent, in the future that sends it.
 #[repr(C)]
@@ -55,10 +55,10 @@ pub(super) struct State<T> {
     promised: usize,
     closed: bool,
     /// Called when there is something to receive and no receiver waits.
-    on_ready: Option<Arc<Contained<Hook>>>,
+    on_ready: Option<Arc<Contained<ReadyHook>>>,
 }
 
-pub(super) type Hook = Box<dyn Fn() + Send + Sync>;
+pub(super) type ReadyHook = Box<dyn Fn() + Send + Sync>;
 
 pub(super) struct Shared<T> {
     state: Lock<State<T>>,
@@ -108,7 +108,7 @@ impl<T> State<T> {
         if self.there() <= self.promised {
             return None;
         }
-        let waker = self.receivers.first()?.settle(Stage::Granted);
+        let waker = self.receivers.first()?.settle(WaiterStage::Granted);
         self.promised += 1;
         waker
     }
@@ -141,11 +141,11 @@ impl<T> State<T> {
         let value = unsafe { &(*offer).value };
         // SAFETY: L2, under the lock.
         let value = unsafe { value.with_mut(Option::take) }?;
-        Some((value, first.settle(Stage::Granted)))
+        Some((value, first.settle(WaiterStage::Granted)))
     }
 
-    /// The hook, if what has just come is the first that nobody was promised.
-    fn ready(&self) -> Option<Arc<Contained<Hook>>> {
+    /// The hook, if what has just come is the first value that was not promised.
+    fn ready(&self) -> Option<Arc<Contained<ReadyHook>>> {
         if self.on_ready.is_none() || self.there() != self.promised + 1 {
             return None;
         }
@@ -174,7 +174,7 @@ impl<T> Shared<T> {
         })
     }
 
-    pub(super) fn state(&self) -> Locked<'_, State<T>> {
+    pub(super) fn state(&self) -> LockGuard<'_, State<T>> {
         self.state.lock()
     }
 
@@ -225,19 +225,19 @@ impl<T> Shared<T> {
     /// the offer, and stays there unless it is sent.
     ///
     /// # Safety
-    /// L1 for the waiter of `offer`: whoever gives it up calls
+    /// L1 for the waiter of `offer`: the code that gives it up calls
     /// [`take_back`](Shared::take_back).
-    pub(super) unsafe fn offer(&self, offer: &Offer<T>, waker: Waker) -> Stage {
+    pub(super) unsafe fn offer(&self, offer: &Offer<T>, waker: Waker) -> WaiterStage {
         self.list();
         let mut state = self.state();
         let stage = if state.closed {
-            Stage::Refused
+            WaiterStage::Refused
         } else if state.has_room() {
             // SAFETY: not in line: the value is the caller's.
             let value = unsafe { offer.value.with_mut(Option::take) };
             let value = value.unwrap_or_else(|| unreachable!("an offer has its value"));
             state.buffer.push(value, &mut Spare::new());
-            Stage::Granted
+            WaiterStage::Granted
         } else {
             // SAFETY: passed on.
             unsafe { state.senders.push_back(&offer.waiter, waker, 1) };
@@ -249,11 +249,11 @@ impl<T> Shared<T> {
             drop(state);
             wake_one(wake);
             call(hook);
-            return Stage::Listed;
+            return WaiterStage::Listed;
         };
         let wake = state.promise();
         let hook = match stage {
-            Stage::Granted => state.ready(),
+            WaiterStage::Granted => state.ready(),
             _ => None,
         };
         drop(state);
@@ -264,11 +264,11 @@ impl<T> Shared<T> {
     }
 
     /// A sender in line is polled again.
-    pub(super) fn still_offers(&self, offer: &Offer<T>, waker: Waker) -> Stage {
+    pub(super) fn still_offers(&self, offer: &Offer<T>, waker: Waker) -> WaiterStage {
         let mut waker = Some(waker);
         let mut state = self.state();
         let stage = offer.waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             state.senders.update(&offer.waiter, &mut waker);
         }
         drop(state);
@@ -278,7 +278,7 @@ impl<T> Shared<T> {
 
     /// A sender is told, or goes: what had become of it. If it was `Listed`, its value is
     /// still in the offer.
-    pub(super) fn take_back(&self, offer: &Offer<T>) -> Stage {
+    pub(super) fn take_back(&self, offer: &Offer<T>) -> WaiterStage {
         let mut state = self.state();
         let (stage, waker) = state.senders.leave(&offer.waiter);
         drop(state);
@@ -286,7 +286,7 @@ impl<T> Shared<T> {
         stage
     }
 
-    /// A value that nobody was promised.
+    /// A value that was not promised.
     pub(super) fn try_take(&self) -> Found<T> {
         let mut gone = Spare::new();
         let state = self.state();
@@ -303,7 +303,7 @@ impl<T> Shared<T> {
     /// broken, and it stands at the front of the line.
     ///
     /// # Safety
-    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    /// L1 for `waiter`: the code that gives it up calls [`give_up`](Shared::give_up).
     pub(super) unsafe fn take_promised(
         &self,
         waiter: &Waiter,
@@ -342,7 +342,7 @@ impl<T> Shared<T> {
     }
 
     /// Takes the first value out, and does what follows from it.
-    fn take(&self, mut state: Locked<'_, State<T>>, gone: &mut Spare<T>) -> Found<T> {
+    fn take(&self, mut state: LockGuard<'_, State<T>>, gone: &mut Spare<T>) -> Found<T> {
         let (value, sent) = state.take(gone);
         // The sender that was let in has brought a value, which may be for another.
         let next = state.promise();
@@ -363,7 +363,7 @@ impl<T> Shared<T> {
     /// Stands in line for a value, if there is still none.
     ///
     /// # Safety
-    /// L1 for `waiter`: whoever gives it up calls [`give_up`](Shared::give_up).
+    /// L1 for `waiter`: the code that gives it up calls [`give_up`](Shared::give_up).
     pub(super) unsafe fn wait(&self, waiter: &Waiter, waker: Waker) -> Found<T> {
         self.list();
         let mut gone = Spare::new();
@@ -383,11 +383,11 @@ impl<T> Shared<T> {
     }
 
     /// A receiver in line is polled again.
-    pub(super) fn still_waits(&self, waiter: &Waiter, waker: Waker) -> Stage {
+    pub(super) fn still_waits(&self, waiter: &Waiter, waker: Waker) -> WaiterStage {
         let mut waker = Some(waker);
         let mut state = self.state();
         let stage = waiter.stage();
-        if stage == Stage::Listed {
+        if stage == WaiterStage::Listed {
             state.receivers.update(waiter, &mut waker);
         }
         drop(state);
@@ -402,7 +402,7 @@ impl<T> Shared<T> {
         waiter.reset();
         let mut hook = None;
         let mut wake = None;
-        if stage == Stage::Granted {
+        if stage == WaiterStage::Granted {
             state.promised -= 1;
             wake = state.promise();
             hook = state.ready();
@@ -442,7 +442,7 @@ impl<T> Shared<T> {
             while !wakes.is_full()
                 && let Some(first) = line.first()
             {
-                wakes.push(first.settle(Stage::Refused));
+                wakes.push(first.settle(WaiterStage::Refused));
             }
             let more = !line.is_empty();
             drop(state);
@@ -476,7 +476,7 @@ impl<T> Shared<T> {
         self.state().capacity
     }
 
-    pub(super) fn set_hook(&self, hook: Hook) {
+    pub(super) fn set_hook(&self, hook: ReadyHook) {
         let hook = Some(Arc::new(Contained::new(hook)));
         let mut state = self.state();
         let now = state.there() > state.promised || state.closed;
@@ -502,7 +502,7 @@ impl<T> Shared<T> {
 }
 
 /// Calls the hook. Not under a lock; a panic in it ends there.
-fn call(hook: Option<Arc<Contained<Hook>>>) {
+fn call(hook: Option<Arc<Contained<ReadyHook>>>) {
     if let Some(hook) = hook {
         contained(|| (***hook)());
     }

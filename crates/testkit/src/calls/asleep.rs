@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What a thread does, as the system sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Activity {
     /// It runs, or is ready to run; or the system does not tell.
     Runs,
     /// It sleeps until another thread wakes it: in a lock, a channel, a condition, a
@@ -20,41 +20,41 @@ pub(crate) enum Seen {
 
 /// Where the system tells about a thread.
 #[derive(Debug)]
-pub(crate) struct Place(Option<PathBuf>);
+pub(crate) struct ThreadFiles(Option<PathBuf>);
 
-impl Place {
+impl ThreadFiles {
     /// That of this thread.
-    pub(crate) fn here() -> Place {
+    pub(crate) fn here() -> ThreadFiles {
         let link = fs::read_link("/proc/thread-self");
-        Place(link.ok().map(|link| Path::new("/proc").join(link)))
+        ThreadFiles(link.ok().map(|link| Path::new("/proc").join(link)))
     }
 
     /// True if the thread sleeps until another one wakes it.
     pub(crate) fn waits(&self) -> bool {
-        matches!(self.look(), Seen::Waits(_))
+        matches!(self.look(), Activity::Waits(_))
     }
 
-    pub(crate) fn look(&self) -> Seen {
+    pub(crate) fn look(&self) -> Activity {
         let Some(place) = &self.0 else {
-            return Seen::Runs;
+            return Activity::Runs;
         };
         let read = |name| fs::read_to_string(place.join(name)).unwrap_or_default();
         // The function of the kernel in which it sleeps. A thread that was woken runs
         // from the moment on in which the call that woke it has returned.
         let sleeps_in = read("wchan");
         if matches!(sleeps_in.as_str(), "" | "0") {
-            return Seen::Runs;
+            return Activity::Runs;
         }
         // The number of the system call and its arguments: the fourth one of a futex is
         // its time limit.
         let call = read("syscall");
         let limit = call.split_whitespace().nth(4);
         if !sleeps_in.contains("futex") || limit != Some("0x0") {
-            return Seen::Sleeps;
+            return Activity::Sleeps;
         }
         let ran = read("schedstat");
         let ran = ran.split_whitespace().nth(2).and_then(|n| n.parse().ok());
-        Seen::Waits(ran.unwrap_or(0))
+        Activity::Waits(ran.unwrap_or(0))
     }
 }
 
@@ -76,11 +76,11 @@ mod tests {
 
     /// Runs `f` on a thread until the system says of it what is expected. If the look is
     /// wrong it never does, and the test hangs. What `f` is given ends then.
-    fn looked_at(expected: fn(Seen) -> bool, f: fn(&Receiver<()>)) {
+    fn looked_at(expected: fn(Activity) -> bool, f: fn(&Receiver<()>)) {
         std::thread::scope(|s| {
             let ((tell, told), (go_on, end)) = (channel(), channel());
             s.spawn(move || {
-                tell.send(Place::here()).unwrap();
+                tell.send(ThreadFiles::here()).unwrap();
                 f(&end);
             });
             let place = told.recv().unwrap();
@@ -94,15 +94,15 @@ mod tests {
     #[test]
     fn a_thread_is_seen_to_wait_to_sleep_and_to_run() {
         looked_at(
-            |seen| matches!(seen, Seen::Waits(_)),
+            |seen| matches!(seen, Activity::Waits(_)),
             |end| assert!(end.recv().is_err()),
         );
         looked_at(
-            |seen| seen == Seen::Sleeps,
+            |seen| seen == Activity::Sleeps,
             |end| while end.recv_timeout(Duration::from_millis(50)) == Err(Timeout) {},
         );
         looked_at(
-            |seen| seen == Seen::Runs,
+            |seen| seen == Activity::Runs,
             |end| while end.try_recv() == Err(TryRecvError::Empty) {},
         );
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use super::asleep::{self, Place, Seen};
+use super::asleep::{self, Activity, ThreadFiles};
 
 /// How often a call may ask at one instant, while nothing else can go on, before it counts
 /// as one that does nothing but ask.
@@ -87,14 +87,14 @@ impl State {
 
 pub(crate) struct Baton {
     /// The thread of the simulation.
-    simulation: Arc<Place>,
+    simulation: Arc<ThreadFiles>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Baton {
     /// In the hands of a call that is about to begin.
-    pub(crate) fn new(simulation: Arc<Place>) -> Baton {
+    pub(crate) fn new(simulation: Arc<ThreadFiles>) -> Baton {
         Baton {
             simulation,
             state: Mutex::new(State {
@@ -147,7 +147,7 @@ impl Baton {
     /// Waits for the baton. The simulation waits for a time only, unless a task of it
     /// blocks: then it will not pass the baton, and the call takes it.
     fn await_it<'a>(&'a self, mut state: MutexGuard<'a, State>) {
-        let (mut before, mut times) = (Seen::Runs, 0);
+        let (mut before, mut times) = (Activity::Runs, 0);
         loop {
             let waits = |state: &mut State| state.at == At::Asked && !state.alone;
             let waited = self.changed.wait_timeout_while(state, LOOK, waits);
@@ -158,7 +158,7 @@ impl Baton {
             drop(state);
             let seen = self.simulation.look();
             times = match seen {
-                Seen::Waits(_) if seen == before => times + 1,
+                Activity::Waits(_) if seen == before => times + 1,
                 _ => 0,
             };
             before = seen;

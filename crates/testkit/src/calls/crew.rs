@@ -6,18 +6,18 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-use super::asleep::{Place, Seen};
+use super::asleep::{Activity, ThreadFiles};
 
 /// How many threads are kept that have nothing to do.
 const KEPT: usize = 16;
 
-type Work = Box<dyn FnOnce() + Send>;
+type BoxedCall = Box<dyn FnOnce() + Send>;
 
 /// A thread for blocking calls. It leaves when this is dropped, and when it has done
 /// what it was given.
 pub(crate) struct Thread {
-    work: Sender<Work>,
-    place: Arc<OnceLock<Place>>,
+    work: Sender<BoxedCall>,
+    place: Arc<OnceLock<ThreadFiles>>,
 }
 
 std::thread_local! {
@@ -25,13 +25,13 @@ std::thread_local! {
     /// has started its thread.
     static IDLE: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 
-    static HERE: Arc<Place> = Arc::new(Place::here());
+    static HERE: Arc<ThreadFiles> = Arc::new(ThreadFiles::here());
 }
 
 /// Where the system tells about this thread.
-pub(crate) fn here() -> Arc<Place> {
+pub(crate) fn here() -> Arc<ThreadFiles> {
     HERE.try_with(Arc::clone)
-        .unwrap_or_else(|_| Arc::new(Place::here()))
+        .unwrap_or_else(|_| Arc::new(ThreadFiles::here()))
 }
 
 impl Thread {
@@ -68,18 +68,18 @@ impl Thread {
     }
 
     /// What it does, as the system sees it.
-    pub(crate) fn look(&self) -> Seen {
-        self.place.get().map_or(Seen::Runs, Place::look)
+    pub(crate) fn look(&self) -> Activity {
+        self.place.get().map_or(Activity::Runs, ThreadFiles::look)
     }
 
     /// True if it sleeps until another thread wakes it.
     pub(crate) fn waits(&self) -> bool {
-        self.place.get().is_some_and(Place::waits)
+        self.place.get().is_some_and(ThreadFiles::waits)
     }
 }
 
-fn serve(orders: &Receiver<Work>, place: &OnceLock<Place>) {
-    let _ = place.set(Place::here());
+fn serve(orders: &Receiver<BoxedCall>, place: &OnceLock<ThreadFiles>) {
+    let _ = place.set(ThreadFiles::here());
     while let Ok(work) = orders.recv() {
         // What a call does of the user's is contained; were something of ours to unwind,
         // the thread goes on.

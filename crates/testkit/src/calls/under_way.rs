@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kinfolk_core::host::BlockingCall;
 use kinfolk_core::host::say::{Topic, say};
 
-use super::asleep::Seen;
+use super::asleep::Activity;
 use super::baton::{At, Baton};
 use super::crew::{self, Thread};
 
@@ -158,7 +158,7 @@ impl UnderWay {
     fn watch(&mut self, mut call: Call, happened: u64) {
         let began = Instant::now();
         let (mut asleep, mut waits) = (0, 0);
-        let mut before = Seen::Runs;
+        let mut before = Activity::Runs;
         loop {
             match call.baton.wait(LOOK) {
                 At::Over => return call.thread.give_back(),
@@ -170,11 +170,11 @@ impl UnderWay {
             }
             let seen = call.thread.look();
             match seen {
-                Seen::Waits(_) if seen == before => waits += 1,
+                Activity::Waits(_) if seen == before => waits += 1,
                 _ => waits = 0,
             }
             before = seen;
-            asleep += u32::from(seen == Seen::Sleeps);
+            asleep += u32::from(seen == Activity::Sleeps);
             call.beside = match seen {
                 _ if waits + 1 >= SURE => Beside::Waits,
                 _ if asleep >= ASLEEP || began.elapsed() >= RUNS => {

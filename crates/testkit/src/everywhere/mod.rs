@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use kinfolk_core::IntoOutcome;
 use kinfolk_core::host::say::{Topic, say};
 
-use self::run::{Run, Went};
-use self::stop::{Case, Moment, Stop};
-use crate::guard::{Watched, WatchedRun, guarded};
+use self::run::{StoppedRun, Went};
+use self::stop::{Stop, StopCase, StopMoment};
+use crate::guard::{GuardedRun, WatchedRun, guarded};
+use crate::io::side::Kernel;
 use crate::run_test::same_words;
 use crate::seeds;
 
@@ -238,7 +239,8 @@ impl CancelEverywhere {
     }
 
     /// Runs the scenario, and calls `check` after each run; see
-    /// [`cancel_everywhere_then`].
+    /// [`cancel_everywhere_then`]. With the feature `runtime`, `run_then_with_io` shows `check`
+    /// the simulated disk too.
     ///
     /// # Panics
     /// As [`cancel_everywhere`], and if `check` does.
@@ -248,14 +250,16 @@ impl CancelEverywhere {
         F: Fn() -> B + Send + 'static,
         B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        everywhere(self, scenario, check, Location::caller())
+        let mut check = check;
+        everywhere(self, scenario, move |_| check(), Location::caller())
     }
 }
 
-fn everywhere<F, B>(
+/// `check` gets the kernel of each run.
+pub(crate) fn everywhere<F, B>(
     options: CancelEverywhere,
     scenario: F,
-    check: impl FnMut() + Send + 'static,
+    check: impl FnMut(&Kernel) + Send + 'static,
     site: &'static Location<'static>,
 ) -> Everywhere
 where
@@ -265,7 +269,7 @@ where
     let many = options.seeds.or_else(seeds::how_many).unwrap_or(SEEDS);
     let seeds = seeds::picked().unwrap_or(0..many);
     let only = std::env::var_os("KINFOLK_POINT").map(|text| {
-        text.to_str().and_then(Case::parse).unwrap_or_else(|| {
+        text.to_str().and_then(StopCase::parse).unwrap_or_else(|| {
             panic!(
                 "KINFOLK_POINT={} names no run: copy it from a message of cancel_everywhere, \
                  such as cancel@point:17 or drop-future@turn:3:rough",
@@ -292,7 +296,7 @@ where
             for seed in seeds {
                 let went = tour.run(case, seed);
                 assert!(
-                    went.stopped || case.at == Moment::Never,
+                    went.stopped || case.at == StopMoment::Never,
                     "KINFOLK_POINT={} stops nothing: with seed {seed} the scenario has {} points \
                      and {} turns",
                     case.to_text(),
@@ -325,7 +329,7 @@ struct Tour<F, C> {
     scenario: F,
     check: C,
     options: CancelEverywhere,
-    watched: Watched,
+    watched: GuardedRun,
     went: Everywhere,
     /// A run has dropped the scenario's future.
     has_dropped: bool,
@@ -335,9 +339,9 @@ impl<F, B, C> Tour<F, C>
 where
     F: Fn() -> B,
     B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
-    C: FnMut(),
+    C: FnMut(&Kernel),
 {
-    /// Stops it in one way at every moment, in every weather it meets.
+    /// Stops it in one way at every moment, with fair i/o and, if it meets any, with rough.
     fn all(&mut self, stop: Stop, seed: u64) {
         let has_io = self.stopped(stop, seed, false);
         if has_io {
@@ -347,10 +351,10 @@ where
 
     /// Stops it in one way at every moment; true if it does i/o.
     fn stopped(&mut self, stop: Stop, seed: u64, rough: bool) -> bool {
-        let at = Moment::Never;
+        let at = StopMoment::Never;
         let first = self.went.runs == 0;
         let began = Instant::now();
-        let alone = self.run(Case { stop, at, rough }, seed);
+        let alone = self.run(StopCase { stop, at, rough }, seed);
         self.went.points = self.went.points.max(alone.points);
         self.went.turns = self.went.turns.max(alone.turns);
         let most = self.options.most.unwrap_or(MOST);
@@ -362,10 +366,10 @@ where
         }
         // Other schedules and other ways to stop take other selections.
         let shift = seed.wrapping_mul(7).wrapping_add(stop.number());
-        let points = evenly(alone.points, most, shift).map(Moment::Point);
-        let turns = evenly(alone.moments, most, shift).map(Moment::Turn);
+        let points = evenly(alone.points, most, shift).map(StopMoment::Point);
+        let turns = evenly(alone.moments, most, shift).map(StopMoment::Turn);
         for at in points.chain(turns) {
-            let case = Case { stop, at, rough };
+            let case = StopCase { stop, at, rough };
             let went = self.run(case, seed);
             if stop != Stop::Cancel {
                 continue;
@@ -380,15 +384,15 @@ where
                 .filter(|later| (1..=last).contains(later))
             {
                 let stop = Stop::Twice { later };
-                self.run(Case { stop, at, rough }, seed);
+                self.run(StopCase { stop, at, rough }, seed);
             }
         }
         alone.has_io
     }
 
     /// One run, and what must hold after it.
-    fn run(&mut self, case: Case, seed: u64) -> Went {
-        let place = SharedPlace::default();
+    fn run(&mut self, case: StopCase, seed: u64) -> Went {
+        let place = SharedStoppedAt::default();
         let went = match self.tried(case, seed, place.clone()) {
             Ok(went) => went,
             Err(panic) => self.explain(case, seed, panic, &place),
@@ -399,15 +403,20 @@ where
         went
     }
 
-    fn tried(&mut self, case: Case, seed: u64, place: SharedPlace) -> std::thread::Result<Went> {
+    fn tried(
+        &mut self,
+        case: StopCase,
+        seed: u64,
+        place: SharedStoppedAt,
+    ) -> std::thread::Result<Went> {
         catch_unwind(AssertUnwindSafe(|| {
-            let run = Run::new(case, seed, &self.scenario, self.options, place);
+            let run = StoppedRun::new(case, seed, &self.scenario, self.options, place);
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
             self.watched
                 .watch_run(run.sim.tree(), WatchedRun::Point(words));
-            let went = run.go();
+            let (went, kernel) = run.go();
             if !case.stop.drops() || self.options.dropped {
-                (self.check)();
+                (self.check)(&kernel);
             }
             went
         }))
@@ -418,13 +427,13 @@ where
     /// said instead: something in it does not come from the seed.
     fn explain(
         &mut self,
-        case: Case,
+        case: StopCase,
         seed: u64,
         panic: Box<dyn std::any::Any + Send>,
-        place: &SharedPlace,
+        place: &SharedStoppedAt,
     ) -> ! {
         let text = message_of(&*panic);
-        let again_at = SharedPlace::new(Mutex::new(Place::of_all_jobs()));
+        let again_at = SharedStoppedAt::new(Mutex::new(StoppedAt::of_all_jobs()));
         let again = self.tried(case, seed, again_at.clone());
         // Of the first run if it is known: state that the runs share may lead the second
         // one elsewhere.
@@ -459,18 +468,18 @@ where
 
 /// Where a run was stopped, once that is known.
 #[derive(Default)]
-struct Place {
+struct StoppedAt {
     at: Option<String>,
     /// Though it costs a look at all jobs.
     full: bool,
 }
 
-type SharedPlace = Arc<Mutex<Place>>;
+type SharedStoppedAt = Arc<Mutex<StoppedAt>>;
 
-impl Place {
-    fn of_all_jobs() -> Place {
+impl StoppedAt {
+    fn of_all_jobs() -> StoppedAt {
         let (at, full) = (None, true);
-        Place { at, full }
+        StoppedAt { at, full }
     }
 
     fn note(&mut self, describe: impl FnOnce(bool) -> Option<String>) {
@@ -483,12 +492,12 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     match panic.downcast_ref::<&str>() {
         Some(text) => (*text).to_string(),
         None => (panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic without words".to_string()),
+            .unwrap_or_else(|| "a panic without a message".to_string()),
     }
 }
 
 /// How to repeat one run alone.
-fn replay(case: Case, seed: u64) -> String {
+fn replay(case: StopCase, seed: u64) -> String {
     let point = case.to_text();
     format!("run it again with KINFOLK_SEED={seed} KINFOLK_POINT={point}")
 }
@@ -517,11 +526,11 @@ fn evenly(all: u64, most: u64, shift: u64) -> impl Iterator<Item = u64> {
 fn planned(alone: &Went, most: u64, seeds: u64) -> u64 {
     let moments =
         evenly(alone.points, most, 0).count() + evenly(alone.moments, most, 0).count() + 1;
-    let weathers = if alone.has_io { 2 } else { 1 };
+    let passes = if alone.has_io { 2 } else { 1 };
     let tours: usize = (0..seeds)
         .map(|number| stops_of(number, seeds).count())
         .sum();
-    weathers * tours as u64 * moments as u64
+    passes * tours as u64 * moments as u64
 }
 
 /// What is said before many runs, of which the first took so long.

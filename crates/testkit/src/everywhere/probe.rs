@@ -19,26 +19,26 @@ pub(super) struct Probe {
     pub(super) due: AtomicBool,
     /// Every point waits until it is stopped.
     pub(super) holds: AtomicBool,
-    seen: Mutex<Seen>,
+    seen: Mutex<ProbeSeen>,
 }
 
 /// The job that polled a point, and in debug builds the place of the point.
-type Reached = (JobId, Option<&'static Location<'static>>);
+type ReachedWait = (JobId, Option<&'static Location<'static>>);
 
 #[derive(Default)]
-struct Seen {
+struct ProbeSeen {
     /// The job whose points do not count.
     spared: Option<JobId>,
     /// The job that is stopped.
     target: Option<Job>,
     /// The point at which the scenario was stopped.
-    reached: Option<Reached>,
+    reached: Option<ReachedWait>,
     /// Clean-up that did not come to its end, in words.
     cut: Vec<String>,
 }
 
 impl Probe {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ProbeSeen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,7 +54,7 @@ impl Probe {
         self.seen().spared = Some(job);
     }
 
-    pub(super) fn reached(&self) -> Option<Reached> {
+    pub(super) fn reached(&self) -> Option<ReachedWait> {
         self.seen().reached
     }
 

@@ -13,10 +13,10 @@ use kinfolk_core::{
 };
 
 use super::probe::{Lifted, Probe};
-use super::stop::{Case, Moment, Stop};
-use super::{CancelEverywhere, SharedPlace};
+use super::stop::{Stop, StopCase, StopMoment};
+use super::{CancelEverywhere, SharedStoppedAt};
 use crate::gate::Gate;
-use crate::io::side;
+use crate::io::side::{self, Kernel};
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard, contained_panics};
 
@@ -43,9 +43,9 @@ pub(super) struct Went {
 }
 
 /// One run of a scenario.
-pub(super) struct Run<T> {
+pub(super) struct StoppedRun<T> {
     pub(super) sim: Sim,
-    case: Case,
+    case: StopCase,
     probe: Arc<Probe>,
     /// Opened, it makes the task beside the scenario fail.
     fuse: Gate,
@@ -56,24 +56,24 @@ pub(super) struct Run<T> {
     unheard: Unheard,
     options: CancelEverywhere,
     /// Where the scenario was when it was stopped.
-    place: SharedPlace,
+    place: SharedStoppedAt,
 }
 
-impl<T: Send + 'static> Run<T> {
+impl<T: Send + 'static> StoppedRun<T> {
     pub(super) fn new<F, B>(
-        case: Case,
+        case: StopCase,
         seed: u64,
         scenario: &F,
         options: CancelEverywhere,
-        place: SharedPlace,
-    ) -> Run<T>
+        place: SharedStoppedAt,
+    ) -> StoppedRun<T>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
         collect_contained(true);
         let probe = Arc::new(Probe::default());
-        if let Moment::Point(at) = case.at {
+        if let StopMoment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
         }
         let (points, forced) = (probe.clone(), probe.clone());
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Run<T> {
                 task
             }
         };
-        Run {
+        StoppedRun {
             sim,
             case,
             probe,
@@ -143,13 +143,13 @@ impl<T: Send + 'static> Run<T> {
     }
 }
 
-impl<T: Send + 'static> Run<T> {
-    /// Runs it to its end.
-    pub(super) fn go(mut self) -> Went {
+impl<T: Send + 'static> StoppedRun<T> {
+    /// Runs it to its end. How it went, and the kernel that it had.
+    pub(super) fn go(mut self) -> (Went, Kernel) {
         let (moments, stopped_after) = self.drive();
         let turns = self.sim.turns();
         self.judge();
-        let Run {
+        let StoppedRun {
             sim,
             case,
             probe,
@@ -181,7 +181,7 @@ impl<T: Send + 'static> Run<T> {
         if !shut_down || stopped_after.is_none() {
             sim.assert_nothing_left();
         }
-        let counters = sim.counters();
+        let (counters, kernel) = (sim.counters(), sim.io.kernel());
         sim.finish();
         heard();
         let cut = probe.cut();
@@ -192,7 +192,7 @@ impl<T: Send + 'static> Run<T> {
                 cut.join("\n  ")
             );
         }
-        Went {
+        let went = Went {
             points: probe.points(),
             turns,
             moments,
@@ -200,14 +200,15 @@ impl<T: Send + 'static> Run<T> {
             stopping: stopped_after.map_or(0, |after| turns - after),
             forced: counters.jobs_force_dropped,
             has_io: counters.io_submitted > 0,
-        }
+        };
+        (went, kernel)
     }
 
     /// Drives it until the scenario has ended, and stops it on the way. How many
     /// moments there were between two turns, and after how many turns it was
     /// stopped, if it was.
     fn drive(&mut self) -> (u64, Option<u64>) {
-        let Run {
+        let StoppedRun {
             sim,
             case,
             probe,
@@ -223,7 +224,7 @@ impl<T: Send + 'static> Run<T> {
         let mut stopped_after = None;
         sim.drive_until("the scenario has not ended", |sim| {
             moment += 1;
-            let before_turn = case.at == Moment::Turn(moment);
+            let before_turn = case.at == StopMoment::Turn(moment);
             if probe.due.swap(false, SeqCst) || before_turn {
                 stopped_after = Some(sim.turns());
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,7 +262,7 @@ impl<T: Send + 'static> Run<T> {
         match self.sim.outcome_of(task) {
             Outcome::Completed(_) => {}
             Outcome::Failed(error) => {
-                let left_alone = self.case.at == Moment::Never;
+                let left_alone = self.case.at == StopMoment::Never;
                 let own = own_failures(&error, target.as_ref());
                 if let Some(panic) = own.iter().find(|e| e.kind() == ErrorKind::Panicked) {
                     panic!("it panicked: {panic}");
@@ -279,7 +280,7 @@ impl<T: Send + 'static> Run<T> {
                 }
             }
             Outcome::Cancelled { reason, .. } => {
-                let left_alone = self.case.at == Moment::Never;
+                let left_alone = self.case.at == StopMoment::Never;
                 assert!(!left_alone, "it did not succeed: {reason}");
             }
         }

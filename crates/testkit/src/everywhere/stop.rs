@@ -88,7 +88,7 @@ impl fmt::Display for Stop {
 
 /// When a scenario is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum StopMoment {
     /// It is not.
     Never,
     /// At this point, which is held until the scenario has been stopped.
@@ -98,61 +98,61 @@ pub(super) enum Moment {
     Turn(u64),
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for StopMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Moment::Never => f.write_str("nowhere"),
-            Moment::Point(at) => write!(f, "at point {at}"),
-            Moment::Turn(at) => write!(f, "before turn {at}"),
+            StopMoment::Never => f.write_str("nowhere"),
+            StopMoment::Point(at) => write!(f, "at point {at}"),
+            StopMoment::Turn(at) => write!(f, "before turn {at}"),
         }
     }
 }
 
 /// One way through a scenario, on the schedule of one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct StopCase {
     pub(super) stop: Stop,
-    pub(super) at: Moment,
+    pub(super) at: StopMoment,
     /// What every program must bear goes wrong with its i/o.
     pub(super) rough: bool,
 }
 
-impl Case {
+impl StopCase {
     /// In words, for a message.
     pub(super) fn in_words(self) -> String {
         let when = match self.at {
-            Moment::Never => "with nothing to stop it".to_string(),
+            StopMoment::Never => "with nothing to stop it".to_string(),
             at => format!("with {} {at}", self.stop),
         };
-        let weather = if self.rough { ", in rough weather" } else { "" };
-        format!("{when}{weather}")
+        let faults = if self.rough { ", with rough i/o" } else { "" };
+        format!("{when}{faults}")
     }
 
-    /// As [`parse`](Case::parse) reads it.
+    /// As [`parse`](StopCase::parse) reads it.
     pub(super) fn to_text(self) -> String {
         let at = match self.at {
-            Moment::Never => "alone".to_string(),
-            Moment::Point(at) => format!("{}@point:{at}", self.stop.word()),
-            Moment::Turn(at) => format!("{}@turn:{at}", self.stop.word()),
+            StopMoment::Never => "alone".to_string(),
+            StopMoment::Point(at) => format!("{}@point:{at}", self.stop.word()),
+            StopMoment::Turn(at) => format!("{}@turn:{at}", self.stop.word()),
         };
         let later = match self.stop {
             Stop::Twice { later } => format!("+{later}"),
             _ => String::new(),
         };
-        let weather = if self.rough { ":rough" } else { "" };
-        format!("{at}{later}{weather}")
+        let faults = if self.rough { ":rough" } else { "" };
+        format!("{at}{later}{faults}")
     }
 
     /// Reads `cancel@point:17`, `drop-future@turn:3:rough`, `twice@turn:4+2`,
     /// `alone`; none if it is none of these.
-    pub(super) fn parse(text: &str) -> Option<Case> {
+    pub(super) fn parse(text: &str) -> Option<StopCase> {
         let (text, rough) = match text.trim().strip_suffix(":rough") {
             Some(text) => (text, true),
             None => (text.trim(), false),
         };
         if text == "alone" {
-            let (stop, at) = (Stop::Cancel, Moment::Never);
-            return Some(Case { stop, at, rough });
+            let (stop, at) = (Stop::Cancel, StopMoment::Never);
+            return Some(StopCase { stop, at, rough });
         }
         let (word, when) = text.split_once('@')?;
         let (sort, number) = when.split_once(':')?;
@@ -163,8 +163,8 @@ impl Case {
         // There is no point, no turn and no stop of the number zero.
         let number = number.parse().ok().filter(|number| *number > 0)?;
         let at = match sort {
-            "point" => Moment::Point(number),
-            "turn" => Moment::Turn(number),
+            "point" => StopMoment::Point(number),
+            "turn" => StopMoment::Turn(number),
             _ => return None,
         };
         let stop = match (word, later) {
@@ -172,7 +172,7 @@ impl Case {
             (_, Some(_)) => return None,
             _ => Stop::ALONE.into_iter().find(|stop| stop.word() == word)?,
         };
-        Some(Case { stop, at, rough })
+        Some(StopCase { stop, at, rough })
     }
 }
 
@@ -184,16 +184,16 @@ mod tests {
     fn what_is_written_is_read_again() {
         let stops = Stop::ALONE.into_iter().chain([Stop::Twice { later: 3 }]);
         for stop in stops {
-            for at in [Moment::Point(17), Moment::Turn(1)] {
+            for at in [StopMoment::Point(17), StopMoment::Turn(1)] {
                 for rough in [false, true] {
-                    let case = Case { stop, at, rough };
-                    assert_eq!(Case::parse(&case.to_text()), Some(case), "{case:?}");
+                    let case = StopCase { stop, at, rough };
+                    assert_eq!(StopCase::parse(&case.to_text()), Some(case), "{case:?}");
                 }
             }
         }
-        let (stop, at, rough) = (Stop::Cancel, Moment::Never, true);
-        let alone = Case { stop, at, rough };
-        assert_eq!(Case::parse(&alone.to_text()), Some(alone));
+        let (stop, at, rough) = (Stop::Cancel, StopMoment::Never, true);
+        let alone = StopCase { stop, at, rough };
+        assert_eq!(StopCase::parse(&alone.to_text()), Some(alone));
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             "stop@turn:1",
             "cancel@poll:1",
         ] {
-            assert_eq!(Case::parse(text), None, "{text}");
+            assert_eq!(StopCase::parse(text), None, "{text}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! [`Audit`]: counts and checks the traffic with any driver.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kinfolk_core::host::say::{Topic, say};
 use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
+
+use super::by_number::Numbers;
 
 #[derive(Default)]
 struct AuditCounts {
@@ -34,7 +35,7 @@ impl Audit {
     pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         Box::new(AuditedDriver {
             driver,
-            under_way: BTreeSet::new(),
+            under_way: Numbers::default(),
             seen: self.0.clone(),
         })
     }
@@ -85,7 +86,7 @@ impl std::fmt::Debug for Audit {
 
 struct AuditedDriver {
     driver: Box<dyn Driver>,
-    under_way: BTreeSet<(u32, u32)>,
+    under_way: Numbers<(u32, u32)>,
     seen: Arc<AuditCounts>,
 }
 

@@ -146,7 +146,7 @@ impl State {
             Request::Open(OpenArgs { path, flags, mode }) => {
                 let path = memory::path(path);
                 let number = self.disk.open(&path, flags, mode)?;
-                let path = String::from_utf8_lossy(&path).into_owned();
+                let path = String::from_utf8_lossy(&path).into();
                 let fd = self.add_file(OpenFile::File {
                     number,
                     at: 0,
@@ -696,7 +696,7 @@ impl State {
         }
     }
 
-    /// Closes a file, and tells whoever waits for what its end changes.
+    /// Closes a file, and wakes the operations that wait for what its end changes.
     pub(crate) fn close(&mut self, fd: RawFd) {
         match self.owners.remove(fd) {
             None => {}
@@ -744,7 +744,7 @@ impl State {
             .extend([WaitKey::Wire(input), WaitKey::Wire(output)]);
     }
 
-    /// A connection ends that nobody has accepted.
+    /// A connection ends that was not accepted.
     fn abort(&mut self, pair: &Pair) {
         match self.wires.sort(pair.output) {
             Sort::Tcp => self.fly(pair.output, Flown::Reset),

@@ -1,10 +1,12 @@
 //! Files and directories in memory. There are no links but names, and nobody is
 //! refused for who he is.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use super::journal::{Changed, Journal};
+use super::journal::{DirChange, Journal};
 use super::linux::{KEEP_SIZE, PUNCH_HOLE, mode};
 use super::power_cut::Unsynced;
 use crate::rng::Rng;
@@ -53,6 +55,34 @@ pub(crate) struct Disk {
     next: Number,
     /// Of names.
     journal: Journal,
+}
+
+/// A disk that is made when it is first used: a simulation without files has none.
+#[derive(Default)]
+pub(crate) struct LazyDisk(OnceCell<Disk>);
+
+impl From<Disk> for LazyDisk {
+    fn from(disk: Disk) -> LazyDisk {
+        LazyDisk(OnceCell::from(disk))
+    }
+}
+
+impl Deref for LazyDisk {
+    type Target = Disk;
+
+    fn deref(&self) -> &Disk {
+        self.0.get_or_init(Disk::new)
+    }
+}
+
+impl DerefMut for LazyDisk {
+    fn deref_mut(&mut self) -> &mut Disk {
+        self.0.get_or_init(Disk::new);
+        match self.0.get_mut() {
+            Some(disk) => disk,
+            None => unreachable!("it was made just now"),
+        }
+    }
 }
 
 impl Node {
@@ -193,7 +223,7 @@ impl Disk {
         }
     }
 
-    /// Opens a file; whoever gets it [lets it go](Disk::let_go).
+    /// Opens a file; the caller [lets it go](Disk::let_go).
     pub(crate) fn open(&mut self, path: &[u8], flags: i32, mode: u32) -> Result<Number, Errno> {
         let has = |flag| flags & flag == flag;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -345,7 +375,7 @@ impl Disk {
     /// says what is left of a file of which not all was synced.
     pub(crate) fn restart(
         &mut self,
-        lost: Vec<Changed>,
+        lost: Vec<DirChange>,
         mut each: impl FnMut(&mut NodeKind, &Unsynced),
     ) {
         for (dir, name, before) in lost {

@@ -22,7 +22,7 @@ use super::wires::Sort;
 
 pub(crate) struct SimDriver(pub(crate) SimKernel);
 
-/// Nobody sleeps in a simulated driver.
+/// No thread sleeps in a simulated driver.
 struct Silent;
 
 impl Notifier for Silent {

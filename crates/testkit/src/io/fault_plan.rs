@@ -74,7 +74,7 @@ impl FaultPlan {
     /// This happens to each of the next `count` operations of that kind.
     pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..count).for_each(|before| shared.faults.script(kind, before, fault));
+        shared.faults.script_many(kind, count, fault);
     }
 
     fn next(&self, request: &Request) -> (Fate, u64) {

@@ -36,7 +36,7 @@ pub enum Fault {
     TimedOut,
     /// `ECONNABORTED`: the connection that was to be accepted is gone.
     Aborted,
-    /// A message is lost on its way, and nobody is told. In a simulation only.
+    /// A message is lost on its way, without an error. In a simulation only.
     Lost,
     /// A message arrives twice. In a simulation only.
     Doubled,
@@ -133,6 +133,22 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Its name, as in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OpKind::Read => "Read",
+            OpKind::Write => "Write",
+            OpKind::Open => "Open",
+            OpKind::Close => "Close",
+            OpKind::Sync => "Sync",
+            OpKind::Accept => "Accept",
+            OpKind::Connect => "Connect",
+            OpKind::Name => "Name",
+            OpKind::Resize => "Resize",
+            OpKind::Other => "Other",
+        }
+    }
+
     pub(crate) fn of(request: &Request) -> OpKind {
         match request {
             Request::Read(..)
@@ -255,12 +271,16 @@ struct ScriptLine {
     /// How many of that kind go before.
     before: u64,
     fault: Fault,
+    /// It is an error of the test if it never comes.
+    must_come: bool,
 }
 
 /// What goes wrong, by rate and by script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     rates: Vec<(Fault, FaultOwner, f64)>,
+    /// There are rates for files or sockets alone.
+    some_are_own: bool,
     script: Vec<ScriptLine>,
 }
 
@@ -279,6 +299,7 @@ impl Faults {
         self.rates
             .retain(|(other, of, _)| !same_sort(*other, fault) || *of != whose);
         self.rates.push((fault, whose, rate));
+        self.some_are_own |= whose != FaultOwner::All;
     }
 
     pub(crate) fn script(&mut self, kind: OpKind, before: u64, fault: Fault) {
@@ -286,13 +307,38 @@ impl Faults {
             kind,
             before,
             fault,
+            must_come: true,
         });
     }
 
-    /// True if those operations have a rate of their own.
+    /// This happens to each of the next `count` operations of a kind; one of them must come.
+    pub(crate) fn script_many(&mut self, kind: OpKind, count: u64, fault: Fault) {
+        self.script.extend((0..count).map(|before| ScriptLine {
+            kind,
+            before,
+            fault,
+            must_come: before == 0,
+        }));
+    }
+
+    /// What the script says and has not come, in words.
+    pub(crate) fn never_came(&self) -> Vec<String> {
+        let late = self.script.iter().filter(|line| line.must_come);
+        late.map(|line| {
+            let (fault, kind, after) = (line.fault, line.kind, line.before);
+            format!(
+                "{fault:?} of a {kind:?}, for which {} more were needed",
+                after + 1
+            )
+        })
+        .collect()
+    }
+
+    /// True if those operations have a rate of their own. Asked only if some have: else it
+    /// would be a look at all rates for each of them, at each operation.
     fn has_own(&self, fault: Fault, whose: FaultOwner) -> bool {
         let own = |rate: &(Fault, FaultOwner, f64)| same_sort(rate.0, fault) && rate.1 == whose;
-        whose != FaultOwner::All && self.rates.iter().any(own)
+        self.some_are_own && whose != FaultOwner::All && self.rates.iter().any(own)
     }
 
     /// What will go wrong with the next operation of that kind.
@@ -335,6 +381,24 @@ mod tests {
         assert_eq!(next(OpKind::Read), None);
         assert_eq!(next(OpKind::Write), Some(libc::ENOSPC));
         assert_eq!(next(OpKind::Write), None);
+    }
+
+    #[test]
+    fn what_a_script_says_and_never_comes_is_named() {
+        let (mut faults, mut rng) = (Faults::default(), Rng::new(1));
+        faults.script(OpKind::Write, 1, Fault::NoSpace);
+        faults.script_many(OpKind::Read, 3, Fault::Broken);
+        faults.next(OpKind::Write, On::Disk, &mut rng);
+        assert_eq!(
+            faults.never_came(),
+            [
+                "NoSpace of a Write, for which 1 more were needed",
+                "Broken of a Read, for which 1 more were needed"
+            ]
+        );
+        faults.next(OpKind::Write, On::Disk, &mut rng);
+        faults.next(OpKind::Read, On::Disk, &mut rng);
+        assert!(faults.never_came().is_empty(), "one of several is enough");
     }
 
     #[test]

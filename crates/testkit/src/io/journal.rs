@@ -10,19 +10,19 @@ use super::disk::Number;
 use crate::rng::Rng;
 
 /// What became of a name: in which directory, and what it named before.
-pub(crate) type Changed = (Number, Vec<u8>, Option<Number>);
+pub(crate) type DirChange = (Number, Vec<u8>, Option<Number>);
 
 /// The names that were changed since their directories were synced.
 #[derive(Clone, Default)]
 pub(crate) struct Journal {
     /// In order. What belongs together has one number.
-    changes: Vec<(u64, Changed)>,
+    changes: Vec<(u64, DirChange)>,
     next: u64,
 }
 
 impl Journal {
     /// These names are changed together.
-    pub(crate) fn note(&mut self, together: impl IntoIterator<Item = Changed>) {
+    pub(crate) fn note(&mut self, together: impl IntoIterator<Item = DirChange>) {
         self.next += 1;
         let numbered = together.into_iter().map(|changed| (self.next, changed));
         self.changes.extend(numbered);
@@ -30,7 +30,7 @@ impl Journal {
 
     /// True if a power cut may bring back a name of this.
     pub(crate) fn may_bring_back(&self, number: Number) -> bool {
-        let before = |changed: &Changed| changed.2 == Some(number);
+        let before = |changed: &DirChange| changed.2 == Some(number);
         self.changes.iter().any(|(_, changed)| before(changed))
     }
 
@@ -39,8 +39,8 @@ impl Journal {
     pub(crate) fn sync(&mut self, dir: Number) -> Vec<Number> {
         let (mut named, mut dirs) = (Vec::new(), vec![(dir, u64::MAX)]);
         while let Some((dir, last)) = dirs.pop() {
-            let of = |(number, changed): &mut (u64, Changed)| changed.0 == dir && *number <= last;
-            let synced: Vec<(u64, Changed)> = self.changes.extract_if(.., of).collect();
+            let of = |(number, changed): &mut (u64, DirChange)| changed.0 == dir && *number <= last;
+            let synced: Vec<(u64, DirChange)> = self.changes.extract_if(.., of).collect();
             for (number, (_, _, before)) in synced {
                 named.extend(before);
                 let others = self.changes.iter().filter(|other| other.0 == number);
@@ -51,7 +51,7 @@ impl Journal {
     }
 
     /// The power goes: what is lost, the latest first.
-    pub(crate) fn cut(self, rng: &mut Rng) -> Vec<Changed> {
+    pub(crate) fn cut(self, rng: &mut Rng) -> Vec<DirChange> {
         // By directory, the number of the last that is left.
         let mut last: BTreeMap<Number, u64> = BTreeMap::new();
         let mut numbers: BTreeMap<Number, Vec<u64>> = BTreeMap::new();
@@ -67,14 +67,14 @@ impl Journal {
         while let Some((number, dir)) = self.torn(&last) {
             last.insert(dir, number - 1);
         }
-        let is_lost = |(number, changed): &(u64, Changed)| *number > last[&changed.0];
+        let is_lost = |(number, changed): &(u64, DirChange)| *number > last[&changed.0];
         let lost = self.changes.into_iter().rev().filter(is_lost);
         lost.map(|(_, changed)| changed).collect()
     }
 
     /// A change that is left, but not all that belongs to it.
     fn torn(&self, last: &BTreeMap<Number, u64>) -> Option<(u64, Number)> {
-        let left = |(number, changed): &(u64, Changed)| *number <= last[&changed.0];
+        let left = |(number, changed): &(u64, DirChange)| *number <= last[&changed.0];
         let parts = self.changes.iter().filter(|part| left(part));
         let mut torn = parts.filter(|part| {
             let mut same = self.changes.iter().filter(|other| other.0 == part.0);

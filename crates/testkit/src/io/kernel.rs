@@ -12,9 +12,9 @@
 //!
 //! An operation touches its buffer at 1, in the moment before its end is
 //! collected and at no other time: the latest that a kernel may, and so the
-//! hardest for whoever gives memory back too early.
+//! hardest for code that gives memory back too early.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -26,8 +26,9 @@ use kinfolk_runtime::io::driver::{Answer, OpId};
 use kinfolk_runtime::io::request::{CloseArgs, SyncArgs, WriteArgs, WriteThenSyncArgs};
 use kinfolk_runtime::io::{Input, Request};
 
+use super::by_number::ByNumber;
 use super::carry::{self, Progress};
-use super::disk::Disk;
+use super::disk::LazyDisk;
 use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::memory::Pieces;
 use super::network::{self, Network, Path as Way};
@@ -40,10 +41,26 @@ use crate::clock::VirtualClock;
 use crate::rng::Rng;
 
 /// What an operation can wait for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum WaitKey {
     Wire(WireId),
     Socket(SocketId),
+}
+
+/// What has changed since that was told, in any order, some of it more than once.
+#[derive(Default)]
+pub(crate) struct Changes(Vec<WaitKey>);
+
+impl Changes {
+    pub(crate) fn insert(&mut self, key: WaitKey) {
+        self.0.push(key);
+    }
+}
+
+impl Extend<WaitKey> for Changes {
+    fn extend<I: IntoIterator<Item = WaitKey>>(&mut self, keys: I) {
+        self.0.extend(keys);
+    }
 }
 
 /// Operations are counted as they come.
@@ -105,7 +122,7 @@ pub(crate) struct State {
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
     pub(crate) owners: Owners,
-    pub(crate) disk: Disk,
+    pub(crate) disk: LazyDisk,
     pub(crate) wires: Wires,
     pub(crate) sockets: Sockets,
     pub(crate) network: Network,
@@ -113,12 +130,12 @@ pub(crate) struct State {
     messages: BTreeMap<OpNumber, Datagram>,
     posted: OpNumber,
     /// What has changed, and may be waited for.
-    pub(crate) changed: BTreeSet<WaitKey>,
-    ops: BTreeMap<OpNumber, SimOp>,
-    counts: HashMap<OpId, OpNumber>,
+    pub(crate) changed: Changes,
+    ops: ByNumber<OpNumber, SimOp>,
+    counts: ByNumber<OpId, OpNumber>,
     submitted: OpNumber,
     events: BTreeSet<SimEvent>,
-    waiting: BTreeMap<WaitKey, Vec<OpNumber>>,
+    waiting: ByNumber<WaitKey, Vec<OpNumber>>,
     /// The memory that reads will fill, by where it begins.
     lent: BTreeMap<usize, usize>,
     /// The buffer of a group that was just filled.
@@ -202,7 +219,7 @@ impl State {
         let mut answer = None;
         let mut on = on_path(&request);
         if let Some(fd) = request.fd() {
-            on = match self.owners.get(fd, &format!("{kind:?}")) {
+            on = match self.owners.get(fd, kind.name()) {
                 Some(open) => carry::kind_of(open, &mut self.sockets),
                 None => {
                     answer = Some(-libc::EBADF);
@@ -297,7 +314,14 @@ impl State {
 
     /// What waited for something that has changed is tried again.
     pub(crate) fn tell_changed(&mut self) {
-        while let Some(key) = self.changed.pop_first() {
+        if self.changed.0.is_empty() {
+            return;
+        }
+        let mut changed = std::mem::take(&mut self.changed.0);
+        // Each once, and in an order that the seed knows.
+        changed.sort_unstable();
+        changed.dedup();
+        for key in changed.drain(..) {
             for count in self.waiting.remove(&key).unwrap_or_default() {
                 if let Some(op) = self.ops.get(&count)
                     && matches!(op.at, OpPhase::Waiting)
@@ -307,15 +331,17 @@ impl State {
                 }
             }
         }
+        // The empty row is used again.
+        self.changed.0 = changed;
     }
 
-    /// When the next operation is over, unless somebody does something before.
+    /// When the next operation is over, unless something happens before.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         self.events.first().map(|event| event.at)
     }
 
     /// What has arrived by now and is the next to happen.
-    fn arrivals(&mut self) {
+    fn carry_out_arrivals(&mut self) {
         let now = self.clock.elapsed();
         while let Some(event) = self.events.first().copied()
             && event.at <= now
@@ -506,18 +532,20 @@ impl SimKernel {
             rng,
             faults: options.faults,
             owners: Owners::default(),
-            disk: options.disk.map_or_else(Disk::new, SavedDisk::into_disk),
+            disk: options
+                .disk
+                .map_or_else(LazyDisk::default, |saved| saved.into_disk().into()),
             wires: Wires::default(),
             sockets: Sockets::default(),
             network: Network::default(),
             messages: BTreeMap::new(),
             posted: 0,
-            changed: BTreeSet::new(),
-            ops: BTreeMap::new(),
-            counts: HashMap::new(),
+            changed: Changes::default(),
+            ops: ByNumber::default(),
+            counts: ByNumber::default(),
             submitted: 0,
             events: BTreeSet::new(),
-            waiting: BTreeMap::new(),
+            waiting: ByNumber::default(),
             lent: BTreeMap::new(),
             filled: None,
         };
@@ -587,9 +615,10 @@ impl SimKernel {
     /// What the disk would have if the power went now: what was synced, by
     /// `sync_all`, `sync_data` or `write_then_sync`, and of what was not whatever
     /// the seed says, each sector of 512 bytes old or new, and any length between the
-    /// old and the new. A name is there if its directory was synced since; of what was done in a directory after that, the
-    /// first few changes, a rename wholly or not at all. This kernel goes on; another
-    /// begins with [`SimIo::on_disk`].
+    /// old and the new; a file that was cut off and written again may also be as short as it
+    /// was in between. A name is there if its directory was synced since; of what was done in a
+    /// directory after that, the first few changes, a rename wholly or not at all. This kernel
+    /// goes on; another begins with [`SimIo::on_disk`].
     ///
     /// ```
     /// use kinfolk_runtime::fs::File;
@@ -672,15 +701,16 @@ impl SimKernel {
         words.map(String::from).collect()
     }
 
-    /// This happens to the next operation of that kind.
+    /// This happens to the next operation of that kind. If there is none,
+    /// [`Sim::finish`](crate::Sim::finish) panics.
     pub fn fault(&self, kind: OpKind, fault: Fault) {
         self.faults(kind, 1, fault);
     }
 
-    /// This happens to each of the next `count` operations of that kind.
+    /// This happens to each of the next `count` operations of that kind. If there is not even
+    /// one, [`Sim::finish`](crate::Sim::finish) panics.
     pub fn faults(&self, kind: OpKind, count: u64, fault: Fault) {
-        let mut state = self.state();
-        (0..count).for_each(|before| state.faults.script(kind, before, fault));
+        self.state().faults.script_many(kind, count, fault);
     }
 
     /// What is open, in words.
@@ -710,11 +740,16 @@ impl SimKernel {
         );
     }
 
+    /// What was to go wrong by script and never did, in words.
+    pub(crate) fn never_came(&self) -> Vec<String> {
+        self.state().faults.never_came()
+    }
+
     /// When something happens next, for the loop of the simulation. What arrives by now
     /// does so here: the loop asks a driver only while operations are under way.
     pub(crate) fn next_at(&self) -> Option<Duration> {
         let mut state = self.state();
-        state.arrivals();
+        state.carry_out_arrivals();
         state.next_at()
     }
 }

@@ -1,7 +1,7 @@
 //! The only offset that follows the pointers of a request.
 //!
 //! **P1** They lead into the in-flight record of an operation, which lies still and is
-//! nobody else's from submission until its end was collected. The kernel calls
+//! no other code's from submission until its end was collected. The kernel calls
 //! in here between the two, and at no other time.
 
 use std::ffi::CStr;

@@ -20,6 +20,7 @@
 //! | `network` | how long the way between two addresses is, and whether there is one |
 //! | `memory` | the only place that follows the pointers of a request |
 //! | `linux` | what only Linux has |
+//! | `by_number` | tables by number |
 //! | `driver` | the kernel as a driver and as a system |
 //! | `side` | the simulation's end of it |
 //! | `audit` | [`Audit`]: counts and checks the traffic of any driver |
@@ -30,6 +31,7 @@
 
 mod addr;
 mod audit;
+mod by_number;
 mod carry;
 mod disk;
 mod driver;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The files that this process had open at some moment, by number, from
-/// `/proc/self/fd`. Other threads open and close files too: whoever compares
+/// `/proc/self/fd`. Other threads open and close files too: a test that compares
 /// two moments is alone in his process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFiles(BTreeMap<String, String>);

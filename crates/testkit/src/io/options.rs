@@ -110,7 +110,7 @@ impl SimIo {
         self.rate(Fault::Short, rate)
     }
 
-    /// How often a signal comes first. Nobody sees it: the operation is begun
+    /// How often a signal comes first. The program does not see it: the operation is begun
     /// again.
     pub fn interrupted(self, rate: f64) -> Self {
         self.rate(Fault::Interrupted, rate)
@@ -206,7 +206,8 @@ impl SimIo {
         self.rate(Fault::SlowCancel(longest), rate)
     }
 
-    /// This happens to the `nth` operation of a kind, counted from 1.
+    /// This happens to the `nth` operation of a kind, counted from 1. If there are not so many,
+    /// [`Sim::finish`](crate::Sim::finish) panics.
     ///
     /// # Panics
     /// If `nth` is 0.

@@ -63,7 +63,7 @@ impl Unsynced {
     }
 
     /// A sync has failed. As on Linux the system holds what it could not write for
-    /// written, so that nobody writes it later; some of it may have been.
+    /// written, so that it is not written later; some of it may have been.
     pub(crate) fn fail(&mut self, rng: &mut Rng) {
         self.shortest = None;
         for (sector, before) in std::mem::take(&mut self.before) {

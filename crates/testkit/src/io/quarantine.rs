@@ -9,7 +9,7 @@ use kinfolk_runtime::io::{IoBuf, IoBufMut};
 /// What the memory of a buffer is filled with at its end.
 pub(super) const PATTERN: u8 = 0xdb;
 
-/// How many bytes are held back, unless somebody says it.
+/// How many bytes are held back, by default.
 const MOST: usize = 64 << 20;
 
 struct HeldBuffers {

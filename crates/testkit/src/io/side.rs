@@ -2,10 +2,11 @@
 //! its loop turns. `no_io.rs` stands in for this file where there is no i/o.
 
 use std::any::Any;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kinfolk_core::IoGauges;
+use kinfolk_core::{IntoOutcome, IoGauges};
 use kinfolk_runtime::io::driver::{Driver, WaitMode};
 use kinfolk_runtime::io::{IoHandle, ThreadIo, ThreadIoGuard};
 
@@ -14,7 +15,11 @@ use super::driver::SimDriver;
 use super::kernel::SimKernel;
 use super::options::SimIo;
 use crate::clock::VirtualClock;
+use crate::everywhere::{CancelEverywhere, Everywhere, everywhere};
 use crate::sim::{Sim, SimBuilder};
+
+/// The kernel of a simulation.
+pub(crate) type Kernel = SimKernel;
 
 /// What the simulation's i/o is made with.
 pub(crate) type Options = SimIo;
@@ -86,7 +91,7 @@ impl IoSide {
         self.thread_io.is_busy()
     }
 
-    /// Wakes whoever's operation is over by now; how many.
+    /// Completes the operations that are over by now; how many.
     pub(crate) fn turn(&self) -> usize {
         self.thread_io.poll(WaitMode::No)
     }
@@ -109,6 +114,52 @@ impl IoSide {
             open.len(),
             open.join(", ")
         );
+        let never = self.kernel.never_came();
+        assert!(
+            never.is_empty(),
+            "seed {seed}: what the test has asked for did not go wrong, because there were too \
+             few operations: {}",
+            never.join("; ")
+        );
+    }
+
+    /// Its kernel.
+    pub(crate) fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+}
+
+impl CancelEverywhere {
+    /// As [`run_then`](CancelEverywhere::run_then), and `check` looks at the simulated kernel
+    /// that the run had: its files, and what a power cut would leave of them.
+    ///
+    /// ```
+    /// use kinfolk_runtime::fs;
+    /// use kinfolk_testkit::CancelEverywhere;
+    ///
+    /// CancelEverywhere::new().run_then_with_io(
+    ///     || async {
+    ///         fs::write("/new", "whole").await.0?;
+    ///         fs::rename("/new", "/state").await
+    ///     },
+    ///     // Stopped at any point: not there, or whole.
+    ///     |kernel| assert!(kernel.get("/state").is_none_or(|state| state == b"whole")),
+    /// );
+    /// ```
+    ///
+    /// # Panics
+    /// As [`cancel_everywhere`](crate::cancel_everywhere), and if `check` does.
+    #[track_caller]
+    pub fn run_then_with_io<F, B>(
+        self,
+        scenario: F,
+        check: impl FnMut(&SimKernel) + Send + 'static,
+    ) -> Everywhere
+    where
+        F: Fn() -> B + Send + 'static,
+        B: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        everywhere(self, scenario, check, Location::caller())
     }
 }
 

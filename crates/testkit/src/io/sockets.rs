@@ -20,7 +20,7 @@ const PORTS: u16 = 40_000;
 /// How many messages wait at a socket; more are lost, as is the way of messages.
 const MESSAGES: usize = 1024;
 
-/// How many of them within a machine; whoever sends more waits. As Linux has it.
+/// How many of them within a machine; a sender of more waits. As Linux has it.
 const LOCAL_MESSAGES: usize = 11;
 
 /// No message over the network is longer.
@@ -49,7 +49,7 @@ pub(crate) enum SocketStage {
 /// Whom a message is for.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Whoever has this address.
+    /// The socket that has this address.
     At(Addr),
     /// The socket that has this name on the disk.
     Named(Number),
@@ -133,7 +133,7 @@ impl Sockets {
         self.all.remove(&id)
     }
 
-    /// The next port that nobody has.
+    /// The next free port.
     fn port(&mut self) -> u16 {
         loop {
             let port = PORTS + self.ports % (u16::MAX - PORTS);

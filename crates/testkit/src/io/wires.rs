@@ -4,9 +4,10 @@
 //! that the other side has ended, an error that it has not been told yet, that the
 //! connection is gone. So the answers are Linux's, in its order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::by_number::ByNumber;
 use super::disk::Errno;
 use super::network::Path;
 
@@ -69,7 +70,7 @@ struct State {
 /// All streams.
 #[derive(Default)]
 pub(crate) struct Wires {
-    all: BTreeMap<WireId, State>,
+    all: ByNumber<WireId, State>,
     next: WireId,
 }
 
@@ -278,6 +279,7 @@ impl Wires {
                 state.flying.iter_mut().for_each(|flown| flown.0 = at);
             }
         }
+        theirs.sort_unstable();
         theirs
     }
 

@@ -110,7 +110,7 @@ const VALUES: usize = COUNTERS + JobKind::ALL.len();
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
-    /// The number of the thread whose it is; 0 if nobody's yet.
+    /// The number of the thread that owns it; 0 if none does yet.
     owner: AtomicU64,
     /// What is left of its block of numbers.
     next: AtomicU64,

@@ -62,9 +62,9 @@ pub enum EventKind {
         /// Why.
         reason: ReasonKind,
     },
-    /// `JOB_WAIT_REGISTER`: somebody waits for its end.
+    /// `JOB_WAIT_REGISTER`: a job waits for its end.
     WaitRegister,
-    /// `JOB_WAIT_WAKE`: its end woke somebody.
+    /// `JOB_WAIT_WAKE`: its end woke a waiter.
     WaitWake,
     /// `JOB_SHIELD_LIFTED`: this shield or clean-up lets the cancel in that it
     /// has held back, because its time is up or a shutdown's grace is over.

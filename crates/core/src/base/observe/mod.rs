@@ -1,5 +1,5 @@
 //! Seeing: events as plain data, counters that balance, and where they go.
-//! Everybody may tell it things; it calls nobody but the sink.
+//! Any module may report to it; it calls only the sink.
 
 mod counters;
 mod event;

@@ -57,7 +57,7 @@ pub struct NodeSnapshot {
     /// The jobs those waits are in, the owner first. The rest is
     /// [outside](NodeSnapshot::waiters_outside). That a parent waits for its
     /// children, and a task for its scopes, is in the tree and not in here.
-    pub waited_for_by: Vec<Waiter>,
+    pub waited_for_by: Vec<WaitingJob>,
     /// How long until its own deadline; zero if it has passed.
     pub deadline_in: Option<Duration>,
     /// How long ago the cancel that marked it was asked for.
@@ -74,7 +74,7 @@ pub struct NodeSnapshot {
     pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
     pub lane: Lane,
-    /// True if its body has swallowed a thousand Cancelleds.
+    /// True if its body has ignored a thousand `Cancelled`s.
     pub swallows_cancellation: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct PartOf {
 /// A job that waits for the end of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiter {
+pub struct WaitingJob {
     /// Its identity.
     pub id: JobId,
     /// Its name; none if it is not in the same snapshot: it is another root's,
@@ -104,7 +104,7 @@ pub struct Waiter {
     pub name: Option<String>,
 }
 
-impl fmt::Display for Waiter {
+impl fmt::Display for WaitingJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => write!(f, "\"{name}\""),

@@ -43,7 +43,7 @@ pub(crate) enum BodyEnd {
 
 /// What is given up of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Share {
+pub(crate) enum GivenUp {
     /// One that holds it open: the body's, a child's, a lease's, a blocking call's.
     Counted,
     /// The place of a service, or of a task that was not started.
@@ -290,7 +290,7 @@ pub(crate) fn body_gone(h: &Header) {
     let (last, stops) = {
         let mut locked = h.lock();
         let stops = works::take_stops(&mut locked);
-        (give_up(&mut locked, Share::Counted), stops)
+        (give_up(&mut locked, GivenUp::Counted), stops)
     };
     if let Some(last) = last {
         last.settle();
@@ -301,7 +301,7 @@ pub(crate) fn body_gone(h: &Header) {
 /// Gives one share of a job up, under its lock. The only place in which that is done. None
 /// if others hold the job open.
 #[inline]
-pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: Share) -> Option<Last> {
+pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: GivenUp) -> Option<Last> {
     match release(locked, share) {
         Left::Open => None,
         left => Some(last_of(locked, left)),
@@ -311,7 +311,7 @@ pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: Share) -> Option<Last> 
 /// The same by the poller of a scope, which looks by itself whether it is to
 /// [end](leave_if_nothing_left) it.
 pub(crate) fn give_up_in_poll(locked: &mut LockedJob<'_>) -> Option<Last> {
-    let left = release(locked, Share::Counted);
+    let left = release(locked, GivenUp::Counted);
     (left == Left::Loose).then(|| last_of(locked, left))
 }
 
@@ -322,11 +322,11 @@ pub(crate) fn given_up_before(locked: &mut LockedJob<'_>) -> Option<Last> {
 }
 
 /// Takes one share off.
-fn release(locked: &mut LockedJob<'_>, share: Share) -> Left {
+fn release(locked: &mut LockedJob<'_>, share: GivenUp) -> Left {
     let mut shares = locked.shares();
     let mut loose = locked.loose();
     match share {
-        Share::Counted => {
+        GivenUp::Counted => {
             assert!(
                 shares != 0 && shares != NO_SHARES,
                 "job {} was left too often",
@@ -338,7 +338,7 @@ fn release(locked: &mut LockedJob<'_>, share: Share) -> Left {
             }
             locked.set_shares(shares);
         }
-        Share::Loose => {
+        GivenUp::Loose => {
             assert!(loose != 0, "job {} was left too often", locked.job().id);
             loose -= 1;
             if let Some(cold) = locked.cold() {
@@ -348,7 +348,7 @@ fn release(locked: &mut LockedJob<'_>, share: Share) -> Left {
     }
     match (shares, loose) {
         (NO_SHARES, 0) => Left::Nothing,
-        (NO_SHARES, _) if share == Share::Counted => Left::Loose,
+        (NO_SHARES, _) if share == GivenUp::Counted => Left::Loose,
         _ => Left::Open,
     }
 }
@@ -654,8 +654,8 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
             note_cut_short(&mut locked, h);
         }
         let share = match h.state.peek().has(state::COUNTED) {
-            true => Share::Counted,
-            false => Share::Loose,
+            true => GivenUp::Counted,
+            false => GivenUp::Loose,
         };
         give_up(&mut locked, share)
     };

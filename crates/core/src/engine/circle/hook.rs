@@ -419,7 +419,7 @@ mod models {
             };
             // What the canceller does, and then the ender.
             assert_eq!(
-                job.state.mark(state::Entered::Here, false),
+                job.state.mark(state::MarkFrom::Here, false),
                 state::Marked::Noted
             );
             if job.state.load().has(state::HAS_NODES) {

@@ -102,7 +102,7 @@ fn give_back(h: &Header, shares: impl FnOnce(Option<&mut Cold>) -> u32) {
         let shares = shares(locked.cold());
         let mut last: Option<Last> = None;
         for _ in 0..shares {
-            last = end::give_up(&mut locked, end::Share::Counted);
+            last = end::give_up(&mut locked, end::GivenUp::Counted);
         }
         last
     };

@@ -20,7 +20,7 @@ use crate::base::kind::JobKind;
 use crate::base::reason::ReasonKind;
 use crate::engine::context;
 use crate::engine::deadline;
-use crate::engine::end::{self, Share};
+use crate::engine::end::{self, GivenUp};
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::names;
@@ -153,8 +153,9 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
     }
 }
 
-/// What a scope says that has ended in a poll elsewhere, `error`, if it was left open in
-/// the middle of that poll: what it would have said had it been given up.
+/// What a scope says that has ended in a poll elsewhere, with `error`, if it was left open
+/// in the middle of that poll: what it would have said had it been given up. Of a body
+/// that has returned a value the verdict says so.
 pub(crate) fn answer(scope: &Header, error: Error) -> Error {
     if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ORIGIN) {
         return error;
@@ -205,7 +206,7 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
         // child ends it. Modelled in `last_child_vs_scope_drop`.
         let _before = h.state.body_over(Remains::Nothing);
         let last = match in_body {
-            true => end::give_up(&mut locked, Share::Counted),
+            true => end::give_up(&mut locked, GivenUp::Counted),
             false => end::given_up_before(&mut locked),
         };
         // SAFETY: a scope.

@@ -29,7 +29,7 @@ use crate::engine::waker::{self, Taken};
 use crate::engine::waymark;
 use crate::record::header::{Header, JobRef};
 use crate::record::hook_cell::HookCell;
-use crate::record::state::{self, Entered, Marked};
+use crate::record::state::{self, MarkFrom, Marked};
 
 /// Why somebody cancels.
 pub(crate) struct Why {
@@ -147,7 +147,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         }
         // Stored before the mark, so that whoever sees ORIGIN finds it.
         let before = cold.reason.replace(reason);
-        let marked = h.state.mark(Entered::Here, task);
+        let marked = h.state.mark(MarkFrom::Here, task);
         if marked == Marked::No {
             // A walk from above, or the end, came first.
             return (marked, std::mem::replace(&mut cold.reason, before));
@@ -496,7 +496,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedR
         }
         // Published by the mark.
         child.origin.store(origin, Relaxed);
-        match child.state.mark(Entered::Above, child.is_task()) {
+        match child.state.mark(MarkFrom::Above, child.is_task()) {
             Marked::No | Marked::Deferred => {}
             Marked::Claimed => {
                 let st = child.state.load();
@@ -533,7 +533,7 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         match origin {
             Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);
-                shield.state.mark(Entered::Above, false)
+                shield.state.mark(MarkFrom::Above, false)
             }
             _ => Marked::No,
         }

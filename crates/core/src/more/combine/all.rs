@@ -9,20 +9,19 @@ use crate::more::combine::branches::{Branches, Places};
 use crate::more::combine::taken_in::{Cut, Owed, give_up, on_its_way};
 use crate::more::combine::together::{Policy, Together};
 
-/// Runs all branches side by side, inside the calling task, and gives all values,
-/// in the order of the branches: a `Vec` for an iterator or an array, a tuple for
-/// a tuple.
+/// Runs all branches concurrently inside the calling task and returns their values, in the
+/// order of the branches: a `Vec` for an iterator or an array, a tuple for a tuple.
 ///
-/// The first branch that fails decides: the others are cancelled with
-/// `RaceLost`, told, and waited for. The error is that branch's; what else failed
-/// is [suppressed](Error::suppressed). Values that had come are dropped; to keep
-/// them use [`all_settled`].
+/// The first branch that fails decides: the others are cancelled with `RaceLost` and
+/// awaited. The call returns the error of that branch; further failures are
+/// [suppressed](Error::suppressed). Values that were returned before are dropped; to keep
+/// them, use [`all_settled`].
 ///
-/// Each branch is a scope, and may borrow. A tuple's branches are all polled at
-/// every turn of the task; those of an iterator only when they are woken, so that
-/// there may be very many. Without a branch it is done at once. To run in
-/// parallel, spawn: a [`Task`](crate::Task) is a future like any other, and waited for
-/// if it has lost; see [`race`](crate::race()).
+/// Each branch is a scope, and may borrow. The branches of a tuple are all polled in every
+/// turn of the task; those of an iterator only when they are woken, so that there may be
+/// very many. Without a branch the call returns at once. To run in parallel, spawn: a
+/// [`Task`](crate::Task) can be a branch, and is awaited if it has lost; see
+/// [`race`](crate::race()).
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -38,23 +37,23 @@ use crate::more::combine::together::{Policy, Together};
 /// ```
 ///
 /// # Cancellation
-/// *Not a point.* If the enclosing job is cancelled, so is every branch; it
-/// returns when all have ended: a failure if there was one, `Cancelled` if a
-/// branch was cut short, else the values. An interrupt that leaves a branch stops
-/// the others too. Dropped half-way, it gives what has failed to the failure hook.
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; the call returns
+/// when all branches have ended: a failure if there was one, `Cancelled` if a branch was cut
+/// short, else the values. A branch that returns an interrupt stops the others too. If the
+/// call is dropped before it is over, failures of its branches go to the failure hook.
 #[track_caller]
-pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B::Places>> {
+pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::BranchGroup, Whole<B::Places>> {
     let site = Location::caller();
-    let (crew, places) = branches.open(site);
+    let (group, places) = branches.open(site);
     let whole = Whole {
         places,
         verdict: Verdict::default(),
     };
-    Together::new(crew, whole, site)
+    Together::new(group, whole, site)
 }
 
-/// As [`all`], but a branch that fails touches nobody: gives how each ended, in
-/// the order of the branches. A panic is an error of kind `Panicked`.
+/// Like [`all`], but a branch that fails does not cancel the others: returns how each branch
+/// ended, in the order of the branches. A panic is an error of kind `Panicked`.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -66,20 +65,20 @@ pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::Crew, Whole<B:
 /// ```
 ///
 /// # Cancellation
-/// *Not a point.* If the enclosing job is cancelled, so is every branch; what
-/// they returned all the same is there, the others are `Cancelled`.
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; values that
+/// branches still return are in the result, the other branches are `Cancelled`.
 #[track_caller]
 pub fn all_settled<Shape, B: Branches<Shape>>(
     branches: B,
-) -> Together<B::Crew, Settled<B::Places>> {
+) -> Together<B::BranchGroup, Settled<B::Places>> {
     let site = Location::caller();
-    let (crew, places) = branches.open(site);
+    let (group, places) = branches.open(site);
     let settled = Settled {
         places,
         failures: Owed::default(),
         on_their_way: Vec::new(),
     };
-    Together::new(crew, settled, site)
+    Together::new(group, settled, site)
 }
 
 /// What has gone wrong so far where the first failure decides.

@@ -11,19 +11,18 @@ use crate::more::combine::taken_in::{Cut, give_up, report};
 use crate::more::combine::together::{Policy, Together};
 use crate::record::failures::{Failure, Failures};
 
-/// Runs all branches side by side, inside the calling task, and gives the first
-/// value. The others are cancelled with `RaceLost`, told, and waited for.
+/// Runs all branches concurrently inside the calling task and returns the first value. The
+/// other branches are cancelled with `RaceLost` and awaited.
 ///
-/// A branch that fails is passed over. If all fail, the error is that of the
-/// first in time, and the others are [suppressed](Error::suppressed). No branch
-/// at all is an error.
+/// A branch that fails is ignored unless all fail: then the error is the first in time, and
+/// the others are [suppressed](Error::suppressed). A call without branches is an error.
 ///
-/// Branches begin in the order given; one that has not begun when it is decided
-/// is dropped unpolled. A loser that cannot hear is dropped there. One that
-/// returns a value all the same is waited for, and its value is dropped, unless
-/// [`late`](Together::late) takes it. A loser's failure is passed over like any
-/// other; a branch that panicked is reported to the failure hook. A [`Task`](crate::Task) that has lost is waited for too; see
-/// [`race`](crate::race()).
+/// Branches begin in the order given; a branch that has not begun when another has won is
+/// dropped without having been polled. A losing branch that awaits no cancellation point is
+/// dropped. A value that a losing branch still returns is dropped, unless
+/// [`late`](Together::late) receives it. Failures of losing branches are ignored; a branch
+/// that panicked is reported to the failure hook. A [`Task`](crate::Task) that has lost is
+/// awaited too; see [`race`](crate::race()).
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -35,13 +34,15 @@ use crate::record::failures::{Failure, Failures};
 /// ```
 ///
 /// # Cancellation
-/// *Not a point.* If the enclosing job is cancelled, so is every branch; it
-/// returns when all have ended: a value if there is one, else `Cancelled`. An
-/// interrupt that leaves a branch stops the others too.
+/// *Not a point.* If the enclosing job is cancelled, so is every branch; the call returns
+/// when all branches have ended: a value if there is one, else `Cancelled`. A branch that
+/// returns an interrupt stops the others too.
 #[track_caller]
-pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item, B::Value>> {
+pub fn any<Shape, B: Alike<Shape>>(
+    branches: B,
+) -> Together<B::BranchGroup, Any<B::Item, B::Value>> {
     let site = Location::caller();
-    let (crew, _) = branches.open(site);
+    let (group, _) = branches.open(site);
     let any: Any<B::Item, B::Value> = Any {
         value: B::value,
         won: None,
@@ -49,7 +50,7 @@ pub fn any<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Any<B::Item
         cut: Cut::default(),
         late: Contained::new(drop),
     };
-    Together::new(crew, any, site)
+    Together::new(group, any, site)
 }
 
 /// The policy of [`any`].
@@ -105,8 +106,8 @@ impl<I, V, L: FnMut(V)> Policy<I> for Any<I, V, L> {
 }
 
 impl<C, I, V, L> Together<C, Any<I, V, L>> {
-    /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
+    /// Calls `late` with each value that a losing branch still returns, before the call
+    /// returns. A panic in `late`, or in the destructor of what it captures, is contained.
     pub fn late<M: FnMut(V)>(self, late: M) -> Together<C, Any<I, V, M>> {
         self.decided_by(|any| Any {
             value: any.value,

@@ -1,4 +1,4 @@
-//! One branch: a scope that can lose. And what a crew of branches does with all
+//! One branch: a scope that can lose. And what a group of branches does with all
 //! of its own in one turn.
 
 use std::any::TypeId;
@@ -19,7 +19,7 @@ use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::task::{OutcomeOf, Task};
 
 /// What the future of a branch yields.
-pub(crate) type Value<F> = <<F as Future>::Output as IntoOutcome>::Value;
+pub(crate) type ValueOf<F> = <<F as Future>::Output as IntoOutcome>::Value;
 
 /// A branch that is not opened yet.
 pub(crate) fn branch<F>(future: F, site: &'static Location<'static>) -> Inline<Just<F>>
@@ -93,9 +93,9 @@ where
 /// compare with for each sort of handle.
 fn is_task<F: Future<Output: IntoOutcome>>() -> bool {
     let this = id_of::<F>();
-    this == id_of::<Task<Value<F>>>()
-        || this == id_of::<OutcomeOf<Value<F>>>()
-        || this == id_of::<LocalTask<Value<F>>>()
+    this == id_of::<Task<ValueOf<F>>>()
+        || this == id_of::<OutcomeOf<ValueOf<F>>>()
+        || this == id_of::<LocalTask<ValueOf<F>>>()
 }
 
 /// The identity of a type that may borrow. Types that differ in lifetimes only have the
@@ -143,7 +143,7 @@ pub(crate) fn has_lost(error: &Error) -> bool {
 
 /// How the branches stand after a turn.
 #[must_use]
-pub enum Stand {
+pub enum PassStatus {
     /// One of them decided: the others are to be told.
     Decided(Lost),
     /// Some still run.
@@ -152,17 +152,17 @@ pub enum Stand {
     Over,
 }
 
-/// One turn of a crew: takes in what has ended.
-pub struct Round<'a, T> {
+/// One turn of a group: takes in what has ended.
+pub struct Pass<'a, T> {
     /// What to make of the end of a branch.
     ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>,
     decided: Option<Lost>,
     running: bool,
 }
 
-impl<'a, T> Round<'a, T> {
+impl<'a, T> Pass<'a, T> {
     pub(crate) fn new(ended: &'a mut dyn FnMut(usize, Result<T>) -> Option<Lost>) -> Self {
-        Round {
+        Pass {
             ended,
             decided: None,
             running: false,
@@ -182,22 +182,22 @@ impl<'a, T> Round<'a, T> {
         self.decided = (self.ended)(index, how);
     }
 
-    pub(crate) fn stand(self) -> Stand {
+    pub(crate) fn status(self) -> PassStatus {
         match self.decided {
-            Some(lost) => Stand::Decided(lost),
-            None if self.running => Stand::Running,
-            None => Stand::Over,
+            Some(lost) => PassStatus::Decided(lost),
+            None if self.running => PassStatus::Running,
+            None => PassStatus::Over,
         }
     }
 }
 
 /// Some branches, run by [`Together`](crate::more::combine::together::Together).
-pub trait Crew {
+pub trait BranchGroup {
     /// What one branch yields.
     type Item;
 
     /// Polls those that may go on.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Self::Item>);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, pass: &mut Pass<'_, Self::Item>);
 
     /// Tells those that run that they have lost, and drops those that have not
     /// begun.
@@ -211,23 +211,23 @@ pub(crate) type InPlace<F> = Option<Inline<Just<F>>>;
 pub(crate) fn poll_in_place<F, T>(
     mut place: Pin<&mut InPlace<F>>,
     index: usize,
-    arm: fn(Value<F>) -> T,
+    arm: fn(ValueOf<F>) -> T,
     cx: &mut Context<'_>,
-    round: &mut Round<'_, T>,
+    pass: &mut Pass<'_, T>,
 ) where
     F: Future<Output: IntoOutcome>,
 {
-    if round.is_decided() {
+    if pass.is_decided() {
         return;
     }
     let Some(branch) = place.as_mut().as_pin_mut() else {
         return;
     };
     match branch.poll(cx) {
-        Poll::Pending => round.one_runs(),
+        Poll::Pending => pass.one_runs(),
         Poll::Ready(how) => {
             contained(|| place.set(None));
-            round.one_ended(index, how.map(arm));
+            pass.one_ended(index, how.map(arm));
         }
     }
 }

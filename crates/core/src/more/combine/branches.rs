@@ -6,7 +6,7 @@ use std::panic::Location;
 use crate::base::error::Result;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
-use crate::more::combine::branch::{Crew, Value};
+use crate::more::combine::branch::{BranchGroup, ValueOf};
 use crate::more::combine::many::Many;
 
 /// Futures to run side by side: an array, a `Vec` or any other iterator of them,
@@ -23,13 +23,13 @@ pub trait Branches<Shape> {
     type Item;
 
     #[doc(hidden)]
-    type Crew: Crew<Item = Self::Item>;
+    type BranchGroup: BranchGroup<Item = Self::Item>;
 
     #[doc(hidden)]
     type Places: Places<Item = Self::Item>;
 
     #[doc(hidden)]
-    fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places);
+    fn open(self, site: &'static Location<'static>) -> (Self::BranchGroup, Self::Places);
 }
 
 /// [`Branches`] that all yield the same type.
@@ -70,17 +70,17 @@ impl<I> Branches<Iterators> for I
 where
     I: IntoIterator<Item: Future<Output: IntoOutcome>>,
 {
-    type Item = Value<I::Item>;
-    type Crew = Many<I::Item>;
-    type Places = Vec<Place<Value<I::Item>>>;
+    type Item = ValueOf<I::Item>;
+    type BranchGroup = Many<I::Item>;
+    type Places = Vec<BranchPlace<ValueOf<I::Item>>>;
 
-    fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places) {
-        let mut crew = Many::new(site);
+    fn open(self, site: &'static Location<'static>) -> (Self::BranchGroup, Self::Places) {
+        let mut group = Many::new(site);
         for future in self {
-            crew.push(future);
+            group.push(future);
         }
-        let places = std::iter::repeat_with(|| None).take(crew.running());
-        (crew, places.collect())
+        let places = std::iter::repeat_with(|| None).take(group.running());
+        (group, places.collect())
     }
 }
 
@@ -88,18 +88,18 @@ impl<I> Alike<Iterators> for I
 where
     I: IntoIterator<Item: Future<Output: IntoOutcome>>,
 {
-    type Value = Value<I::Item>;
+    type Value = ValueOf<I::Item>;
 
     fn value(item: Self::Item) -> Self::Value {
         item
     }
 }
 
-/// How one branch ended; none before it has. What nobody takes is dropped by
+/// How one branch ended; none before it has. What is not taken is dropped by
 /// itself.
-pub type Place<T> = Option<Contained<Result<T>>>;
+pub type BranchPlace<T> = Option<Contained<Result<T>>>;
 
-impl<T> Places for Vec<Place<T>> {
+impl<T> Places for Vec<BranchPlace<T>> {
     type Item = T;
     type Values = Vec<T>;
     type Ends = Vec<Result<T>>;
@@ -118,7 +118,7 @@ impl<T> Places for Vec<Place<T>> {
 }
 
 /// How a branch ended, once all have.
-pub(crate) fn end_of<T>(place: Place<T>) -> Result<T> {
+pub(crate) fn end_of<T>(place: BranchPlace<T>) -> Result<T> {
     match place {
         Some(end) => end.into_inner(),
         None => unreachable!("every branch has ended"),
@@ -126,7 +126,7 @@ pub(crate) fn end_of<T>(place: Place<T>) -> Result<T> {
 }
 
 /// The value of a branch, once none has failed.
-pub(crate) fn value_of<T>(place: Place<T>) -> T {
+pub(crate) fn value_of<T>(place: BranchPlace<T>) -> T {
     match place.map(Contained::into_inner) {
         Some(Ok(value)) => value,
         _ => unreachable!("every branch has ended with a value"),

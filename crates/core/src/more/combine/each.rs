@@ -13,7 +13,7 @@ use crate::base::reason::ReasonKind;
 use crate::base::unwind::Contained;
 use crate::base::wait_kind::WaitKind;
 use crate::more::combine::all::Verdict;
-use crate::more::combine::branch::{Crew, Lost, Round, Stand};
+use crate::more::combine::branch::{BranchGroup, Lost, Pass, PassStatus};
 use crate::more::combine::branches::Iterators;
 use crate::more::combine::many::Many;
 use crate::more::combine::taken_in::Cut;
@@ -22,16 +22,15 @@ use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 
-/// Calls `body` for each item and runs what it returns, at most `limit` at once,
-/// inside the calling task. Items come from an iterator, or with the feature
-/// `stream` from a `Stream`; one is taken when there is room for it. A limit of
-/// zero is an error.
+/// Calls `body` for each item and runs the returned futures concurrently inside the calling
+/// task, at most `limit` at once. Items come from an iterator, or with the feature `stream`
+/// from a `Stream`; an item is taken when fewer than `limit` bodies run. A limit of zero is
+/// an error.
 ///
-/// Each body is a branch as those of [`all`](crate::all): a scope that may borrow.
-/// The first that fails decides: no further item is taken, the others are
-/// cancelled with `RaceLost`, told, and waited for; what else fails is
-/// [suppressed](crate::Error::suppressed). To run in parallel, use a
-/// [`TaskSet`](crate::TaskSet).
+/// Each body is a branch, like those of [`all`](crate::all): a scope that may borrow. The
+/// first that fails decides: no further item is taken, and the other bodies are cancelled
+/// with `RaceLost` and awaited; further failures are [suppressed](crate::Error::suppressed).
+/// To run in parallel, use a [`TaskSet`](crate::TaskSet).
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -44,8 +43,8 @@ use crate::record::header::Site;
 /// # }
 /// ```
 ///
-/// Because they may borrow, bodies can keep their results outside. What they have
-/// put there is not lost if the call is told to stop:
+/// Because bodies may borrow, they can keep their results outside, where the results are
+/// not lost if the call is cancelled:
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -63,9 +62,9 @@ use crate::record::header::Site;
 /// ```
 ///
 /// # Cancellation
-/// A *point* before each item. When told it takes no more items; it returns when
-/// those that run, which are told too, have ended. Dropping it half-way drops
-/// them and cancels what they started; the enclosing job waits for that.
+/// A *point* before each item. When it is told, it takes no further item, and returns when
+/// the running bodies, which are cancelled too, have ended. Dropping it before it is over
+/// drops the running bodies and cancels what they started; the enclosing job waits for that.
 #[track_caller]
 pub fn for_each_concurrent<Shape, S, G, F>(
     items: S,
@@ -213,9 +212,9 @@ where
         loop {
             let verdict = &mut *this.verdict;
             let mut ended = |_, how: Result<()>| how.err().and_then(|e| verdict.take_in(e));
-            let mut round = Round::new(&mut ended);
-            Pin::new(&mut *this.running).poll(cx, &mut round);
-            let Stand::Decided(lost) = round.stand() else {
+            let mut pass = Pass::new(&mut ended);
+            Pin::new(&mut *this.running).poll(cx, &mut pass);
+            let PassStatus::Decided(lost) = pass.status() else {
                 return;
             };
             *this.taking = Taking::NoMore;

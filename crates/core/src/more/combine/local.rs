@@ -2,7 +2,7 @@
 //! of the scope, inside the task that opened it, never in parallel.
 //!
 //! Each child is an inline job below the scope's node, polled under a waker of
-//! its own ([`Ready`]). The scope itself, its body and its verdict are those of
+//! its own ([`WakeList`]). The scope itself, its body and its verdict are those of
 //! [`inline`](crate::surface::inline). What is spawned arrives through a list that
 //! the handles share with the future; the future takes it from there and alone
 //! owns it. So nothing dangles whatever is forgotten, and no line
@@ -30,8 +30,8 @@ use crate::engine::context;
 use crate::engine::interrupts;
 use crate::engine::names;
 use crate::engine::walk::{self, Why};
-use crate::more::combine::branch::Value;
-use crate::more::combine::wake_list::Ready;
+use crate::more::combine::branch::ValueOf;
+use crate::more::combine::wake_list::WakeList;
 use crate::points::point;
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
@@ -55,7 +55,7 @@ use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed
 /// # async fn count(text: &str) -> kinfolk::Result<usize> { Ok(text.len()) }
 /// # async fn demo() -> kinfolk::Result<()> {
 /// let title = String::from("kinfolk");
-/// let text = String::from("nobody is left behind");
+/// let text = String::from("no child is left behind");
 /// let sum = kinfolk::local_scope(async |s| {
 ///     let a = s.spawn(count(&title));
 ///     let b = s.spawn(async { count(&text).await });
@@ -125,14 +125,14 @@ where
     B: Future<Output: IntoOutcome>,
     C: ?Sized,
 {
-    let crew = Crew::new();
+    let children = LocalChildren::new();
     let with = WithLocal {
         body,
-        shared: crew.shared.clone(),
+        shared: children.shared.clone(),
         call: |body, scope| body(scope),
     };
     LocalInline {
-        crew,
+        children,
         inner: Inline::new(with, Setup::new(JobKind::Scope, site)),
     }
 }
@@ -174,11 +174,11 @@ impl<C: ?Sized> LocalScopeOf<C> {
 
     /// Spawns a child that may borrow. Dropping the [`LocalTask`] cancels it.
     ///
-    /// It is polled first when whoever spawns it has let go of the thread. Into
-    /// a cancelled, closed or ended scope: the handle is born cancelled, the
-    /// future is dropped by this call and never polled.
+    /// The child is first polled when the spawning code next awaits. If the scope is
+    /// cancelled, closed or ended, the future is dropped by this call without having been
+    /// polled, and the returned handle is cancelled.
     #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> LocalTask<Value<F>>
+    pub fn spawn<F>(&self, future: F) -> LocalTask<ValueOf<F>>
     where
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
@@ -186,7 +186,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
         self.put(None, future, Location::caller())
     }
 
-    /// Spawns a child that nobody owns: it runs on whatever happens to the
+    /// Spawns a child without an owning handle: it runs on whatever happens to the returned
     /// [`Job`], and the scope waits for it.
     #[track_caller]
     pub fn launch<F>(&self, future: F) -> Job
@@ -202,12 +202,12 @@ impl<C: ?Sized> LocalScopeOf<C> {
         name: Option<Cow<'static, str>>,
         future: F,
         site: &'static Location<'static>,
-    ) -> LocalTask<Value<F>>
+    ) -> LocalTask<ValueOf<F>>
     where
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
     {
-        let slot = Arc::new(Slot(Mutex::new(None)));
+        let slot = Arc::new(OutputSlot(Mutex::new(None)));
         let parent = self.scope.header();
         let deliver = Deliver {
             future: span::inherit(parent, future),
@@ -224,7 +224,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
                     .job()
                     .map(JobRef::from_header)
                     .unwrap_or_else(|| unreachable!("it was just opened"));
-                self.shared.arrive(C::boxed(Child { inline }), parent);
+                self.shared.arrive(C::boxed(LocalChild { inline }), parent);
                 job
             }
             Err((refused, refusal)) => {
@@ -234,7 +234,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
             }
         };
         LocalTask {
-            held: Some(Held {
+            held: Some(LocalTaskInner {
                 join: Join::new(job, site),
                 slot,
                 loser: None,
@@ -269,7 +269,7 @@ pub struct LocalSpawner<'a, C: ?Sized> {
 impl<C: ?Sized> LocalSpawner<'_, C> {
     /// Spawns it; see [`LocalScopeOf::spawn`].
     #[track_caller]
-    pub fn spawn<F>(self, future: F) -> LocalTask<Value<F>>
+    pub fn spawn<F>(self, future: F) -> LocalTask<ValueOf<F>>
     where
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
@@ -296,14 +296,14 @@ impl<C: ?Sized> LocalSpawner<'_, C> {
 )]
 pub trait Takes<F: Future<Output: IntoOutcome>> {
     #[doc(hidden)]
-    fn boxed(child: Child<F>) -> Pin<Box<Self>>;
+    fn boxed(child: LocalChild<F>) -> Pin<Box<Self>>;
 }
 
 impl<'env, F> Takes<F> for SendChild<'env>
 where
     F: Future<Output: IntoOutcome<Value: Send + 'env>> + Send + 'env,
 {
-    fn boxed(child: Child<F>) -> Pin<Box<Self>> {
+    fn boxed(child: LocalChild<F>) -> Pin<Box<Self>> {
         Box::pin(child)
     }
 }
@@ -312,15 +312,15 @@ impl<'env, F> Takes<F> for AnyChild<'env>
 where
     F: Future<Output: IntoOutcome<Value: 'env>> + 'env,
 {
-    fn boxed(child: Child<F>) -> Pin<Box<Self>> {
+    fn boxed(child: LocalChild<F>) -> Pin<Box<Self>> {
         Box::pin(child)
     }
 }
 
 /// Where a child leaves its value.
-struct Slot<T>(Mutex<Option<Contained<T>>>);
+struct OutputSlot<T>(Mutex<Option<Contained<T>>>);
 
-impl<T> Slot<T> {
+impl<T> OutputSlot<T> {
     fn put(&self, value: T) {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Contained::new(value));
@@ -340,7 +340,7 @@ pin_project! {
     {
         #[pin]
         future: Spanned<F>,
-        slot: Arc<Slot<Value<F>>>,
+        slot: Arc<OutputSlot<ValueOf<F>>>,
         begun: bool,
     }
 }
@@ -362,7 +362,7 @@ impl<F: Future<Output: IntoOutcome>> Future for Deliver<F> {
 
 pin_project! {
     /// A child, with nothing to be seen of its type but the future's.
-    pub struct Child<F: Future>
+    pub struct LocalChild<F: Future>
     where
         F::Output: IntoOutcome,
     {
@@ -371,7 +371,7 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output: IntoOutcome>> Future for Child<F> {
+impl<F: Future<Output: IntoOutcome>> Future for LocalChild<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -417,17 +417,17 @@ impl<C: ?Sized> Shared<C> {
 }
 
 /// The children, as the scope owns them.
-struct Crew<C: ?Sized> {
+struct LocalChildren<C: ?Sized> {
     shared: Arc<Shared<C>>,
     /// By index; none where one is over.
     children: Vec<Option<Pin<Box<C>>>>,
     free: Vec<usize>,
-    ready: Ready,
+    ready: WakeList,
 }
 
-impl<C: ?Sized> Crew<C> {
-    fn new() -> Crew<C> {
-        Crew {
+impl<C: ?Sized> LocalChildren<C> {
+    fn new() -> LocalChildren<C> {
+        LocalChildren {
             shared: Arc::new(Shared(Mutex::new(Arrived {
                 list: Vec::new(),
                 polling: false,
@@ -435,11 +435,11 @@ impl<C: ?Sized> Crew<C> {
             }))),
             children: Vec::new(),
             free: Vec::new(),
-            ready: Ready::new(),
+            ready: WakeList::new(),
         }
     }
 
-    /// Lists what has arrived. Until `polling`, whoever comes wakes us.
+    /// Lists what has arrived. Until `polling`, each new child wakes us.
     fn take_in(&mut self, polling: bool) {
         let list = {
             let mut arrived = self.shared.lock();
@@ -456,7 +456,7 @@ impl<C: ?Sized> Crew<C> {
         }
     }
 
-    /// Nothing arrives any more, and nobody is left.
+    /// Nothing arrives any more, and no child is left.
     fn over(&mut self) {
         let list = {
             let mut arrived = self.shared.lock();
@@ -469,7 +469,7 @@ impl<C: ?Sized> Crew<C> {
     }
 }
 
-impl<C: ?Sized + Future<Output = ()>> Crew<C> {
+impl<C: ?Sized + Future<Output = ()>> LocalChildren<C> {
     /// Polls those that were woken, as children of `scope`.
     fn poll(&mut self, scope: &Header, cx: &mut Context<'_>) {
         self.take_in(true);
@@ -504,7 +504,7 @@ impl<C: ?Sized + Future<Output = ()>> Crew<C> {
     }
 }
 
-impl<C: ?Sized> Drop for Crew<C> {
+impl<C: ?Sized> Drop for LocalChildren<C> {
     fn drop(&mut self) {
         self.over();
     }
@@ -547,7 +547,7 @@ pin_project! {
     #[must_use = "futures do nothing unless awaited"]
     pub struct LocalInline<O: Open, C: ?Sized> {
         // Dropped before the scope: its node waits for theirs.
-        crew: Crew<C>,
+        children: LocalChildren<C>,
         #[pin]
         inner: Inline<O>,
     }
@@ -558,15 +558,15 @@ impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let crew = this.crew;
-        crew.take_in(true);
+        let children = this.children;
+        children.take_in(true);
         let polled = this.inner.poll_and(cx, |scope, cx| {
             // What the children wait for is not what the body waits for: they
             // are jobs of their own, each with its own patience.
             let waits = scope.waits.load(Relaxed);
             let kind = scope.wait_kind.load(Relaxed);
             let site = scope.wait_site.load(Relaxed);
-            crew.poll(scope, cx);
+            children.poll(scope, cx);
             scope.waits.store(waits, Relaxed);
             scope.wait_kind.store(kind, Relaxed);
             scope.wait_site.store(site, Relaxed);
@@ -574,7 +574,7 @@ impl<O: Open, C: ?Sized + Future<Output = ()>> Future for LocalInline<O, C> {
         if polled.is_ready() {
             // Nobody is left, unless the scope was left open by the body around
             // it: then they were given up with it.
-            crew.over();
+            children.over();
         }
         polled
     }
@@ -598,12 +598,12 @@ impl<O: Open, C: ?Sized> fmt::Debug for LocalInline<O, C> {
 /// waiter: the children do not hear it.
 #[must_use = "dropping a LocalTask cancels it; use `launch` or `into_job` to let it run"]
 pub struct LocalTask<T> {
-    held: Option<Held<T>>,
+    held: Option<LocalTaskInner<T>>,
 }
 
-struct Held<T> {
+struct LocalTaskInner<T> {
     join: Join,
-    slot: Arc<Slot<T>>,
+    slot: Arc<OutputSlot<T>>,
     /// In a box, since it is rare.
     loser: Option<Box<LoserWait>>,
 }
@@ -611,10 +611,10 @@ struct Held<T> {
 impl<T> Unpin for LocalTask<T> {}
 
 impl<T> LocalTask<T> {
-    fn held(&self) -> &Held<T> {
+    fn held(&self) -> &LocalTaskInner<T> {
         self.held
             .as_ref()
-            .expect("a LocalTask was used after it had given its outcome")
+            .expect("a LocalTask was used after its outcome was taken")
     }
 
     /// Its identity.
@@ -645,7 +645,7 @@ impl<T> LocalTask<T> {
         job
     }
 
-    /// What its end means to whoever awaits it.
+    /// What its end means to the awaiting job.
     fn finish(&mut self, marked: bool) -> Result<T> {
         let held = self
             .held
@@ -682,7 +682,7 @@ impl<T> Future for LocalTask<T> {
         let held = self
             .held
             .as_mut()
-            .expect("a LocalTask was polled after it had given its outcome");
+            .expect("a LocalTask was polled after completion");
         let marked = point::is_marked();
         if !held.join.job().state.load().ended() {
             if let Some(error) = held.join.ask() {
@@ -699,7 +699,7 @@ impl<T> Future for LocalTask<T> {
 }
 
 /// What the waiter is told goes on to the child; an interrupt is the waiter's.
-fn heed<T>(held: &mut Held<T>, cx: &Context<'_>) -> Option<Cancelled> {
+fn heed<T>(held: &mut LocalTaskInner<T>, cx: &Context<'_>) -> Option<Cancelled> {
     if !point::must_look() {
         return None;
     }

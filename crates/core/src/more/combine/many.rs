@@ -9,20 +9,20 @@ use std::task::{Context, Poll};
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::discard;
 use crate::engine::context;
-use crate::more::combine::branch::{self, Crew, Lost, Round, Value};
-use crate::more::combine::wake_list::Ready;
+use crate::more::combine::branch::{self, BranchGroup, Lost, Pass, ValueOf};
+use crate::more::combine::wake_list::WakeList;
 use crate::record::header::Header;
 use crate::surface::inline::{Inline, Just};
 
-type Boxed<F> = Pin<Box<Inline<Just<F>>>>;
+type BoxedBranch<F> = Pin<Box<Inline<Just<F>>>>;
 
 /// Branches of one type, any number of them.
 pub struct Many<F: Future<Output: IntoOutcome>> {
     /// By index; none where one is over.
-    branches: Vec<Option<Boxed<F>>>,
+    branches: Vec<Option<BoxedBranch<F>>>,
     free: Vec<usize>,
     running: usize,
-    ready: Ready,
+    ready: WakeList,
     site: &'static Location<'static>,
 }
 
@@ -32,7 +32,7 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
             branches: Vec::new(),
             free: Vec::new(),
             running: 0,
-            ready: Ready::new(),
+            ready: WakeList::new(),
             site,
         }
     }
@@ -64,7 +64,7 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
         self.running -= 1;
     }
 
-    fn poll_one(&mut self, index: usize, here: Option<&Header>, round: &mut Round<'_, Value<F>>) {
+    fn poll_one(&mut self, index: usize, here: Option<&Header>, pass: &mut Pass<'_, ValueOf<F>>) {
         let Some(branch) = &mut self.branches[index] else {
             return;
         };
@@ -79,29 +79,29 @@ impl<F: Future<Output: IntoOutcome>> Many<F> {
         if let Poll::Ready(how) = polled {
             discard(self.branches[index].take());
             self.gone(index);
-            round.one_ended(index, how);
+            pass.one_ended(index, how);
         }
     }
 }
 
-impl<F: Future<Output: IntoOutcome>> Crew for Many<F> {
-    type Item = Value<F>;
+impl<F: Future<Output: IntoOutcome>> BranchGroup for Many<F> {
+    type Item = ValueOf<F>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, round: &mut Round<'_, Value<F>>) {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, pass: &mut Pass<'_, ValueOf<F>>) {
         let this = self.get_mut();
         let here = context::current();
         for polled in 0..this.ready.begin() {
-            if round.is_decided() || (polled > 0 && context::turn_is_spent()) {
+            if pass.is_decided() || (polled > 0 && context::turn_is_spent()) {
                 break;
             }
             let Some(index) = this.ready.next() else {
                 break;
             };
-            this.poll_one(index, here.as_deref(), round);
+            this.poll_one(index, here.as_deref(), pass);
         }
         if this.running > 0 {
-            round.one_runs();
-            if !round.is_decided() {
+            pass.one_runs();
+            if !pass.is_decided() {
                 this.ready.park(cx.waker());
             }
         }

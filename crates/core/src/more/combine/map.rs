@@ -13,11 +13,9 @@ use crate::base::error::{Error, Result};
 use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
+use crate::more::combine::branch::ValueOf;
 use crate::surface::inline::{Inline, Open, Setup};
 use crate::surface::scope::Scope;
-
-/// What a future yields.
-type ValueOf<F> = <<F as Future>::Output as IntoOutcome>::Value;
 
 impl<T> TaskSet<T> {
     /// Calls `f` for each item and runs what it returns as a task, at most `limit` at
@@ -109,14 +107,14 @@ impl<I, G> fmt::Debug for MapTasks<I, G> {
 
 pin_project! {
     /// The task of one item: its value, with the number of the item.
-    struct Numbered<F> {
+    struct NumberedItem<F> {
         number: usize,
         #[pin]
         future: F,
     }
 }
 
-impl<F: Future<Output: IntoOutcome>> Future for Numbered<F> {
+impl<F: Future<Output: IntoOutcome>> Future for NumberedItem<F> {
     type Output = Result<(usize, ValueOf<F>)>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -181,7 +179,7 @@ where
                 Some(item) => {
                     let number = this.values.len();
                     let future = (this.f)(item);
-                    this.set.start(Numbered { number, future }, this.site);
+                    this.set.start(NumberedItem { number, future }, this.site);
                     this.values.push(None);
                     this.take_results();
                 }

@@ -10,21 +10,22 @@ use crate::more::combine::branches::Alike;
 use crate::more::combine::taken_in::{Cut, Owed, give_up, report};
 use crate::more::combine::together::{Policy, Together};
 
-/// Runs all branches side by side, inside the calling task, and gives how the
-/// first of them ended, a value or a failure. The others are cancelled with
-/// `RaceLost`, told, and waited for. No branch at all is an error.
+/// Runs all branches concurrently inside the calling task and returns the result of the
+/// first that ends, a value or a failure. The other branches are cancelled with `RaceLost`
+/// and awaited. A call without branches is an error.
 ///
-/// Branches begin in the order given; one that has not begun when it is decided
-/// is dropped unpolled. A loser that cannot hear is dropped there. One that
-/// returns a value all the same is waited for, and its value is dropped, unless
-/// [`late`](Together::late) takes it. A loser that fails: beside a failed winner
-/// its error is [suppressed](crate::Error::suppressed), else the failure hook gets it.
+/// Branches begin in the order given; a branch that has not begun when another has won is
+/// dropped without having been polled. A losing branch that awaits no cancellation point is
+/// dropped. A value that a losing branch still returns is dropped, unless
+/// [`late`](Together::late) receives it. The error of a losing branch is
+/// [suppressed](crate::Error::suppressed) if the winner failed too; otherwise it goes to the
+/// failure hook.
 ///
-/// A branch may be a [`Task`](crate::Task) itself. If it loses, the task is
-/// cancelled and waited for, like any loser; an enclosing cancel, deadline or
-/// interrupt leaves it at once. A loser that awaits a task from outside the race in
-/// another way (`&mut task`, an async block) cancels it too, and is left at once.
-/// Race its `join()` to leave the task alone.
+/// A branch may be a [`Task`](crate::Task) itself. If it loses, the task is cancelled and
+/// awaited, like any losing branch; a cancel, deadline or interrupt from outside ends that
+/// wait at once. A losing branch that awaits a task from outside the race in another way
+/// (`&mut task`, an async block) cancels the task too, but does not wait for it. To leave
+/// the task alone, race its `join()`.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -41,16 +42,19 @@ use crate::more::combine::together::{Policy, Together};
 /// ```
 ///
 /// # Cancellation
-/// *Not a point.* If the enclosing job is cancelled, so is every branch, and that
-/// is nobody's win: it returns when all have ended, how the first ended that had
-/// something else to say, or `Cancelled`. An interrupt that leaves a branch stops
-/// the others too; one that leaves a loser is told by the next point. Dropped
-/// half-way, it gives what has failed to the failure hook.
+/// *Not a point.* If the enclosing job is cancelled, so is every branch, and a branch that
+/// returns `Cancelled` does not win: the call returns when all branches have ended, with the
+/// first other result, or `Cancelled` if there is none. A branch that returns an interrupt
+/// stops the others too; an interrupt that a losing branch returns is reported by the next
+/// point. If the call is dropped before it is over, failures of its branches go to the
+/// failure hook.
 #[track_caller]
-pub fn race<Shape, B: Alike<Shape>>(branches: B) -> Together<B::Crew, Race<B::Item, B::Value>> {
+pub fn race<Shape, B: Alike<Shape>>(
+    branches: B,
+) -> Together<B::BranchGroup, Race<B::Item, B::Value>> {
     let site = Location::caller();
-    let (crew, _) = branches.open(site);
-    Together::new(crew, Race::new(B::value), site)
+    let (group, _) = branches.open(site);
+    Together::new(group, Race::new(B::value), site)
 }
 
 /// The policy of [`race`].
@@ -117,8 +121,8 @@ impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
 }
 
 impl<C, I, V, L> Together<C, Race<I, V, L>> {
-    /// Takes the values of losers that return one all the same, before the call
-    /// returns. A panic in `late`, or in the drop of what it has captured, ends there.
+    /// Calls `late` with each value that a losing branch still returns, before the call
+    /// returns. A panic in `late`, or in the destructor of what it captures, is contained.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;

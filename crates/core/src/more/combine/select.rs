@@ -57,8 +57,8 @@ macro_rules! select {
 /// What [`select!`](crate::select) builds.
 #[doc(hidden)]
 #[track_caller]
-pub fn __select<B: Branches<Tuples>>(arms: B) -> Together<B::Crew, Race<B::Item, B::Item>> {
+pub fn __select<B: Branches<Tuples>>(arms: B) -> Together<B::BranchGroup, Race<B::Item, B::Item>> {
     let site = Location::caller();
-    let (crew, _) = arms.open(site);
-    Together::new(crew, Race::new(std::convert::identity), site)
+    let (group, _) = arms.open(site);
+    Together::new(group, Race::new(std::convert::identity), site)
 }

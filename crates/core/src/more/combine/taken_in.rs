@@ -18,11 +18,11 @@ use crate::record::header::{Header, JobRef};
 pub(crate) struct Owed {
     failures: Failures,
     /// Known from the first failure on.
-    hook: Option<Hook>,
+    hook: Option<UntakenFailures>,
 }
 
 /// Where failures go that no caller gets.
-struct Hook {
+struct UntakenFailures {
     tree: Tree,
     /// The job in which the call is polled.
     around: JobRef,
@@ -31,7 +31,7 @@ struct Hook {
 impl Owed {
     pub(crate) fn take_in(&mut self, error: Error) {
         if self.hook.is_none() {
-            self.hook = Hook::here();
+            self.hook = UntakenFailures::here();
         }
         drop(self.failures.record(Failure::new(error), false));
     }
@@ -65,18 +65,18 @@ impl Drop for Owed {
 /// A loser failed, and the call returns a value: the failure hook gets it.
 #[cold]
 pub(crate) fn report(error: Error) {
-    if let Some(hook) = Hook::here() {
+    if let Some(hook) = UntakenFailures::here() {
         let mut failures = Failures::default();
         drop(failures.record(Failure::new(error), false));
         hook.report(failures);
     }
 }
 
-impl Hook {
-    fn here() -> Option<Hook> {
+impl UntakenFailures {
+    fn here() -> Option<UntakenFailures> {
         let around = context::current()?;
         let tree = walk::pin(&around)?.handle();
-        Some(Hook { tree, around })
+        Some(UntakenFailures { tree, around })
     }
 
     /// Once: not what a family around the call has recorded, and will hear of.

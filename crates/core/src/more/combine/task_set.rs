@@ -13,14 +13,14 @@ use crate::base::unwind::Contained;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::names;
-use crate::more::combine::wake_list::Ready;
+use crate::more::combine::wake_list::WakeList;
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 use crate::surface::handle::Job;
 use crate::surface::lane::Pool;
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{Place, Sort};
+use crate::surface::spawn::{ChildSort, Place};
 use crate::surface::task::TaskOutcome;
 
 /// Child tasks whose results are taken as they come.
@@ -30,8 +30,8 @@ use crate::surface::task::TaskOutcome;
 /// scope, in a [supervisor](crate::ScopeBuilder::supervisor) its failure is a
 /// result like any other.
 ///
-/// Dropping the set cancels what is in it; the scope waits for that. Results that
-/// nobody took are dropped with it.
+/// Dropping the set cancels its tasks; the scope waits for them. Results that were not taken
+/// are dropped with the set.
 ///
 /// ```
 /// # use kinfolk_core::TaskSet;
@@ -48,9 +48,9 @@ use crate::surface::task::TaskOutcome;
 /// # }
 /// ```
 ///
-/// Whoever is told to stop half-way, and wants what is done by then, takes it in a
-/// [`cleanup`](crate::cleanup). The tasks have been told too, so that `next` does
-/// not wait long there:
+/// A job that is cancelled half-way can take the results that exist by then in a
+/// [`cleanup`](crate::cleanup). The tasks have been cancelled too, so `next` does not wait
+/// long there:
 ///
 /// ```
 /// # use kinfolk_core::{self as kinfolk, TaskSet, cleanup};
@@ -78,8 +78,8 @@ use crate::surface::task::TaskOutcome;
 /// # }
 /// ```
 ///
-/// With the feature `stream` it is also a `Stream` of results; a poll of it is a
-/// *point*, and what it is told comes as an item.
+/// With the feature `stream` the set is also a `Stream` of results; polling it is a *point*,
+/// and a cancellation of the polling job comes as an item.
 #[must_use = "dropping a TaskSet cancels what is in it"]
 pub struct TaskSet<T> {
     scope: Scope,
@@ -88,7 +88,7 @@ pub struct TaskSet<T> {
     pub(super) tasks: Vec<Option<TaskOutcome<T>>>,
     free: Vec<usize>,
     pub(super) running: usize,
-    ready: Ready,
+    ready: WakeList,
     /// Those that have ended, in that order. Their outcomes are not taken yet: a
     /// failure that a supervisor's child owes is reported if the set goes.
     pub(super) done: VecDeque<TaskOutcome<T>>,
@@ -98,10 +98,10 @@ pub struct TaskSet<T> {
 }
 
 impl<T> TaskSet<T> {
-    /// An empty set, whose tasks will be children of the job being polled here.
+    /// Makes an empty set, whose tasks will be children of the current job.
     ///
     /// # Panics
-    /// Outside every job, where nobody could wait for the tasks.
+    /// Outside any job, where no job could wait for the tasks.
     #[track_caller]
     #[expect(
         clippy::new_without_default,
@@ -111,7 +111,7 @@ impl<T> TaskSet<T> {
         TaskSet::within(&Scope::here("TaskSet::new", std::panic::Location::caller()))
     }
 
-    /// An empty set, whose tasks will be children of `scope`.
+    /// Makes an empty set, whose tasks will be children of `scope`.
     pub fn within(scope: &Scope) -> TaskSet<T> {
         TaskSet {
             scope: scope.clone(),
@@ -119,37 +119,38 @@ impl<T> TaskSet<T> {
             tasks: Vec::new(),
             free: Vec::new(),
             running: 0,
-            ready: Ready::new(),
+            ready: WakeList::new(),
             done: VecDeque::new(),
             wait: Wait::new(),
             yielded: Yielded::here(),
         }
     }
 
-    /// Lets at most this many run at once: [`spawn`](TaskSet::spawn) waits for
-    /// one to end. Results that wait to be taken do not count. Zero is an error.
+    /// Limits how many tasks run at once: [`spawn`](TaskSet::spawn) then waits for one to
+    /// end. Tasks that have ended, and whose results wait to be taken, do not count. Zero is
+    /// an error.
     pub fn limit(mut self, most: usize) -> Result<TaskSet<T>> {
         check_limit("TaskSet::limit", most)?;
         self.most = most;
         Ok(self)
     }
 
-    /// How many results are still to come, those included that wait to be taken.
+    /// Returns how many results are still to come, including those that wait to be taken.
     pub fn len(&self) -> usize {
         self.running + self.done.len()
     }
 
-    /// True if no result is to come.
+    /// Returns true if no result is to come.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Spawns a task, once fewer than the [limit](TaskSet::limit) are running.
-    /// Gives its observer.
+    /// Spawns a task as soon as fewer tasks than the [limit](TaskSet::limit) are running.
+    /// Returns the task's observer.
     ///
     /// # Cancellation
-    /// A *point*. If it returns `Cancelled`, or is dropped half-way, the future
-    /// was dropped unpolled, and the set is as it was.
+    /// A *point*. If it returns `Cancelled`, or is dropped before it is over, the future was
+    /// dropped without having been polled, and the set is unchanged.
     #[track_caller]
     pub fn spawn<F>(&mut self, future: F) -> SpawnInSet<'_, T, F>
     where
@@ -163,12 +164,11 @@ impl<T> TaskSet<T> {
         }
     }
 
-    /// Waits for the next task to end and gives its result; none if no task is
-    /// left. Results come in the order in which the tasks ended, each in constant
-    /// time.
+    /// Waits for the next task to end and returns its result; `None` if no task is left.
+    /// Results come in the order in which the tasks ended, each in constant time.
     ///
-    /// A task that was cancelled is an error of kind `Stopped`, unless it returned
-    /// a value all the same: then that is the result.
+    /// The result of a cancelled task is an error of kind `Stopped`, unless the task still
+    /// returned a value: then that is the result.
     ///
     /// # Cancellation
     /// A *point*. The outer `Err` is only ever the waiter's own. If it returns
@@ -279,7 +279,7 @@ impl<T> TaskSet<T> {
         T: Send,
     {
         let place = Place::below(self.scope.header());
-        let task = place.spawn_as::<Pool, F>(future, Sort::ORDINARY, site);
+        let task = place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site);
         let job = task.job();
         self.insert(task.outcome());
         job
@@ -389,7 +389,7 @@ where
         let future = this
             .future
             .take()
-            .expect("a spawn was polled after it was done")
+            .expect("a spawn was polled after completion")
             .into_inner();
         Poll::Ready(Ok(this.set.start(future, this.site)))
     }

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use crate::base::error::Result;
 use crate::base::wait_kind::WaitKind;
-use crate::more::combine::branch::{Crew, Lost, Round, Stand};
+use crate::more::combine::branch::{BranchGroup, Lost, Pass, PassStatus};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 
@@ -37,7 +37,7 @@ pin_project! {
     #[must_use = "futures do nothing unless awaited"]
     pub struct Together<C, P> {
         #[pin]
-        pub(crate) crew: C,
+        pub(crate) group: C,
         pub(crate) policy: Option<P>,
         pub(crate) wait: Wait,
         pub(crate) site: &'static Location<'static>,
@@ -45,9 +45,9 @@ pin_project! {
 }
 
 impl<C, P> Together<C, P> {
-    pub(crate) fn new(crew: C, policy: P, site: &'static Location<'static>) -> Self {
+    pub(crate) fn new(group: C, policy: P, site: &'static Location<'static>) -> Self {
         Together {
-            crew,
+            group,
             policy: Some(policy),
             wait: Wait::new(),
             site,
@@ -57,7 +57,7 @@ impl<C, P> Together<C, P> {
     /// The same branches, with another policy.
     pub(crate) fn decided_by<Q>(self, change: impl FnOnce(P) -> Q) -> Together<C, Q> {
         Together {
-            crew: self.crew,
+            group: self.group,
             policy: self.policy.map(change),
             wait: self.wait,
             site: self.site,
@@ -65,7 +65,7 @@ impl<C, P> Together<C, P> {
     }
 }
 
-impl<C: Crew, P: Policy<C::Item>> Future for Together<C, P> {
+impl<C: BranchGroup, P: Policy<C::Item>> Future for Together<C, P> {
     type Output = P::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<P::Output> {
@@ -74,19 +74,19 @@ impl<C: Crew, P: Policy<C::Item>> Future for Together<C, P> {
             let policy = this
                 .policy
                 .as_mut()
-                .expect("branches were polled after they were over");
+                .expect("branches were polled after completion");
             let mut ended = |index, how| policy.ended(index, how);
-            let mut round = Round::new(&mut ended);
-            this.crew.as_mut().poll(cx, &mut round);
-            match round.stand() {
+            let mut pass = Pass::new(&mut ended);
+            this.group.as_mut().poll(cx, &mut pass);
+            match pass.status() {
                 // And once more, so that each hears of it or is dropped.
-                Stand::Decided(lost) => this.crew.as_mut().lose(&lost, this.site),
-                Stand::Running => {
+                PassStatus::Decided(lost) => this.group.as_mut().lose(&lost, this.site),
+                PassStatus::Running => {
                     this.wait
                         .pending(cx.waker(), WaitKind::Scope, Site::of(this.site));
                     return Poll::Pending;
                 }
-                Stand::Over => break,
+                PassStatus::Over => break,
             }
         }
         this.wait.over();

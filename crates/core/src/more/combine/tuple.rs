@@ -15,9 +15,9 @@ use crate::base::error::Result;
 use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::more::combine::branch::{
-    self, Crew, InPlace, Lost, Round, Value, lose_in_place, poll_in_place,
+    self, BranchGroup, InPlace, Lost, Pass, ValueOf, lose_in_place, poll_in_place,
 };
-use crate::more::combine::branches::{Alike, Branches, Place, Places, end_of, value_of};
+use crate::more::combine::branches::{Alike, BranchPlace, Branches, Places, end_of, value_of};
 
 /// Which arm of a [`select!`](crate::select) was first, and its value: `A` is the
 /// first arm written. A `match` names as many as there are arms.
@@ -54,10 +54,10 @@ pub enum Arm<
 pub enum Tuples {}
 
 macro_rules! tuple {
-    ($crew:ident, $places:ident: $($t:ident $field:ident $index:tt),+) => {
+    ($group:ident, $places:ident: $($t:ident $field:ident $index:tt),+) => {
         pin_project! {
             /// Branches of different types.
-            pub struct $crew<$($t: Future),+>
+            pub struct $group<$($t: Future),+>
             where
                 $($t::Output: IntoOutcome),+
             {
@@ -65,16 +65,16 @@ macro_rules! tuple {
             }
         }
 
-        impl<$($t: Future<Output: IntoOutcome>),+> Crew for $crew<$($t),+> {
-            type Item = Arm<$(Value<$t>),+>;
+        impl<$($t: Future<Output: IntoOutcome>),+> BranchGroup for $group<$($t),+> {
+            type Item = Arm<$(ValueOf<$t>),+>;
 
             fn poll(
                 self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
-                round: &mut Round<'_, Self::Item>,
+                pass: &mut Pass<'_, Self::Item>,
             ) {
                 let this = self.project();
-                $(poll_in_place(this.$field, $index, Arm::$t, cx, round);)+
+                $(poll_in_place(this.$field, $index, Arm::$t, cx, pass);)+
             }
 
             fn lose(self: Pin<&mut Self>, lost: &Lost, site: &'static Location<'static>) {
@@ -84,15 +84,15 @@ macro_rules! tuple {
         }
 
         impl<$($t: Future<Output: IntoOutcome>),+> Branches<Tuples> for ($($t,)+) {
-            type Item = Arm<$(Value<$t>),+>;
-            type Crew = $crew<$($t),+>;
-            type Places = $places<$(Value<$t>),+>;
+            type Item = Arm<$(ValueOf<$t>),+>;
+            type BranchGroup = $group<$($t),+>;
+            type Places = $places<$(ValueOf<$t>),+>;
 
-            fn open(self, site: &'static Location<'static>) -> (Self::Crew, Self::Places) {
-                let crew = $crew {
+            fn open(self, site: &'static Location<'static>) -> (Self::BranchGroup, Self::Places) {
+                let group = $group {
                     $($field: Some(branch::branch(self.$index, site)),)+
                 };
-                (crew, $places { $($field: None,)+ })
+                (group, $places { $($field: None,)+ })
             }
         }
 
@@ -108,7 +108,7 @@ macro_rules! tuple {
 
         /// A place for how each of them ended.
         pub struct $places<$($t),+> {
-            $($field: Place<$t>,)+
+            $($field: BranchPlace<$t>,)+
         }
 
         impl<$($t),+> Places for $places<$($t),+> {

@@ -43,12 +43,12 @@ impl Shared {
 }
 
 /// The waker of one of many.
-struct Entry {
+struct WakeEntry {
     index: usize,
     shared: Arc<Shared>,
 }
 
-impl Wake for Entry {
+impl Wake for WakeEntry {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -66,14 +66,14 @@ impl Wake for Entry {
 }
 
 /// The list, as the one who polls holds it.
-pub(crate) struct Ready {
+pub(crate) struct WakeList {
     shared: Arc<Shared>,
     wakers: Vec<Option<Waker>>,
 }
 
-impl Ready {
-    pub(crate) fn new() -> Ready {
-        Ready {
+impl WakeList {
+    pub(crate) fn new() -> WakeList {
+        WakeList {
             shared: Arc::new(Shared(Mutex::new(Inner::default()))),
             wakers: Vec::new(),
         }
@@ -86,7 +86,7 @@ impl Ready {
         }
         self.wakers[index].get_or_insert_with(|| {
             let shared = self.shared.clone();
-            Waker::from(Arc::new(Entry { index, shared }))
+            Waker::from(Arc::new(WakeEntry { index, shared }))
         })
     }
 
@@ -141,7 +141,7 @@ mod tests {
     /// What a round does not come to keeps its place, and is there once.
     #[test]
     fn a_round_that_stops_half_way_lists_nothing_anew() {
-        let mut ready = Ready::new();
+        let mut ready = WakeList::new();
         for index in 0..4 {
             ready.add(index);
         }

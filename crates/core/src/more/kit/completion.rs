@@ -1,10 +1,10 @@
-//! A value that somebody else brings: the one who waits, at a point, and the
-//! one who completes it, on any thread.
+//! One value that is produced elsewhere: a waiter, which is a point, and a completer, on any
+//! thread.
 //!
-//! Three may race: the completer, a cancel, and the drop of the wait. One lock
-//! decides: a value goes in once, and comes out once, to the waiter or as
-//! undelivered. Nobody's code runs while it is held. Modelled in
-//! `completion_vs_cancel` and `completion_vs_drop`.
+//! Three may race: the completer, a cancel, and the drop of the wait. One lock decides: a
+//! value goes in once, and comes out once, to the waiter or as undelivered. No user code
+//! runs while the lock is held. Modelled in `completion_vs_cancel` and
+//! `completion_vs_drop`.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,16 +20,16 @@ use crate::engine::context;
 use crate::more::kit::point::Point;
 use crate::points::point;
 
-/// What an operation answers when it is asked to stop.
+/// What an operation answers when it is asked to stop; see [`Completion::abort_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// It has stopped, or will by itself: nobody waits for it any more.
+    /// It has stopped, or will stop by itself: the waiter returns at once.
     Done,
-    /// It cannot be stopped now: it is waited for, and returns what it brings.
+    /// It cannot be stopped now: the waiter goes on waiting, and returns the value.
     NotNow,
 }
 
-/// Whoever was to complete it is gone without having done so.
+/// The error of a [`Completion`] whose completer was dropped before it completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverCompleted;
 
@@ -44,19 +44,19 @@ impl std::error::Error for NeverCompleted {}
 type Undelivered<T> = Contained<Arc<dyn Fn(T) + Send + Sync>>;
 
 /// How far it has come.
-enum Stage<T> {
+enum CompletionStage<T> {
     /// No value yet.
     Open,
     /// The completer is gone, and there is none.
     Never,
-    /// There is one, and nobody has taken it.
+    /// There is one, and the waiter has not taken it.
     There(T),
-    /// It was taken, or nobody waits any more.
+    /// It was taken, or the waiter is gone.
     Over,
 }
 
 struct State<T> {
-    stage: Stage<T>,
+    stage: CompletionStage<T>,
     /// A value was accepted, whatever became of it.
     completed: bool,
     waker: Option<Contained<Waker>>,
@@ -71,14 +71,14 @@ impl<T> Shared<T> {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.state().stage, Stage::Open)
+        matches!(self.state().stage, CompletionStage::Open)
     }
 
     /// True if there is something to wait for: `waker` is woken then.
     fn waits(&self, waker: &Waker) -> bool {
         let new = Contained::new(waker.clone());
         let mut state = self.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             return false;
         }
         let old = state.waker.replace(new);
@@ -90,20 +90,20 @@ impl<T> Shared<T> {
     fn take(&self) -> Option<Result<T, NeverCompleted>> {
         let mut state = self.state();
         match state.stage {
-            Stage::Open => None,
-            Stage::Never => Some(Err(NeverCompleted)),
-            Stage::There(_) | Stage::Over => match take(&mut state.stage) {
-                Stage::There(value) => Some(Ok(value)),
+            CompletionStage::Open => None,
+            CompletionStage::Never => Some(Err(NeverCompleted)),
+            CompletionStage::There(_) | CompletionStage::Over => match take(&mut state.stage) {
+                CompletionStage::There(value) => Some(Ok(value)),
                 _ => unreachable!("a completion is polled by its one waiter"),
             },
         }
     }
 
-    /// Nobody waits any more; what there was.
-    fn close(&self) -> Stage<T> {
+    /// The waiter goes: returns what there was.
+    fn close(&self) -> CompletionStage<T> {
         let mut state = self.state();
         let (stage, waker) = (take(&mut state.stage), state.waker.take());
-        if let Stage::There(_) = stage {
+        if let CompletionStage::There(_) = stage {
             // Accepted, and not delivered after all.
             state.completed = false;
         }
@@ -112,19 +112,19 @@ impl<T> Shared<T> {
         stage
     }
 
-    /// A value for nobody.
+    /// A value that the waiter does not take.
     fn give_back(&self, value: T) {
         let undelivered = self.state().undelivered.clone();
         give_back(undelivered, value);
     }
 }
 
-fn take<T>(stage: &mut Stage<T>) -> Stage<T> {
-    std::mem::replace(stage, Stage::Over)
+fn take<T>(stage: &mut CompletionStage<T>) -> CompletionStage<T> {
+    std::mem::replace(stage, CompletionStage::Over)
 }
 
-/// A value for nobody. What its author does with it belongs to no job, and
-/// ends here if it panics: the caller may be C.
+/// Hands a value that the waiter does not take to `on_undelivered`. That code runs outside
+/// any job, and a panic in it ends here: the caller may be C.
 fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
     let _none = context::leave();
     contained(move || match undelivered {
@@ -133,7 +133,7 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
     });
 }
 
-/// A wait, and the one who ends it.
+/// Makes a pair: a [`Completion`] to await, and the [`Completer`] that gives it its value.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -146,12 +146,13 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
 /// ```
 #[track_caller]
 pub fn completion<T>() -> (Completion<T>, Completer<T>) {
-    pair(Location::caller())
+    completion_at(Location::caller())
 }
 
-pub(crate) fn pair<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
+/// As [`completion`]; snapshots and reports name `site`.
+pub fn completion_at<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
     let shared = Arc::new(Shared(Mutex::new(State {
-        stage: Stage::Open,
+        stage: CompletionStage::Open,
         completed: false,
         waker: None,
         undelivered: None,
@@ -168,27 +169,27 @@ pub(crate) fn pair<T>(site: &'static Location<'static>) -> (Completion<T>, Compl
     (completion, Completer(shared))
 }
 
-/// Brings the value, from any thread or callback. Made by [`completion`].
+/// Gives a [`Completion`] its value, from any thread or callback. Made by [`completion`].
 ///
-/// Dropped without having done so, it ends the wait with [`NeverCompleted`].
+/// If it is dropped without having done so, the wait ends with [`NeverCompleted`].
 pub struct Completer<T>(Arc<Shared<T>>);
 
 impl<T> Completer<T> {
-    /// Ends the wait with `value`. True for the one call that does. False if
-    /// there was a value before, or nobody waits any more: then the value goes
-    /// to [`on_undelivered`](Completion::on_undelivered), or is dropped.
+    /// Ends the wait with `value`. Returns true for the one call that does; false if there
+    /// was a value before, or the waiter is gone: then the value goes to
+    /// [`on_undelivered`](Completion::on_undelivered), or is dropped.
     ///
-    /// It never waits and never panics. True does not mean that the value has
-    /// arrived: the waiter may be told, or dropped, before it takes it.
+    /// It never waits and never panics. True does not mean that the waiter has taken the
+    /// value: it may be told, or dropped, before.
     pub fn complete(&self, value: T) -> bool {
         let mut state = self.0.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             let undelivered = state.undelivered.clone();
             drop(state);
             give_back(undelivered, value);
             return false;
         }
-        state.stage = Stage::There(value);
+        state.stage = CompletionStage::There(value);
         state.completed = true;
         let waker = state.waker.take();
         drop(state);
@@ -196,19 +197,19 @@ impl<T> Completer<T> {
         true
     }
 
-    /// No value will come: as if it were dropped.
+    /// Ends the wait without a value, as dropping the completer does.
     pub(crate) fn never(&self) {
         let mut state = self.0.state();
-        if !matches!(state.stage, Stage::Open) {
+        if !matches!(state.stage, CompletionStage::Open) {
             return;
         }
-        state.stage = Stage::Never;
+        state.stage = CompletionStage::Never;
         let waker = state.waker.take();
         drop(state);
         wake_waiter(waker);
     }
 
-    /// True if a value was accepted.
+    /// Returns true if a value was accepted.
     pub(crate) fn has_completed(&self) -> bool {
         self.0.state().completed
     }
@@ -232,17 +233,16 @@ impl<T> fmt::Debug for Completer<T> {
     }
 }
 
-/// Waits for the value that its [`Completer`] brings. Made by [`completion`].
+/// Waits for the value that its [`Completer`] delivers. Made by [`completion`].
 ///
 /// # Cancellation
 /// A *point*: told at entry, even if the value is there, unless it has
-/// [`begun`](Completion::begun). Told while it waits, it
-/// asks the operation to stop ([`abort_with`](Completion::abort_with)) and
-/// returns `Cancelled`, unless the answer is [`Abort::NotNow`]: then it waits
-/// on, returns the value, and the next point tells. A value that came before it
-/// was told is returned; with [`on_undelivered`](Completion::on_undelivered) it
-/// goes there instead. Once it has returned `Cancelled`, or was dropped, nobody
-/// waits: the completer gets false.
+/// [`begun`](Completion::begun). Told while it waits, it asks the operation to stop
+/// ([`abort_with`](Completion::abort_with)) and returns `Cancelled`, unless the answer is
+/// [`Abort::NotNow`]: then it goes on waiting, returns the value, and the next point reports
+/// the cancel. A value that came before the wait was told is returned; with
+/// [`on_undelivered`](Completion::on_undelivered) it goes there instead. Once the wait has
+/// returned `Cancelled`, or was dropped, [`Completer::complete`] returns false.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Completion<T> {
     /// None once it is over.
@@ -262,24 +262,23 @@ pub struct Completion<T> {
 impl<T> Unpin for Completion<T> {}
 
 impl<T> Completion<T> {
-    /// `f` gets each value that is not returned here: because the waiter was
-    /// told or dropped before it took it, or because there was one before. So a
-    /// value that was brought is returned or given to `f`, once.
+    /// Sets a function that receives each value that this wait does not return, because the
+    /// waiter was told or dropped before it took the value, or because there was a value
+    /// before. So a delivered value is either returned or given to `f`, once.
     ///
-    /// It runs on the thread of whoever found out, the completer's or the
-    /// waiter's, outside every job, and may only schedule. A panic in it ends
-    /// there.
+    /// `f` runs on the completer's thread or the waiter's, outside any job, and must not
+    /// block. A panic in it is contained.
     pub fn on_undelivered(mut self, f: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.prompt = true;
         self.give_back_to(f);
         self
     }
 
-    /// Asks the operation to stop: called once, if the waiter is told or
-    /// dropped before the value came. It may also call the completer.
+    /// Sets a function that asks the operation to stop. It is called once, if the waiter is
+    /// told or dropped before the value came, and may call the completer.
     ///
-    /// The answer says whether it is waited for: see [`Abort`]. If the waiter
-    /// was dropped, nobody is there to wait.
+    /// Its answer says whether the waiter goes on waiting: see [`Abort`]. If the waiter was
+    /// dropped, the answer is ignored.
     pub fn abort_with(mut self, f: impl FnOnce() -> Abort + Send + 'static) -> Self {
         let before = self.abort.replace(Contained::new(Box::new(f)));
         drop(before);
@@ -295,12 +294,12 @@ impl<T> Completion<T> {
         }
     }
 
-    /// What is waited for has begun, and may have taken effect: a value that is
-    /// there is returned at entry too, and the next point tells. If there is none
-    /// yet, it is asked to stop at entry as at any later time.
+    /// Says that the operation has begun and may have taken effect: a value that is there is
+    /// returned at entry too, and the next point reports the cancel. If there is no value
+    /// yet, the operation is asked to stop at entry, as at any later time.
     ///
-    /// For an operation that is begun before its wait: ask with a
-    /// [`checkpoint`](crate::checkpoint) before that.
+    /// For an operation that is begun before its wait: call
+    /// [`checkpoint`](crate::checkpoint) before you begin it.
     pub fn begun(mut self) -> Self {
         self.begun = true;
         self
@@ -319,18 +318,20 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Nobody waits any more. A value that came while the point told is there
-    /// to be returned, if told does not come first.
+    /// The wait is over. A value that came while the point was told is returned, unless
+    /// told comes first.
     fn give_up(&mut self, shared: &Shared<T>) -> Option<T> {
         self.point.done();
         self.shared = None;
         match shared.close() {
-            Stage::There(value) if self.begun && !self.prompt && !self.stopped => Some(value),
-            Stage::There(value) => {
+            CompletionStage::There(value) if self.begun && !self.prompt && !self.stopped => {
+                Some(value)
+            }
+            CompletionStage::There(value) => {
                 shared.give_back(value);
                 None
             }
-            Stage::Open | Stage::Never | Stage::Over => None,
+            CompletionStage::Open | CompletionStage::Never | CompletionStage::Over => None,
         }
     }
 }
@@ -343,7 +344,7 @@ impl<T> Future for Completion<T> {
         let shared = this
             .shared
             .clone()
-            .expect("a completion was polled after it was over");
+            .expect("a completion was polled after completion");
         // What has taken effect is returned, and the next point tells.
         let mut got = None;
         if this.begun && !this.prompt && !shared.is_open() {
@@ -406,15 +407,15 @@ impl<T> Drop for Completion<T> {
             return;
         };
         match shared.close() {
-            Stage::There(value) => shared.give_back(value),
-            Stage::Open => {
+            CompletionStage::There(value) => shared.give_back(value),
+            CompletionStage::Open => {
                 if let Some(abort) = self.abort.take() {
                     contained(move || {
                         let _nobody_waits = abort.into_inner()();
                     });
                 }
             }
-            Stage::Never | Stage::Over => {}
+            CompletionStage::Never | CompletionStage::Over => {}
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::engine::tree::{Shared, Tree};
 pub struct HeldClock(Option<(Tree, &'static Location<'static>)>);
 
 /// Holds the virtual clock of the current job's host still until the guard is
-/// dropped; see [`HeldClock`]. It does nothing outside every job, and with the
+/// dropped; see [`HeldClock`]. It does nothing outside any job, and with the
 /// system's clock.
 #[track_caller]
 pub fn hold_clock() -> HeldClock {

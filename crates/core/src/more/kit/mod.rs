@@ -1,8 +1,8 @@
-//! For authors: waits of your own that are points.
+//! For authors of libraries: cancellation points of your own.
 //!
-//! Most need one pair, [`completion`]: the wait is a point, and the
-//! [`Completer`] goes to whoever brings the value, on any thread, from a
-//! callback too.
+//! Most libraries need one pair, [`completion`]: the [`Completion`] is awaited and is a
+//! cancellation point, and the [`Completer`] delivers the value from any thread, or from a
+//! callback.
 //!
 //! ```
 //! # use kinfolk_core as kinfolk;
@@ -30,14 +30,15 @@
 //!   operation to stop, and it may answer that it cannot.
 //! - An operation that [has begun](Completion::begun) before it is waited for may be
 //!   over by then: what it brings is returned, and the next point tells.
-//! - A value for nobody goes to [`on_undelivered`](Completion::on_undelivered).
-//! - What is to happen at the moment of the cancel, on the canceller's thread,
-//!   is a hook: [`on_cancel`](crate::on_cancel).
+//! - A value that no waiter takes goes to
+//!   [`on_undelivered`](Completion::on_undelivered).
+//! - Code that must run at the moment of the cancel, on the canceller's thread, is a hook:
+//!   [`on_cancel`](crate::on_cancel).
 //!
-//! Who writes a future by hand, over a queue or a list of wakers of their own,
-//! makes a point of it with a [`Point`]. What goes on beside the body of a job,
-//! and must not outlive it, is [`Work`]. A thread of a library's own that is about to
-//! answer holds the virtual clock of a test with a [`HeldClock`].
+//! A future written by hand, over a queue or a list of wakers, becomes a cancellation point
+//! with a [`Point`]. An activity that goes on beside the body of a job, and must not outlive
+//! the job, is [`Work`]. A library's own thread that is about to answer holds the virtual
+//! clock of a test with a [`HeldClock`].
 
 mod completion;
 mod held_clock;
@@ -46,7 +47,8 @@ pub(crate) mod resource;
 pub(crate) mod work;
 
 pub use crate::base::error::cancelled_in;
-pub(crate) use completion::pair;
+#[doc(hidden)]
+pub use completion::completion_at;
 pub use completion::{Abort, Completer, Completion, NeverCompleted, completion};
 pub use held_clock::{HeldClock, hold_clock};
 pub use point::Point;

@@ -1,4 +1,4 @@
-//! [`Point`]: what a future written by hand needs to be a point.
+//! [`Point`]: turns a future that is written by hand into a cancellation point.
 
 use std::fmt;
 use std::panic::Location;
@@ -13,16 +13,16 @@ use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
 
-/// Makes a point of a future that is written by hand; a field of it.
+/// Turns a future that is written by hand into a cancellation point; a field of that future.
 ///
-/// Its `poll` does three things with it, in this order:
+/// The future's `poll` uses it in this order:
 ///
-/// 1. What has taken effect is returned first, after [`done`](Point::done).
-///    Nothing is lost: the next point tells.
-/// 2. [`poll_enter`](Point::poll_enter): told, or out of budget, or go on. A
-///    wait that can no longer be given up leaves this out once it has begun.
-/// 3. About to return `Pending`: [`pending`](Point::pending). So the job counts
-///    as waiting in a point, and a cancel wakes it, under any waker.
+/// 1. A result that is there already is returned first, after [`done`](Point::done). Nothing
+///    is lost: the next point reports the cancel.
+/// 2. Call [`poll_enter`](Point::poll_enter), which is told, or out of budget, or ready to go
+///    on. A wait that can no longer be given up omits this once it has begun.
+/// 3. Before returning `Pending`, call [`pending`](Point::pending). So the job counts as
+///    waiting in a point, and a cancel wakes it, under any waker.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -59,7 +59,7 @@ use crate::record::header::{JobRef, Site};
 /// }
 /// ```
 ///
-/// Dropping it is right at any time.
+/// It may be dropped at any time.
 pub struct Point {
     yielded: Yielded,
     wait: Wait,
@@ -69,8 +69,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// One for a wait that begins. Snapshots and reports name the caller's
-    /// place in the code: mark your own function `#[track_caller]`.
+    /// Makes a point for a wait that begins. Snapshots and reports name the caller's place in
+    /// the code: mark your own function `#[track_caller]`.
     #[track_caller]
     pub fn new() -> Point {
         Point {
@@ -81,7 +81,29 @@ impl Point {
         }
     }
 
-    pub(crate) fn at(site: &'static Location<'static>) -> Point {
+    /// As [`new`](Point::new), and snapshots and reports name `site`: for the waits of an
+    /// `async` block, which `#[track_caller]` does not reach. Take the place of your caller
+    /// before the block, and give it to each wait in there.
+    ///
+    /// ```
+    /// # mod kinfolk { pub use kinfolk_core::*; }
+    /// use kinfolk::kit::Point;
+    /// use std::{future::poll_fn, panic::Location};
+    ///
+    /// #[track_caller]
+    /// fn two_points() -> impl Future<Output = kinfolk::Result<()>> {
+    ///     let site = Location::caller();
+    ///     async move {
+    ///         for _ in 0..2 {
+    ///             let mut point = Point::at(site);
+    ///             poll_fn(|cx| point.poll_enter(cx)).await?;
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # drop(two_points());
+    /// ```
+    pub fn at(site: &'static Location<'static>) -> Point {
         Point {
             yielded: Yielded::at(Site::of(site)),
             wait: Wait::new(),
@@ -90,9 +112,8 @@ impl Point {
         }
     }
 
-    /// Asks whether to stop, at the start of a poll. `Pending`: return that,
-    /// it is polled again. `Err`: the wait is over; undo what it has begun, and
-    /// return the error.
+    /// Asks whether to stop, at the start of a poll. On `Pending` return `Pending`: the future is
+    /// polled again. On `Err` the wait is over: undo what it has begun, and return the error.
     pub fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
         let asked = point::poll_point(cx, &mut self.yielded);
         if let Poll::Ready(Err(told)) = &asked {
@@ -104,20 +125,20 @@ impl Point {
         asked
     }
 
-    /// The future is about to return `Pending`, and has seen to it that it is
-    /// woken when there is more to do.
+    /// Registers the wait; to be called before the future returns `Pending`, and after it has
+    /// arranged to be woken.
     pub fn pending(&mut self, cx: &mut Context<'_>) {
         self.pending_as(cx, WaitKind::Custom);
     }
 
-    /// As [`pending`](Point::pending), and snapshots say what is waited for.
+    /// Like [`pending`](Point::pending), and snapshots show what is waited for.
     pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
         self.wait.pending(cx.waker(), kind, self.site);
     }
 
-    /// What [`poll_enter`](Point::poll_enter) has told was not acted upon: the
-    /// wait ended with its result all the same. The next point of the task tells
-    /// it again, wherever this is called.
+    /// Puts back what [`poll_enter`](Point::poll_enter) has told, because the wait ended with
+    /// its result instead. The next point of the task reports it again, wherever this is
+    /// called.
     pub fn tell_again(&self, told: &Cancelled) {
         // A mark is never taken back; an interrupt was taken by this.
         if let Some(task) = self.asked.clone().or_else(context::current) {
@@ -125,9 +146,9 @@ impl Point {
         }
     }
 
-    /// What [`poll_enter`](Point::poll_enter) has told in an earlier poll counts
-    /// in this one too. Not an interrupt that was taken back since, or that was
-    /// another task's; and not a cancel that a shield holds back here.
+    /// Returns true if what [`poll_enter`](Point::poll_enter) has told in an earlier poll still
+    /// holds. It does not if it was an interrupt that was withdrawn since or that was another
+    /// task's, or a cancel that a shield holds back here.
     pub fn still_told(&self, told: &Cancelled) -> bool {
         match told.reason().kind() {
             ReasonKind::Interrupted => {
@@ -137,7 +158,7 @@ impl Point {
         }
     }
 
-    /// The wait is over. After it the point can serve another wait.
+    /// Ends the wait. After that the point can serve another wait.
     pub fn done(&mut self) {
         self.wait.over();
         self.yielded.reset();

@@ -1,5 +1,5 @@
-//! What jobs wait for and hold: locks, channels, permits. A library that makes such
-//! things lists them here, and snapshots say who waits for what, and who holds it.
+//! Resources: locks, channels and permits, which jobs hold and wait for. A library lists its
+//! resources here, and snapshots show which job waits for which, and which job holds it.
 
 use std::fmt;
 use std::panic::Location;
@@ -16,10 +16,11 @@ use crate::record::header::Site;
 /// See [`Listed`].
 ///
 /// # Safety
-/// `look` may be called on any thread, whatever the type allows otherwise.
+/// `look` may be called on any thread, even if the type is neither `Send` nor `Sync`.
 pub unsafe trait Resource {
-    /// What it is, who holds it and who waits. Called by snapshots, under a lock of the
-    /// list: it must neither wait nor take another snapshot.
+    /// Returns what the resource is, the job that holds it and the jobs that wait for it.
+    /// Called by snapshots, under a lock of the list: it must neither wait nor take another
+    /// snapshot.
     fn look(&self) -> ResourceLook;
 }
 
@@ -56,25 +57,25 @@ impl ResourceLook {
 const SHARDS: usize = 16;
 
 /// The listed resources, by the number of their entry.
-struct Shard {
-    entries: Vec<Option<Entry>>,
+struct ResourceShard {
+    entries: Vec<Option<ResourcePtr>>,
     free: Vec<usize>,
 }
 
-struct Entry(NonNull<dyn Resource>);
+struct ResourcePtr(NonNull<dyn Resource>);
 
 // SAFETY: it is used for `Resource::look`, which any thread may call, and is alive while
 // it is listed.
-unsafe impl Send for Entry {}
+unsafe impl Send for ResourcePtr {}
 
-static LISTED: [Mutex<Shard>; SHARDS] = [const {
-    Mutex::new(Shard {
+static LISTED: [Mutex<ResourceShard>; SHARDS] = [const {
+    Mutex::new(ResourceShard {
         entries: Vec::new(),
         free: Vec::new(),
     })
 }; SHARDS];
 
-fn shard(number: usize) -> MutexGuard<'static, Shard> {
+fn shard(number: usize) -> MutexGuard<'static, ResourceShard> {
     LISTED[number]
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -92,14 +93,14 @@ impl Listed {
     /// list is shared by the whole process.
     ///
     /// # Safety
-    /// `resource` stays alive and in its place until the answer is dropped.
+    /// `resource` stays alive and does not move until the returned value is dropped.
     pub unsafe fn new<R: Resource>(resource: &R) -> Listed {
         let here: *const (dyn Resource + '_) = resource;
         let shard_number = (here.cast::<()>().addr() >> 6) % SHARDS;
         // SAFETY: only the lifetime changes; the caller promises that it is alive for
         // as long as it is listed, and nothing else uses the pointer.
         let here: *mut (dyn Resource + 'static) = unsafe { std::mem::transmute(here) };
-        let entry = NonNull::new(here).map(Entry);
+        let entry = NonNull::new(here).map(ResourcePtr);
         let mut shard = shard(shard_number);
         let number = shard.free.pop().unwrap_or(shard.entries.len());
         if number == shard.entries.len() {
@@ -121,7 +122,7 @@ impl Drop for Listed {
         shard.free.push(self.number);
         if shard.free.len() == shard.entries.len() {
             // All are gone: so does the memory of a burst.
-            *shard = Shard {
+            *shard = ResourceShard {
                 entries: Vec::new(),
                 free: Vec::new(),
             };
@@ -251,7 +252,7 @@ impl Holder {
     }
 
     /// The job that holds it, and where it took it; none if it is free, or was taken
-    /// outside every job.
+    /// outside any job.
     pub fn job(&self) -> Option<(JobId, &'static Location<'static>)> {
         let job = JobId::from_bits(self.job.load(Relaxed))?;
         Some((job, Site(self.site.load(Relaxed)).location()))
@@ -272,7 +273,7 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// The job that is polled on this thread; none outside every job.
+/// The job that is polled on this thread; none outside any job.
 pub fn current_id() -> Option<JobId> {
     context::current_id()
 }

@@ -1,4 +1,4 @@
-//! [`Work`]: what goes on beside the body of a job, and holds the job open.
+//! [`Work`]: an activity beside the body of a job, which holds the job open.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,21 +12,20 @@ use crate::more::kit::held_clock::{HeldClock, virtual_time};
 use crate::points::point;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
-use crate::record::works::{Piece, Stop};
+use crate::record::works::{Piece, StopWork};
 use crate::surface::lease::Lease;
 use crate::surface::scope::Scope;
 
-/// Something that goes on beside the body of a job, such as an operation that
-/// the system carries out. The job does not end before this is
-/// [finished](Work::finish) or dropped.
+/// An activity beside the body of a job, such as an operation that the system carries out.
+/// The job does not end before its work is [finished](Work::finish) or dropped.
 ///
-/// A cancel of the job leaves it alone. When the body is over, `stop` is called:
-/// it asks for an early end and does not wait for it. Shutdown does not wait for
-/// it for ever, as it does not for a [`Lease`].
+/// A cancel of the job does not stop its work. When the body is over, `stop` is called: it
+/// asks for an early end and does not wait for it. Shutdown waits for work only for a limited
+/// time, as for a [`Lease`].
 ///
-/// While it is under way virtual time stands still, as it does for a blocking call:
-/// another thread carries it out, and is about to answer. Work that may wait for
-/// long says so with [`lets_time_pass`](Work::lets_time_pass).
+/// While work is in progress virtual time stands still, as it does for a blocking call: another
+/// thread carries it out, and is about to answer. Work that may wait for long should call
+/// [`lets_time_pass`](Work::lets_time_pass).
 #[must_use = "dropping it says that the work is done"]
 pub struct Work {
     key: Key,
@@ -36,8 +35,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work of the current job. None outside every job, and in one that shuts
-    /// down.
+    /// Begins work of the current job. `None` outside any job, and in a job that is ending.
     #[track_caller]
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
         let site = Location::caller();
@@ -45,7 +43,7 @@ impl Work {
         Work::of(&job, Contained::new(Box::new(stop)), site)
     }
 
-    /// Work of the task that `scope` is in. None if its body is over.
+    /// Begins work of the task that `scope` is in. `None` if the task's body is over.
     #[track_caller]
     pub fn of_task(scope: &Scope, stop: impl FnOnce() + Send + 'static) -> Option<Work> {
         let site = Location::caller();
@@ -58,7 +56,7 @@ impl Work {
         Work::of(&task, Contained::new(Box::new(stop)), site)
     }
 
-    fn of(h: &Header, stop: Stop, site: &'static Location<'static>) -> Option<Work> {
+    fn of(h: &Header, stop: StopWork, site: &'static Location<'static>) -> Option<Work> {
         let lease = Lease::of(h)?;
         // What is refused is dropped outside the lock.
         let mut stop = Some(stop);
@@ -82,8 +80,8 @@ impl Work {
         })
     }
 
-    /// Virtual time does not stand still for it: its host knows when it is over, or
-    /// it waits for another side, or for time to pass.
+    /// Lets virtual time pass during this work: its host knows when it is over, or it waits for
+    /// another side, or for time to pass.
     pub fn lets_time_pass(mut self) -> Work {
         self.clock = None;
         self
@@ -91,7 +89,7 @@ impl Work {
 }
 
 impl Work {
-    /// It is done: the job may end, and a [`Reap`] finds it.
+    /// Finishes the work: the job may end, and a [`Reap`] finds it.
     pub fn finish(&mut self) {
         let Some(lease) = self.lease.take() else {
             return;
@@ -125,7 +123,7 @@ impl Drop for Work {
     }
 }
 
-/// Outside the lock: what was listed goes, whoever waits looks again, and the
+/// Outside the lock: what was listed goes, the waiter looks again, and the
 /// job may end.
 fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {
@@ -143,23 +141,22 @@ impl fmt::Debug for Work {
     }
 }
 
-/// A wait until a piece of [work](Work) of the current job is finished. Dropped,
-/// it waits no longer, and leaves no waker behind.
+/// Waits until one [work](Work) of the current job is finished. A dropped `Reap` leaves no
+/// waker behind.
 #[derive(Default)]
 pub struct Reap {
     listed: Option<(JobRef, Key)>,
 }
 
 impl Reap {
-    /// One that does not wait yet.
+    /// Makes one that does not wait yet.
     pub fn new() -> Reap {
         Reap::default()
     }
 
-    /// Takes note of one piece of [work](Work) of the current job that is
-    /// finished, each once: how many are left, under way or not taken note of. 0
-    /// as well if there is none at all. `Pending`: none is finished, and the
-    /// caller is woken when one is.
+    /// Collects one finished [work](Work) of the current job, each once. Returns how many are
+    /// left, in progress or not collected; 0 if there is none at all. `Pending` means that none
+    /// is finished; the caller is woken when one is.
     pub fn poll_reap(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         // What was listed under the waker of an earlier poll goes first: the job
         // may be another by now.
@@ -205,9 +202,9 @@ impl fmt::Debug for Reap {
     }
 }
 
-/// The cancellation that the next point here would tell, without telling it: for
-/// what is begun without waiting, and is not to be begun by a job that was told
-/// to stop. None inside a shield.
+/// Returns the cancellation that the next point would return, without telling the job: for
+/// code that begins something without waiting, which a cancelled job should not begin. `None`
+/// inside a shield.
 pub fn cancelled_here() -> Option<Cancelled> {
     point::marked_here()
 }

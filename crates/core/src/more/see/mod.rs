@@ -1,5 +1,5 @@
-//! Reports for people: who is in the way, each task once, in words that say
-//! what to do about it. Made of snapshots, by reading.
+//! Reports for people: which tasks do not end, each once, and what to do about it. Reports
+//! are made from snapshots, by reading.
 
 pub(crate) mod cycles;
 mod shutdown_report;

@@ -1,4 +1,4 @@
-//! What shutting down came to.
+//! [`ShutdownReport`]: the tasks that did not end in time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,23 +11,23 @@ use crate::more::see::still_there::{
     StillThere, once_per_task, task, task_name, told_since, waits_for_others, write_place,
 };
 
-/// What shutting down came to.
+/// The result of a shutdown: the tasks that did not end in time.
 ///
-/// Each task that was in the way stands in one of the three lists, once, as
-/// the innermost job in which it was held up longest: itself or a scope in it.
+/// Each such task stands in one of the three lists, once: as the innermost job in which it
+/// was held up longest, the task itself or a scope in it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// How long it took.
+    /// How long the shutdown took.
     pub took: Duration,
     /// Jobs that had not ended when the grace was over, as they were then.
     pub late: Vec<NodeSnapshot>,
     /// Jobs whose future was dropped before it was done, as they were then.
     pub dropped: Vec<NodeSnapshot>,
-    /// Jobs that are still there: they run without returning, or nobody turns
-    /// the lane they are on. Their memory is leaked.
+    /// Jobs that have not ended: their poll does not return, or no thread runs the lane that
+    /// they are on. Their memory is leaked.
     pub stragglers: Vec<NodeSnapshot>,
-    /// How many more jobs there were, about, than the 100,000 that a report looks at.
+    /// How many more jobs there were, approximately, than the 100,000 that a report examines.
     pub left_out: usize,
 }
 
@@ -35,7 +35,7 @@ impl ShutdownReport {
     /// Puts each task into the last of the lists that it has come to.
     ///
     /// `late` are those [in the way](in_the_way) at the grace, `stragglers`
-    /// those who still are; `dropped` is what was dropped, in order.
+    /// those that still are; `dropped` is what was dropped, in order.
     pub(crate) fn new(
         took: Duration,
         late: Vec<NodeSnapshot>,
@@ -62,14 +62,14 @@ impl ShutdownReport {
         }
     }
 
-    /// True if every job ended by itself, in time.
+    /// Returns true if every job ended by itself, in time.
     pub fn is_clean(&self) -> bool {
         let named = self.late.len() + self.dropped.len() + self.stragglers.len();
         named + self.left_out == 0
     }
 }
 
-/// Who is in the way: jobs that wait for no other. Services that have not been
+/// The jobs that hold a shutdown up: those that wait for no other. Services that have not been
 /// cancelled, with all below them, only wait for their turn to go.
 pub(crate) fn in_the_way(tree: &TreeSnapshot) -> Vec<NodeSnapshot> {
     let mut spared = usize::MAX;

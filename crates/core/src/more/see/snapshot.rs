@@ -66,7 +66,7 @@ impl TreeSnapshot {
         lasts
     }
 
-    /// The tree as JSON: a list of objects, each with its parent's number.
+    /// Returns the tree as JSON: a list of objects, each with its parent's number.
     pub fn to_json(&self) -> String {
         let mut out = String::from("[");
         for (n, node) in self.nodes.iter().enumerate() {
@@ -81,12 +81,12 @@ impl TreeSnapshot {
 }
 
 impl NodeSnapshot {
-    /// How many wait for its end from outside every job.
+    /// Returns how many waits for its end are outside any job.
     pub fn waiters_outside(&self) -> usize {
         self.waiters - self.waited_for_by.len()
     }
 
-    /// Who waits for it, in words; nothing if nobody does.
+    /// The jobs that wait for it, in words; nothing if none does.
     fn write_waiters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = ", waited for by ";
         for waiter in &self.waited_for_by {
@@ -300,7 +300,7 @@ pub(crate) fn take_some(tree: &Shared, most: usize) -> TreeSnapshot {
     TreeSnapshot { nodes }
 }
 
-/// Finds the names of those who wait among the jobs themselves.
+/// Finds the names of the waiting jobs among the jobs themselves.
 fn name_waiters(nodes: &mut [NodeSnapshot]) {
     if nodes.iter().all(|node| node.waited_for_by.is_empty()) {
         return;

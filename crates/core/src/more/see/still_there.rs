@@ -7,37 +7,36 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
-use crate::base::observe::node::{NodeSnapshot, Waiter};
+use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 
-/// Why a job that is to stop is still there.
+/// Why a cancelled job has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StillThere {
     /// A shield or a guard holds the cancel back: the one that was made there,
     /// if it is known.
     Shielded(Option<&'static Location<'static>>),
-    /// It is in a foreign await, which does not hear of the cancel; or it has
-    /// heard before, and gone on to one.
+    /// It awaits a future that is not a cancellation point; it may have been told before.
     ForeignAwait,
-    /// It is being polled, and has come to no point since.
+    /// It is being polled, and has reached no point since.
     NoPoint,
-    /// It is queued for a turn, and has come to no point since: nobody turns
+    /// It is queued for a turn, and has reached no point since: no thread runs
     /// its lane, others are long before it, or it wakes itself again and again.
     Queued,
     /// It waits for a child, or for another job.
     WaitsFor {
         /// The first it waits for, if that is known.
-        first: Option<Waiter>,
+        first: Option<WaitingJob>,
         /// How many more children it has.
         others: usize,
     },
-    /// It has swallowed a thousand Cancelleds, and goes on.
+    /// Its body has ignored a thousand `Cancelled`s, and goes on.
     SwallowsCancellation,
-    /// It is in a wait of ours that does not end at once: a blocking call, an
-    /// operation that the system still carries out, clean-up of its own.
+    /// It is in a wait that does not end at once: a blocking call, an operation that the system
+    /// has not completed, its own clean-up.
     Waits(WaitKind),
-    /// It has never been polled: nobody turns its lane, or its host is gone.
+    /// It has never been polled: no thread runs its lane, or its host is gone.
     NotStarted,
     /// Its body is over, and a lease holds it open.
     Leased,
@@ -70,7 +69,7 @@ impl StillThere {
     pub(super) fn help(&self, told: bool) -> &'static str {
         match self {
             StillThere::SwallowsCancellation => {
-                "it swallows cancellation: return the `Cancelled` that its points give"
+                "it swallows cancellation: return the `Cancelled` that its points return"
             }
             StillThere::Shielded(_) => {
                 "bound the shield with `shield_for`, or hold the guard for less long"
@@ -80,15 +79,17 @@ impl StillThere {
                  and put `checkpoint().await?` into long loops"
             }
             StillThere::Queued => {
-                "see that its lane is turned, and that no other keeps the thread; \
+                "run its lane, and check that no other task keeps the thread; \
                  put `checkpoint().await?` into a loop that only wakes itself"
             }
-            StillThere::NotStarted => "see that its host runs until it is over",
-            StillThere::Leased => "give the lease back sooner",
+            StillThere::NotStarted => "keep its host running until the task has ended",
+            StillThere::Leased => "drop the lease sooner",
             StillThere::ForeignAwait if !told => {
                 "make the await a point, with `.or_cancel()`, so that it hears of the cancel"
             }
-            StillThere::WaitsFor { .. } => "look at what it waits for: that has not ended",
+            StillThere::WaitsFor { .. } => {
+                "look at the job that it waits for: that one has not ended"
+            }
             StillThere::ForeignAwait | StillThere::Waits(_) => {
                 "return soon after `Cancelled`, or bound the cleanup with `timeout`"
             }
@@ -100,12 +101,16 @@ impl fmt::Display for StillThere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StillThere::Shielded(Some(at)) => {
-                write!(f, "a shield holds the cancel back, from {}", At(at))
+                write!(f, "a shield holds the cancel back, from {}", AtSite(at))
             }
             StillThere::Shielded(None) => f.write_str("a shield holds the cancel back"),
-            StillThere::ForeignAwait => f.write_str("is in a foreign await"),
-            StillThere::NoPoint => f.write_str("runs, and has come to no point since"),
-            StillThere::Queued => f.write_str("is queued, and has come to no point since"),
+            StillThere::ForeignAwait => {
+                f.write_str("awaits a future that is not a cancellation point")
+            }
+            StillThere::NoPoint => f.write_str("runs, and has reached no cancellation point since"),
+            StillThere::Queued => {
+                f.write_str("is queued, and has reached no cancellation point since")
+            }
             StillThere::WaitsFor { first, others } => {
                 f.write_str("waits for ")?;
                 match first {
@@ -118,7 +123,7 @@ impl fmt::Display for StillThere {
                 }
             }
             StillThere::SwallowsCancellation => f.write_str("swallows cancellation"),
-            StillThere::Waits(kind) => write!(f, "waits on {kind}, which takes its time"),
+            StillThere::Waits(kind) => write!(f, "waits on {kind}, which has not finished"),
             StillThere::NotStarted => f.write_str("has never been polled"),
             StillThere::Leased => f.write_str("a lease holds it open"),
         }
@@ -175,9 +180,9 @@ pub(super) fn once_per_task<T>(jobs: Vec<T>, node: impl Fn(&T) -> &NodeSnapshot)
 }
 
 /// A place in the code.
-pub(super) struct At(pub(super) &'static Location<'static>);
+pub(super) struct AtSite(pub(super) &'static Location<'static>);
 
-impl fmt::Display for At {
+impl fmt::Display for AtSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.0.file(), self.0.line(), self.0.column())
     }
@@ -201,9 +206,9 @@ pub(super) fn write_place(
     why: &StillThere,
 ) -> fmt::Result {
     let site = node.task.as_ref().map_or(node.site, |task| task.site);
-    write!(f, "\n  --> spawned at {}", At(site))?;
+    write!(f, "\n  --> spawned at {}", AtSite(site))?;
     if task(node) != node.id {
-        let at = At(node.site);
+        let at = AtSite(node.site);
         write!(
             f,
             "\n   = in {} \"{}\", opened at {at}",
@@ -213,7 +218,7 @@ pub(super) fn write_place(
     if let Some((kind, site, since)) = node.waits_on {
         write!(f, "\n   = waits on {kind}")?;
         if let Some(site) = site {
-            write!(f, " at {}", At(site))?;
+            write!(f, " at {}", AtSite(site))?;
         }
         write!(f, " for {since:?}")?;
         return match &node.waits_for {

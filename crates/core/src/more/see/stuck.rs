@@ -1,4 +1,4 @@
-//! Who was to stop and is still there, and which polls do not return.
+//! [`StuckReport`]: cancelled jobs that have not ended, and polls that have not returned.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -6,55 +6,54 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
-use crate::base::observe::node::{NodeSnapshot, Waiter};
+use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 use crate::more::see::snapshot::TreeSnapshot;
 use crate::more::see::still_there::{
     StillThere, held_open, once_per_task, task, task_name, told_since, write_place,
 };
 
-/// Who was to stop long ago and is still there, with the reason; and which
-/// polls have lasted long, of whomever. See [`TreeSnapshot::stuck`].
+/// The jobs that were cancelled some time ago and have not ended, with the cause; and the
+/// polls that have not returned for that time. See [`TreeSnapshot::stuck`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StuckReport {
-    /// How long ago is long.
+    /// The time after which a job or a poll is listed.
     pub after: Duration,
-    /// Tasks that were to stop, or a scope in them, each once, in the order of
-    /// the tree.
+    /// Tasks that were cancelled, or a scope in them, each once, in the order of the tree.
     pub jobs: Vec<StuckJob>,
-    /// Tasks whose poll has not returned for as long, cancelled or not.
+    /// Tasks whose poll has not returned for that time, cancelled or not.
     pub polls: Vec<NodeSnapshot>,
 }
 
-/// A task that was to stop and is still there.
+/// A task that was cancelled and has not ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StuckJob {
     /// The task, or the scope in it in which it has been held up longest.
     pub job: NodeSnapshot,
-    /// How long ago it was to stop.
+    /// How long ago it was cancelled.
     pub since: Duration,
-    /// Why it is still there.
+    /// Why it has not ended.
     pub why: StillThere,
 }
 
 impl StuckReport {
-    /// True if nobody is stuck.
+    /// Returns true if no task is stuck.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.polls.is_empty()
     }
 
-    /// What it says of the task of that name.
+    /// Returns the entry of the task with that name.
     pub fn find(&self, name: &str) -> Option<&StuckJob> {
         self.jobs.iter().find(|stuck| task_name(&stuck.job) == name)
     }
 }
 
 impl TreeSnapshot {
-    /// Who was cancelled `after` ago or before and is still there, and why; and
-    /// whose poll has lasted as long. Services that are spared until their
-    /// turn comes, and what a shield protects in other tasks, were not asked.
+    /// Lists the jobs that were cancelled at least `after` ago and have not ended, with the
+    /// cause, and the tasks whose poll has lasted that long. Services that are not cancelled
+    /// yet, and jobs of other tasks that a shield protects, are not listed.
     pub fn stuck(&self, after: Duration) -> StuckReport {
         let mut asked = asked(self.nodes());
         asked.retain(|one| one.since >= after);
@@ -67,7 +66,7 @@ impl TreeSnapshot {
             .into_iter()
             .filter(|one| one.node.swallows_cancellation || !inner.contains(&one.node.id))
             .collect();
-        let links = Links::new(self.nodes());
+        let links = WaitLinks::new(self.nodes());
         StuckReport {
             after,
             jobs: once_per_task(innermost, |one| one.node)
@@ -141,15 +140,15 @@ fn asked(nodes: &[NodeSnapshot]) -> Vec<Asked<'_>> {
     found
 }
 
-/// Who waits for whom.
-struct Links<'a> {
+/// Which job waits for which.
+struct WaitLinks<'a> {
     children: HashMap<JobId, Vec<&'a NodeSnapshot>>,
     awaited: HashMap<JobId, &'a NodeSnapshot>,
 }
 
-impl<'a> Links<'a> {
-    fn new(nodes: &'a [NodeSnapshot]) -> Links<'a> {
-        let mut links = Links {
+impl<'a> WaitLinks<'a> {
+    fn new(nodes: &'a [NodeSnapshot]) -> WaitLinks<'a> {
+        let mut links = WaitLinks {
             children: HashMap::new(),
             awaited: HashMap::new(),
         };
@@ -193,7 +192,7 @@ impl<'a> Links<'a> {
             None => (children.first().copied(), children.len().saturating_sub(1)),
         };
         StillThere::WaitsFor {
-            first: first.map(|node| Waiter {
+            first: first.map(|node| WaitingJob {
                 id: node.id,
                 name: Some(node.name.clone()),
             }),
@@ -208,14 +207,14 @@ impl fmt::Display for StuckReport {
         if self.is_empty() {
             return write!(
                 f,
-                "stuck: nobody has stayed for {after:?} after a cancel, and no poll lasted as long"
+                "stuck: no task has outlived its cancel by {after:?}, and no poll has lasted that long"
             );
         }
         let jobs = match self.jobs.len() {
             0 => None,
-            1 => Some(format!("1 task has stayed for {after:?} after a cancel")),
+            1 => Some(format!("1 task has not ended {after:?} after its cancel")),
             n => Some(format!(
-                "{n} tasks have stayed for {after:?} after a cancel"
+                "{n} tasks have not ended {after:?} after their cancel"
             )),
         };
         let polls = match self.polls.len() {

@@ -23,12 +23,12 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::engine::walk;
 use crate::more::timers::grid::{Grid, MissedTicks};
-use crate::more::timers::token::{Driver, Next, Signal, TimerToken};
+use crate::more::timers::token::{FactoryDriver, NextRun, Signal, TimerToken};
 use crate::points::sleep::{Moment, Sleep, now};
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, OnMain, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{Place, Sort, Spawner};
+use crate::surface::spawn::{ChildSort, Place, Spawner};
 
 /// A factory timer with options: a name, a lane, what happens to missed ticks.
 /// Made by [`Scope::timer`]; ends with one of its verbs.
@@ -41,7 +41,7 @@ pub struct Timer<L = Pool> {
 }
 
 /// When the runs are due.
-struct Plan {
+struct TimerPlan {
     grid: Grid,
     /// There is one run only.
     once: bool,
@@ -60,15 +60,15 @@ impl Timer {
 }
 
 impl<L> Timer<L> {
-    /// What an interval does about ticks that were missed. A run never begins
-    /// before the one before it has ended, whatever is chosen here.
+    /// Sets what an interval does about missed ticks. Whatever is chosen, a run never begins
+    /// before the previous run has ended.
     pub fn missed(mut self, missed: MissedTicks) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Chooses the lane of the runs; the pool by default. On the main lane a
-    /// run happens when the main thread next turns, however late that is.
+    /// Chooses the lane of the runs; the default is the pool. On the main lane a run happens
+    /// when the main thread next runs turns, however late that is.
     pub fn on<M>(self, _lane: M) -> Timer<M> {
         Timer {
             scope: self.scope,
@@ -78,17 +78,17 @@ impl<L> Timer<L> {
         }
     }
 
-    fn once(&self, due: Option<Instant>, site: &'static Location<'static>) -> Plan {
-        Plan {
+    fn once(&self, due: Option<Instant>, site: &'static Location<'static>) -> TimerPlan {
+        TimerPlan {
             grid: Grid::new(due, Duration::MAX, self.missed),
             once: true,
             site,
         }
     }
 
-    fn often(&self, period: Duration, site: &'static Location<'static>) -> Result<Plan> {
+    fn often(&self, period: Duration, site: &'static Location<'static>) -> Result<TimerPlan> {
         Grid::check(period)?;
-        Ok(Plan {
+        Ok(TimerPlan {
             grid: Grid::new(Some(self.now()), period, self.missed),
             once: false,
             site,
@@ -96,14 +96,14 @@ impl<L> Timer<L> {
     }
 
     /// The spawner of the driver, and what it is to its scope.
-    fn spawner(self, kind: &'static str) -> (Spawner<L>, Sort) {
+    fn spawner(self, kind: &'static str) -> (Spawner<L>, ChildSort) {
         // What hangs from the root is cancelled at once at shutdown; a service
         // would wait there for every other job.
         let scope = self.scope.header();
         let below_root = scope.kind() == JobKind::Root;
         // None: it has ended, and refuses the driver.
         let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
-        let sort = Sort::timer(below_root, timed);
+        let sort = ChildSort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
         let spawner = Spawner::new(self.scope).named(name).on_lane();
         (spawner, sort)
@@ -152,16 +152,16 @@ macro_rules! verbs {
                 Ok(self.set("interval", plan, factory))
             }
 
-            fn set<F, R>(self, kind: &'static str, plan: Plan, factory: F) -> TimerToken
+            fn set<F, R>(self, kind: &'static str, plan: TimerPlan, factory: F) -> TimerToken
             where
                 F: FnMut() -> R $(+ $send)? + 'static,
                 R: Future<Output: IntoOutcome$(<Value: $send>)?> $(+ $send)? + 'static,
             {
                 let site = plan.site;
                 let signal = Arc::new(Signal::new());
-                let driver = Driver(signal.clone());
+                let driver = FactoryDriver(signal.clone());
                 let (spawner, sort) = self.spawner(kind);
-                let factory = Kept::new(factory);
+                let factory = SharedFactory::new(factory);
                 let drive = drive::<$lane, F, R>(driver, plan, factory);
                 TimerToken::new(signal, spawner.launch_as(drive, sort, site))
             }
@@ -195,7 +195,11 @@ impl<L> fmt::Debug for Timer<L> {
 /// The body of a driver. It is on the lane of its runs: a main thread that
 /// turns late finds the tick due, makes up for it once and goes back to the
 /// grid.
-async fn drive<L, F, R>(driver: Driver, plan: Plan, factory: Kept<F>) -> Result<(), Cancelled>
+async fn drive<L, F, R>(
+    driver: FactoryDriver,
+    plan: TimerPlan,
+    factory: SharedFactory<F>,
+) -> Result<(), Cancelled>
 where
     L: LaneFor<Run<F, R>>,
     F: FnMut() -> R,
@@ -203,18 +207,18 @@ where
 {
     let signal = &*driver.0;
     let here = Scope::here("a timer", std::panic::Location::caller());
-    let Plan {
+    let TimerPlan {
         mut grid,
         once,
         site,
     } = plan;
     loop {
-        let due = Due {
+        let due = NextDue {
             sleep: Sleep::new(grid.due().map_or(Moment::Never, Moment::At), site),
             signal,
             last: once,
         };
-        if due.await? == Next::Stop {
+        if due.await? == NextRun::Stop {
             return Ok(());
         }
         grid.take(now());
@@ -227,7 +231,7 @@ where
         let _ = start::<L, _>(&here, run, site).join().await?;
         grid.pass(now());
         signal.set_skipped(grid.skipped());
-        if signal.ended() == Next::Stop {
+        if signal.ended() == NextRun::Stop {
             return Ok(());
         }
     }
@@ -240,7 +244,7 @@ where
     R: Future<Output: IntoOutcome>,
 {
     Place::below(here.header())
-        .spawn_as::<L, R>(run, Sort::ORDINARY, site)
+        .spawn_as::<L, R>(run, ChildSort::ORDINARY, site)
         .into_job()
 }
 
@@ -248,7 +252,7 @@ pin_project! {
     /// One run. The factory is called inside it, so that its panic is the
     /// run's and what it spawns hangs from the run.
     struct Run<F, R> {
-        factory: Option<Kept<F>>,
+        factory: Option<SharedFactory<F>>,
         #[pin]
         made: Option<R>,
     }
@@ -257,17 +261,17 @@ pin_project! {
 /// The factory of a timer, shared by its driver and the run that is due. What it has
 /// captured may panic when it is dropped: the driver is a service, and would fail its
 /// scope.
-struct Kept<F>(Arc<Mutex<Option<Contained<F>>>>);
+struct SharedFactory<F>(Arc<Mutex<Option<Contained<F>>>>);
 
-impl<F> Clone for Kept<F> {
-    fn clone(&self) -> Kept<F> {
-        Kept(self.0.clone())
+impl<F> Clone for SharedFactory<F> {
+    fn clone(&self) -> SharedFactory<F> {
+        SharedFactory(self.0.clone())
     }
 }
 
-impl<F> Kept<F> {
-    fn new(factory: F) -> Kept<F> {
-        Kept(Arc::new(Mutex::new(Some(Contained::new(factory)))))
+impl<F> SharedFactory<F> {
+    fn new(factory: F) -> SharedFactory<F> {
+        SharedFactory(Arc::new(Mutex::new(Some(Contained::new(factory)))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Contained<F>>> {
@@ -293,7 +297,7 @@ impl<F> Kept<F> {
 
 /// A factory that is being called. Put back at the end of the call, also by a panic.
 struct Called<F> {
-    kept: Kept<F>,
+    kept: SharedFactory<F>,
     factory: Option<Contained<F>>,
 }
 
@@ -323,22 +327,22 @@ where
 
 /// Waits until a run is due and claims it, or until the token is cancelled.
 /// A *point*.
-struct Due<'a> {
+struct NextDue<'a> {
     sleep: Sleep,
     signal: &'a Signal,
     last: bool,
 }
 
-impl Future for Due<'_> {
-    type Output = Result<Next, Cancelled>;
+impl Future for NextDue<'_> {
+    type Output = Result<NextRun, Cancelled>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match Pin::new(&mut this.sleep).poll(cx) {
             Poll::Ready(slept) => Poll::Ready(slept.map(|()| this.signal.begin(this.last))),
             Poll::Pending => match this.signal.wait(cx.waker()) {
-                Next::Go => Poll::Pending,
-                Next::Stop => Poll::Ready(Ok(Next::Stop)),
+                NextRun::Go => Poll::Pending,
+                NextRun::Stop => Poll::Ready(Ok(NextRun::Stop)),
             },
         }
     }
@@ -346,24 +350,24 @@ impl Future for Due<'_> {
 
 /// # Timers
 ///
-/// Each calls its factory when a run is due, once per run, and runs what it
-/// makes as a job of its own. The timer is a service of the scope: it holds
-/// nothing open, and when the scope's body and ordinary children have ended it
-/// is cancelled, with the run in progress, and waited for. A timer of the root
-/// is an ordinary job there, cancelled and waited for at shutdown.
+/// A timer calls its factory once for each run, when the run is due, and runs the returned
+/// future as a job of its own. The timer is a service of the scope: it does not hold the
+/// scope open, and when the scope's body and ordinary children have ended, the timer is
+/// cancelled, with the run in progress, and awaited. A timer of the root is an ordinary job
+/// there, cancelled and awaited at shutdown.
 ///
-/// A run that fails, or a factory that panics, goes to the failure hook and
-/// touches nobody else.
+/// The failure of a run, or a panic of the factory, goes to the failure hook and does not
+/// cancel other jobs.
 impl Scope {
-    /// A timer with a name.
+    /// Begins a timer with a name.
     pub fn timer(&self, name: impl Into<Cow<'static, str>>) -> Timer {
         let mut timer = Timer::new(self.clone());
         timer.name = Some(name.into());
         timer
     }
 
-    /// Runs what `factory` makes once, `wait` from now. `Duration::MAX` is
-    /// never.
+    /// Calls `factory` once, `wait` from now, and runs the returned future. `Duration::MAX`
+    /// means never.
     #[track_caller]
     pub fn delay<F, R>(&self, wait: Duration, factory: F) -> TimerToken
     where
@@ -373,7 +377,8 @@ impl Scope {
         Timer::new(self.clone()).delay(wait, factory)
     }
 
-    /// Runs what `factory` makes once, at `at`; at once if that has passed.
+    /// Calls `factory` once, at `at`, and runs the returned future; at once if `at` has
+    /// passed.
     #[track_caller]
     pub fn at<F, R>(&self, at: Instant, factory: F) -> TimerToken
     where
@@ -383,11 +388,11 @@ impl Scope {
         Timer::new(self.clone()).at(at, factory)
     }
 
-    /// Runs what `factory` makes at once and then every `period`, on a fixed
-    /// grid. One run at a time: ticks that come due during a run, suspended or
-    /// not, are skipped and counted. A late host makes up for one and goes back
-    /// to the grid; for other ways see [`Timer::missed`]. A failing run does
-    /// not stop the interval. A period of zero is an error.
+    /// Calls `factory` at once and then every `period`, on a fixed grid, and runs the
+    /// returned futures one at a time. Ticks that become due during a run are skipped and
+    /// counted. A late host makes up for one tick and returns to the grid; for other choices
+    /// see [`Timer::missed`]. A failing run does not stop the interval. A period of zero is
+    /// an error.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;

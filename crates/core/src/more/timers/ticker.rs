@@ -1,4 +1,4 @@
-//! The ticker: a body that does something every so often, in its own loop.
+//! The ticker: regular ticks, awaited in a loop of the program's own.
 
 use std::fmt;
 use std::panic::Location;
@@ -50,7 +50,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// What happens to ticks that were missed.
+    /// Sets what happens to ticks that were missed.
     #[must_use = "it gives the ticker back"]
     pub fn missed(mut self, missed: MissedTicks) -> Ticker {
         self.missed = missed;
@@ -60,14 +60,14 @@ impl Ticker {
         self
     }
 
-    /// Waits for the next tick and tells for when it was planned.
+    /// Waits for the next tick and returns the instant for which it was planned.
     ///
     /// # Cancellation
-    /// A *point*. If it returns `Cancelled`, or is dropped half-way, no tick
-    /// was taken: the next call waits for the same one.
+    /// A *point*. If it returns `Cancelled`, or is dropped before it is over, no tick was
+    /// taken: the next call waits for the same one.
     ///
     /// # Panics
-    /// When polled outside every job: there is no clock to ask.
+    /// When polled outside any job: there is no clock to ask.
     #[track_caller]
     pub fn tick(&mut self) -> Tick<'_> {
         Tick {
@@ -76,8 +76,8 @@ impl Ticker {
         }
     }
 
-    /// The next tick comes a whole period from now, and the others on the grid
-    /// that begins there.
+    /// Restarts the ticker: the next tick comes a whole period from now, and the others on
+    /// the grid that begins there.
     pub fn reset(&mut self) {
         self.sleep = None;
         let next = now().checked_add(self.period);
@@ -86,12 +86,12 @@ impl Ticker {
             .restart(next);
     }
 
-    /// The period.
+    /// Returns the period.
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// How many ticks were missed and skipped.
+    /// Returns how many ticks were missed and skipped.
     pub fn skipped(&self) -> u64 {
         self.grid.map_or(0, |grid| grid.skipped())
     }
@@ -144,7 +144,7 @@ impl Future for Tick<'_> {
 }
 
 impl Drop for Tick<'_> {
-    /// Nobody waits any more: the timer goes, the tick stays.
+    /// The wait is over: the timer goes, the tick stays.
     fn drop(&mut self) {
         self.ticker.sleep = None;
     }

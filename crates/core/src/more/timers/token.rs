@@ -30,7 +30,7 @@ use crate::base::unwind::{Contained, wake};
 use crate::surface::handle::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum TokenPhase {
     /// No run is in progress; one is to come.
     Waiting,
     /// A run is in progress; others are to come.
@@ -40,7 +40,7 @@ enum Phase {
 }
 
 struct State {
-    phase: Phase,
+    phase: TokenPhase,
     cancelled: bool,
     /// The driver's, while it waits.
     waker: Option<Contained<Waker>>,
@@ -49,7 +49,7 @@ struct State {
 /// What the driver must do now.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextRun {
     /// Go on: run, or wait for the next one.
     Go,
     /// No run is to come.
@@ -66,7 +66,7 @@ impl Signal {
     pub(crate) fn new() -> Signal {
         Signal {
             state: Mutex::new(State {
-                phase: Phase::Waiting,
+                phase: TokenPhase::Waiting,
                 cancelled: false,
                 waker: None,
             }),
@@ -82,7 +82,7 @@ impl Signal {
     fn cancel(&self) -> bool {
         let waker = {
             let mut state = self.lock();
-            if state.cancelled || state.phase == Phase::Over {
+            if state.cancelled || state.phase == TokenPhase::Over {
                 return false;
             }
             state.cancelled = true;
@@ -99,29 +99,33 @@ impl Signal {
     }
 
     /// The driver waits, and is woken by a cancel.
-    pub(crate) fn wait(&self, waker: &Waker) -> Next {
+    pub(crate) fn wait(&self, waker: &Waker) -> NextRun {
         // Cloned and dropped outside the lock.
         let new = Contained::new(waker.clone());
         let mut state = self.lock();
         if state.cancelled {
             drop(state);
-            return Next::Stop;
+            return NextRun::Stop;
         }
         let old = state.waker.replace(new);
         drop(state);
         drop(old);
-        Next::Go
+        NextRun::Go
     }
 
     /// A run is due. Go: it won against every cancel, and happens.
-    pub(crate) fn begin(&self, last: bool) -> Next {
+    pub(crate) fn begin(&self, last: bool) -> NextRun {
         let mut state = self.lock();
         let waker = state.waker.take();
         let next = if state.cancelled {
-            Next::Stop
+            NextRun::Stop
         } else {
-            state.phase = if last { Phase::Over } else { Phase::Running };
-            Next::Go
+            state.phase = if last {
+                TokenPhase::Over
+            } else {
+                TokenPhase::Running
+            };
+            NextRun::Go
         };
         drop(state);
         drop(waker);
@@ -129,14 +133,14 @@ impl Signal {
     }
 
     /// The run has ended.
-    pub(crate) fn ended(&self) -> Next {
+    pub(crate) fn ended(&self) -> NextRun {
         let mut state = self.lock();
-        if state.cancelled || state.phase == Phase::Over {
-            state.phase = Phase::Over;
-            return Next::Stop;
+        if state.cancelled || state.phase == TokenPhase::Over {
+            state.phase = TokenPhase::Over;
+            return NextRun::Stop;
         }
-        state.phase = Phase::Waiting;
-        Next::Go
+        state.phase = TokenPhase::Waiting;
+        NextRun::Go
     }
 
     pub(crate) fn set_skipped(&self, ticks: u64) {
@@ -147,8 +151,8 @@ impl Signal {
     fn over(&self) {
         let mut state = self.lock();
         let waker = state.waker.take();
-        if state.phase != Phase::Over {
-            state.phase = Phase::Over;
+        if state.phase != TokenPhase::Over {
+            state.phase = TokenPhase::Over;
             state.cancelled = true;
         }
         drop(state);
@@ -157,19 +161,19 @@ impl Signal {
 }
 
 /// The driver's side; dropped with the driver's future.
-pub(crate) struct Driver(pub(crate) Arc<Signal>);
+pub(crate) struct FactoryDriver(pub(crate) Arc<Signal>);
 
-impl Drop for Driver {
+impl Drop for FactoryDriver {
     fn drop(&mut self) {
         self.0.over();
     }
 }
 
-/// The user's side of a factory timer.
+/// A handle to a factory timer.
 ///
-/// Dropping it cancels the runs that are still to come, never the one in
-/// progress. To let the timer go on by itself, [`keep`](TimerToken::keep) it.
-/// The token may outlive its timer, and be used on any thread.
+/// Dropping the token cancels the runs that are still to come, but not the one in progress.
+/// [`keep`](TimerToken::keep) gives the token up without stopping the timer. The token may
+/// outlive its timer, and may be used on any thread.
 #[must_use = "dropping the token cancels the timer: use `keep` to let it go on"]
 pub struct TimerToken {
     signal: Arc<Signal>,
@@ -186,36 +190,36 @@ impl TimerToken {
         }
     }
 
-    /// Cancels the runs that are still to come. The run in progress goes on,
-    /// and its scope waits for it. True if this call stopped the timer.
+    /// Cancels the runs that are still to come. The run in progress goes on, and its scope
+    /// waits for it. Returns true if this call stopped the timer.
     pub fn cancel(&self) -> bool {
         self.signal.cancel()
     }
 
-    /// True if runs that were still to come have been cancelled: by the token,
-    /// or with the scope.
+    /// Returns true if runs that were still to come have been cancelled, by the token or with
+    /// the scope.
     pub fn is_cancelled(&self) -> bool {
         self.signal.is_cancelled()
     }
 
-    /// True if no run is in progress and none is to come.
+    /// Returns true if no run is in progress and none is to come.
     pub fn is_finished(&self) -> bool {
         self.job.is_ended()
     }
 
-    /// How many ticks of an interval were skipped: because a run was still in
-    /// progress, or because the host was late.
+    /// Returns how many ticks of an interval were skipped, because a run was still in progress
+    /// or the host was late.
     pub fn skipped(&self) -> u64 {
         self.signal.skipped.load(Ordering::Relaxed)
     }
 
-    /// The job of the timer, with its runs as children: to look at, to join,
-    /// or to cancel with the run in progress.
+    /// Returns the job of the timer, whose children are the runs: for observing and joining
+    /// it, or for cancelling it together with the run in progress.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
 
-    /// Gives the token up and lets the timer go on.
+    /// Gives the token up without stopping the timer.
     pub fn keep(mut self) {
         self.kept = true;
     }

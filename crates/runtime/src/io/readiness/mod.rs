@@ -30,7 +30,7 @@ use watch::{EventMask, FileWatch, Side};
 use super::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use super::ops::Fallback;
 use super::request::Request;
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 
 /// Retry interval for requests that the poller cannot report on.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -103,7 +103,7 @@ enum Attempt {
 /// Tries a call.
 ///
 /// # Safety
-/// What the request leads to is there, and no other code uses it.
+/// The memory that the request points to is valid, and no other code uses it.
 unsafe fn attempt(request: &Request, begun: bool) -> Attempt {
     if let Request::Connect(ConnectArgs { fd, .. }) = *request
         && begun
@@ -146,7 +146,7 @@ pub(crate) struct ReadinessDriver {
     events: Events,
     /// Those of `events` while they are gone through.
     reports: Vec<Event>,
-    blocking: Arc<Blocking>,
+    blocking: Arc<BlockingPool>,
     back: Arc<OffloadResults>,
     ops: Ops,
     watches: HashMap<RawFd, FileWatch>,
@@ -165,14 +165,14 @@ impl ReadinessDriver {
     /// Drivers for so many threads, or why there are none.
     pub(crate) fn make(
         threads: usize,
-        blocking: &Arc<Blocking>,
+        blocking: &Arc<BlockingPool>,
     ) -> io::Result<Vec<Box<dyn Driver>>> {
         (0..threads)
             .map(|_| Ok(Box::new(ReadinessDriver::new(blocking.clone())?) as Box<dyn Driver>))
             .collect()
     }
 
-    fn new(blocking: Arc<Blocking>) -> io::Result<ReadinessDriver> {
+    fn new(blocking: Arc<BlockingPool>) -> io::Result<ReadinessDriver> {
         let poller = Arc::new(Poller::new()?);
         Ok(ReadinessDriver {
             back: Arc::new(OffloadResults::new(poller.clone())),

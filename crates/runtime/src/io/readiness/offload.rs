@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use polling::Poller;
 
 use super::calls;
-use crate::blocking::Blocking;
+use crate::blocking::BlockingPool;
 use crate::io::driver::{Answer, OpId};
 use crate::io::request::Request;
 
@@ -65,8 +65,8 @@ pub(super) struct OffloadedCall {
 
 impl OffloadedCall {
     /// # Safety
-    /// What the request leads to is there, and no other code uses it, until the
-    /// call has come back or was cancelled.
+    /// The memory that the request points to is valid, and no other code uses it, until the
+    /// call has returned or was cancelled.
     pub(super) unsafe fn new(
         id: OpId,
         request: Request,
@@ -100,7 +100,7 @@ impl IoCall {
     }
 
     /// Makes the call on a thread of this pool, unless it was cancelled.
-    pub(crate) fn run(self, pool: &Arc<Blocking>) {
+    pub(crate) fn run(self, pool: &Arc<BlockingPool>) {
         let call = &*self.0;
         if call.leaves(BEGUN) {
             // SAFETY: it has neither come back nor was it cancelled; here and

@@ -30,10 +30,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        Rig::with(Arc::new(Blocking::new(4, "blocking".into())))
+        Rig::with(Arc::new(BlockingPool::new(4, "blocking".into())))
     }
 
-    fn with(blocking: Arc<Blocking>) -> Rig {
+    fn with(blocking: Arc<BlockingPool>) -> Rig {
         Rig {
             driver: ReadinessDriver::new(blocking).expect("a poller"),
             next: 0,
@@ -372,7 +372,7 @@ fn io_4_what_cannot_be_armed_is_the_error_of_its_operations() {
 
 #[test]
 fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
-    let blocking = Arc::new(Blocking::new(1, "blocking".into()));
+    let blocking = Arc::new(BlockingPool::new(1, "blocking".into()));
     let mut rig = Rig::with(blocking.clone());
     // One that blocks, on the only thread: more than a pipe holds. It has begun
     // once there is something to read.
@@ -399,7 +399,7 @@ fn a_call_aside_is_cancelled_before_it_begins_and_not_after() {
 
 #[test]
 fn without_threads_a_call_fails_and_a_file_is_closed() {
-    let blocking = Arc::new(Blocking::new(1, "blocking".into()));
+    let blocking = Arc::new(BlockingPool::new(1, "blocking".into()));
     blocking.stop(Duration::ZERO);
     let mut rig = Rig::with(blocking);
     let (reader, writer) = pipe().expect("a pipe");

@@ -197,7 +197,7 @@ impl FileWatch {
         Some(LONGEST.min(SHORTEST * (1 << longer.min(4))))
     }
 
-    /// All that rests is asked for again; in which directions somebody went on.
+    /// All that rests is asked for again; in which directions a waiter went on.
     pub(super) fn rested(&mut self, read: bool, write: bool) {
         self.rests = EventMask::NONE;
         for (vain, went_on) in self.vain.iter_mut().zip([read, write]) {

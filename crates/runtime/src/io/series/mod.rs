@@ -68,7 +68,7 @@ impl Series {
         }
     }
 
-    /// When so much lies there that nobody has taken, no more is asked for.
+    /// When so much lies there untaken, no more is asked for.
     fn most(&self) -> usize {
         match &self.brings {
             Brings::Connections => CONNECTIONS,

@@ -41,7 +41,7 @@ pub(crate) enum SeriesItem {
     },
 }
 
-/// Where somebody who waits here is found, to be woken. Whoever goes away
+/// Where a waiter is found, to be woken. A waiter that goes away
 /// [leaves](SeriesQueue::leave) it.
 #[derive(Default)]
 pub(crate) struct WakerKey(Option<u64>);
@@ -141,7 +141,7 @@ impl State {
         lent
     }
 
-    /// Somebody wants the end of the series under way, which is to be asked for
+    /// A waiter wants the end of the series under way, which is to be asked for
     /// it unless it was before.
     fn ask(&mut self) -> Option<Arc<Series>> {
         let asked = std::mem::replace(&mut self.asked, true);
@@ -181,7 +181,7 @@ impl SeriesQueue {
         }
     }
 
-    /// What came first, if anything lies here. Whoever takes it waits no more.
+    /// What came first, if anything lies here. A waiter that takes it waits no more.
     pub(crate) fn take(&self, key: &mut WakerKey) -> Option<SeriesItem> {
         let mut state = self.state();
         let first = state.queue.pop_front()?;

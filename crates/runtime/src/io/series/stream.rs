@@ -157,7 +157,7 @@ impl SeriesStream {
         }
     }
 
-    /// The series that was ended on somebody's word is over.
+    /// The series that was asked to end is over.
     fn ended(&mut self) -> Option<io::Result<SeriesItem>> {
         let told = self.told.take()?;
         if !told.at_entry

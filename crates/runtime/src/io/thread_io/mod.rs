@@ -156,7 +156,7 @@ impl ThreadIo {
     /// thread are this thread's.
     ///
     /// # Safety
-    /// The thread outlives the answer, and is entered on one thread at a time.
+    /// The `ThreadIo` outlives the returned guard, and is entered on one thread at a time.
     pub unsafe fn enter(&self) -> ThreadIoGuard {
         ThreadIoGuard(CURRENT.replace(ptr::from_ref(self)))
     }
@@ -377,7 +377,7 @@ impl ThreadIo {
                 say(
                     Topic::End,
                     format_args!(
-                        "kinfolk: {} operations did not end within {CLOSING:?}: \
+                        "kinfolk: {} i/o operations did not end within {CLOSING:?}: \
                          their buffers are leaked",
                         inner.table.len
                     ),
@@ -514,7 +514,7 @@ impl Inner {
         turned
     }
 
-    /// True if a turn has brought nothing, and nobody waits for room.
+    /// True if a turn has brought nothing, and no operation waits for room.
     fn has_nothing_to_tell(&self) -> bool {
         self.answers.is_empty()
             && self.over.is_empty()

@@ -112,7 +112,7 @@ impl UringDriver {
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "this kernel's io_uring loses completions or cannot wait with a limit",
+                "this kernel's io_uring may drop completions, or cannot wait with a timeout",
             ));
         }
         probe(&ring)?;
@@ -152,7 +152,9 @@ impl UringDriver {
         self.poll(WaitMode::No, &mut answers)?;
         match answers.first() {
             Some(Answer { result: 0, .. }) => Ok(()),
-            _ => Err(io::Error::other("this kernel's io_uring does nothing")),
+            _ => Err(io::Error::other(
+                "this kernel's io_uring does not complete operations",
+            )),
         }
     }
 
