@@ -49,28 +49,6 @@ const RUNTIME: [&[&str]; 4] = [
     &["signals", "entry", "host_loop", "scope_blocking"],
 ];
 
-/// What core still has against the order, as a file and the layer above that it
-/// knows. One that is gone is taken out of this list; none is added.
-const AGAINST_THE_ORDER: &[(&str, &str)] = &[
-    ("base/observe/counters.rs", "engine"),
-    ("engine/end.rs", "more"),
-    ("engine/end.rs", "surface"),
-    ("engine/guard.rs", "points"),
-    ("engine/host.rs", "more"),
-    ("engine/lease.rs", "surface"),
-    ("engine/left_open.rs", "surface"),
-    ("engine/patience.rs", "more"),
-    ("engine/tree.rs", "more"),
-    ("engine/tree.rs", "surface"),
-    ("record/cell.rs", "engine"),
-    ("record/cold.rs", "engine"),
-    ("record/cold.rs", "more"),
-    ("record/cold.rs", "surface"),
-    ("record/header.rs", "engine"),
-    ("surface/inline.rs", "more"),
-    ("surface/service.rs", "more"),
-];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -209,20 +187,86 @@ fn crates_depend_on_those_before_them() {
 #[test]
 fn the_folders_of_core_keep_their_order() {
     let found = against(&sources(&root().join("crates/core/src")), &CORE);
-    let known = AGAINST_THE_ORDER
-        .iter()
-        .map(|(file, layer)| (file.to_string(), layer.to_string()))
-        .collect::<BTreeSet<_>>();
-    let more: Vec<_> = found.difference(&known).collect();
     assert!(
-        more.is_empty(),
-        "these know a layer above theirs: {more:#?}"
+        found.is_empty(),
+        "these know a layer above theirs: {found:#?}"
     );
-    let gone: Vec<_> = known.difference(&found).collect();
-    assert!(
-        gone.is_empty(),
-        "no longer so, take them out of the list: {gone:#?}"
-    );
+}
+
+/// Which files of `engine` a file uses, by their names there.
+fn used_in_engine(text: &str) -> BTreeSet<String> {
+    let code = code(text);
+    code.match_indices("crate::engine::")
+        .map(|(at, path)| {
+            let rest = &code[at + path.len()..];
+            assert!(!rest.starts_with('{'), "one path for each file: {rest:.60}");
+            rest.chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect()
+        })
+        .collect()
+}
+
+/// Everything that `from` leads to.
+fn reached(uses: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![from.to_string()];
+    while let Some(file) = todo.pop() {
+        for next in uses.get(&file).into_iter().flatten() {
+            if found.insert(next.clone()) {
+                todo.push(next.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The files of `engine` that are part of a circle are those in its folder of that name.
+/// `patience` is, by its methods alone: see the note on the layers of core.
+#[test]
+fn the_circle_of_the_engine_is_in_one_folder() {
+    let name = |path: &str| {
+        path.rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .replace(".rs", "")
+    };
+    let (mut uses, mut circle) = (BTreeMap::new(), BTreeSet::new());
+    for (path, text) in sources(&root().join("crates/core/src/engine")) {
+        let file = name(&path);
+        if file == "mod" {
+            continue;
+        }
+        if path.starts_with("circle/") {
+            circle.insert(file.clone());
+        }
+        let mut used = used_in_engine(&text);
+        used.remove(&file);
+        let before = uses.insert(file, used);
+        assert!(before.is_none(), "two files of that name: {path}");
+    }
+    let mut round: BTreeSet<String> = uses
+        .keys()
+        .filter(|file| reached(&uses, file).contains(*file))
+        .cloned()
+        .collect();
+    round.insert("patience".into());
+    assert_eq!(round, circle);
+    assert!(circle.len() <= 13, "it has grown");
+}
+
+#[test]
+fn a_circle_is_found() {
+    let uses = BTreeMap::from([
+        ("a".to_string(), BTreeSet::from(["b".to_string()])),
+        ("b".to_string(), BTreeSet::from(["c".to_string()])),
+        ("c".to_string(), BTreeSet::from(["b".to_string()])),
+    ]);
+    let round = |file| reached(&uses, file).contains(file);
+    assert_eq!(["a", "b", "c"].map(round), [false, true, true]);
+    let text = "use crate::engine::turn;\n// crate::engine::no\nfn f() { crate::engine::end::g() }";
+    let used: Vec<_> = used_in_engine(text).into_iter().collect();
+    assert_eq!(used, ["end", "turn"]);
 }
 
 #[test]

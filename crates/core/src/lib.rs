@@ -30,6 +30,7 @@ pub use base::error::{BoxError, Cancelled, Error, ErrorKind, OrFail, Result};
 pub use base::id::JobId;
 pub use base::kind::JobKind;
 pub use base::lane::Lane;
+pub use base::observe::node::{HeldBy, NodeSnapshot, PartOf, WaitingJob, WaitsFor};
 pub use base::observe::{
     Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,
 };
@@ -38,10 +39,7 @@ pub use base::own::OwnError;
 pub use base::patience::Patience;
 pub use base::reason::{Reason, ReasonKind};
 pub use base::wait_kind::WaitKind;
-pub use engine::guard::{IgnoreCancellation, IgnoreGuard, ignore_cancellation};
 pub use engine::hook::{HookGuard, on_cancel, on_cancel_or_end};
-pub use engine::host;
-pub use engine::lease::Lease;
 pub use engine::tree::{
     FailureHook, ForcedHook, PointHeld, PointHook, Tree, TreeOptions, WeakTree,
 };
@@ -66,15 +64,17 @@ pub use more::combine::together::Together;
 pub use more::combine::tuple::Arm;
 pub use more::frame::{Budget, NextPump, Pumped, next_pump};
 pub use more::kit;
-pub use more::see::cycles::{HeldBy, WaitCycle, WaitsFor};
-pub use more::see::snapshot::{NodeSnapshot, PartOf, TreeSnapshot, WaitingJob};
+pub use more::see::cycles::WaitCycle;
+pub use more::see::snapshot::TreeSnapshot;
 pub use more::see::{ShutdownReport, StillThere, StuckJob, StuckReport};
+pub use more::service::{NeverReady, Ready, Service, StartService};
 pub use more::shutdown::{FORCE, GRACE, Shutdown};
 pub use more::timers::factory::Timer;
 pub use more::timers::grid::MissedTicks;
 pub use more::timers::ticker::{Tick, Ticker, ticker};
 pub use more::timers::token::TimerToken;
 pub use more::world::with_world;
+pub use points::ignore::{IgnoreCancellation, IgnoreGuard, ignore_cancellation};
 pub use points::point::{
     Checkpoint, OrCancel, OrCancelFuture, Park, YieldNow, checkpoint, is_cancelled, park, yield_now,
 };
@@ -82,16 +82,27 @@ pub use points::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use surface::handle::{Job, Join};
 pub use surface::inline::{Inline, Just, Open, WithScope, WithScopeAs};
 pub use surface::lane::{LaneFor, Main, OnMain, Pool, on};
+pub use surface::lease::Lease;
 pub use surface::local::Local;
 pub use surface::scope::Scope;
 pub use surface::scope::{
     RescheduleError, ScopeBuilder, cancel_current, cleanup, current_job, is_shielded, scope,
     scope_as, shield, shield_for, timeout, timeout_at, try_shield,
 };
-pub use surface::service::{NeverReady, Ready, Service, StartService};
 pub use surface::spawn::{SpawnError, Spawner};
 pub use surface::spawn::{detach, launch, spawn};
 pub use surface::task::{OutcomeOf, Task, TaskOutcome};
+
+/// What the model needs from an executor.
+///
+/// A host gets [`Turn`](host::Turn)s: a new task, or one that was woken alone, through
+/// [`Host::start`](host::Host::start), several that were woken together through
+/// [`Host::schedule`](host::Host::schedule). It keeps them as it likes and runs each once. A
+/// host is never called under a lock of ours.
+pub mod host {
+    pub use crate::engine::host::*;
+    pub use crate::engine::waker::is_of_task;
+}
 
 /// Waits that our other crates make in `async` blocks, which `#[track_caller]` does not reach:
 /// each takes the place in the code that snapshots and reports name.

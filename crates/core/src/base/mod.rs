@@ -3,6 +3,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod error;
+pub(crate) mod frames;
 pub(crate) mod id;
 pub(crate) mod kind;
 pub(crate) mod lane;
@@ -17,6 +18,7 @@ pub(crate) mod real_grace;
 pub(crate) mod reason;
 pub(crate) mod say;
 pub(crate) mod sync;
+pub(crate) mod thread;
 pub(crate) mod timer_queue;
 pub(crate) mod unwind;
 pub(crate) mod wait_kind;

@@ -33,13 +33,13 @@
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
-//! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `context::go_round`, after all has | it is the body's | none |
+//! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `waker::go_round`, after all has | it is the body's | none |
 //! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
 //! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
-//! | a task-local: drop | `local::clear`, `Local::with`, the cold part | `Contained` | none |
+//! | a task-local: drop | `cold::clear_local`, `Local::with`, the cold part | `Contained` | none |
 //! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | no other code has it |
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::deadline;
-use crate::record::header::{CLOSED, Header};
+use crate::record::header::{Header, NO_SHARES};
 use crate::record::state;
 
 /// Why a child was not attached.
@@ -35,7 +35,7 @@ pub(crate) enum Refusal {
 /// # Safety
 /// `child` is fresh: made with this parent and seen by nobody else. `task` says
 /// what [`Header::was_spawned`] would. `most` is
-/// [`MOST_KIDS`](crate::record::header::MOST_KIDS) at the most.
+/// [`MOST_SHARES`](crate::record::header::MOST_SHARES) at the most.
 #[inline(always)]
 pub(crate) unsafe fn attach(
     parent: &Header,
@@ -58,45 +58,43 @@ pub(crate) unsafe fn attach(
 /// As for [`attach`].
 #[inline(always)]
 unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result<bool, Refusal> {
-    let born = child.state.peek();
-    let counted = born.has(state::COUNTED);
+    let counted = child.state.peek().has(state::COUNTED);
     if !counted {
         // `loose` lives in the cold part, which is made outside the lock.
         make_cold(parent);
     }
-    let _locked = parent.lock();
+    let mut locked = parent.lock();
     let mut st = parent.state.load();
-    if !st.has(state::HAS_KIDS) {
+    if !st.has(state::HAS_SHARES) {
         // From now on whoever changes the parent's word knows of a child.
-        st = parent.state.add(state::HAS_KIDS);
+        st = parent.state.will_share(locked.evidence());
     }
-    // SAFETY: H1, we hold the parent's lock.
-    let kids = unsafe { parent.kids.get() };
-    if st.ended() || kids == CLOSED || (task && st.has(state::SHUT)) {
+    let shares = locked.shares();
+    if st.ended() || shares == NO_SHARES || (task && st.has(state::NO_NEW_CHILDREN)) {
         return Err(Refusal::Ended);
     }
     let mut unarmed = false;
-    if st.must_look() || st.has(state::MUST) {
-        if st.has(state::MUST) {
+    if st.must_look() || st.has(state::DROP_NOW) {
+        if st.has(state::DROP_NOW) {
             if task {
                 return Err(Refusal::Cancelled);
             }
-            child.state.add(state::MUST);
+            child.state.drop_now();
         }
         if st.effective() && task {
-            if !takes_atomic(parent, born, st) {
+            if !takes_atomic(parent, child, st) {
                 return Err(Refusal::Cancelled);
             }
             be_born_marked(parent, child);
         }
-        if !born.has(state::SHIELD) {
+        if !child.is_shield() {
             inherit(parent, child, st);
         }
-        unarmed = st.has(state::DEADLINE) && deadline::is_unarmed(parent, st);
+        unarmed = st.has(state::DEADLINE) && deadline::is_unarmed(&mut locked, st);
     }
-    let loose = parent.cold_under_lock().map_or(0, |cold| cold.loose);
-    // One of `kids` is the body.
-    if u64::from(kids) + u64::from(loose) > u64::from(most) {
+    let loose = locked.loose();
+    // One of `shares` is the body's.
+    if u64::from(shares) + u64::from(loose) > u64::from(most) {
         return Err(Refusal::TooMany);
     }
     // SAFETY: H1, the parent's lock guards its list, its count and the
@@ -108,11 +106,11 @@ unsafe fn link(parent: &Header, child: &Header, task: bool, most: u32) -> Result
             head.prev.set(child);
         }
         parent.first.set(child);
-        if counted {
-            parent.kids.set(kids + 1);
-        } else if let Some(cold) = parent.cold_under_lock() {
-            cold.loose += 1;
-        }
+    }
+    if counted {
+        locked.set_shares(shares + 1);
+    } else if let Some(cold) = locked.cold() {
+        cold.loose += 1;
     }
     Ok(unarmed)
 }
@@ -125,16 +123,16 @@ fn make_cold(parent: &Header) {
 /// True if a job that is cancelled takes this child all the same: one that
 /// reaches its first point, while the body goes on and is not forced.
 #[cold]
-fn takes_atomic(parent: &Header, born: state::Snapshot, st: state::Snapshot) -> bool {
-    born.has(state::ATOMIC)
+fn takes_atomic(parent: &Header, child: &Header, st: state::Snapshot) -> bool {
+    child.is_atomic()
         && !parent.is_body_over(st)
-        && !st.has(state::MUST | state::FORCE | state::FORCED)
+        && !st.has(state::DROP_NOW | state::DROP_IF_IDLE | state::WAS_DROPPED)
 }
 
 /// The child of a job that is cancelled is so from birth.
 fn be_born_marked(parent: &Header, child: &Header) {
     child.origin.store(parent.origin_to_hand_on(), Relaxed);
-    child.state.add(state::CANCELLED);
+    child.state.born_cancelled();
 }
 
 /// A child comes into a job that is cancelled or interrupted, or in which points
@@ -150,30 +148,10 @@ fn inherit(parent: &Header, child: &Header, st: state::Snapshot) {
             be_born_marked(parent, child);
         }
         if st.has(state::INTERRUPTED) {
-            child.state.add(state::INTERRUPTED);
+            child.state.hint_interrupt();
         }
     }
     if st.has(state::DEADLINE) {
-        child.state.add(state::DEADLINE);
-    }
-}
-
-/// Takes `child` out of its parent's list.
-///
-/// # Safety
-/// `parent` is the child's parent, the child is linked, and the caller holds
-/// the parent's lock.
-pub(crate) unsafe fn unlink(parent: &Header, child: &Header) {
-    // SAFETY: H1 and H2: the parent's lock guards all of these links, and the
-    // siblings are alive while they are listed.
-    unsafe {
-        let (prev, next) = (child.prev.get(), child.next.get());
-        match prev.as_ref() {
-            Some(prev) => prev.next.set(next),
-            None => parent.first.set(next),
-        }
-        if let Some(next) = next.as_ref() {
-            next.prev.set(prev);
-        }
+        child.state.watch_clock();
     }
 }

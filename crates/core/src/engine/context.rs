@@ -3,15 +3,12 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::base::id::JobId;
 use crate::base::lane::Lane;
 use crate::base::sync::local;
 use crate::engine::poll_record::{self, Desk};
-use crate::engine::tree::Untold;
-use crate::engine::walk::Waiting;
 use crate::record::header::Header;
 
 /// How many points a turn may pass before it yields.
@@ -37,16 +34,8 @@ pub(crate) struct Context {
     pub(crate) half_way_drops: Cell<u8>,
     /// How deep `spawn_now` is nested.
     nested: Cell<u32>,
-    /// How deep walks are nested that call hooks and wakers here, and where the
-    /// calls of a further one wait.
-    pub(crate) walks: Cell<u32>,
-    pub(crate) waiting: Cell<*const Waiting>,
-    /// Where events wait while a sink is called here; null while none is.
-    pub(crate) untold: Cell<*const Untold>,
     /// The lane whose turn is taken here.
     lane: Cell<Lane>,
-    /// The number of this thread, 0 until asked for; never used again.
-    thread: Cell<u64>,
     /// The tree whose clock was read last since the host has looked at it, and
     /// its milliseconds then.
     clock_of: Cell<u64>,
@@ -59,11 +48,7 @@ local!(static CONTEXT: Context = Context {
     vtable: Cell::new(ptr::null()),
     budget: Cell::new(0),
     nested: Cell::new(0),
-    walks: Cell::new(0),
-    waiting: Cell::new(ptr::null()),
-    untold: Cell::new(ptr::null()),
     lane: Cell::new(Lane::Pool),
-    thread: Cell::new(0),
     clock_of: Cell::new(NO_TREE),
     clock: Cell::new(0),
     desk: Desk::new(),
@@ -98,22 +83,6 @@ impl Context {
 /// The job being polled on this thread, as something to keep; none outside.
 pub(crate) fn current() -> Option<crate::record::header::JobRef> {
     with(|cx| cx.current().map(crate::record::header::JobRef::from_header))
-}
-
-/// The number of this thread.
-#[inline]
-pub(crate) fn thread() -> u64 {
-    with(|cx| match cx.thread.get() {
-        0 => number_thread(cx),
-        number => number,
-    })
-}
-
-#[cold]
-fn number_thread(cx: &Context) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    cx.thread.set(NEXT.fetch_add(1, Ordering::Relaxed));
-    cx.thread.get()
 }
 
 /// The lane whose turn is taken here; the pool's outside every turn.
@@ -211,23 +180,18 @@ pub(crate) fn look_again() {
     with(|cx| cx.clock_of.set(NO_TREE));
 }
 
-/// Wakes whoever is polled with `waker`. If that is the task whose turn is
-/// taken here, it gets another one for it without a step on its word.
+/// Gives the task at `task` another turn, if it is the one whose turn is taken here: its
+/// word is not touched. False if it is another.
 #[inline]
-pub(crate) fn go_round(waker: &Waker) {
-    let own = with(|cx| {
+pub(crate) fn ask_again(task: *const ()) -> bool {
+    with(|cx| {
         let turn = cx.desk.task();
-        let own = !turn.is_null()
-            && waker.data() == turn.cast()
-            && ptr::eq(waker.vtable(), crate::engine::waker::vtable());
+        let own = !turn.is_null() && task == turn.cast();
         if own {
             cx.again.set(true);
         }
         own
-    });
-    if !own {
-        waker.wake_by_ref();
-    }
+    })
 }
 
 /// Runs `f`, which drops a future that is not done: a lock's guard that goes with it
@@ -311,9 +275,14 @@ struct Outer {
 }
 
 /// From here to the drop of the answer, `job` is the current one, and a task
-/// that takes a turn under its own waker.
+/// that takes a turn under its own waker, which has that `vtable`.
 #[inline]
-pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> InTurn {
+pub(crate) fn begin_turn(
+    job: &Header,
+    vtable: &'static RawWakerVTable,
+    millis: u32,
+    budget: u32,
+) -> InTurn {
     with(|cx| {
         if !cx.listed.get() {
             cx.list();
@@ -325,7 +294,7 @@ pub(crate) fn begin_turn(job: &Header, millis: u32, budget: u32) -> InTurn {
         };
         cx.job.set(job);
         cx.data.set(ptr::from_ref(job).cast());
-        cx.vtable.set(crate::engine::waker::vtable());
+        cx.vtable.set(vtable);
         cx.desk.set(job, millis);
         cx.budget.set(budget);
         cx.again.set(false);

@@ -9,20 +9,11 @@ use crate::base::error::Cancelled;
 use crate::base::numbers::Numbers;
 use crate::base::reason::ReasonKind;
 use crate::engine::context;
-use crate::engine::interrupts::{self, Requests, Taken};
+use crate::engine::interrupts::{self, Taken};
 use crate::engine::walk;
 use crate::record::header::{Header, JobRef};
+use crate::record::requests::{Away, Requests};
 use crate::record::state;
-
-/// Requests of a task that one of its awaits has passed on. There is one note
-/// for each target, since a task has one handle to await it by.
-pub(super) struct Away {
-    to: JobRef,
-    /// Their numbers here.
-    numbers: Numbers,
-    /// The number of the latest there; none while it is being passed on.
-    there: Option<u64>,
-}
 
 /// A request that was passed on by a task. Dropped, it was heard: then nobody
 /// asks any more where it is.

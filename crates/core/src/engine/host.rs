@@ -20,9 +20,8 @@ pub use crate::base::timer_queue::{TimerKey, TimerQueue};
 pub use crate::base::unwind::{
     Contained, and_after, collect_contained, contained, discard, wake, wake_by_ref,
 };
-pub use crate::engine::turn::{Ready, Turn};
-pub use crate::engine::waker::is_of_task;
-pub use crate::more::blocking::BlockingCall;
+pub use crate::engine::blocking_call::BlockingCall;
+pub use crate::engine::rows::{Ready, Turn};
 
 /// What a library says on standard error, without waiting for it.
 pub mod say {

@@ -1,25 +1,25 @@
-//! The machine: turns, wakes, the walk of a cancel, ends. These files call each
-//! other in a circle, which is why they stand in one folder.
+//! The machine: turns, wakes, the walk of a cancel, ends, and the tree that they share.
+//! What calls each other in a circle stands in [`circle`], and is used from everywhere by
+//! its own name.
 
 pub(crate) mod alarm;
 pub(crate) mod attach;
+pub(crate) mod blocking_call;
+pub(crate) mod children;
+mod circle;
 pub(crate) mod context;
-pub(crate) mod deadline;
-pub(crate) mod end;
 pub(crate) mod forward;
-pub(crate) mod guard;
-pub(crate) mod hook;
-pub mod host;
-pub(crate) mod interrupts;
-pub(crate) mod lease;
-pub(crate) mod left_open;
+pub(crate) mod host;
+pub(crate) mod look;
 pub(crate) mod names;
-pub(crate) mod on_its_way;
-pub(crate) mod patience;
 pub(crate) mod poll_record;
+pub(crate) mod rows;
+pub(crate) mod stop;
+pub(crate) mod sweeper;
 pub(crate) mod tree;
-pub(crate) mod turn;
-pub(crate) mod untaken;
-pub(crate) mod waker;
-pub(crate) mod walk;
 pub(crate) mod waymark;
+
+pub(crate) use circle::{
+    deadline, end, guard, hook, interrupts, lease, left_open, on_its_way, patience, turn, untaken,
+    waker, walk,
+};

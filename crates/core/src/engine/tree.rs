@@ -1,8 +1,8 @@
 //! What the jobs of one root share: the host, the counters, the sink, the
 //! defaults. A job finds it by the twelve bits in its header.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,32 +10,30 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::error::{Error, Result};
+use crate::base::frames::Frames;
 use crate::base::id::{JobId, MOST_TREE_NUMBERS};
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
+use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
     Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally,
 };
 use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
 use crate::base::say::{Topic, say};
+use crate::base::sync::local;
+use crate::base::thread;
 use crate::base::unwind::{self, Contained};
 use crate::engine::context;
-use crate::engine::end;
 use crate::engine::host::Host;
-use crate::engine::patience::{self, Sweeper};
-use crate::engine::walk::{self, Why};
-use crate::more::frame::Frames;
-use crate::more::see::MOST_NAMED;
-use crate::more::see::snapshot::{self, NodeSnapshot};
-use crate::more::shutdown::Shutdown;
+use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
-use crate::record::header::{Birth, Header, JobRef, MOST_KIDS};
+use crate::record::cold::Reporter;
+use crate::record::header::{Birth, BirthFacts, Header, MOST_SHARES};
 use crate::record::state;
-use crate::surface::lane::OnMain;
 
 /// How many roots may live at once in one process.
 const MOST_TREES: usize = 4095;
@@ -89,6 +87,9 @@ impl Serials {
     }
 }
 
+/// How many jobs a report names at the most: of more it says how many there are.
+pub(crate) const MOST_NAMED: usize = 100_000;
+
 /// Gets every failure that nobody takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 
@@ -140,7 +141,7 @@ pub(crate) struct Shared {
     host_is_gone: AtomicBool,
     /// The forced drops since the root was cancelled, for the shutdown report.
     pub(crate) forced: Mutex<Forced>,
-    /// Shutdown forces: see [`patience::force_all`].
+    /// Shutdown forces: see [`force_all`](crate::engine::stop::force_all).
     refuses_tasks: AtomicBool,
     forced_hook: Option<Contained<ForcedHook>>,
     root: AtomicPtr<Header>,
@@ -152,13 +153,15 @@ pub(crate) struct Shared {
 
 /// Events that have happened inside the call of a sink, on its thread, and are told
 /// when it has returned.
-pub(crate) type Untold = RefCell<VecDeque<(Tree, Event)>>;
+type Untold = RefCell<VecDeque<(Tree, Event)>>;
+
+local!(static UNTOLD: Cell<*const Untold> = Cell::new(ptr::null()); fn untold);
 
 /// A job whose future is dropped before it is done, as it was right before.
 pub(crate) struct ForcedDrop {
-    job: NodeSnapshot,
+    pub(crate) job: NodeSnapshot,
     /// The innermost scope it was in, if it was in one.
-    place: Option<NodeSnapshot>,
+    pub(crate) place: Option<NodeSnapshot>,
 }
 
 /// Forced drops, as far as a report names them.
@@ -169,13 +172,16 @@ pub(crate) struct Forced {
     pub(crate) more: usize,
 }
 
-impl ForcedDrop {
-    /// Looked at inside the last turn of `h`, before the drop.
-    pub(crate) fn look_at(tree: &Shared, h: &Header) -> ForcedDrop {
-        ForcedDrop {
-            job: snapshot::one(tree, h),
-            place: snapshot::innermost_scope(h).map(|place| snapshot::one(tree, &place)),
-        }
+impl Header {
+    /// The tree this job belongs to.
+    ///
+    /// # Safety
+    /// The job has not ended, or the caller is its ender and has not let go.
+    #[inline]
+    pub(crate) unsafe fn tree(&self) -> &Shared {
+        // SAFETY: a living job keeps its root alive (H3), and the root its tree.
+        // Noticed by `a_host_outlives_its_call_when_serials_come_round`.
+        unsafe { Shared::at(self.tree_place()) }
     }
 }
 
@@ -270,6 +276,11 @@ impl Shared {
         context::millis_of(self.serial, scope, || self.millis_now())
     }
 
+    /// Its host gives no more turns.
+    pub(crate) fn note_host_gone(&self) {
+        self.host_is_gone.store(true, Ordering::Relaxed);
+    }
+
     /// Why a task is forced that nothing has cancelled.
     pub(crate) fn why_forced(&self) -> ReasonKind {
         match self.host_is_gone.load(Ordering::Relaxed) {
@@ -308,7 +319,7 @@ impl Shared {
 
     /// True on the thread that made the tree.
     pub(crate) fn is_main_thread(&self) -> bool {
-        self.main_thread == context::thread()
+        self.main_thread == thread::thread()
     }
 
     pub(crate) fn has_sink(&self) -> bool {
@@ -334,26 +345,26 @@ impl Shared {
             at: self.millis_now(),
             kind,
         };
-        let untold = context::with(|cx| cx.untold.get());
+        let around = untold(Cell::get);
         // SAFETY: the call of a sink further down our stack has set it, and takes it
         // back before its list goes.
-        if let Some(untold) = unsafe { untold.as_ref() } {
-            untold.borrow_mut().push_back((self.handle(), event));
+        if let Some(around) = unsafe { around.as_ref() } {
+            around.borrow_mut().push_back((self.handle(), event));
             return;
         }
-        let untold = Untold::default();
-        context::with(|cx| cx.untold.set(&raw const untold));
+        let waiting = Untold::default();
+        untold(|here| here.set(&raw const waiting));
         self.tell(sink, &event);
         loop {
             // Others may be added while this one is told.
-            let next = untold.borrow_mut().pop_front();
+            let next = waiting.borrow_mut().pop_front();
             let Some((tree, event)) = next else { break };
             let shared = tree.shared();
             if let Some(sink) = &shared.sink {
                 shared.tell(&***sink, &event);
             }
         }
-        context::with(|cx| cx.untold.set(ptr::null()));
+        untold(|here| here.set(ptr::null()));
     }
 
     /// Calls the sink. One that panics is called no more, and is reported.
@@ -417,6 +428,12 @@ impl Shared {
 #[inline(never)]
 fn no_tree() -> ! {
     panic!("a job that has ended was asked for its tree, which is gone")
+}
+
+impl Reporter for Shared {
+    fn report(&self, error: &Error) {
+        self.report_failure(error);
+    }
 }
 
 impl Drop for Shared {
@@ -545,7 +562,7 @@ impl Tree {
             turns,
             failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
-            most_children: options.most_children.min(MOST_KIDS),
+            most_children: options.most_children.min(MOST_SHARES),
             budget: options.point_hook.as_ref().map_or(context::BUDGET, |_| 0),
             point_hook: options.point_hook.map(Contained::new),
             sweeper: Sweeper::new(options.patience),
@@ -556,7 +573,7 @@ impl Tree {
             root: AtomicPtr::new(ptr::null_mut()),
             frames: Frames::default(),
             timed: AtomicUsize::new(0),
-            main_thread: context::thread(),
+            main_thread: thread::thread(),
         });
         let free = (0..MOST_TREES as u16).find(|index| {
             Arc::get_mut(&mut shared).expect("not shared yet").index = *index;
@@ -579,14 +596,15 @@ impl Tree {
             .insert(number, Arc::downgrade(&shared));
         let counts = shared.counters.here();
         let root = cell::create_node(&Birth {
-            tree: Some(&shared),
+            tree: shared.index(),
+            born: shared.millis(),
             id: shared.next_id(&counts),
             kind: JobKind::Root,
             lane: Lane::Pool,
-            timer: false,
+            facts: BirthFacts::SUPERVISOR,
             parent: None,
             vtable: &cell::NODE,
-            state: state::SUPERVISOR | state::HAS_KIDS,
+            state: state::HAS_SHARES,
             refs: 2,
             site: Location::caller(),
         });
@@ -615,72 +633,18 @@ impl Tree {
         tree.upgrade().map(Tree)
     }
 
+    /// The same of what a record keeps.
+    pub(crate) fn upgrade_any(tree: &Weak<dyn Any + Send + Sync>) -> Option<Tree> {
+        tree.upgrade()?.downcast().ok().map(Tree)
+    }
+
+    /// What a record keeps for a failure that is to be reported later.
+    pub(crate) fn as_reporter(&self) -> Arc<dyn Reporter> {
+        self.0.clone()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
-    }
-
-    /// The root job: cancel it to cancel everything, join it to wait for it.
-    pub fn root_job(&self) -> crate::surface::handle::Job {
-        crate::surface::handle::Job::new(JobRef::from_header(self.0.root()))
-    }
-
-    /// A scope that spawns below the root.
-    pub fn root_scope(&self) -> crate::surface::scope::Scope {
-        crate::surface::scope::Scope::new(JobRef::from_header(self.0.root()))
-    }
-
-    /// Cancels every job and lets the root end when the last is gone. The
-    /// root takes no more children from when it has ended. True the first
-    /// time.
-    #[track_caller]
-    pub fn request_shutdown(&self, kind: ReasonKind) -> bool {
-        self.shut_down_because(Why::new(kind, Location::caller()))
-    }
-
-    /// As [`request_shutdown`](Tree::request_shutdown), with the words of the reason
-    /// and a place in the code that stands for it: for hosts that are told from
-    /// outside the program, by a signal.
-    pub fn request_shutdown_for(
-        &self,
-        kind: ReasonKind,
-        text: impl Into<Cow<'static, str>>,
-        site: &'static Location<'static>,
-    ) -> bool {
-        let mut why = Why::new(kind, site);
-        why.text = Some(text.into());
-        self.shut_down_because(why)
-    }
-
-    fn shut_down_because(&self, why: Why) -> bool {
-        let root = self.0.root();
-        let moved = walk::cancel(root, why);
-        if !root.state.add(state::BODY_DONE).has(state::BODY_DONE) {
-            end::body_gone(root);
-        }
-        moved
-    }
-
-    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
-    /// and guards and revokes leases; `force` after that drops every parked
-    /// future; then says who was in the way. Await it outside every job.
-    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
-        Shutdown::new(self.clone(), grace, force)
-    }
-
-    /// Cancels every task, shielded or not, and wakes it: each drops its future
-    /// in its next turn, told or not, waiting or not. Revokes every lease. For
-    /// hosts that end by force.
-    pub fn force(&self) {
-        patience::force_all(&self.0);
-    }
-
-    /// The host gives no more turns: every job below the root ends, forced, with
-    /// [`ReasonKind::HostGone`], and none begins any more. For hosts that are ended by
-    /// others, such as one on an executor that is dropped. The host drops the turns that
-    /// it has and those that it gets from now on, this call's included.
-    pub fn host_gone(&self) {
-        self.0.host_is_gone.store(true, Ordering::Relaxed);
-        patience::force_all(&self.0);
     }
 
     /// The tree, without keeping it: for its host, which it owns.
@@ -712,45 +676,11 @@ impl Tree {
         }
     }
 
-    /// The tree as plain data, with so many jobs at the most.
-    pub(crate) fn look_at_some(&self, most: usize) -> crate::more::see::snapshot::TreeSnapshot {
-        snapshot::take_some(&self.0, most)
-    }
-
-    /// The tree as plain data.
-    pub fn snapshot(&self) -> crate::more::see::snapshot::TreeSnapshot {
-        snapshot::take(&self.0)
-    }
-
-    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
-    pub fn begin_frame(&self) {
-        self.0.begin_frame();
-    }
-
     /// True if neither a factory timer nor a job below one is queued for a turn
     /// or being polled. On a host with a main lane; see
     /// [`Host::timers_rest`].
     pub fn timers_rest(&self) -> bool {
         self.0.timed.load(Ordering::SeqCst) == 0
-    }
-
-    /// Lends `world` to tasks of the main lane while `pump` runs on this
-    /// thread; see [`with_world`](crate::with_world).
-    pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
-        crate::more::world::lend(&self.0, world, pump)
-    }
-
-    /// Holds its virtual clock still until the guard is dropped, for a thread that
-    /// is about to answer; see [`HeldClock`](crate::more::kit::HeldClock).
-    #[track_caller]
-    pub fn hold_clock(&self) -> crate::more::kit::HeldClock {
-        let tree = self.0.virtual_time.then(|| self.clone());
-        crate::more::kit::HeldClock::of(tree, std::panic::Location::caller())
-    }
-
-    /// Evidence that this is the thread that made the tree; none on another.
-    pub fn on_main(&self) -> Option<OnMain> {
-        self.0.is_main_thread().then(OnMain::new)
     }
 
     /// The host, as it was given.
@@ -763,6 +693,8 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::engine::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
+    use crate::engine::walk::{self, Why};
+    use crate::record::header::JobRef;
     use std::task::{Poll, Waker};
 
     /// Keeps turns, or drops each inside the call that brings it, as a host
@@ -855,15 +787,12 @@ mod tests {
     fn src_t22_the_limit_of_children_is_that_of_the_source() {
         let (tree, pile) = tree_from(None);
         let root = tree.root_scope();
-        let set = |kids: u32| {
+        let set = |shares: u32| {
             let job = root.job().job_ref();
-            let _locked = job.lock();
-            // SAFETY: H1, under the lock.
-            unsafe {
-                let before = job.kids.get();
-                job.kids.set(kids);
-                before
-            }
+            let mut locked = job.lock();
+            let before = locked.shares();
+            locked.set_shares(shares);
+            before
         };
         // The body counts as one.
         let before = set((1 << 29) - 1);

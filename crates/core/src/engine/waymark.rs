@@ -10,21 +10,11 @@
 use std::ptr;
 
 use crate::base::patience::Patience;
+use crate::record::cold::Above;
 use crate::record::header::Header;
-use crate::record::state;
 
 /// How far waymarks are apart.
 const EVERY: u32 = 64;
-
-/// What a job has, from itself or from above.
-#[derive(Clone, Copy)]
-pub(crate) struct Above {
-    patience: Option<Patience>,
-    /// The nearest shield or service; null if there is none.
-    barrier: *const Header,
-    /// The nearest scope with a local; null if there is none.
-    local: *const Header,
-}
 
 impl Above {
     const NOTHING: Above = Above {
@@ -41,7 +31,7 @@ impl Above {
             .unwrap_or_default();
         Above {
             patience,
-            barrier: here(h.state.load().has(state::SHIELD | state::SERVICE)),
+            barrier: here(h.is_barrier()),
             local: here(local),
         }
     }

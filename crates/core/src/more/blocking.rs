@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use crate::base::error::{Error, Result};
 use crate::base::unwind::{Contained, Payload, caught, wake};
 use crate::base::wait_kind::WaitKind;
+use crate::engine::blocking_call::{Asks, BlockingCall, RunCall};
 use crate::engine::context;
 use crate::engine::hook::report_panic;
 use crate::engine::interrupts;
@@ -27,9 +28,6 @@ pub struct Caller {
     /// The host is told of each question.
     asks: Option<Asks>,
 }
-
-/// Called on the thread that asks, before it has its answer.
-type Asks = Arc<dyn Fn() + Send + Sync>;
 
 impl Caller {
     /// Returns true once the task that waits for the call has been cancelled: the call should
@@ -50,44 +48,6 @@ impl fmt::Debug for Caller {
         let cancelled = self.cancelled.load(Ordering::Acquire);
         write!(f, "Caller(cancelled: {cancelled})")
     }
-}
-
-/// A blocking call, as a host receives it. If it is dropped without having been run, the
-/// call never happens, and its waiter gets the error that the host is gone.
-#[must_use = "a call that is not run never returns"]
-pub struct BlockingCall {
-    work: Box<dyn RunCall>,
-    site: Site,
-}
-
-impl BlockingCall {
-    /// Runs it, on this thread. A panic in it goes to the future that waits for it; if that
-    /// is gone, to the failure hook.
-    pub fn run(self) {
-        self.work.run(None);
-    }
-
-    /// The same, and `asks` is called at each [`Caller::is_cancelled`], on the thread that
-    /// asks and before it has its answer: a host with virtual time may let others go on
-    /// there.
-    pub fn run_asking(self, asks: Arc<dyn Fn() + Send + Sync>) {
-        self.work.run(Some(asks));
-    }
-
-    /// Where it was asked for, for reports.
-    pub fn site(&self) -> &'static Location<'static> {
-        self.site.location()
-    }
-}
-
-impl fmt::Debug for BlockingCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BlockingCall")
-    }
-}
-
-trait RunCall: Send {
-    fn run(self: Box<Self>, asks: Option<Asks>);
 }
 
 /// How far a call has come.

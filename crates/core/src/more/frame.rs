@@ -4,17 +4,16 @@
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::base::error::Cancelled;
-use crate::base::list::{Key, List};
-use crate::base::unwind::{Contained, wake};
+use crate::base::frames::Frames;
+use crate::base::list::Key;
+use crate::base::unwind::Contained;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
-use crate::engine::tree::{Shared, Tree};
+use crate::engine::tree::Tree;
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
@@ -67,40 +66,6 @@ impl Pumped {
     }
 }
 
-/// The frames of one tree.
-pub(crate) struct Frames {
-    number: AtomicU64,
-    waiting: Mutex<List<Contained<Waker>>>,
-}
-
-impl Default for Frames {
-    fn default() -> Self {
-        Frames {
-            number: AtomicU64::new(0),
-            waiting: Mutex::new(List::that_stays()),
-        }
-    }
-}
-
-impl Frames {
-    fn waiting(&self) -> MutexGuard<'_, List<Contained<Waker>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A frame begins: the tasks that waited for it are woken.
-    pub(crate) fn begin(&self) {
-        self.number.fetch_add(1, Ordering::SeqCst);
-        // Those who come from now on wait for the next one.
-        let there = self.waiting().len();
-        for _ in 0..there {
-            let Some(waker) = self.waiting().pop() else {
-                return;
-            };
-            wake(waker.into_inner());
-        }
-    }
-}
-
 /// Waits for the next frame: the next [pump](Budget) of the main thread, never the one in
 /// which it was called. If the future is later polled by a job of another runtime, it waits
 /// for that runtime's next frame.
@@ -148,7 +113,7 @@ impl ListedPump {
             panic!("next_pump was awaited outside any Kinfolk job: no runtime is pumped here")
         });
         ListedPump {
-            since: tree.shared().frames.number.load(Ordering::SeqCst),
+            since: tree.shared().frames.number(),
             tree,
             key: None,
         }
@@ -170,7 +135,7 @@ impl ListedPump {
         self.unlist();
         let new = Contained::new(waker.clone());
         let mut waiting = self.frames().waiting();
-        if self.frames().number.load(Ordering::SeqCst) > self.since {
+        if self.frames().number() > self.since {
             return true;
         }
         let key = waiting.push(new);
@@ -220,8 +185,9 @@ impl fmt::Debug for NextPump {
     }
 }
 
-impl Shared {
-    pub(crate) fn begin_frame(&self) {
-        self.frames.begin();
+impl Tree {
+    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
+    pub fn begin_frame(&self) {
+        self.shared().frames.begin();
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod combine;
 pub(crate) mod frame;
 pub mod kit;
 pub(crate) mod see;
+pub(crate) mod service;
 pub(crate) mod shutdown;
 pub(crate) mod timers;
 pub(crate) mod world;

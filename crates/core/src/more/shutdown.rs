@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
+use crate::base::observe::node::NodeSnapshot;
 use crate::base::reason::ReasonKind;
 use crate::base::timer_queue::TimerKey;
 use crate::engine::context;
-use crate::engine::patience;
-use crate::engine::tree::Tree;
-use crate::more::see::snapshot::NodeSnapshot;
-use crate::more::see::{MOST_NAMED, ShutdownReport, in_the_way};
+use crate::engine::stop::lift_all;
+use crate::engine::tree::{MOST_NAMED, Tree};
+use crate::more::see::{ShutdownReport, in_the_way};
 use crate::surface::handle::Join;
 
 /// How long a shutdown waits before it lifts shields, unless told otherwise.
@@ -52,8 +52,17 @@ pub struct Shutdown {
     left_out: usize,
 }
 
+impl Tree {
+    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
+    /// and guards and revokes leases; `force` after that drops every parked
+    /// future; then says who was in the way. Await it outside every job.
+    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
+        Shutdown::new(self.clone(), grace, force)
+    }
+}
+
 impl Shutdown {
-    pub(crate) fn new(tree: Tree, grace: Duration, force: Duration) -> Shutdown {
+    fn new(tree: Tree, grace: Duration, force: Duration) -> Shutdown {
         Shutdown {
             tree,
             grace,
@@ -115,7 +124,7 @@ impl Shutdown {
                 ShutdownPhase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
                         self.late = self.in_the_way();
-                        patience::lift_all(self.tree.shared());
+                        lift_all(self.tree.shared());
                         self.phase = ShutdownPhase::Lifted;
                     }
                     due => return due,

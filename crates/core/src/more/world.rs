@@ -7,7 +7,7 @@ use std::cell::Cell;
 use crate::base::error::{Error, Result};
 use crate::base::lane::Lane;
 use crate::engine::context;
-use crate::engine::tree::Shared;
+use crate::engine::tree::{Shared, Tree};
 
 /// What the host lends while it pumps.
 #[derive(Clone, Copy)]
@@ -41,8 +41,16 @@ impl Drop for LentBack {
     }
 }
 
+impl Tree {
+    /// Lends `world` to tasks of the main lane while `pump` runs on this
+    /// thread; see [`with_world`](crate::with_world).
+    pub fn lend<W: 'static, R>(&self, world: &mut W, pump: impl FnOnce() -> R) -> R {
+        lend(self.shared(), world, pump)
+    }
+}
+
 /// Lends `world` to the main lane of `tree` while `pump` runs on this thread.
-pub(crate) fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnce() -> R) -> R {
+fn lend<W: 'static, R>(tree: &Shared, world: &mut W, pump: impl FnOnce() -> R) -> R {
     let lent = World {
         value: std::ptr::from_mut(world).cast(),
         type_id: TypeId::of::<W>(),

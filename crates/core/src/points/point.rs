@@ -15,6 +15,7 @@ use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
 use crate::engine::tree::PointHeld;
+use crate::engine::waker;
 use crate::points::wait::Wait;
 use crate::record::header::{Header, Site};
 use crate::record::state::{self, Snapshot};
@@ -79,9 +80,6 @@ impl Yielded {
         None
     }
 }
-
-/// How often a body may swallow a Cancelled before it is named for it.
-pub(crate) const SWALLOWS: u16 = 1000;
 
 /// Asked at the start of each poll of a point: told, out of budget, or go on.
 #[inline]
@@ -164,7 +162,7 @@ fn spent(
         Some(PointHeld::No) => Poll::Ready(Ok(())),
         None if !here.in_turn() => Poll::Ready(Ok(())),
         Some(PointHeld::Yes) | None => {
-            context::go_round(cx.waker());
+            waker::go_round(cx.waker());
             Poll::Pending
         }
     }
@@ -172,9 +170,9 @@ fn spent(
 
 #[cold]
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    if h.times_told() > 0 && !yielded.once {
+    if h.was_told() && !yielded.once {
         yielded.once = true;
-        context::go_round(cx.waker());
+        waker::go_round(cx.waker());
         return Poll::Pending;
     }
     Poll::Ready(Err(tell(h)))
@@ -193,9 +191,9 @@ pub(crate) fn tell(h: &Header) -> Cancelled {
         if !job.state.tell(now) {
             break;
         }
-        if job.state.peek().has(state::FORCE) {
+        if job.state.peek().has(state::DROP_IF_IDLE) {
             // It can hear after all: it gets the time to clean up.
-            job.state.remove(state::FORCE);
+            job.state.spare();
         }
         if job.was_spawned() {
             break;
@@ -339,7 +337,7 @@ impl Future for YieldNow {
             return Poll::Ready(Ok(()));
         }
         self.done = true;
-        context::go_round(cx.waker());
+        waker::go_round(cx.waker());
         Poll::Pending
     }
 }
@@ -475,7 +473,7 @@ mod tests {
     /// T1: asking takes no lock: the job's is held meanwhile.
     #[test]
     fn src_t1_asking_takes_no_lock() {
-        for (bits, told) in [(0, false), (state::CANCELLED | state::ENTRY, true)] {
+        for (bits, told) in [(0, false), (state::CANCELLED | state::ORIGIN, true)] {
             let (said, heard) = mpsc::channel();
             std::thread::spawn(move || {
                 let birth = Birth::refused(state::BUSY | bits, Location::caller());

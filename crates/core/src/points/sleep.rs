@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Cancelled;
 use crate::base::wait_kind::WaitKind;
-use crate::engine::alarm::{self, Alarm};
+use crate::engine::alarm;
 use crate::engine::context;
 use crate::engine::tree::{Shared, Tree};
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
+use crate::record::alarm::Alarm;
 use crate::record::header::Site;
-use crate::record::state;
 
 /// A moment, given as a distance from the first poll or as an instant.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ struct SleepTimer {
 
 impl SleepTimer {
     fn set(tree: Tree, at: Instant, waker: &Waker) -> SleepTimer {
-        let alarm = Some(Alarm::set(tree.shared(), at, waker));
+        let alarm = Some(alarm::set(tree.shared(), at, waker));
         SleepTimer { tree, alarm }
     }
 
@@ -122,7 +122,7 @@ impl SleepTimer {
             return;
         }
         self.clear();
-        self.alarm = Some(Alarm::set(self.tree.shared(), at, waker));
+        self.alarm = Some(alarm::set(self.tree.shared(), at, waker));
     }
 
     fn clear(&mut self) {
@@ -253,7 +253,7 @@ pub fn deadline() -> Option<Instant> {
             if let Some(own) = h.if_cold(|cold, _| cold.deadline).flatten() {
                 tightest = Some(tightest.map_or(own, |t| t.min(own)));
             }
-            if h.state.load().has(state::SHIELD) {
+            if h.is_shield() {
                 break;
             }
             // SAFETY: inside a job that has not ended (H3).

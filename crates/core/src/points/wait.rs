@@ -122,7 +122,7 @@ impl Wait {
         // shows here, and the leaf wakes itself. Once: a wait that is no point
         // goes on waiting in a cancelled job. An interrupt takes leaves out of
         // the list to wake them; so only one that is new has to look for it.
-        let st = job.state.add(state::HAS_NODES);
+        let st = job.state.publish_nodes();
         let woken = if st.effective() {
             std::mem::replace(&mut self.noticed, 1) == 0
         } else {

@@ -7,7 +7,7 @@
 //! The slot is there for spawned tasks (the waiter, WAITER protocol) and for
 //! scopes (the poller's waker, under the lock). `whose` stands beside it: of a
 //! task the job that waits, for observers; of a scope whether the waker in the
-//! slot is [`BARE`]. The stage is there for tasks.
+//! slot is bare, see [`waker`](crate::engine::waker). The stage is there for tasks.
 //!
 //! - **C1** The future is touched by whoever runs a turn, and by nobody else.
 //!   It is dropped exactly once: by the turn in which it ends, is forced or is
@@ -32,12 +32,9 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Error;
 use crate::base::id::JobId;
-use crate::base::lane::Lane;
 use crate::base::outcome::IntoOutcome;
 use crate::base::sync::{AtomicU64, Ordering::Relaxed, Plain, QUARANTINE};
 use crate::base::unwind::{caught, contained, discard};
-use crate::engine::untaken;
-use crate::engine::waker;
 use crate::record::cell_pool::{self, Room};
 use crate::record::header::{Birth, Header};
 
@@ -199,12 +196,6 @@ where
                 at.cast::<Value<F>>().write(value);
             }
         }
-        // SAFETY: being polled, so not ended.
-        unsafe {
-            if Self::OUTPUT_DROPS && (*h).lane() == Lane::Main {
-                untaken::keep_home(&*h);
-            }
-        }
         Polled::Value
     }
 
@@ -337,7 +328,8 @@ pub(crate) fn slot(h: &Header) -> Option<&Slot> {
     })
 }
 
-fn whose(h: &Header) -> Option<&AtomicU64> {
+/// What stands beside the slot.
+pub(crate) fn whose(h: &Header) -> Option<&AtomicU64> {
     // SAFETY: written with the slot, and lives as long as the cell.
     h.vtable.has_slot.then(|| unsafe {
         &*std::ptr::from_ref(h)
@@ -358,65 +350,6 @@ pub(crate) fn set_waiting_job(h: &Header, job: Option<JobId>) {
 /// The job that waits in the slot, for observers who have seen WAITER.
 pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
     JobId::from_bits(whose(h)?.load(Relaxed))
-}
-
-/// In `whose` of a scope: the slot holds the waker of the task above it, bare.
-/// Written under the lock, with the slot.
-const BARE: u64 = 1;
-
-/// Keeps the waker of a scope's poller in its slot: bare, if it is that of the
-/// task `above` the scope.
-///
-/// A bare one that is there already is left there, without the lock. Whoever
-/// takes it out clears the mark first and then wakes that task: if this look
-/// comes too early to see it, another poll comes that does. Modelled in
-/// `kept_waker_vs_wake`.
-#[inline]
-pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
-    let bare = above.and_then(|above| waker::bare(waker, above));
-    let (Some(slot), Some(mark)) = (slot(h), whose(h)) else {
-        unreachable!("a scope has a slot");
-    };
-    if bare.is_none() || mark.load(Relaxed) != BARE {
-        keep_waker(h, slot, mark, waker, bare);
-    }
-}
-
-/// Takes the waker of a scope's poller out.
-///
-/// # Safety
-/// H1: under the lock.
-pub(crate) unsafe fn take_poller(h: &Header) -> Option<Waker> {
-    whose(h)?.store(0, Relaxed);
-    // SAFETY: passed on.
-    unsafe { slot(h)?.take() }
-}
-
-/// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else a clone. It is
-/// cloned, and the old one dropped, outside the lock (H1).
-fn keep_waker(h: &Header, slot: &Slot, mark: &AtomicU64, waker: &Waker, bare: Option<Waker>) {
-    let is_bare = bare.is_some();
-    let mut new = bare;
-    loop {
-        let kept = {
-            let _locked = h.lock();
-            // SAFETY: H1, under the lock.
-            let kept = unsafe {
-                slot.with_mut(|kept| match kept {
-                    Some(kept) if waker::is_kept(kept, waker) => Some(None),
-                    _ => new.take().map(|new| kept.replace(new)),
-                })
-            };
-            if kept.is_some() {
-                mark.store(if is_bare { BARE } else { 0 }, Relaxed);
-            }
-            kept
-        };
-        if let Some(old) = kept {
-            return waker::let_go(old);
-        }
-        new = Some(waker.clone());
-    }
 }
 
 /// Moves the output out.
@@ -456,7 +389,7 @@ pub(crate) unsafe fn drop_output(h: &Header) {
 #[cold]
 unsafe fn drop_waker(h: &Header) {
     // SAFETY: exclusive by the caller's promise.
-    waker::let_go(unsafe { slot(h).and_then(|slot| slot.take()) });
+    discard(unsafe { slot(h).and_then(|slot| slot.take()) });
 }
 
 /// Frees a cell.

@@ -1,9 +1,10 @@
 //! The part of a job that most jobs never need: made on first use, reached
 //! under the job's lock, freed with the cell.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -13,16 +14,12 @@ use crate::base::list::List;
 use crate::base::patience::Patience;
 use crate::base::reason::{ReasonData, ReasonKind};
 use crate::base::unwind::Contained;
-use crate::engine::alarm::Alarm;
-use crate::engine::hook::HookCell;
-use crate::engine::interrupts::Requests;
-use crate::engine::patience::SweepKey;
-use crate::engine::tree::Tree;
-use crate::engine::untaken::Home;
-use crate::engine::waymark::Above;
-use crate::more::kit::work::Works;
+use crate::record::alarm::Alarm;
 use crate::record::failures::Failures;
-use crate::surface::local::Set;
+use crate::record::header::{Header, JobRef};
+use crate::record::hook_cell::HookCell;
+use crate::record::requests::Requests;
+use crate::record::works::Works;
 
 /// One registered wait for the end of a job.
 pub(crate) struct Joiner {
@@ -30,6 +27,42 @@ pub(crate) struct Joiner {
     /// The job that waits; none outside every job.
     pub(crate) job: Option<JobId>,
 }
+
+/// What a job has, from itself or from above.
+#[derive(Clone, Copy)]
+pub(crate) struct Above {
+    pub(crate) patience: Option<Patience>,
+    /// The nearest shield or service; null if there is none.
+    pub(crate) barrier: *const Header,
+    /// The nearest scope with a local; null if there is none.
+    pub(crate) local: *const Header,
+}
+
+/// When a cancel is looked at, and a number that keeps equal instants apart.
+pub(crate) type SweepKey = (Instant, u64);
+
+/// Gets failures that no handle takes: the tree.
+pub(crate) trait Reporter: Send + Sync {
+    fn report(&self, error: &Error);
+}
+
+/// The way back to the main lane, for a job that may have left its tree.
+pub(crate) struct Home {
+    /// The tree.
+    pub(crate) tree: Weak<dyn Any + Send + Sync>,
+    /// The root, which is held open while a turn is on its way.
+    pub(crate) root: Option<JobRef>,
+}
+
+/// A value that is set at a scope, and seen by everything below it.
+pub(crate) struct LocalValue {
+    /// Of the [`Local`](crate::Local) that it is one of.
+    pub(crate) number: u64,
+    pub(crate) value: LocalAny,
+}
+
+/// Let go of with the last of those that have it: any job may have asked for it.
+pub(crate) type LocalAny = Contained<Arc<dyn Any + Send + Sync>>;
 
 #[derive(Default)]
 pub(crate) struct Cold {
@@ -66,23 +99,25 @@ pub(crate) struct Cold {
     /// Linked children that do not hold the job open: services and lazy tasks
     /// that have not been started.
     pub(crate) loose: u32,
-    /// Leases that count among the kids, and how often all were revoked.
+    /// Leases that have a share, and whether all were revoked: then there are no more.
     pub(crate) leases: u32,
-    pub(crate) revocations: u32,
+    pub(crate) leases_revoked: bool,
     /// A branch that has lost: its future is the handle of a task, which is waited
     /// for as long as nothing else is to be told.
     pub(crate) waits_for_task: bool,
+    /// How often points here said Cancelled, beyond what the header counts.
+    pub(crate) told_beyond: u16,
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.
     pub(crate) sweep: Option<SweepKey>,
     /// What goes on beside the body.
     pub(crate) works: Works,
     /// A value that everything below sees.
-    pub(crate) local: Option<Set>,
+    pub(crate) local: Option<LocalValue>,
     /// A waymark: what was found here and above.
     pub(crate) above: Option<Above>,
     /// For a failure whose report the handle owes: where to report it.
-    pub(crate) reporter: Option<Tree>,
+    pub(crate) reporter: Option<Arc<dyn Reporter>>,
     /// A spawn that came after the end was reported.
     pub(crate) late_spawn_said: bool,
     /// Where an output of the main lane is dropped that the handle leaves.
@@ -104,4 +139,10 @@ impl Cold {
             matches!(reason.kind, ReasonKind::Deadline | ReasonKind::RaceLost)
         })
     }
+}
+
+/// The scope is about to end, and everything below it has: no job asks for its value again.
+pub(crate) fn clear_local(h: &Header) {
+    let set = h.if_cold(|cold, _| cold.local.take()).flatten();
+    drop(set);
 }

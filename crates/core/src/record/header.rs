@@ -50,16 +50,15 @@ use crate::base::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
 };
 use crate::base::wait_kind::{BODY_OVER, WaitKind};
-use crate::engine::tree::Shared;
 use crate::record::cell::Vtable;
 use crate::record::cold::Cold;
-use crate::record::state::{self, Snapshot, State};
+use crate::record::state::{self, ParentRead, Snapshot, State};
 
-/// `kids` of a job that takes no more children and waits for none.
-pub(crate) const CLOSED: u32 = u32::MAX;
+/// `shares` of a job that takes no more children and waits for none.
+pub(crate) const NO_SHARES: u32 = u32::MAX;
 
-/// How far `kids` may count before one more is added: below [`CLOSED`] then.
-pub(crate) const MOST_KIDS: u32 = CLOSED - 2;
+/// How far `shares` may count before one more is added: below [`NO_SHARES`] then.
+pub(crate) const MOST_SHARES: u32 = NO_SHARES - 2;
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -69,12 +68,13 @@ pub(crate) struct Header {
     lock: ByteLock,
     /// What the last pending wait of ours was; written by the poller.
     pub(crate) wait_kind: AtomicU8,
-    /// One bit of lane, three of kind, twelve of tree.
+    /// Four bits of kind, of which three are used, and twelve of tree.
     place: u16,
-    /// \[lock\] Children that hold this job open, leases, and 1 for the body.
-    pub(crate) kids: Plain<u32>,
-    /// Steps from the root, and [`TIMED`].
-    depth: u32,
+    /// \[lock\] What holds this job open: children, leases, and 1 for the body. Read and
+    /// written by way of [`LockedJob`].
+    shares: Plain<u32>,
+    /// The [`BirthFacts`] of its birth, and above them the [steps](STEP) from the root.
+    birth: u32,
     /// Set before attaching, never changed; valid by H3.
     parent: *const Header,
     /// \[parent's lock\]
@@ -106,17 +106,19 @@ pub(crate) struct Header {
     pub(crate) wait_site: AtomicU32,
     /// Waits of ours that the last poll left pending; written by the poller.
     pub(crate) waits: AtomicU16,
-    /// How often a point here said Cancelled, [`SEEN`] and [`OPENED`]; written
-    /// by the poller.
-    told: AtomicU16,
+    /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`] and
+    /// [`OPENED`]; written by the poller.
+    told: AtomicU8,
+    /// The lane: all eight bits are its own.
+    lane: u8,
 }
 
 /// In `told`: the job has been polled since its mark took effect.
-const SEEN: u16 = 1 << 15;
+const SEEN: u8 = 1 << 7;
 /// In `told`: the body has opened a scope.
-const OPENED: u16 = 1 << 14;
-/// In `told`: the count.
-const TIMES: u16 = OPENED - 1;
+const OPENED: u8 = 1 << 6;
+/// In `told`: the count. What goes beyond it is counted in the cold part.
+const TIMES: u8 = OPENED - 1;
 
 /// How many references there may be. As many again, each from a thread of its
 /// own that has counted and not looked yet, fit in before the count comes round.
@@ -144,22 +146,55 @@ unsafe impl Send for Header {}
 // SAFETY: as above.
 unsafe impl Sync for Header {}
 
-/// In `place`: the main lane.
-const MAIN: u16 = 1 << 15;
+/// In `place`: of the handle of a refused task, which is in no tree. All twelve bits.
+pub(crate) const NO_TREE: u16 = 0xfff;
 
-/// In `depth`: a factory timer, or a job below one. Counting on from the
-/// parent's depth, children inherit it.
-const TIMED: u32 = 1 << 31;
+/// In `lane`: the pool.
+const POOL: u8 = 0;
+/// In `lane`: the main lane.
+const MAIN: u8 = 1;
+
+/// In `birth`: a step from the root. They are counted in the upper 27 bits; a job that is
+/// deeper than these count shows as many as they do.
+const STEP: u32 = 1 << 5;
+
+/// In `birth`: the bits of the [`BirthFacts`].
+const FACTS: u32 = STEP - 1;
+
+/// What is decided when a job is made, and never changes: the lower five bits of `birth`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BirthFacts(u32);
+
+impl BirthFacts {
+    /// None of them.
+    pub(crate) const NONE: BirthFacts = BirthFacts(0);
+    /// A shield: walks pass it by.
+    pub(crate) const SHIELD: BirthFacts = BirthFacts(1 << 0);
+    /// A service: walks pass it by, the end of its parent's body marks it.
+    pub(crate) const SERVICE: BirthFacts = BirthFacts(1 << 1);
+    /// Failures of its child tasks touch no other job.
+    pub(crate) const SUPERVISOR: BirthFacts = BirthFacts(1 << 2);
+    /// A task that is polled at least once, even if it is cancelled before.
+    pub(crate) const ATOMIC: BirthFacts = BirthFacts(1 << 3);
+    /// A factory timer, or a job below one: children inherit it.
+    pub(crate) const TIMED: BirthFacts = BirthFacts(1 << 4);
+
+    /// These and those.
+    pub(crate) const fn and(self, others: BirthFacts) -> BirthFacts {
+        BirthFacts(self.0 | others.0)
+    }
+}
 
 /// What a new header is made of.
 pub(crate) struct Birth<'a> {
-    /// None for the handle of a refused task, which is in no tree.
-    pub(crate) tree: Option<&'a Shared>,
+    /// The place of its tree, or [`NO_TREE`].
+    pub(crate) tree: u16,
+    /// The time of its tree, in milliseconds.
+    pub(crate) born: u32,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
     pub(crate) lane: Lane,
-    /// It is a factory timer.
-    pub(crate) timer: bool,
+    pub(crate) facts: BirthFacts,
     pub(crate) parent: Option<&'a Header>,
     pub(crate) vtable: &'static Vtable,
     pub(crate) state: u64,
@@ -171,11 +206,12 @@ impl Birth<'_> {
     /// What the handle of a refused task points to.
     pub(crate) fn refused(state: u64, site: &'static Location<'static>) -> Birth<'static> {
         Birth {
-            tree: None,
+            tree: NO_TREE,
+            born: 0,
             id: JobId::of_refused(),
             kind: JobKind::Task,
             lane: Lane::Pool,
-            timer: false,
+            facts: BirthFacts::NONE,
             parent: None,
             vtable: &crate::record::cell::NODE,
             state,
@@ -188,19 +224,19 @@ impl Birth<'_> {
 impl Header {
     #[inline]
     pub(crate) fn new(birth: &Birth<'_>) -> Header {
-        let depth = birth.parent.map_or(0, |p| p.depth + 1);
+        let inherited = birth.parent.map_or(0, |parent| {
+            // BirthFacts that children do not inherit are taken off before the step.
+            let kept = parent.birth & !(FACTS & !BirthFacts::TIMED.0);
+            kept.checked_add(STEP).unwrap_or(kept)
+        });
         Header {
             state: State::new(birth.state),
             refs: AtomicU32::new(birth.refs),
             lock: ByteLock::new(),
             wait_kind: AtomicU8::new(0),
-            place: match birth.lane {
-                Lane::Pool => 0,
-                Lane::Main => MAIN,
-            } | (birth.kind as u16) << 12
-                | birth.tree.map_or(0xfff, Shared::index),
-            kids: Plain::new(1),
-            depth: if birth.timer { depth | TIMED } else { depth },
+            place: (birth.kind as u16) << 12 | birth.tree,
+            shares: Plain::new(1),
+            birth: inherited | birth.facts.0,
             parent: birth.parent.map_or(ptr::null(), ptr::from_ref),
             prev: Plain::new(ptr::null()),
             next: Plain::new(ptr::null()),
@@ -213,27 +249,42 @@ impl Header {
             site: Site::of(birth.site),
             turned: AtomicU32::new(0),
             id: birth.id,
-            born: birth.tree.map_or(0, Shared::millis),
+            born: birth.born,
             polls: AtomicU32::new(0),
             wait_site: AtomicU32::new(0),
             waits: AtomicU16::new(0),
-            told: AtomicU16::new(0),
+            told: AtomicU8::new(0),
+            lane: match birth.lane {
+                Lane::Pool => POOL,
+                Lane::Main => MAIN,
+            },
         }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        self.lock.lock()
+    pub(crate) fn lock(&self) -> LockedJob<'_> {
+        LockedJob {
+            locked: self.lock.lock(),
+            job: self,
+        }
+    }
+
+    /// The same, with a cold part made before if there is none.
+    pub(crate) fn lock_with_cold(&self) -> LockedJob<'_> {
+        if !self.has_cold() {
+            self.with_cold(|_, _| {});
+        }
+        self.lock()
     }
 
     #[inline]
     pub(crate) fn kind(&self) -> JobKind {
-        JobKind::from_bits((self.place >> 12) as u8 & 0b111)
+        JobKind::from_bits((self.place >> 12) as u8)
     }
 
     #[inline]
     pub(crate) fn lane(&self) -> Lane {
-        if self.place & MAIN == 0 {
+        if self.lane == POOL {
             Lane::Pool
         } else {
             Lane::Main
@@ -243,26 +294,63 @@ impl Header {
     /// Steps from the root.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
-        self.depth & !TIMED
+        self.birth / STEP
+    }
+
+    /// True if it was born with one of these.
+    #[inline]
+    fn was_born(&self, facts: BirthFacts) -> bool {
+        self.birth & facts.0 != 0
     }
 
     /// True for a factory timer and what is below one: its turns are counted,
-    /// see [`Shared::timed_turns`].
+    /// see `Shared::timed_turns`.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        self.depth & TIMED != 0
+        self.was_born(BirthFacts::TIMED)
+    }
+
+    /// True for a shield.
+    #[inline]
+    pub(crate) fn is_shield(&self) -> bool {
+        self.was_born(BirthFacts::SHIELD)
+    }
+
+    /// True for a service.
+    #[inline]
+    pub(crate) fn is_service(&self) -> bool {
+        self.was_born(BirthFacts::SERVICE)
+    }
+
+    /// True for what walks pass by: a shield or a service.
+    #[inline]
+    pub(crate) fn is_barrier(&self) -> bool {
+        self.was_born(BirthFacts::SHIELD.and(BirthFacts::SERVICE))
+    }
+
+    /// True if failures of its child tasks touch no other job.
+    #[inline]
+    pub(crate) fn is_supervisor(&self) -> bool {
+        self.was_born(BirthFacts::SUPERVISOR)
+    }
+
+    /// True for a task that is polled once even if it is cancelled before.
+    #[inline]
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.was_born(BirthFacts::ATOMIC)
     }
 
     #[inline]
     pub(crate) fn is_task(&self) -> bool {
-        self.kind() == JobKind::Task
+        // Not by way of `kind`, which asks for each.
+        self.place >> 12 == JobKind::Task as u16
     }
 
     /// True for a child that somebody spawned: a task, or a local one. It may
     /// be refused, fails its parent, and hears nothing for others.
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
-        matches!(self.kind(), JobKind::Task | JobKind::LocalTask)
+        self.is_task() || self.place >> 12 == JobKind::LocalTask as u16
     }
 
     pub(crate) fn site(&self) -> &'static Location<'static> {
@@ -274,29 +362,24 @@ impl Header {
         self.site
     }
 
-    /// The tree this job belongs to.
-    ///
-    /// # Safety
-    /// The job has not ended, or the caller is its ender and has not let go.
+    /// The place of the tree this job belongs to.
     #[inline]
-    pub(crate) unsafe fn tree(&self) -> &Shared {
-        // SAFETY: a living job keeps its root alive (H3), and the root its tree.
-        // Noticed by `a_host_outlives_its_call_when_serials_come_round`.
-        unsafe { Shared::at(self.place & 0xfff) }
+    pub(crate) fn tree_place(&self) -> u16 {
+        self.place & NO_TREE
     }
 
     /// True if it is of the tree at that place: of a job that has not ended, and
     /// a tree whose root has not.
     #[inline]
     pub(crate) fn is_at(&self, index: u16) -> bool {
-        self.place & 0xfff == index
+        self.tree_place() == index
     }
 
     /// True if it is of the same tree as `other`: of two jobs that have not
     /// ended.
     #[inline]
     pub(crate) fn has_place_of(&self, other: &Header) -> bool {
-        (self.place ^ other.place) & 0xfff == 0
+        (self.place ^ other.place) & NO_TREE == 0
     }
 
     /// # Safety
@@ -312,20 +395,18 @@ impl Header {
     }
 
     /// The parent, from anywhere; none for the root and for an ended job. The
-    /// ender of this job sees HOLD and waits at our lock before it unlinks.
-    /// Modelled in `parent_lookup_vs_end`.
+    /// ender of this job sees PARENT_BEING_READ and waits at our lock before it
+    /// unlinks. Modelled in `parent_lookup_vs_end`.
     pub(crate) fn parent_from_outside(&self) -> Option<JobRef> {
-        let _locked = self.lock();
-        let seen = self.state.add(state::HOLD);
-        let found = if seen.ended() {
+        let locked = self.lock();
+        let read = locked.read_parent();
+        if read.seen.ended() {
             None
         } else {
             // SAFETY: not ended, and its ender cannot pass our lock: linked (H3).
             // Noticed by `parent_lookup_vs_end`.
             unsafe { self.parent.as_ref() }.map(JobRef::from_header)
-        };
-        self.state.remove(state::HOLD);
-        found
+        }
     }
 
     /// The job where this job's mark entered the tree; none if not marked.
@@ -336,7 +417,7 @@ impl Header {
         let st = self.state.load();
         if !st.has(state::CANCELLED) {
             None
-        } else if st.has(state::ENTRY) {
+        } else if st.has(state::ORIGIN) {
             Some(self)
         } else {
             let origin = self.origin.load(Ordering::Relaxed);
@@ -354,7 +435,7 @@ impl Header {
     /// What a job marked from here points to as its origin. This job is marked,
     /// and has a child to mark, so its ender has not swapped `origin` yet.
     pub(crate) fn origin_to_hand_on(&self) -> *mut Header {
-        if self.state.load().has(state::ENTRY) {
+        if self.state.load().has(state::ORIGIN) {
             ptr::from_ref(self).cast_mut()
         } else {
             let origin = self.origin.load(Ordering::Relaxed);
@@ -372,13 +453,9 @@ impl Header {
     pub(crate) fn with_cold<R>(&self, f: impl FnOnce(&mut Cold, Snapshot) -> R) -> R {
         let mut spare: Option<Box<Cold>> = None;
         loop {
-            let locked = self.lock();
-            let cold = self.cold.load(Ordering::Relaxed);
-            if !cold.is_null() {
-                // SAFETY: H1; the box lives as long as the header.
-                let answer = f(unsafe { &mut *cold }, self.state.load());
-                drop(locked);
-                return answer;
+            let mut locked = self.lock();
+            if let Some(cold) = locked.cold() {
+                return f(cold, self.state.load());
             }
             match spare.take() {
                 Some(made) => self.cold.store(Box::into_raw(made), Ordering::Relaxed),
@@ -401,16 +478,7 @@ impl Header {
         if !self.has_cold() {
             return None;
         }
-        let _locked = self.lock();
-        self.cold_under_lock()
-            .map(|cold| f(cold, self.state.load()))
-    }
-
-    /// The cold part, for somebody who holds the lock.
-    #[expect(clippy::mut_from_ref, reason = "guarded by the byte lock, H1")]
-    pub(crate) fn cold_under_lock(&self) -> Option<&mut Cold> {
-        // SAFETY: H1, the caller holds the lock.
-        unsafe { self.cold.load(Ordering::Relaxed).as_mut() }
+        self.lock().cold().map(|cold| f(cold, self.state.load()))
     }
 
     /// Frees what the header owns beyond itself.
@@ -465,7 +533,7 @@ impl Header {
     /// # Safety
     /// As for [`Header::keep_reason`].
     pub(crate) unsafe fn keep_reason_of_mark(&self, st: Snapshot) -> bool {
-        if st.has(state::ENTRY) || self.refs.load(Ordering::Relaxed) == 1 {
+        if st.has(state::ORIGIN) || self.refs.load(Ordering::Relaxed) == 1 {
             return true;
         }
         if self.origin.load(Ordering::Relaxed).addr() & KEPT != 0 {
@@ -494,31 +562,29 @@ impl Header {
         if !st.has(state::CANCELLED) {
             return None;
         }
-        if st.has(state::ENTRY) {
+        if st.has(state::ORIGIN) {
             let data = self.if_cold(|cold, _| cold.reason.clone()).flatten()?;
             return Some(Reason::new(data, false));
         }
         let origin = {
-            let _locked = self.lock();
-            let seen = self.state.add(state::HOLD);
+            let locked = self.lock();
+            let read = locked.read_parent();
             let origin = self.origin.load(Ordering::Acquire);
-            let answer = if origin.addr() & KEPT != 0 {
+            if origin.addr() & KEPT != 0 {
                 let data = untagged(origin);
                 // SAFETY: made by `keep_reason`, as KEPT says; lives as long as
                 // the header. Noticed by `walk_from_above_vs_end`.
                 unsafe { Arc::increment_strong_count(data) };
                 // SAFETY: the reference counted just above.
                 Err(Some(Reason::new(unsafe { Arc::from_raw(data) }, true)))
-            } else if seen.ended() {
+            } else if read.seen.ended() {
                 Err(None)
             } else {
                 // SAFETY: not ended, and its ender cannot pass our lock, so it
                 // is linked and the origin, an ancestor, is alive (H3). Noticed
                 // by `parent_lookup_vs_end`, which holds in the same way.
                 Ok(unsafe { origin.as_ref() }.map(JobRef::from_header))
-            };
-            self.state.remove(state::HOLD);
-            answer
+            }
         };
         match origin {
             Err(kept) => kept,
@@ -582,7 +648,17 @@ impl Header {
 
     /// How often a point here said Cancelled.
     pub(crate) fn times_told(&self) -> u16 {
-        self.told.load(Ordering::Relaxed) & TIMES
+        let here = self.told.load(Ordering::Relaxed) & TIMES;
+        match here {
+            TIMES => self.if_cold(|cold, _| cold.told_beyond).unwrap_or(0),
+            _ => 0,
+        }
+        .saturating_add(here.into())
+    }
+
+    /// True if a point here has said Cancelled.
+    pub(crate) fn was_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & TIMES != 0
     }
 
     /// One more Cancelled. For the poller.
@@ -590,6 +666,8 @@ impl Header {
         let told = self.told.load(Ordering::Relaxed);
         if told & TIMES < TIMES {
             self.told.store(told + 1, Ordering::Relaxed);
+        } else {
+            self.with_cold(|cold, _| cold.told_beyond = cold.told_beyond.saturating_add(1));
         }
     }
 
@@ -653,6 +731,77 @@ impl Header {
                 && self
                     .if_cold(|cold, _| !cold.leaves.is_empty())
                     .unwrap_or(false))
+    }
+}
+
+/// The lock of one job is held: what H1 puts under it is reached from here.
+pub(crate) struct LockedJob<'a> {
+    locked: Locked<'a>,
+    job: &'a Header,
+}
+
+impl<'a> LockedJob<'a> {
+    /// The job.
+    #[inline]
+    pub(crate) fn job(&self) -> &'a Header {
+        self.job
+    }
+
+    /// What holds the job open, counted; [`NO_SHARES`] if it is closed for good.
+    #[inline]
+    pub(crate) fn shares(&self) -> u32 {
+        // SAFETY: H1, the lock is held.
+        unsafe { self.job.shares.get() }
+    }
+
+    #[inline]
+    pub(crate) fn set_shares(&mut self, shares: u32) {
+        // SAFETY: H1, the lock is held.
+        unsafe { self.job.shares.set(shares) }
+    }
+
+    /// The cold part, if there is one.
+    #[inline]
+    pub(crate) fn cold(&mut self) -> Option<&mut Cold> {
+        // SAFETY: H1, the lock is held; the box lives as long as the header.
+        unsafe { self.job.cold.load(Ordering::Relaxed).as_mut() }
+    }
+
+    /// How many linked children do not hold the job open.
+    #[inline]
+    pub(crate) fn loose(&mut self) -> u32 {
+        self.cold().map_or(0, |cold| cold.loose)
+    }
+
+    /// Takes `child` out of the list.
+    ///
+    /// # Safety
+    /// It is linked, below this job.
+    #[inline]
+    pub(crate) unsafe fn unlink(&mut self, child: &Header) {
+        // SAFETY: H1 and H2: this lock guards all of these links, and the siblings are
+        // alive while they are listed.
+        unsafe {
+            let (prev, next) = (child.prev.get(), child.next.get());
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(next),
+                None => self.job.first.set(next),
+            }
+            if let Some(next) = next.as_ref() {
+                next.prev.set(prev);
+            }
+        }
+    }
+
+    /// Evidence for steps of the word that are taken under the lock.
+    #[inline]
+    pub(crate) fn evidence(&self) -> &Locked<'a> {
+        &self.locked
+    }
+
+    /// Reads the parent, and what it leads to, from outside.
+    pub(crate) fn read_parent(&self) -> ParentRead<'_> {
+        self.job.state.read_parent(&self.locked)
     }
 }
 
@@ -775,6 +924,69 @@ mod tests {
         let said = String::from_utf8_lossy(&child.stderr);
         assert!(!child.status.success(), "it lived on: {said}");
         assert!(said.contains("too many references to job"), "{said}");
+    }
+
+    fn node(parent: Option<&Header>, facts: BirthFacts) -> JobRef {
+        let birth = Birth {
+            parent,
+            facts,
+            ..Birth::refused(state::BUSY, Location::caller())
+        };
+        // SAFETY: fresh; its one reference is ours.
+        unsafe { JobRef::adopt(crate::record::cell::create_node(&birth)) }
+    }
+
+    /// Of what a job was born with, children inherit that they are timed; the steps from
+    /// the root stand beside it, and stay below it.
+    #[test]
+    fn facts_of_birth_are_its_own_and_its_depth_stops_below_them() {
+        let asks: [fn(&Header) -> bool; 5] = [
+            Header::is_shield,
+            Header::is_service,
+            Header::is_supervisor,
+            Header::is_atomic,
+            Header::is_timed,
+        ];
+        let facts = [
+            BirthFacts::SHIELD,
+            BirthFacts::SERVICE,
+            BirthFacts::SUPERVISOR,
+            BirthFacts::ATOMIC,
+            BirthFacts::TIMED,
+        ];
+        for (own, fact) in facts.into_iter().enumerate() {
+            let job = node(None, fact);
+            let child = node(Some(&job), BirthFacts::NONE);
+            for (at, ask) in asks.iter().enumerate() {
+                assert_eq!(ask(&job), at == own);
+                assert_eq!(ask(&child), at == own && fact == BirthFacts::TIMED);
+            }
+            assert_eq!((job.depth(), child.depth()), (0, 1));
+            assert_eq!(job.is_barrier(), own < 2);
+        }
+        let mut deepest = node(None, BirthFacts::SERVICE.and(BirthFacts::TIMED));
+        // SAFETY: nobody else has it.
+        unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - STEP };
+        for _ in 0..3 {
+            deepest = node(Some(&deepest), BirthFacts::NONE);
+            assert_eq!(deepest.depth(), u32::MAX / STEP);
+            assert!(deepest.is_timed() && !deepest.is_service());
+        }
+    }
+
+    /// The header counts so far, and its cold part goes on.
+    #[test]
+    fn every_cancelled_that_was_told_is_counted() {
+        let job = node(None, BirthFacts::NONE);
+        assert!(!job.was_told());
+        for told in 1..=1100 {
+            job.count_told();
+            assert_eq!(job.times_told(), told);
+            assert!(job.was_told());
+        }
+        assert!(!job.has_opened_scopes() && !job.has_seen_mark());
+        job.opens_scope();
+        assert_eq!(job.times_told(), 1100);
     }
 
     #[test]

@@ -17,101 +17,228 @@
 
 use std::fmt;
 
-use crate::base::sync::{AtomicU64, Ordering::*};
+use crate::base::sync::{AtomicU64, Locked, Ordering::*};
 
-/// Tasks: queued, or being polled, or the body is over. Nobody may push the
-/// task while it is set. Never cleared after the last turn.
+// Three places have one meaning in the word of a task and another in that of a scope:
+// how it is polled. Which kind a job is stands in its header.
+
+/// A task is queued, or being polled, or its body is over: no wake may push it.
+///
+/// Set by: birth, [`State::claim`], [`State::mark`] and [`State::leave_guard`] of a parked
+/// task, [`State::end`]. Cleared by: [`State::park`]; never after the last turn.
 pub(crate) const BUSY: u64 = 1 << 0;
-/// Tasks: woken while BUSY. A turn clears it at its start and goes round again
-/// if it is set at its end.
+/// A task was woken while BUSY.
+///
+/// Set by: [`State::claim`], [`State::mark`], [`State::leave_guard`]. Cleared by:
+/// [`State::begin_turn`]; a turn that finds it at its end goes round again.
 pub(crate) const NOTIFIED: u64 = 1 << 1;
+/// A task was created lazy and has not been started: BUSY, but in no queue.
+///
+/// Set by: birth. Cleared by: [`State::start_lazy`], or by the mark. Needs: BUSY.
+pub(crate) const LAZY: u64 = 1 << 2;
+
+/// The body of a scope is over, and its share is given up. In the place of BUSY.
+///
+/// Set by: [`State::leave_body`], [`State::end`]. Never cleared.
+pub(crate) const LEFT: u64 = BUSY;
+/// A scope is polled or dropped by another job than the one it belongs to, or was
+/// given up by the end of that job's body. In the place of NOTIFIED.
+///
+/// Set by: [`State::go_away`], [`State::leave_behind`]. Cleared by: [`State::come_back`].
+pub(crate) const AWAY: u64 = NOTIFIED;
+/// The body of the job that a scope belongs to is gone while the scope is AWAY: what
+/// polls or drops it there gives it up. In the place of LAZY.
+///
+/// Set by: [`State::leave_behind`]. Never cleared. Needs: AWAY.
+pub(crate) const OWED: u64 = LAZY;
+
 /// The mark: this job has been cancelled.
+///
+/// Set by: [`State::mark`], [`State::born_cancelled`]. Never cleared.
 pub(crate) const CANCELLED: u64 = 1 << 3;
 /// The cancel entered the tree here; the reason is in this job's cold part.
-pub(crate) const ENTRY: u64 = 1 << 4;
+///
+/// Set by: [`State::mark`]. Never cleared. Needs: CANCELLED.
+pub(crate) const ORIGIN: u64 = 1 << 4;
 /// An ignore guard is held: the mark has no effect yet and the walk waits.
+///
+/// Set by: [`State::enter_guard`]. Cleared by: [`State::leave_guard`]. Excludes: TOLD.
 pub(crate) const GUARD: u64 = 1 << 5;
-/// This scope is a shield: walks pass it by. Set before it is attached.
-pub(crate) const SHIELD: u64 = 1 << 6;
-/// This task is a service: walks pass it by, its parent's end marks it.
-pub(crate) const SERVICE: u64 = 1 << 7;
-/// A child or a lease was attached once. Childless jobs are cancelled and
+/// Shutdown's last step has come to it. The next turn of a task drops the future,
+/// idle or not; no task is attached below the job, and what else is has it too.
+///
+/// Set by: [`State::drop_now`]. Never cleared.
+pub(crate) const DROP_NOW: u64 = 1 << 6;
+/// A shield holds a cancel back.
+///
+/// Set by: [`State::defer_cancel`]. Never cleared. Excludes what only tasks have: HANDLE,
+/// WAITER, OUTPUT.
+pub(crate) const CANCEL_DEFERRED: u64 = 1 << 7;
+/// A share was taken once, by a child or a lease. Jobs without are cancelled and
 /// ended without a look at their list.
-pub(crate) const HAS_KIDS: u64 = 1 << 8;
+///
+/// Set by: [`State::will_share`]. Never cleared.
+pub(crate) const HAS_SHARES: u64 = 1 << 8;
 /// Hooks or leaves under foreign wakers were published once.
+///
+/// Set by: [`State::publish_nodes`]. Never cleared.
 pub(crate) const HAS_NODES: u64 = 1 << 9;
 /// Observers registered for the end once.
+///
+/// Set by: [`State::publish_joiner`]. Never cleared.
 pub(crate) const HAS_JOINERS: u64 = 1 << 10;
 /// A point inside this job has said that it is cancelled; bits 32 to 60 say
 /// when.
+///
+/// Set by: [`State::tell`]. Never cleared. Needs: CANCELLED. Excludes: GUARD.
 pub(crate) const TOLD: u64 = 1 << 11;
-/// The next turn drops the future if it finds it idle.
-pub(crate) const FORCE: u64 = 1 << 12;
-/// Terminal. With neither FAILED nor STOPPED: completed.
+/// Patience has run out: the next turn drops the future if it finds it idle.
+///
+/// Set by: [`State::drop_if_idle`]. Cleared by: [`State::spare`].
+pub(crate) const DROP_IF_IDLE: u64 = 1 << 12;
+/// Terminal. With neither ENDED_FAILED nor ENDED_CANCELLED: completed.
+///
+/// Set by: [`State::end`], [`State::end_alone`]. Never cleared. Needs: BODY_DONE, BUSY.
 pub(crate) const ENDED: u64 = 1 << 13;
 /// Ended, failed.
-pub(crate) const FAILED: u64 = 1 << 14;
+///
+/// Set by: [`State::end`]. Never cleared. Needs: ENDED. Excludes: ENDED_CANCELLED.
+pub(crate) const ENDED_FAILED: u64 = 1 << 14;
 /// Ended, cancelled.
-pub(crate) const STOPPED: u64 = 1 << 15;
+///
+/// Set by: [`State::end`], [`State::end_alone`]. Never cleared. Needs: ENDED, CANCELLED.
+/// Excludes: ENDED_FAILED.
+pub(crate) const ENDED_CANCELLED: u64 = 1 << 15;
 /// The join slot is filled and belongs to the ender.
+///
+/// Set by: [`State::set_waiter`]. Cleared by: [`State::take_waiter`]. Only tasks.
 pub(crate) const WAITER: u64 = 1 << 16;
 /// The owning handle lives.
+///
+/// Set by: birth. Cleared by: [`State::drop_handle`], [`State::outcome_taken`]. Only
+/// tasks.
 pub(crate) const HANDLE: u64 = 1 << 17;
-/// Somebody reads `parent` from outside, under this job's lock.
-pub(crate) const HOLD: u64 = 1 << 18;
-/// Created lazy and not yet started: BUSY, but in no queue.
-pub(crate) const LAZY: u64 = 1 << 19;
-/// Polled at least once even if cancelled before.
-pub(crate) const ATOMIC: u64 = 1 << 20;
-/// Failures of child tasks touch nobody.
-pub(crate) const SUPERVISOR: u64 = 1 << 21;
+/// `parent` is being read from outside, under this job's lock.
+///
+/// Set and cleared by: [`State::read_parent`].
+pub(crate) const PARENT_BEING_READ: u64 = 1 << 18;
+/// The future was dropped before it was done.
+///
+/// Set by: [`State::was_dropped`], [`State::body_over`]. Never cleared. Excludes: OUTPUT.
+pub(crate) const WAS_DROPPED: u64 = 1 << 19;
+// Bits 20 and 21 are free.
 /// Failed under a supervisor, and the handle owes the report.
+///
+/// Set by: [`State::end`]. Cleared by: [`State::take_report`]. Needs: ENDED_FAILED.
 pub(crate) const UNREPORTED: u64 = 1 << 22;
 /// A task: an interrupt has not been delivered. An inline scope: its task may
 /// have one, ask it. Clear in a shield and in what is below it.
+///
+/// Set by: [`State::interrupt`], [`State::hint_interrupt`]. Cleared by:
+/// [`State::interrupt_taken`].
 pub(crate) const INTERRUPTED: u64 = 1 << 23;
 /// The body is over (tasks) or the poller is gone (scopes dropped half-way, or
 /// left open by the body around them).
+///
+/// Set by: [`State::body_over`], [`State::end`], [`State::end_alone`]. Never cleared.
 pub(crate) const BODY_DONE: u64 = 1 << 24;
-/// `close` was called: no new children.
-pub(crate) const SHUT: u64 = 1 << 25;
-/// The cell holds a value that somebody must take or drop.
+/// Closed by the program, or by the failure of the body: no new children.
+///
+/// Set by: [`State::close`]. Never cleared.
+pub(crate) const NO_NEW_CHILDREN: u64 = 1 << 25;
+/// The cell holds a value that has to be taken or dropped.
+///
+/// Set by: [`State::body_over`], [`State::end_alone`]. Cleared by:
+/// [`State::outcome_taken`], [`State::output_dropped`]. Only tasks. Excludes: WAS_DROPPED.
 pub(crate) const OUTPUT: u64 = 1 << 26;
 /// An inline scope: it has, or an inline scope around it in the same task has, a
 /// deadline, or a shield's budget, that would be told to a point here. Only a
-/// hint, *look at the clock*; never cleared. Clear in a shield without a budget,
-/// and in tasks, which their parent's timer marks. Among the low bits, where a
-/// point tests it together with the others.
+/// hint, *look at the clock*. Clear in a shield without a budget, and in tasks, which
+/// their parent's timer marks.
+///
+/// Set by: [`State::watch_clock`]. Never cleared. Excludes what only tasks have.
 pub(crate) const DEADLINE: u64 = 1 << 27;
 /// A child was cut short by a cancellation from above this job.
+///
+/// Set by: [`State::child_cut_short`]. Never cleared.
 pub(crate) const CUT_ABOVE: u64 = 1 << 28;
 /// A child was cut short by this job's own deadline.
+///
+/// Set by: [`State::child_cut_short`]. Never cleared. Needs: ORIGIN.
 pub(crate) const CUT_OWN: u64 = 1 << 29;
-// Bit 30 is free, and so is bit 2 in the word of a task.
-/// Counts among the children its parent waits for (guarded by the parent's
-/// lock): all but services and unstarted lazy tasks.
+// Bit 30 is free.
+/// Counts among the children its parent waits for: all but services and
+/// unstarted lazy tasks. Guarded by the parent's lock.
+///
+/// Set by: birth, [`State::count`]. Never cleared.
 pub(crate) const COUNTED: u64 = 1 << 31;
+// Bits 61, 62 and 63 are free.
 
-/// The future was dropped before it was done: forced.
-pub(crate) const FORCED: u64 = 1 << 61;
-/// A shield that holds a cancel back.
-pub(crate) const HELD: u64 = 1 << 62;
-/// Shutdown's last step has come to it. The next turn of a task drops the future,
-/// idle or not; no task is attached below the job, and what else is has it too.
-pub(crate) const MUST: u64 = 1 << 63;
-
-/// Scopes: the body is over, and its share of the count is given up. In the
-/// place of BUSY: what only tasks have is free in the word of a scope.
-pub(crate) const LEFT: u64 = BUSY;
-/// Scopes: polled or dropped by another job than the one it belongs to, or
-/// given up by the end of that job's body. In the place of NOTIFIED.
-pub(crate) const AWAY: u64 = NOTIFIED;
-/// Scopes: the body of the job it belongs to is gone while the scope is AWAY;
-/// whoever has it there gives it up. Tasks have no bit in this place.
-pub(crate) const OWED: u64 = 1 << 2;
-
-/// What is kept of the time at which a job was told.
+/// What is kept of the time at which a job was told: bits 32 to 60.
 const TOLD_AT: u32 = u32::MAX >> 3;
+
+/// What only tasks have.
+const OF_TASKS: u64 = HANDLE | WAITER | OUTPUT;
+
+/// What a bit needs beside it, and what it excludes.
+struct Rule {
+    bit: u64,
+    needs: u64,
+    excludes: u64,
+}
+
+const fn rule(bit: u64, needs: u64, excludes: u64) -> Rule {
+    Rule {
+        bit,
+        needs,
+        excludes,
+    }
+}
+
+/// Every step of the word keeps these; debug builds check it after each.
+const RULES: [Rule; 13] = [
+    rule(ORIGIN, CANCELLED, 0),
+    rule(TOLD, CANCELLED, GUARD),
+    rule(ENDED, BODY_DONE | BUSY, 0),
+    rule(ENDED_FAILED, ENDED, ENDED_CANCELLED),
+    rule(ENDED_CANCELLED, ENDED | CANCELLED, ENDED_FAILED),
+    rule(UNREPORTED, ENDED_FAILED, 0),
+    rule(CUT_OWN, ORIGIN, 0),
+    rule(WAS_DROPPED, 0, OUTPUT),
+    rule(CANCEL_DEFERRED, 0, OF_TASKS),
+    rule(DEADLINE, 0, OF_TASKS),
+    rule(HANDLE, 0, CANCEL_DEFERRED | DEADLINE),
+    rule(WAITER, 0, CANCEL_DEFERRED | DEADLINE),
+    rule(OUTPUT, 0, CANCEL_DEFERRED | DEADLINE | WAS_DROPPED),
+];
+
+/// The first rule that a step has broken. Only of those whose bits it has changed: what
+/// was wrong before is for the step that made it so.
+fn broken(before: u64, after: u64) -> Option<&'static Rule> {
+    let changed = before ^ after;
+    RULES.iter().find(|rule| {
+        let touched = changed & (rule.bit | rule.needs | rule.excludes) != 0;
+        let kept = after & rule.needs == rule.needs && after & rule.excludes == 0;
+        touched && after & rule.bit != 0 && !kept
+    })
+}
+
+/// After a step of the word.
+#[inline]
+fn check(before: u64, after: u64) {
+    if cfg!(debug_assertions)
+        && let Some(rule) = broken(before, after)
+    {
+        panic!(
+            "{:?} became {:?}: {:?} needs {:?} and excludes {:?}",
+            Snapshot(before),
+            Snapshot(after),
+            Snapshot(rule.bit),
+            Snapshot(rule.needs),
+            Snapshot(rule.excludes),
+        );
+    }
+}
 
 /// By how much one thread's time may be ahead of another's, in milliseconds:
 /// one has looked at the clock later, or at a finer one.
@@ -147,7 +274,7 @@ impl Snapshot {
     /// Never had a child, a lease, a hook or a foreign leaf, holds no guard,
     /// and has heard every interrupt.
     pub(crate) fn is_alone(self) -> bool {
-        !self.has(HAS_KIDS | HAS_NODES | GUARD | INTERRUPTED)
+        !self.has(HAS_SHARES | HAS_NODES | GUARD | INTERRUPTED)
     }
 
     pub(crate) fn ended(self) -> bool {
@@ -157,7 +284,7 @@ impl Snapshot {
     /// Completed, and the value is there: asked before it is taken.
     #[inline]
     pub(crate) fn has_completed_value(self) -> bool {
-        self.0 & (ENDED | FAILED | STOPPED | OUTPUT) == ENDED | OUTPUT
+        self.0 & (ENDED | ENDED_FAILED | ENDED_CANCELLED | OUTPUT) == ENDED | OUTPUT
     }
 
     /// For how many milliseconds it has been told, by the clock of its tree, if
@@ -176,8 +303,8 @@ impl Snapshot {
 pub(crate) enum Marked {
     /// It was marked or over before.
     No,
-    /// Marked behind a guard: nobody walks; the guard's exit will.
-    Held,
+    /// Marked behind a guard: the walk waits for the guard's exit.
+    Deferred,
     /// Marked; it was parked, and the caller now owns its next push.
     Claimed,
     /// Marked; it is running, queued or a scope.
@@ -204,6 +331,51 @@ pub(crate) enum Park {
     Again,
 }
 
+/// Where a mark comes from.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum MarkFrom {
+    /// The cancel enters the tree at this job.
+    Here = ORIGIN,
+    /// A walk brings it from above.
+    Above = 0,
+}
+
+/// What is left of a body that is over.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum Remains {
+    /// Nothing: it has failed, was never polled, or is a scope's.
+    Nothing = 0,
+    /// Its value.
+    Output = OUTPUT,
+    /// Nothing: its future was dropped half-way.
+    HalfWay = WAS_DROPPED,
+}
+
+/// What cut a child short.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum CutBy {
+    /// A cancellation from above its parent.
+    Above = CUT_ABOVE,
+    /// The deadline of its parent.
+    OwnDeadline = CUT_OWN,
+}
+
+/// `parent` is being read from outside, under the lock, until this is dropped.
+pub(crate) struct ParentRead<'a> {
+    /// The word when the read began.
+    pub(crate) seen: Snapshot,
+    state: &'a State,
+}
+
+impl Drop for ParentRead<'_> {
+    fn drop(&mut self) {
+        self.state.remove(PARENT_BEING_READ);
+    }
+}
+
 pub(crate) struct State(AtomicU64);
 
 impl State {
@@ -221,13 +393,20 @@ impl State {
         Snapshot(self.0.load(Relaxed))
     }
 
-    /// Sets bits that never race with a decision; gives the word before.
-    pub(crate) fn add(&self, bits: u64) -> Snapshot {
-        Snapshot(self.0.fetch_or(bits, AcqRel))
+    /// Sets bits whatever else is there; gives the word before.
+    #[inline]
+    fn add(&self, bits: u64) -> Snapshot {
+        let before = self.0.fetch_or(bits, AcqRel);
+        check(before, before | bits);
+        Snapshot(before)
     }
 
-    pub(crate) fn remove(&self, bits: u64) -> Snapshot {
-        Snapshot(self.0.fetch_and(!bits, AcqRel))
+    /// Clears bits whatever else is there; gives the word before.
+    #[inline]
+    fn remove(&self, bits: u64) -> Snapshot {
+        let before = self.0.fetch_and(!bits, AcqRel);
+        check(before, before & !bits);
+        Snapshot(before)
     }
 
     /// The one compare-and-exchange loop: `f` gives the next word and an
@@ -239,22 +418,24 @@ impl State {
             let (next, answer) = f(Snapshot(now));
             let Some(next) = next else { return answer };
             match self.0.compare_exchange_weak(now, next, AcqRel, Acquire) {
-                Ok(_) => return answer,
+                Ok(_) => {
+                    check(now, next);
+                    return answer;
+                }
                 Err(seen) => now = seen,
             }
         }
     }
 
-    /// Arrow 3. Sets the mark and `bits`, and claims a parked task in the same
-    /// step.
-    pub(crate) fn mark(&self, bits: u64, task: bool) -> Marked {
+    /// Arrow 3. Sets the mark, and claims a parked task in the same step.
+    pub(crate) fn mark(&self, entered: MarkFrom, task: bool) -> Marked {
         self.update(|st| {
             if st.has(CANCELLED | ENDED) {
                 return (None, Marked::No);
             }
-            let next = st.0 | CANCELLED | bits;
+            let next = st.0 | CANCELLED | entered as u64;
             if st.has(GUARD) {
-                (Some(next), Marked::Held)
+                (Some(next), Marked::Deferred)
             } else {
                 let (next, how) = Self::rouse(next, task);
                 (Some(next), how)
@@ -405,20 +586,28 @@ impl State {
 
     /// Arrows 1, 2, 4 and 5: gives the word as it is from now on. None if a
     /// mark from above has come whose reason has not been kept yet.
-    pub(crate) fn end(&self, failed: bool, extra: u64, reason_kept: bool) -> Option<Snapshot> {
+    ///
+    /// `owes_report`: its handle, if there is one, owes the report of the failure.
+    pub(crate) fn end(
+        &self,
+        failed: bool,
+        owes_report: bool,
+        reason_kept: bool,
+    ) -> Option<Snapshot> {
+        let owed = if owes_report { UNREPORTED } else { 0 };
         self.update(|st| {
             assert!(!st.ended(), "a job ended twice: {st:?}");
-            if !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
+            if !reason_kept && st.has(CANCELLED) && !st.has(ORIGIN) {
                 return (None, None);
             }
             let how = if failed {
-                FAILED
+                ENDED_FAILED
             } else if st.has(CANCELLED) {
-                STOPPED
+                ENDED_CANCELLED
             } else {
                 0
             };
-            let next = st.0 | ENDED | BUSY | BODY_DONE | how | extra;
+            let next = st.0 | ENDED | BUSY | BODY_DONE | how | owed;
             (Some(next), Some(Snapshot(next)))
         })
     }
@@ -428,15 +617,145 @@ impl State {
     /// without the lock.
     /// None if it has, or as for [`State::end`]; and if it has ended, which the
     /// long way does not forgive.
-    pub(crate) fn end_alone(&self, bits: u64, reason_kept: bool) -> Option<Snapshot> {
+    pub(crate) fn end_alone(&self, remains: Remains, reason_kept: bool) -> Option<Snapshot> {
         self.update(|st| {
-            if !st.is_alone() || st.ended() || !reason_kept && st.has(CANCELLED) && !st.has(ENTRY) {
+            if !st.is_alone() || st.ended() || !reason_kept && st.has(CANCELLED) && !st.has(ORIGIN)
+            {
                 return (None, None);
             }
-            let how = if st.has(CANCELLED) { STOPPED } else { 0 };
-            let next = st.0 | ENDED | BUSY | BODY_DONE | how | bits;
+            let how = if st.has(CANCELLED) {
+                ENDED_CANCELLED
+            } else {
+                0
+            };
+            let next = st.0 | ENDED | BUSY | BODY_DONE | how | remains as u64;
             (Some(next), Some(Snapshot(next)))
         })
+    }
+
+    /// A turn begins: a wake that came before it is answered by it. The word before.
+    pub(crate) fn begin_turn(&self) -> Snapshot {
+        self.remove(NOTIFIED)
+    }
+
+    /// The body is over, and this is left of it; of a scope: its poller is gone. The word
+    /// before.
+    pub(crate) fn body_over(&self, remains: Remains) -> Snapshot {
+        self.add(BODY_DONE | remains as u64)
+    }
+
+    /// A scope's future was dropped before it was done.
+    pub(crate) fn was_dropped(&self) {
+        self.add(WAS_DROPPED);
+    }
+
+    /// The body of a scope gives its share up: in the lock in which it does.
+    pub(crate) fn leave_body(&self, _: &Locked<'_>) {
+        self.add(LEFT);
+    }
+
+    /// Takes no new children from here on. The word before: a child that was attached
+    /// earlier shows in it.
+    pub(crate) fn close(&self) -> Snapshot {
+        self.add(NO_NEW_CHILDREN)
+    }
+
+    /// A child or a lease is about to take a share, under the lock. The word before.
+    pub(crate) fn will_share(&self, _: &Locked<'_>) -> Snapshot {
+        self.add(HAS_SHARES)
+    }
+
+    /// A hook or a leaf was listed. The word before: a cancel that came earlier shows in
+    /// it, and one that comes later sees the bit.
+    pub(crate) fn publish_nodes(&self) -> Snapshot {
+        self.add(HAS_NODES)
+    }
+
+    /// A joiner is about to be listed. The word before.
+    pub(crate) fn publish_joiner(&self) -> Snapshot {
+        self.add(HAS_JOINERS)
+    }
+
+    /// Patience with it has run out.
+    pub(crate) fn drop_if_idle(&self) {
+        self.add(DROP_IF_IDLE);
+    }
+
+    /// It has got on, or was told: its next foreign await is another one.
+    pub(crate) fn spare(&self) {
+        self.remove(DROP_IF_IDLE);
+    }
+
+    /// Shutdown's last step has come to it, or to the job it is born in.
+    pub(crate) fn drop_now(&self) {
+        self.add(DROP_NOW);
+    }
+
+    /// The cancel that a walk brings, or that is held back around it, is held back by this
+    /// shield.
+    pub(crate) fn defer_cancel(&self) {
+        self.add(CANCEL_DEFERRED);
+    }
+
+    /// The child of a cancelled job is cancelled from birth. Its origin is there.
+    pub(crate) fn born_cancelled(&self) {
+        self.add(CANCELLED);
+    }
+
+    /// Points look at the clock from here on. True if they did already.
+    pub(crate) fn watch_clock(&self) -> bool {
+        self.add(DEADLINE).has(DEADLINE)
+    }
+
+    /// A scope: its task may have an interrupt.
+    pub(crate) fn hint_interrupt(&self) {
+        self.add(INTERRUPTED);
+    }
+
+    /// The interrupt was taken by a point, or taken back; of a scope: its task is being
+    /// asked.
+    pub(crate) fn interrupt_taken(&self) {
+        self.remove(INTERRUPTED);
+    }
+
+    /// A lazy child has started: its parent waits for it. Under the parent's lock.
+    pub(crate) fn count(&self, _: &Locked<'_>) {
+        self.add(COUNTED);
+    }
+
+    /// A child was cut short. Under the lock, in which no second child is that.
+    pub(crate) fn child_cut_short(&self, by: CutBy, _: &Locked<'_>) {
+        self.add(by as u64);
+    }
+
+    /// Reads of `parent` and of what it leads to, from outside: until the answer is
+    /// dropped, the ender waits for the lock before it unlinks the job.
+    pub(crate) fn read_parent<'a>(&'a self, _: &'a Locked<'_>) -> ParentRead<'a> {
+        ParentRead {
+            seen: self.add(PARENT_BEING_READ),
+            state: self,
+        }
+    }
+
+    /// The report that is owed, once: true for the one call that sees to it.
+    pub(crate) fn take_report(&self) -> bool {
+        self.remove(UNREPORTED).has(UNREPORTED)
+    }
+
+    /// The handle has taken the outcome, the output with it.
+    pub(crate) fn outcome_taken(&self) {
+        self.remove(HANDLE | OUTPUT);
+    }
+
+    /// The output, which was left by the handle, is dropped by the caller.
+    pub(crate) fn output_dropped(&self) {
+        self.remove(OUTPUT);
+    }
+
+    /// The join slot has been filled, and is the ender's from here on. The word before: if
+    /// it shows ENDED, the slot has no ender any more.
+    pub(crate) fn set_waiter(&self) -> Snapshot {
+        self.add(WAITER)
     }
 
     /// Gives up the owning handle. The word before: if it shows ENDED, the
@@ -462,30 +781,30 @@ impl fmt::Debug for Snapshot {
         const NAMES: [&str; 32] = [
             "busy",
             "notified",
-            "owed",
+            "lazy",
             "cancelled",
-            "entry",
+            "origin",
             "guard",
-            "shield",
-            "service",
-            "has-kids",
+            "drop-now",
+            "cancel-deferred",
+            "has-shares",
             "has-nodes",
             "has-joiners",
             "told",
-            "force",
+            "drop-if-idle",
             "ended",
-            "failed",
-            "stopped",
+            "ended-failed",
+            "ended-cancelled",
             "waiter",
             "handle",
-            "hold",
-            "lazy",
-            "atomic",
-            "supervisor",
+            "parent-being-read",
+            "was-dropped",
+            "free",
+            "free",
             "unreported",
             "interrupted",
             "body-done",
-            "shut",
+            "no-new-children",
             "output",
             "deadline",
             "cut-above",
@@ -503,13 +822,6 @@ impl fmt::Debug for Snapshot {
                 f.write_str(name)?;
             }
         }
-        for (bit, name) in [(FORCED, "forced"), (HELD, "held"), (MUST, "must")] {
-            if self.has(bit) {
-                let between = if first { "" } else { " | " };
-                first = false;
-                write!(f, "{between}{name}")?;
-            }
-        }
         if first {
             f.write_str("active")?;
         }
@@ -523,24 +835,19 @@ mod tests {
 
     #[test]
     fn words_are_printed_not_numbers() {
-        let st = Snapshot(BUSY | CANCELLED | ENTRY);
-        assert_eq!(format!("{st:?}"), "busy | cancelled | entry");
+        let st = Snapshot(BUSY | CANCELLED | ORIGIN);
+        assert_eq!(format!("{st:?}"), "busy | cancelled | origin");
         assert_eq!(format!("{:?}", Snapshot(0)), "active");
-        let st = Snapshot(SHIELD | HELD | MUST);
-        assert_eq!(format!("{st:?}"), "shield | held | must");
-        assert_eq!(format!("{:?}", Snapshot(HELD)), "held");
-        assert_eq!(
-            format!("{:?}", Snapshot(DEADLINE | HELD)),
-            "deadline | held"
-        );
+        let st = Snapshot(GUARD | CANCEL_DEFERRED | DROP_NOW);
+        assert_eq!(format!("{st:?}"), "guard | drop-now | cancel-deferred");
         assert_eq!(format!("{:?}", Snapshot(COUNTED)), "counted");
     }
 
-    /// The place that no bit has.
-    const FREE: u64 = 1 << 30;
+    /// The places that no bit has.
+    const FREE: u64 = 1 << 20 | 1 << 21 | 1 << 30 | 1 << 61 | 1 << 62 | 1 << 63;
 
     /// Bits that no step of the word looks at.
-    const NOISE: u64 = SHIELD | SERVICE | HAS_JOINERS | FORCE | HOLD | ATOMIC | FREE | MUST;
+    const NOISE: u64 = HAS_JOINERS | DROP_IF_IDLE | PARENT_BEING_READ | FREE | DROP_NOW;
 
     /// Takes a step from `from`, with and without other bits around, and says
     /// what it answered, which bits it set and which it cleared.
@@ -569,43 +876,39 @@ mod tests {
         let bits = [
             BUSY,
             NOTIFIED,
-            OWED,
+            LAZY,
             CANCELLED,
-            ENTRY,
+            ORIGIN,
             GUARD,
-            SHIELD,
-            SERVICE,
-            HAS_KIDS,
+            DROP_NOW,
+            CANCEL_DEFERRED,
+            HAS_SHARES,
             HAS_NODES,
             HAS_JOINERS,
             TOLD,
-            FORCE,
+            DROP_IF_IDLE,
             ENDED,
-            FAILED,
-            STOPPED,
+            ENDED_FAILED,
+            ENDED_CANCELLED,
             WAITER,
             HANDLE,
-            HOLD,
-            LAZY,
-            ATOMIC,
-            SUPERVISOR,
+            PARENT_BEING_READ,
+            WAS_DROPPED,
             UNREPORTED,
             INTERRUPTED,
             BODY_DONE,
-            SHUT,
+            NO_NEW_CHILDREN,
             OUTPUT,
-            FORCED,
+            DEADLINE,
             CUT_ABOVE,
             CUT_OWN,
             FREE,
             COUNTED,
             u64::from(TOLD_AT) << 32,
-            DEADLINE,
-            HELD,
-            MUST,
         ];
         assert_eq!(bits.iter().fold(0, |all, bit| all | bit), u64::MAX);
         assert_eq!(bits.iter().map(|bit| bit.count_ones()).sum::<u32>(), 64);
+        assert_eq!(FREE.count_ones(), 6);
     }
 
     #[test]
@@ -624,7 +927,7 @@ mod tests {
             assert!(ask(INTERRUPTED, Snapshot::must_look));
             assert!(ask(DEADLINE, Snapshot::must_look));
             assert!(ask(CANCELLED | BUSY | DEADLINE, Snapshot::is_alone));
-            for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED] {
+            for company in [HAS_SHARES, HAS_NODES, GUARD, INTERRUPTED] {
                 assert!(!ask(company, Snapshot::is_alone));
             }
             assert!(!ask(BODY_DONE, Snapshot::ended));
@@ -633,8 +936,8 @@ mod tests {
             for not in [
                 ENDED,
                 OUTPUT,
-                ENDED | OUTPUT | STOPPED,
-                ENDED | OUTPUT | FAILED,
+                ENDED | OUTPUT | ENDED_CANCELLED,
+                ENDED | OUTPUT | ENDED_FAILED,
             ] {
                 assert!(!ask(not, Snapshot::has_completed_value));
             }
@@ -644,27 +947,28 @@ mod tests {
     #[test]
     fn bits_are_added_and_removed_and_the_word_before_is_told() {
         let state = State::new(BUSY | GUARD);
-        assert_eq!(state.add(GUARD | HOLD), Snapshot(BUSY | GUARD));
-        assert_eq!(state.peek(), Snapshot(BUSY | GUARD | HOLD));
-        assert_eq!(state.remove(HOLD | LAZY), Snapshot(BUSY | GUARD | HOLD));
+        assert_eq!(state.add(GUARD | DROP_NOW), Snapshot(BUSY | GUARD));
+        assert_eq!(state.peek(), Snapshot(BUSY | GUARD | DROP_NOW));
+        let before = Snapshot(BUSY | GUARD | DROP_NOW);
+        assert_eq!(state.remove(DROP_NOW | LAZY), before);
         assert_eq!(state.load(), Snapshot(BUSY | GUARD));
     }
 
     #[test]
     fn a_mark_wakes_once_and_leaves_what_is_over() {
         use Marked::*;
-        let task = |from| step(from, |state| state.mark(ENTRY, true));
+        let task = |from| step(from, |state| state.mark(MarkFrom::Here, true));
         assert_eq!(task(CANCELLED), did(No, 0, 0));
         assert_eq!(task(ENDED), did(No, 0, 0));
-        assert_eq!(task(GUARD), did(Held, CANCELLED | ENTRY, 0));
-        assert_eq!(task(GUARD | BUSY), did(Held, CANCELLED | ENTRY, 0));
-        assert_eq!(task(0), did(Claimed, CANCELLED | ENTRY | BUSY, 0));
-        assert_eq!(task(BUSY), did(Noted, CANCELLED | ENTRY | NOTIFIED, 0));
-        assert_eq!(task(BUSY | NOTIFIED), did(Noted, CANCELLED | ENTRY, 0));
-        assert_eq!(task(BUSY | LAZY), did(Claimed, CANCELLED | ENTRY, LAZY));
-        let scope = |from| step(from, |state| state.mark(0, false));
+        assert_eq!(task(GUARD), did(Deferred, CANCELLED | ORIGIN, 0));
+        assert_eq!(task(GUARD | BUSY), did(Deferred, CANCELLED | ORIGIN, 0));
+        assert_eq!(task(0), did(Claimed, CANCELLED | ORIGIN | BUSY, 0));
+        assert_eq!(task(BUSY), did(Noted, CANCELLED | ORIGIN | NOTIFIED, 0));
+        assert_eq!(task(BUSY | NOTIFIED), did(Noted, CANCELLED | ORIGIN, 0));
+        assert_eq!(task(BUSY | LAZY), did(Claimed, CANCELLED | ORIGIN, LAZY));
+        let scope = |from| step(from, |state| state.mark(MarkFrom::Above, false));
         assert_eq!(scope(0), did(Noted, CANCELLED, 0));
-        assert_eq!(scope(GUARD), did(Held, CANCELLED, 0));
+        assert_eq!(scope(GUARD), did(Deferred, CANCELLED, 0));
     }
 
     #[test]
@@ -746,16 +1050,20 @@ mod tests {
         };
         for from in [0, BUSY, BUSY | BODY_DONE, OUTPUT] {
             for kept in [false, true] {
-                for (mark, how) in [(0, 0), (CANCELLED | ENTRY, STOPPED), (CANCELLED, STOPPED)] {
+                for (mark, how) in [
+                    (0, 0),
+                    (CANCELLED | ORIGIN, ENDED_CANCELLED),
+                    (CANCELLED, ENDED_CANCELLED),
+                ] {
                     let from = from | mark;
                     let alone = step(from, |state| {
-                        let after = state.end_alone(OUTPUT, kept)?;
+                        let after = state.end_alone(Remains::Output, kept)?;
                         assert_eq!(after, state.load());
                         Some(())
                     });
                     let [ended, failed] = [false, true].map(|failed| {
                         step(from, |state| {
-                            let after = state.end(failed, OUTPUT, kept)?;
+                            let after = state.end(failed, false, kept)?;
                             assert_eq!(after, state.load());
                             Some(())
                         })
@@ -766,14 +1074,14 @@ mod tests {
                         assert_eq!(failed, did(None, 0, 0));
                     } else {
                         assert_eq!(alone, over(from, END | OUTPUT | how));
-                        assert_eq!(ended, over(from, END | OUTPUT | how));
-                        assert_eq!(failed, over(from, END | OUTPUT | FAILED));
+                        assert_eq!(ended, over(from, END | how));
+                        assert_eq!(failed, over(from, END | ENDED_FAILED));
                     }
                 }
             }
         }
-        for company in [HAS_KIDS, HAS_NODES, GUARD, INTERRUPTED, ENDED] {
-            let alone = step(company, |state| state.end_alone(0, true));
+        for company in [HAS_SHARES, HAS_NODES, GUARD, INTERRUPTED, ENDED] {
+            let alone = step(company, |state| state.end_alone(Remains::Nothing, true));
             assert_eq!(alone, did(None, 0, 0));
         }
     }
@@ -794,6 +1102,118 @@ mod tests {
         assert_eq!(state.load(), Snapshot(WAITER | ENDED));
     }
 
+    /// What each step sets and clears that always does so.
+    #[test]
+    fn a_named_step_changes_its_own_bits() {
+        let lock = crate::base::sync::ByteLock::new();
+        let locked = lock.lock();
+        let locked = &locked;
+        let tasks = BUSY | HANDLE | CANCELLED | ORIGIN;
+        /// From, the step, what it sets, what it clears.
+        type Step<'a> = (u64, &'a dyn Fn(&State), u64, u64);
+        let steps: [Step<'_>; 24] = [
+            (tasks | NOTIFIED, &|st| _ = st.begin_turn(), 0, NOTIFIED),
+            (
+                tasks,
+                &|st| _ = st.body_over(Remains::Nothing),
+                BODY_DONE,
+                0,
+            ),
+            (
+                tasks,
+                &|st| _ = st.body_over(Remains::Output),
+                BODY_DONE | OUTPUT,
+                0,
+            ),
+            (
+                tasks,
+                &|st| _ = st.body_over(Remains::HalfWay),
+                BODY_DONE | WAS_DROPPED,
+                0,
+            ),
+            (0, &State::was_dropped, WAS_DROPPED, 0),
+            (0, &|st| st.leave_body(locked), LEFT, 0),
+            (tasks, &|st| _ = st.close(), NO_NEW_CHILDREN, 0),
+            (tasks, &|st| _ = st.will_share(locked), HAS_SHARES, 0),
+            (tasks, &|st| _ = st.publish_nodes(), HAS_NODES, 0),
+            (tasks, &|st| _ = st.publish_joiner(), HAS_JOINERS, 0),
+            (tasks, &State::drop_if_idle, DROP_IF_IDLE, 0),
+            (tasks | DROP_IF_IDLE, &State::spare, 0, DROP_IF_IDLE),
+            (tasks, &State::drop_now, DROP_NOW, 0),
+            (0, &State::defer_cancel, CANCEL_DEFERRED, 0),
+            (BUSY, &State::born_cancelled, CANCELLED, 0),
+            (0, &|st| assert!(!st.watch_clock()), DEADLINE, 0),
+            (0, &State::hint_interrupt, INTERRUPTED, 0),
+            (tasks | INTERRUPTED, &State::interrupt_taken, 0, INTERRUPTED),
+            (tasks, &|st| st.count(locked), COUNTED, 0),
+            (
+                tasks,
+                &|st| st.child_cut_short(CutBy::OwnDeadline, locked),
+                CUT_OWN,
+                0,
+            ),
+            (tasks | OUTPUT, &State::outcome_taken, 0, HANDLE | OUTPUT),
+            (tasks | OUTPUT, &State::output_dropped, 0, OUTPUT),
+            (tasks, &|st| _ = st.set_waiter(), WAITER, 0),
+            (UNREPORTED, &|st| assert!(st.take_report()), 0, UNREPORTED),
+        ];
+        for (from, step, set, cleared) in steps {
+            let state = State::new(from);
+            step(&state);
+            let after = state.load().0;
+            assert_eq!(
+                (after & !from, from & !after),
+                (set, cleared),
+                "{:?}",
+                Snapshot(set)
+            );
+        }
+        let state = State::new(tasks);
+        let read = state.read_parent(locked);
+        assert_eq!(read.seen, Snapshot(tasks));
+        assert_eq!(state.load(), Snapshot(tasks | PARENT_BEING_READ));
+        drop(read);
+        assert_eq!(state.load(), Snapshot(tasks));
+    }
+
+    /// Of each rule: what keeps it, and a step that breaks it, by what is missing and by
+    /// what is excluded.
+    #[test]
+    fn a_step_that_breaks_a_rule_is_heard() {
+        for rule in &RULES {
+            let kept = with_needs(rule.bit);
+            assert!(broken(0, kept).is_none());
+            for missing in bits_of(rule.needs) {
+                assert!(broken(0, kept & !missing).is_some());
+            }
+            for excluded in bits_of(rule.excludes) {
+                assert!(broken(0, kept | excluded).is_some());
+            }
+        }
+        // Not by a step that has not touched it.
+        assert!(broken(ORIGIN, ORIGIN | BUSY).is_none());
+        let step = || State::new(OUTPUT).was_dropped();
+        assert_eq!(
+            crate::base::unwind::caught(step).is_err(),
+            cfg!(debug_assertions)
+        );
+    }
+
+    /// These, what they need, what that needs, and so on.
+    fn with_needs(bits: u64) -> u64 {
+        let more = RULES
+            .iter()
+            .filter(|rule| bits & rule.bit != 0)
+            .fold(bits, |all, rule| all | rule.needs);
+        if more == bits { bits } else { with_needs(more) }
+    }
+
+    fn bits_of(bits: u64) -> impl Iterator<Item = u64> {
+        (0..64)
+            .map(|bit| 1 << bit)
+            .filter(move |bit| bits & bit != 0)
+    }
+
     /// No edge but the five of the diagram.
     #[test]
     fn tree_2_only_the_listed_edges_are_reachable() {
@@ -801,14 +1221,14 @@ mod tests {
             for marked in [false, true] {
                 let state = State::new(BUSY);
                 if marked {
-                    assert_eq!(state.mark(ENTRY, true), Marked::Noted);
+                    assert_eq!(state.mark(MarkFrom::Here, true), Marked::Noted);
                 }
-                let end = state.end(failed, 0, true).expect("nothing to keep");
+                let end = state.end(failed, false, true).expect("nothing to keep");
                 assert!(end.ended());
-                assert_eq!(end.has(FAILED), failed);
-                assert_eq!(end.has(STOPPED), marked && !failed);
+                assert_eq!(end.has(ENDED_FAILED), failed);
+                assert_eq!(end.has(ENDED_CANCELLED), marked && !failed);
                 // Terminal is final.
-                assert_eq!(state.mark(ENTRY, true), Marked::No);
+                assert_eq!(state.mark(MarkFrom::Here, true), Marked::No);
                 assert!(matches!(state.claim(), Claim::Leave));
                 assert_eq!(state.load().has(CANCELLED), marked);
             }
@@ -818,16 +1238,16 @@ mod tests {
     #[test]
     fn a_parked_task_is_claimed_by_the_mark() {
         let state = State::new(0);
-        assert_eq!(state.mark(0, true), Marked::Claimed);
+        assert_eq!(state.mark(MarkFrom::Above, true), Marked::Claimed);
         assert!(matches!(state.claim(), Claim::Leave), "{:?}", state.load());
-        assert_eq!(state.mark(0, true), Marked::No);
+        assert_eq!(state.mark(MarkFrom::Above, true), Marked::No);
     }
 
     /// The word has room for six days; a tree lives longer.
     #[test]
     fn when_it_was_told_does_not_depend_on_the_age_of_the_tree() {
         for at in [0, 7, TOLD_AT - 1, TOLD_AT, TOLD_AT + 1, u32::MAX - 9] {
-            let state = State::new(CANCELLED | ENTRY);
+            let state = State::new(CANCELLED | ORIGIN);
             assert_eq!(state.load().told_for(at), None);
             assert!(state.tell(at));
             for later in [0, 1, 9, 70_000, 100_000, TOLD_AT - LEAD] {
@@ -843,7 +1263,7 @@ mod tests {
             // No longer taken for one that is ahead.
             let now = at.wrapping_sub(LEAD + 1);
             assert_eq!(millis_between(at, now), u32::MAX - LEAD);
-            assert!(!state.load().has(FORCED | HELD | MUST));
+            assert!(!state.load().has(FREE));
         }
     }
 
@@ -851,7 +1271,7 @@ mod tests {
     fn a_guard_holds_the_mark_back_until_it_is_left() {
         let state = State::new(0);
         assert!(state.enter_guard());
-        assert_eq!(state.mark(ENTRY, true), Marked::Held);
+        assert_eq!(state.mark(MarkFrom::Here, true), Marked::Deferred);
         assert!(!state.load().effective());
         assert_eq!(state.leave_guard(true), Marked::Claimed);
         assert!(state.load().effective());

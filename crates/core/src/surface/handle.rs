@@ -18,7 +18,9 @@ use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::end;
 use crate::engine::interrupts;
+use crate::engine::look;
 use crate::engine::names;
+use crate::engine::tree::Tree;
 use crate::engine::walk::{self, Why};
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
@@ -70,7 +72,7 @@ impl Job {
 
     /// Returns the job's present state.
     pub fn state(&self) -> JobState {
-        state_of(&self.0)
+        look::state_of(&self.0)
     }
 
     /// Returns true if the job has ended.
@@ -169,6 +171,13 @@ impl Job {
     }
 }
 
+impl Tree {
+    /// The root job: cancel it to cancel everything, join it to wait for it.
+    pub fn root_job(&self) -> Job {
+        Job::new(JobRef::from_header(self.shared().root()))
+    }
+}
+
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         debug_job(f, "Job", &self.0)
@@ -187,7 +196,7 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
     let mut out = f.debug_struct(what);
     out.field("id", &h.id)
         .field("name", &names::name_of(h))
-        .field("state", &state_of(h));
+        .field("state", &look::state_of(h));
     if let Some(tree) = walk::pin(h)
         && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
     {
@@ -198,27 +207,6 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
         };
     }
     out.finish()
-}
-
-pub(crate) fn state_of(h: &Header) -> JobState {
-    let st = h.state.load();
-    if st.ended() {
-        if st.has(state::FAILED) {
-            JobState::Failed
-        } else if st.has(state::STOPPED) {
-            JobState::Cancelled
-        } else {
-            JobState::Completed
-        }
-    } else if st.has(state::CANCELLED) {
-        JobState::Cancelling
-    } else if h.is_body_over(st) {
-        JobState::Completing
-    } else if h.was_spawned() && end::polls(h) == 0 {
-        JobState::New
-    } else {
-        JobState::Active
-    }
 }
 
 pub(crate) fn cancel_asked(
@@ -351,7 +339,7 @@ impl Join {
             }
             // The ender takes the list after ENDED, under this lock; so look
             // at the word again in it. Modelled in `waiter_add_vs_end`.
-            if this.job.state.add(state::HAS_JOINERS).ended() {
+            if this.job.state.publish_joiner().ended() {
                 return (false, None, Some(joiner));
             }
             (true, Some(cold.joiners.push(joiner)), None)
@@ -409,7 +397,7 @@ pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Optio
     }
     // A job that waits for itself or for an ancestor waits for ever: say so.
     let mut at = waiter?;
-    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_KIDS) {
+    if at.depth() > target.depth() && !target.state.peek().has(state::HAS_SHARES) {
         // It never had a child, so it is nobody's ancestor: no need to climb.
         return None;
     }

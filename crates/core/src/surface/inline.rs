@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -18,14 +19,13 @@ use crate::base::kind::JobKind;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::outcome::IntoOutcome;
 use crate::base::own::{self, Kept, OwnError};
-use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained, discard};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::deadline;
-use crate::engine::end::{self, Left, Reached};
+use crate::engine::end::{self, Reached};
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::interrupts;
@@ -35,15 +35,15 @@ use crate::engine::patience;
 use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::turn;
 use crate::engine::waker;
-use crate::engine::waker::Taken;
 use crate::engine::walk::{self, Why};
-use crate::more::kit::work;
 use crate::points::sleep::Moment;
 use crate::points::wait::Wait;
 use crate::record::cell;
-use crate::record::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS, Site};
+use crate::record::cold::{self, LocalValue};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, Site};
 use crate::record::state::{self, Snapshot};
-use crate::surface::local;
+use crate::record::works;
+use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::verdict::{Got, verdict};
 
@@ -140,14 +140,13 @@ pub(crate) struct Setup {
 /// What most scopes do not say.
 #[derive(Default)]
 pub(crate) struct More {
-    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) options: Options,
     pub(crate) text: Option<Cow<'static, str>>,
-    pub(crate) patience: Option<Patience>,
     pub(crate) budget: Option<Budget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
     /// A branch whose future is a task: it has lost, and is opened to wait for it.
     pub(crate) lost: Option<Why>,
-    pub(crate) local: Option<local::Set>,
+    pub(crate) local: Option<LocalValue>,
 }
 
 /// How long a shield may hold a cancel back.
@@ -216,12 +215,12 @@ pin_project! {
                 if let Some(seen) = forced {
                     // SAFETY: not ended: its future, which ends it, is here.
                     unsafe { node.tree() }.note_forced(seen);
-                    node.state.add(state::FORCED);
+                    node.state.was_dropped();
                 }
                 if in_body {
                     left_open::close_all(&node);
                 }
-                abandon(&node, in_body, ReasonKind::ScopeDropped);
+                left_open::abandon(&node, in_body, ReasonKind::ScopeDropped);
             } else if matches!(*this.stage, Stage::Start { .. }) {
                 // It was never opened: what it was to run goes, by itself.
                 contained(|| this.stage.set(Stage::Done));
@@ -274,32 +273,10 @@ impl<O: Open> Inline<O> {
         then: impl FnOnce(&Header, &mut Context<'_>),
     ) -> Poll<Result<O::Value, O::Error>> {
         let mut this = self.project();
-        if matches!(*this.stage, Stage::Start { .. }) {
-            let StageOwn::Start { open, setup } = this.stage.as_mut().project_replace(Stage::Done)
-            else {
-                unreachable!("looked at just above");
-            };
-            let node = match open_node(setup) {
-                Ok(node) => node,
-                Err(outside) => {
-                    discard(open);
-                    return Poll::Ready(Err(outside.into()));
-                }
-            };
-            let opened = {
-                let _entered = context::enter(&node, cx.waker());
-                let scope = Scope::new(node.clone());
-                caught(|| open.open(scope))
-            };
-            *this.node = Some(node.clone());
-            match opened {
-                Ok(body) => this.stage.set(Stage::Body { body }),
-                Err(payload) => {
-                    let got = body_failed(&node, &Error::panicked(payload));
-                    leave_body(&node);
-                    this.stage.set(Stage::Waiting { got, own: None });
-                }
-            }
+        if matches!(*this.stage, Stage::Start { .. })
+            && let Err(outside) = open_here(this.stage.as_mut(), this.node, cx.waker())
+        {
+            return Poll::Ready(Err(outside.into()));
         }
         let node = this
             .node
@@ -316,7 +293,7 @@ impl<O: Open> Inline<O> {
         // For whoever cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
         // SAFETY: being polled, so linked.
-        cell::keep_poller(h, cx.waker(), unsafe { h.parent() });
+        waker::keep_poller(h, cx.waker(), unsafe { h.parent() });
         if h.state.peek().has(state::DEADLINE) {
             deadline::check(tree, h);
         }
@@ -393,6 +370,40 @@ impl<O: Open> Future for Inline<O> {
     }
 }
 
+/// The first poll: makes the node and the body. The error says that there is no job here.
+#[inline]
+fn open_here<O: Open>(
+    mut stage: Pin<&mut Stage<O>>,
+    kept: &mut Option<JobRef>,
+    waker: &Waker,
+) -> Result<()> {
+    let StageOwn::Start { open, setup } = stage.as_mut().project_replace(Stage::Done) else {
+        unreachable!("looked at by the caller");
+    };
+    let node = match open_node(setup) {
+        Ok(node) => node,
+        Err(outside) => {
+            discard(open);
+            return Err(outside);
+        }
+    };
+    let opened = {
+        let _entered = context::enter(&node, waker);
+        let scope = Scope::new(node.clone());
+        caught(|| open.open(scope))
+    };
+    *kept = Some(node.clone());
+    match opened {
+        Ok(body) => stage.set(Stage::Body { body }),
+        Err(payload) => {
+            let got = body_failed(&node, &Error::panicked(payload));
+            leave_body(&node);
+            stage.set(Stage::Waiting { got, own: None });
+        }
+    }
+    Ok(())
+}
+
 /// What is polled was left open by the body it belonged to, and given up: the
 /// cancellation with which that was done.
 #[cold]
@@ -443,7 +454,7 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     // SAFETY: the current job has not ended.
     let tree = unsafe { parent.tree() };
     parent.opens_scope();
-    match make_node(setup, tree, &parent, MOST_KIDS) {
+    match make_node(setup, tree, &parent, MOST_SHARES) {
         Ok(node) => Ok(node),
         Err(refusal) => unreachable!("the job being polled refused a scope: {refusal:?}"),
     }
@@ -451,77 +462,36 @@ fn open_node(setup: Setup) -> Result<JobRef> {
 
 /// Makes the node and links it below `parent`.
 fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
-    let mut bits = state::COUNTED;
+    let mut facts = BirthFacts::NONE;
     if setup.kind == JobKind::Shield {
-        bits |= state::SHIELD;
+        facts = facts.and(BirthFacts::SHIELD);
     }
     if setup.supervisor {
-        bits |= state::SUPERVISOR;
+        facts = facts.and(BirthFacts::SUPERVISOR);
     }
     let counts = tree.counters.here();
     let h = cell::create_node(&Birth {
-        tree: Some(tree),
+        tree: tree.index(),
+        born: tree.millis(),
         id: tree.next_id(&counts),
         kind: setup.kind,
         lane: parent.lane(),
-        timer: false,
+        facts,
         parent: Some(parent),
         vtable: &cell::NODE,
-        state: bits,
+        state: state::COUNTED,
         // The tree's and the future's.
         refs: 2,
         site: setup.site,
     });
     // SAFETY: fresh; one reference for us.
     let node = unsafe { JobRef::adopt(h) };
-    let limit = setup.limit;
-    if !matches!(limit, Moment::Never)
-        && let Some(at) = limit.fix(tree.host.now())
-    {
-        node.state.add(state::DEADLINE);
-        node.with_cold(|cold, _| {
-            cold.deadline = Some(at);
-            if let Moment::After(wait) = limit {
-                cold.limit = Some(wait);
-            }
-        });
-    }
-    let mut born_cancelled = None;
-    let mut born_lost = None;
-    if let Some(more) = setup.more {
-        let budget = match more.budget {
-            Some(Budget::For(budget)) => Some(budget),
-            Some(Budget::Cleanup) => {
-                // SAFETY: a clean-up is opened in the job being polled: linked.
-                Some(unsafe { patience::patience_inside(tree, parent) }.cleanup)
-            }
-            None => None,
-        };
-        let More {
-            name,
-            text,
-            patience,
-            cancelled,
-            lost,
-            local,
-            ..
-        } = *more;
-        born_cancelled = cancelled;
-        born_lost = lost;
-        if let Some(patience) = patience {
-            tree.sweeper.heed(patience);
-        }
-        if budget.is_some() {
-            node.state.add(state::DEADLINE);
-        }
-        node.with_cold(|cold, _| {
-            cold.name = name;
-            cold.deadline_text = text;
-            cold.patience = patience;
-            cold.budget = budget;
-            cold.local = local;
-        });
-    }
+    set_limit(&node, tree, setup.limit);
+    let begins = match setup.more {
+        // SAFETY: what has a budget is opened in the job being polled: linked.
+        Some(more) => unsafe { give_more(&node, tree, parent, *more) },
+        None => Begins::Plainly,
+    };
     // SAFETY: fresh, made with this parent.
     if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
         // SAFETY: nobody else has seen it; the tree's reference.
@@ -529,13 +499,88 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         return Err(refusal);
     }
     counts.created(node.kind());
-    tree.emit(
-        node.id,
-        EventKind::Create {
-            kind: node.kind(),
-            site: node.site(),
-        },
-    );
+    tell_of_birth(&node, tree, parent);
+    // SAFETY: linked.
+    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
+        node.state.defer_cancel();
+    }
+    begins.follow(&node);
+    Ok(node)
+}
+
+fn set_limit(node: &Header, tree: &Shared, limit: Moment) {
+    if matches!(limit, Moment::Never) {
+        return;
+    }
+    if let Some(at) = limit.fix(tree.host.now()) {
+        node.state.watch_clock();
+        node.with_cold(|cold, _| {
+            cold.deadline = Some(at);
+            if let Moment::After(wait) = limit {
+                cold.limit = Some(wait);
+            }
+        });
+    }
+}
+
+/// How a scope begins.
+enum Begins {
+    Plainly,
+    /// Cancelled, with these words.
+    Cancelled(Cow<'static, str>),
+    /// It is a branch that has lost.
+    Lost(Why),
+}
+
+impl Begins {
+    /// The scope is linked: what it begins with follows.
+    fn follow(self, node: &Header) {
+        match self {
+            Begins::Plainly => {}
+            Begins::Cancelled(text) => {
+                crate::surface::handle::cancel_asked(node, text, node.site());
+            }
+            Begins::Lost(why) => {
+                if walk::cancel(node, why) {
+                    node.with_cold(|cold, _| cold.waits_for_task = true);
+                }
+            }
+        }
+    }
+}
+
+/// What most scopes do not say goes to `node`, which no other thread has seen yet.
+///
+/// # Safety
+/// `parent` is linked, if it opens a clean-up.
+unsafe fn give_more(node: &Header, tree: &Shared, parent: &Header, more: More) -> Begins {
+    let budget = match more.budget {
+        Some(Budget::For(budget)) => Some(budget),
+        // SAFETY: passed on.
+        Some(Budget::Cleanup) => Some(unsafe { patience::patience_inside(tree, parent) }.cleanup),
+        None => None,
+    };
+    if budget.is_some() {
+        node.state.watch_clock();
+    }
+    more.options.give(tree, node);
+    if more.text.is_some() || budget.is_some() || more.local.is_some() {
+        node.with_cold(|cold, _| {
+            cold.deadline_text = more.text;
+            cold.budget = budget;
+            cold.local = more.local;
+        });
+    }
+    match (more.cancelled, more.lost) {
+        (Some(text), _) => Begins::Cancelled(text),
+        (None, Some(why)) => Begins::Lost(why),
+        (None, None) => Begins::Plainly,
+    }
+}
+
+fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
+    let (kind, site) = (node.kind(), node.site());
+    tree.emit(node.id, EventKind::Create { kind, site });
     tree.emit(node.id, EventKind::Attach { parent: parent.id });
     if node.state.load().has(state::CANCELLED) {
         let to = JobState::Cancelling;
@@ -546,19 +591,6 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
             node.state.tell(tree.millis_now());
         }
     }
-    // SAFETY: linked.
-    if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
-        node.state.add(state::HELD);
-    }
-    if let Some(text) = born_cancelled {
-        crate::surface::handle::cancel_asked(&node, text, node.site());
-    }
-    if let Some(why) = born_lost
-        && walk::cancel(&node, why)
-    {
-        node.with_cold(|cold, _| cold.waits_for_task = true);
-    }
-    Ok(node)
 }
 
 /// Polls the body once; what it came to, if it is over, and the error it
@@ -634,13 +666,14 @@ fn body_failed<T>(h: &Header, error: &Error) -> Got<T> {
 #[inline]
 fn drop_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::CANCELLED | state::FORCE) && drop_cancelled_idle(tree, h, st)
+    st.has(state::CANCELLED | state::DROP_IF_IDLE) && drop_cancelled_idle(tree, h, st)
 }
 
 #[inline(never)]
 fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
-        return turn::drop_cancelled_if_idle(tree, h, h.state.load());
+        // SAFETY: being polled.
+        return unsafe { turn::drop_cancelled_if_idle(tree, h, h.state.load()) };
     }
     // SAFETY: being polled, so linked.
     if !st.has(state::TOLD) && unsafe { marked_without_patience(h) } {
@@ -648,10 +681,11 @@ fn drop_cancelled_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
         // once more.
         return h.has_seen_mark();
     }
-    let forced = turn::drop_cancelled_if_idle(tree, h, h.state.load());
+    // SAFETY: being polled.
+    let forced = unsafe { turn::drop_cancelled_if_idle(tree, h, h.state.load()) };
     if forced {
         tree.note_forced(ForcedDrop::look_at(tree, h));
-        h.state.add(state::FORCED);
+        h.state.was_dropped();
     }
     forced
 }
@@ -686,14 +720,14 @@ fn leave_body(h: &Header) {
     // From here on it waits for its children, if there are any, and nothing
     // polls its body that would say otherwise.
     h.wait_for_children();
-    let (left, stops) = {
-        let _locked = h.lock();
-        let stops = work::take_stops(h);
-        h.state.add(state::LEFT);
-        (end::release_count_locked(h, true), stops)
+    let (last, stops) = {
+        let mut locked = h.lock();
+        let stops = works::take_stops(&mut locked);
+        h.state.leave_body(locked.evidence());
+        (end::give_up_in_poll(&mut locked), stops)
     };
-    if left == Left::Loose {
-        end::stop_loose(h);
+    if let Some(last) = last {
+        last.settle();
     }
     stops.call();
 }
@@ -703,7 +737,7 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     // SAFETY: its poller ends it, below.
     let tree = unsafe { h.tree() };
     deadline::disarm(tree, h);
-    local::clear(h);
+    cold::clear_local(h);
     if h.kind() == JobKind::Shield {
         // SAFETY: we poll the shield.
         unsafe { hook::move_to_parent(h) };
@@ -728,66 +762,10 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
 
 /// A spawned body that has begun is about to be dropped half-way.
 fn forced_here(h: &Header) -> Option<ForcedDrop> {
-    if !h.was_spawned() || end::polls(h) == 0 {
+    if !h.was_spawned() || h.polls.load(Relaxed) == 0 {
         return None;
     }
     // SAFETY: its poller has not ended it, so it is linked.
     let tree = unsafe { h.tree() };
     Some(ForcedDrop::look_at(tree, h))
-}
-
-/// The future was dropped half-way, or is left behind: the node lives on as
-/// Cancelling until its children are gone, and the enclosing job waits for that.
-/// Nothing is left open below it. The caller [holds](left_open::hold) it.
-pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
-    // SAFETY: its poller has not ended it, so it is linked.
-    let tree = unsafe { h.tree() };
-    guard::lapse(h);
-    deadline::disarm(tree, h);
-    walk::cancel(h, Why::new(kind, h.site()));
-    if h.kind() == JobKind::Shield {
-        // SAFETY: linked.
-        unsafe { hook::move_to_parent(h) };
-    }
-    let mut let_go = None;
-    let (left, poller, stops) = {
-        let _locked = h.lock();
-        let stops = work::take_stops(h);
-        // In the lock in which the count goes: exactly one of us and the last
-        // child ends it. Modelled in `last_child_vs_scope_drop`.
-        h.state.add(state::BODY_DONE);
-        let left = if in_body {
-            end::release_count_locked(h, true)
-        } else {
-            // SAFETY: H1, under the lock.
-            let closed = unsafe { h.kids.get() } == CLOSED;
-            let loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
-            if closed && loose == 0 {
-                Left::Nothing
-            } else {
-                Left::Open
-            }
-        };
-        // SAFETY: H1, under the lock.
-        let kept = unsafe { cell::take_poller(h) };
-        let poller = match kind {
-            // Its future lives: what polls it elsewhere finds out that it was left
-            // behind. A cancel that came before has used up the wake of this one.
-            // SAFETY: linked, and its ender cannot pass our lock.
-            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
-            _ => {
-                let_go = kept;
-                Taken::default()
-            }
-        };
-        (left, poller, stops)
-    };
-    waker::let_go(let_go);
-    match left {
-        Left::Open => {}
-        Left::Loose => end::stop_loose(h),
-        Left::Nothing => end::end_chain(h),
-    }
-    poller.wake();
-    stops.call();
 }

@@ -7,6 +7,7 @@ use std::panic::Location;
 
 use crate::base::outcome::IntoOutcome;
 use crate::engine::context;
+use crate::engine::tree::Tree;
 use crate::surface::scope::Scope;
 use crate::surface::task::Task;
 
@@ -40,8 +41,15 @@ impl Main {
 pub struct OnMain(PhantomData<*const ()>);
 
 impl OnMain {
-    pub(crate) fn new() -> OnMain {
+    fn new() -> OnMain {
         OnMain(PhantomData)
+    }
+}
+
+impl Tree {
+    /// Evidence that this is the thread that made the tree; none on another.
+    pub fn on_main(&self) -> Option<OnMain> {
+        self.shared().is_main_thread().then(OnMain::new)
     }
 }
 

@@ -6,7 +6,6 @@
 //! the one that it was spawned below, and outlives it (H3). So a lookup finds what was
 //! inherited at spawn, and a spawn does no work for locals.
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -18,7 +17,7 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::unwind::Contained;
 use crate::engine::context;
 use crate::engine::waymark;
-use crate::record::header::Header;
+use crate::record::cold::{LocalAny, LocalValue};
 use crate::surface::inline::{Inline, Just, Setup};
 
 /// A task-local value that all jobs below a scope share, such as a request id, a user or a
@@ -50,15 +49,6 @@ pub struct Local<T> {
     value: PhantomData<fn() -> T>,
 }
 
-/// A value set at a scope.
-pub(crate) struct Set {
-    number: u64,
-    value: LocalValue,
-}
-
-/// Dropped by its last owner, which may be any job that has looked it up.
-type LocalValue = Contained<Arc<dyn Any + Send + Sync>>;
-
 impl<T: Send + Sync + 'static> Local<T> {
     /// Makes a local that has no value yet.
     pub const fn new() -> Local<T> {
@@ -86,7 +76,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         B: Future<Output: IntoOutcome>,
     {
         let mut setup = Setup::new(JobKind::Scope, Location::caller());
-        setup.more().local = Some(Set {
+        setup.more().local = Some(LocalValue {
             number: self.number(),
             value: Contained::new(Arc::new(value)),
         });
@@ -108,7 +98,7 @@ impl<T: Send + Sync + 'static> Local<T> {
         self.with(|value| value.cloned())
     }
 
-    fn find(&self) -> Option<LocalValue> {
+    fn find(&self) -> Option<LocalAny> {
         let number = *self.number.get()?;
         context::with(|cx| {
             let mut at = cx.current();
@@ -140,10 +130,4 @@ impl<T> fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Local")
     }
-}
-
-/// The scope is about to end, and everything below it has ended: no job looks it up again.
-pub(crate) fn clear(h: &Header) {
-    let set = h.if_cold(|cold, _| cold.local.take()).flatten();
-    drop(set);
 }

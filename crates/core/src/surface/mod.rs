@@ -1,11 +1,12 @@
-//! What programs call: scopes, tasks, handles, lanes, services.
+//! What programs call: scopes, tasks, handles, lanes, leases.
 
 pub(crate) mod handle;
 pub(crate) mod inline;
 pub(crate) mod lane;
+pub(crate) mod lease;
 pub(crate) mod local;
+pub(crate) mod options;
 pub(crate) mod scope;
-pub(crate) mod service;
 pub(crate) mod span;
 pub(crate) mod spawn;
 pub(crate) mod task;

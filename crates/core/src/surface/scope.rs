@@ -12,18 +12,19 @@ use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
 use crate::base::unwind::Contained;
+use crate::engine::children;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::hook::{self, HookGuard};
-use crate::engine::lease::Lease;
-use crate::engine::patience;
+use crate::engine::tree::Tree;
 use crate::points::sleep::Moment;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
 use crate::surface::lane::Pool;
-use crate::surface::spawn::{Place, SpawnError, Spawner};
+use crate::surface::lease::Lease;
+use crate::surface::spawn::{ChildSort, Place, SpawnError, Spawner};
 use crate::surface::task::Task;
 
 /// A handle to a scope, with which to spawn into the scope and to cancel it. It is cheap
@@ -263,7 +264,7 @@ where
 /// A *point* at entry; a cancel that was held back is reported by the next point after it.
 #[track_caller]
 pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
-    let guard = crate::engine::guard::ignore_cancellation();
+    let guard = crate::points::ignore::ignore_cancellation();
     async move {
         let _guard = guard.await?;
         Ok(future.await)
@@ -278,7 +279,7 @@ pub struct ScopeBuilder(Setup);
 impl ScopeBuilder {
     /// Names the scope.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.0.more().name = Some(name.into());
+        self.0.more().options.name = Some(name.into());
         self
     }
 
@@ -310,7 +311,7 @@ impl ScopeBuilder {
 
     /// Sets how long a cancelled job in this scope may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
-        self.0.more().patience = Some(patience);
+        self.0.more().options.patience = Some(patience);
         self
     }
 
@@ -455,7 +456,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         let place = Place::below(&self.0);
-        place.spawn_as::<Pool, F>(future, state::COUNTED, Location::caller())
+        place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// Spawns a child task that needs no handle; see [`Spawner::launch`].
@@ -543,7 +544,8 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        Place::below(&self.0).spawn_now_as::<Pool, F>(future, Location::caller())
+        let place = Place::below(&self.0);
+        place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a task that reaches its first point; see
@@ -599,12 +601,12 @@ impl Scope {
 
     /// Closes the scope: it accepts no new children, and those it has finish.
     pub fn close(&self) {
-        self.0.state.add(state::SHUT);
+        let _before = self.0.state.close();
     }
 
     /// True if [`close`](Scope::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.0.state.peek().has(state::SHUT)
+        self.0.state.peek().has(state::NO_NEW_CHILDREN)
     }
 
     /// Closes the scope, waits for it to end, and cancels it if that takes
@@ -682,7 +684,7 @@ impl Scope {
     /// part of.
     fn children_beside_us(&self) -> Vec<JobRef> {
         let mut children = Vec::new();
-        patience::children(self.header(), &mut |child| children.push(child));
+        children::children(self.header(), &mut |child| children.push(child));
         children.retain(|child| {
             child.was_spawned()
                 && child.state.load().has(state::COUNTED)
@@ -732,6 +734,13 @@ impl Scope {
     }
 }
 
+impl Tree {
+    /// A scope that spawns below the root.
+    pub fn root_scope(&self) -> Scope {
+        Scope::new(JobRef::from_header(self.shared().root()))
+    }
+}
+
 /// What came within the grace of `drain`; none if that is over. A cancel or an
 /// interrupt of the caller is no end of the grace.
 fn within_grace<T>(waited: Result<T>) -> Result<Option<T>, Cancelled> {
@@ -773,7 +782,7 @@ pub fn is_shielded() -> bool {
         let mut at = cx.current();
         while let Some(h) = at {
             let st = h.state.load();
-            if st.has(state::SHIELD | state::GUARD) && !st.effective() {
+            if (h.is_shield() || st.has(state::GUARD)) && !st.effective() {
                 return true;
             }
             if h.is_task() {

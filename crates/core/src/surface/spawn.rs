@@ -17,14 +17,16 @@ use crate::base::unwind::discard;
 use crate::engine::attach::{self, Refusal};
 use crate::engine::context;
 use crate::engine::names;
+use crate::engine::rows::Turn;
 use crate::engine::tree::Shared;
-use crate::engine::turn::{self, Turn};
+use crate::engine::turn;
 use crate::engine::walk;
 use crate::record::cell;
-use crate::record::header::{Birth, CLOSED, Header, JobRef, MOST_KIDS};
+use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, NO_SHARES};
 use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
+use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::span::{self, Spanned};
 use crate::surface::task::Task;
@@ -95,8 +97,7 @@ impl<F> std::error::Error for SpawnError<F> {}
 #[must_use = "nothing is spawned until a spawning verb is called"]
 pub struct Spawner<L = Pool> {
     scope: Scope,
-    name: Option<Cow<'static, str>>,
-    patience: Option<Patience>,
+    options: Options,
     lane: PhantomData<L>,
 }
 
@@ -105,18 +106,60 @@ pub struct Spawner<L = Pool> {
 /// just written in, and waits for them.
 pub(crate) struct Place<'a> {
     parent: &'a Header,
-    name: Option<&'a Cow<'static, str>>,
-    patience: Option<Patience>,
+    options: Option<&'a Options>,
 }
 
 /// What is made of the future.
 struct Plan {
-    spawned: bool,
-    /// It is a factory timer.
-    timer: bool,
-    first: First,
-    bits: u64,
+    /// It has an owning handle.
+    owned: bool,
+    sort: ChildSort,
     site: &'static Location<'static>,
+}
+
+/// What sort of child a verb makes: all that the verbs differ in.
+#[derive(Clone, Copy)]
+pub(crate) struct ChildSort {
+    /// COUNTED, or LAZY, or neither.
+    state: u64,
+    facts: BirthFacts,
+    first: First,
+}
+
+impl ChildSort {
+    const fn new(state: u64, facts: BirthFacts, first: First) -> ChildSort {
+        ChildSort {
+            state,
+            facts,
+            first,
+        }
+    }
+
+    /// Of `spawn` and `launch`.
+    pub(crate) const ORDINARY: ChildSort =
+        ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Queued);
+    /// Of `spawn_now`.
+    pub(crate) const NOW: ChildSort = ChildSort::new(state::COUNTED, BirthFacts::NONE, First::Now);
+    /// Of `spawn_atomic`.
+    pub(crate) const ATOMIC: ChildSort =
+        ChildSort::new(state::COUNTED, BirthFacts::ATOMIC, First::Queued);
+    /// Of `spawn_lazy`.
+    pub(crate) const LAZY: ChildSort = ChildSort::new(state::LAZY, BirthFacts::NONE, First::Asked);
+    /// Of `spawn_service`.
+    pub(crate) const SERVICE: ChildSort = ChildSort::new(0, BirthFacts::SERVICE, First::Queued);
+    /// The driver of a factory timer. Not `timed`: its host does not ask for the turns of
+    /// timers. Below the root a service would wait for every other job.
+    pub(crate) const fn timer(below_root: bool, timed: bool) -> ChildSort {
+        let mut sort = ChildSort::ORDINARY;
+        if !below_root {
+            sort = ChildSort::SERVICE;
+        }
+        sort.facts = sort.facts.and(BirthFacts::SUPERVISOR);
+        if timed {
+            sort.facts = sort.facts.and(BirthFacts::TIMED);
+        }
+        sort
+    }
 }
 
 /// When it has its first turn.
@@ -130,12 +173,28 @@ enum First {
     Asked,
 }
 
+impl First {
+    /// Gives it.
+    ///
+    /// # Safety
+    /// As for [`start`]; and the caller has a reference to `child`.
+    #[inline]
+    unsafe fn give(self, tree: &Shared, child: &Header) {
+        match self {
+            // SAFETY: passed on.
+            First::Queued => unsafe { start(tree, child) },
+            // SAFETY: passed on.
+            First::Now => unsafe { run_now(tree, child) },
+            First::Asked => {}
+        }
+    }
+}
+
 impl Spawner {
     pub(crate) fn new(scope: Scope) -> Spawner {
         Spawner {
             scope,
-            name: None,
-            patience: None,
+            options: Options::default(),
             lane: PhantomData,
         }
     }
@@ -151,22 +210,21 @@ impl<L> Spawner<L> {
     pub(crate) fn on_lane<M>(self) -> Spawner<M> {
         Spawner {
             scope: self.scope,
-            name: self.name,
-            patience: self.patience,
+            options: self.options,
             lane: PhantomData,
         }
     }
 
     /// Names the task.
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.name = Some(name.into());
+        self.options.name = Some(name.into());
         self
     }
 
     /// How long the task may stay idle once cancelled; inherited by what it
     /// spawns.
     pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = Some(patience);
+        self.options.patience = Some(patience);
         self
     }
 
@@ -189,7 +247,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, state::COUNTED, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// Spawns a child task without an owning handle: it runs on whatever happens to
@@ -214,7 +272,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, First::Queued, state::COUNTED, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// As [`launch`](Spawner::launch), but a refusal gives the future back.
@@ -225,10 +283,8 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
-            spawned: false,
-            timer: false,
-            first: First::Queued,
-            bits: state::COUNTED,
+            owned: false,
+            sort: ChildSort::ORDINARY,
             site: Location::caller(),
         };
         let job = self.place().put_checked::<L, F>(future, &plan)?;
@@ -246,7 +302,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, First::Now, state::COUNTED, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
@@ -260,9 +316,8 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let bits = state::COUNTED | state::ATOMIC;
         self.place()
-            .try_spawn_as::<L, F>(future, First::Queued, bits, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
@@ -276,7 +331,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, First::Asked, state::LAZY, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
     }
 
     /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
@@ -291,7 +346,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, First::Queued, state::SERVICE, Location::caller())
+            .try_spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
     }
 
     /// Spawns a child task and polls it once, here, before returning. From outside a
@@ -304,7 +359,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_now_as::<L, F>(future, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a child task that reaches its first point even if it is
@@ -321,7 +376,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, state::COUNTED | state::ATOMIC, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
@@ -334,7 +389,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, state::LAZY, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
     }
 
     /// Spawns a service: a task that works for its siblings. No cancel from
@@ -347,28 +402,21 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, state::SERVICE, Location::caller())
+        place.spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
     }
 
-    /// Launches the driver of a factory timer, with bits of its own.
-    pub(crate) fn launch_timer<F>(
+    /// Launches a child of another sort than [`launch`](Spawner::launch) does.
+    pub(crate) fn launch_as<F>(
         self,
         future: F,
-        bits: u64,
+        sort: ChildSort,
         site: &'static Location<'static>,
     ) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let plan = Plan {
-            spawned: false,
-            timer: true,
-            first: First::Queued,
-            bits,
-            site,
-        };
-        self.place().launch_planned::<L, F>(future, &plan)
+        self.place().launch_as::<L, F>(future, sort, site)
     }
 
     pub(crate) fn scope(&self) -> &Scope {
@@ -378,8 +426,7 @@ impl<L> Spawner<L> {
     pub(crate) fn place(&self) -> Place<'_> {
         Place {
             parent: self.scope.header(),
-            name: self.name.as_ref(),
-            patience: self.patience,
+            options: Some(&self.options),
         }
     }
 }
@@ -389,8 +436,7 @@ impl<'a> Place<'a> {
     pub(crate) fn below(parent: &'a Header) -> Place<'a> {
         Place {
             parent,
-            name: None,
-            patience: None,
+            options: None,
         }
     }
 
@@ -400,29 +446,31 @@ impl<'a> Place<'a> {
     pub(crate) fn spawn_as<L, F>(
         &self,
         future: F,
-        bits: u64,
+        sort: ChildSort,
         site: &'static Location<'static>,
     ) -> Task<<F::Output as IntoOutcome>::Value>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let job = self.spawn_job::<L, F>(future, bits, site);
+        let job = self.spawn_job::<L, F>(future, sort, site);
         // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
         unsafe { Task::new(job) }
     }
 
-    fn spawn_job<L, F>(&self, future: F, bits: u64, site: &'static Location<'static>) -> JobRef
+    fn spawn_job<L, F>(
+        &self,
+        future: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> JobRef
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let lazy = bits & state::LAZY != 0;
         let plan = Plan {
-            spawned: true,
-            timer: false,
-            first: if lazy { First::Asked } else { First::Queued },
-            bits,
+            owned: true,
+            sort,
             site,
         };
         match self.put_checked::<L, F>(future, &plan) {
@@ -435,8 +483,7 @@ impl<'a> Place<'a> {
     fn try_spawn_as<L, F>(
         &self,
         future: F,
-        first: First,
-        bits: u64,
+        sort: ChildSort,
         site: &'static Location<'static>,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
@@ -444,10 +491,8 @@ impl<'a> Place<'a> {
         F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
-            spawned: true,
-            timer: false,
-            first,
-            bits,
+            owned: true,
+            sort,
             site,
         };
         let job = self.put_checked::<L, F>(future, &plan)?;
@@ -455,60 +500,24 @@ impl<'a> Place<'a> {
         Ok(unsafe { Task::new(job) })
     }
 
-    /// As [`spawn_as`](Place::spawn_as), and polls it once, here.
-    #[inline]
-    pub(crate) fn spawn_now_as<L, F>(
-        &self,
-        future: F,
-        site: &'static Location<'static>,
-    ) -> Task<<F::Output as IntoOutcome>::Value>
-    where
-        L: LaneFor<F>,
-        F: Future<Output: IntoOutcome>,
-    {
-        let job = self.spawn_job_now::<L, F>(future, site);
-        // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
-        unsafe { Task::new(job) }
-    }
-
-    fn spawn_job_now<L, F>(&self, future: F, site: &'static Location<'static>) -> JobRef
-    where
-        L: LaneFor<F>,
-        F: Future<Output: IntoOutcome>,
-    {
-        let plan = Plan {
-            spawned: true,
-            timer: false,
-            first: First::Now,
-            bits: state::COUNTED,
-            site,
-        };
-        match self.put_checked::<L, F>(future, &plan) {
-            Ok(job) => job,
-            Err(refused) => self.refuse(refused, site),
-        }
-    }
-
     pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let plan = Plan {
-            spawned: false,
-            timer: false,
-            first: First::Queued,
-            bits: state::COUNTED,
-            site,
-        };
-        self.launch_planned::<L, F>(future, &plan)
+        self.launch_as::<L, F>(future, ChildSort::ORDINARY, site)
     }
 
-    fn launch_planned<L, F>(&self, future: F, plan: &Plan) -> Job
+    fn launch_as<L, F>(&self, future: F, sort: ChildSort, site: &'static Location<'static>) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
+        let plan = &Plan {
+            owned: false,
+            sort,
+            site,
+        };
         let job = match self.put_checked::<L, F>(future, plan) {
             Ok(job) => job,
             Err(refused) => {
@@ -569,35 +578,22 @@ impl<'a> Place<'a> {
         };
         let tree: &Shared = &pinned;
         let counts = tree.counters.here();
-        let misplaced = if tree.refuses_tasks() {
-            Some(Refusal::Cancelled)
-        } else if lane == Lane::Pool {
-            None
-        } else if !tree.has_main_lane {
-            Some(Refusal::NoMain)
-        } else if stays && !tree.is_main_thread() {
-            Some(Refusal::NotHere)
-        } else {
-            None
-        };
-        if let Some(refusal) = misplaced {
+        if let Some(refusal) = misplaced(tree, lane, stays) {
             counts.add(Count::Refused);
             return Err(SpawnError { future, refusal });
         }
-        let mut bits = state::BUSY | plan.bits;
-        if plan.spawned {
-            bits |= state::HANDLE;
-        }
+        let handle = if plan.owned { state::HANDLE } else { 0 };
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
-                tree: Some(tree),
+                tree: tree.index(),
+                born: tree.millis(),
                 id: tree.next_id(&counts),
                 kind: JobKind::Task,
                 lane,
-                timer: plan.timer && tree.has_main_lane,
+                facts: plan.sort.facts,
                 parent: Some(parent),
-                vtable: cell::vtable_for::<Spanned<F>>(plan.spawned),
-                state: bits,
+                vtable: cell::vtable_for::<Spanned<F>>(plan.owned),
+                state: state::BUSY | handle | plan.sort.state,
                 // The tree's and the handle's or observer's.
                 refs: 2,
                 site: plan.site,
@@ -606,15 +602,10 @@ impl<'a> Place<'a> {
         );
         // SAFETY: fresh; two references are ours.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
-        if self.name.is_some() || self.patience.is_some() {
-            let name = self.name.cloned();
-            if let Some(patience) = self.patience {
-                tree.sweeper.heed(patience);
-            }
-            child.with_cold(|cold, _| {
-                cold.name = name;
-                cold.patience = self.patience;
-            });
+        if let Some(options) = self.options
+            && !options.is_empty()
+        {
+            options.clone().give(tree, child);
         }
         // SAFETY: fresh, made with this parent.
         match unsafe { attach::attach(parent, child, true, tree.most_children) } {
@@ -623,14 +614,9 @@ impl<'a> Place<'a> {
                 if tree.has_sink() {
                     tell_of_birth(tree, parent, child, plan.site);
                 }
-                match plan.first {
-                    // SAFETY: linked and BUSY from birth, so it has not ended
-                    // and its first turn is ours to give (H5). The tree is pinned.
-                    First::Queued => unsafe { start(tree, child) },
-                    // SAFETY: as above.
-                    First::Now => unsafe { run_now(tree, child) },
-                    First::Asked => {}
-                }
+                // SAFETY: linked and BUSY from birth, so it has not ended and its first
+                // turn is ours to give (H5). The tree is pinned.
+                unsafe { plan.sort.first.give(tree, child) };
                 Ok(job)
             }
             Err(refusal) => {
@@ -652,6 +638,22 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Why no task of that lane can be spawned here.
+#[inline]
+fn misplaced(tree: &Shared, lane: Lane, stays: bool) -> Option<Refusal> {
+    if tree.refuses_tasks() {
+        Some(Refusal::Cancelled)
+    } else if lane == Lane::Pool {
+        None
+    } else if !tree.has_main_lane {
+        Some(Refusal::NoMain)
+    } else if stays && !tree.is_main_thread() {
+        Some(Refusal::NotHere)
+    } else {
+        None
+    }
+}
+
 /// True if the spawn was wrong, not late: its handle then has an error.
 fn is_failure(refusal: Refusal) -> bool {
     match refusal {
@@ -664,12 +666,14 @@ fn is_failure(refusal: Refusal) -> bool {
 /// not show: it is said, once for each such job. One that was cancelled or closed is
 /// meant to refuse, and so is the root, which ends by shutdown.
 fn say_if_late(parent: &Header, site: &'static Location<'static>) {
-    let late = parent.with_cold(|cold, st| {
-        // SAFETY: H1, under the lock.
-        let over = st.ended() || unsafe { parent.kids.get() } == CLOSED && cold.loose == 0;
-        let meant = st.has(state::CANCELLED | state::SHUT);
-        over && !meant && !std::mem::replace(&mut cold.late_spawn_said, true)
-    });
+    let late = {
+        let mut locked = parent.lock_with_cold();
+        let st = parent.state.load();
+        let over = st.ended() || locked.shares() == NO_SHARES && locked.loose() == 0;
+        let meant = st.has(state::CANCELLED | state::NO_NEW_CHILDREN);
+        let said = locked.cold().map(|cold| &mut cold.late_spawn_said);
+        over && !meant && said.is_some_and(|said| !std::mem::replace(said, true))
+    };
     if !late {
         return;
     }
@@ -700,16 +704,16 @@ pub(crate) fn refused_job(
     }
     let failed = is_failure(refusal);
     let how = if failed {
-        state::FAILED
+        state::ENDED_FAILED
     } else {
-        state::STOPPED
+        state::ENDED_CANCELLED
     };
     let birth = Birth::refused(
         state::BUSY
             | state::BODY_DONE
             | state::ENDED
             | state::CANCELLED
-            | state::ENTRY
+            | state::ORIGIN
             | state::HANDLE
             | how,
         site,
@@ -793,10 +797,8 @@ impl<L: Sealed> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let plan = Plan {
-            spawned: true,
-            timer: false,
-            first: First::Queued,
-            bits: state::COUNTED,
+            owned: true,
+            sort: ChildSort::ORDINARY,
             site: Location::caller(),
         };
         // SAFETY: passed on.
@@ -875,24 +877,25 @@ unsafe fn run_now(tree: &Shared, child: &Header) {
 
 /// Starts a lazy task: it counts among its parent's children from now on.
 pub(crate) fn start_lazy(h: &Header) -> bool {
+    if !h.is_task() {
+        // The place of LAZY says something else of a scope.
+        return false;
+    }
     // It may end while we look: hold its parent.
     let parent = h.parent_from_outside();
     let mine = {
-        let locked = parent.as_ref().map(|parent| parent.lock());
+        let mut locked = parent.as_ref().map(|parent| parent.lock());
         let mine = h.state.start_lazy();
-        if mine && let (Some(parent), Some(_)) = (&parent, &locked) {
-            // SAFETY: H1, under the parent's lock. LAZY is cleared once: its
-            // start is ours, so it is linked. Noticed by
-            // `case_a15_a_lazy_job_waits_for_its_start`.
-            unsafe {
-                let kids = parent.kids.get();
-                if kids <= MOST_KIDS
-                    && let Some(cold) = parent.cold_under_lock()
-                {
-                    cold.loose -= 1;
-                    parent.kids.set(kids + 1);
-                    h.state.add(state::COUNTED);
-                }
+        // LAZY is cleared once: its start is ours, so it is linked. Noticed by
+        // `case_a15_a_lazy_job_waits_for_its_start`.
+        if mine && let Some(parent) = &mut locked {
+            let shares = parent.shares();
+            if shares <= MOST_SHARES
+                && let Some(cold) = parent.cold()
+            {
+                cold.loose -= 1;
+                parent.set_shares(shares + 1);
+                h.state.count(parent.evidence());
             }
         }
         mine
@@ -931,7 +934,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, state::COUNTED, site),
+        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site),
         None => Scope::here("spawn", site).spawn(future),
     })
 }

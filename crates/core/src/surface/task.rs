@@ -239,7 +239,7 @@ impl<T> Task<T> {
         let value = unsafe { cell::take_output::<T>(h) };
         if !h.is_last_reference() {
             // Others may still look.
-            h.state.remove(state::HANDLE | state::OUTPUT);
+            h.state.outcome_taken();
         }
         let job = waiting.job.as_ptr();
         // The wait is over and nothing was passed on: the reference is all that
@@ -268,9 +268,9 @@ impl<T> Task<T> {
         end::outcome_taken(h);
         if !h.is_last_reference() {
             // Others may still look.
-            h.state.remove(state::HANDLE | state::OUTPUT);
+            h.state.outcome_taken();
         }
-        let outcome = if !st.has(state::FAILED | state::STOPPED) {
+        let outcome = if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
             Outcome::Completed(
                 value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")),
             )
@@ -399,7 +399,7 @@ impl TaskWait {
         };
         waker::let_go(old);
         cell::set_waiting_job(h, waiter.map(|waiter| waiter.id));
-        if h.state.add(state::WAITER).ended() {
+        if h.state.set_waiter().ended() {
             if registered {
                 // It ended while the slot was ours: nobody woke this wait.
                 tree.counters.add(Count::WaiterRemoved);
@@ -468,7 +468,7 @@ impl TaskWait {
         let st = h.state.drop_handle();
         if st.ended() {
             if st.has(state::OUTPUT) {
-                h.state.remove(state::OUTPUT);
+                h.state.output_dropped();
                 // SAFETY: C2; ended while HANDLE was set, so it is ours. Noticed
                 // by `handle_drop_vs_end`.
                 unsafe { untaken::drop_output(h) };
@@ -481,7 +481,7 @@ impl TaskWait {
 /// True if `waiter` is a branch that has lost, and its future is the handle by
 /// which it waits.
 pub(crate) fn waits_as_loser(waiter: &Header, st: state::Snapshot) -> bool {
-    st.has(state::ENTRY)
+    st.has(state::ORIGIN)
         && waiter.kind() == JobKind::Branch
         && waiter.if_cold(|cold, _| cold.waits_for_task) == Some(true)
 }

@@ -2,7 +2,7 @@
 //! the body and every child are over. The tables are in `docs/semantics.md`.
 
 use crate::base::error::{Cancelled, Error, Result};
-use crate::base::reason::ReasonKind;
+use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::discard;
 use crate::engine::context;
 use crate::engine::end;
@@ -12,6 +12,7 @@ use crate::engine::on_its_way::OnItsWay;
 use crate::engine::tree::Shared;
 use crate::engine::walk;
 use crate::points::point;
+use crate::record::failures::Failures;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
 
@@ -25,6 +26,148 @@ pub(crate) enum Got<T> {
     Interrupted(Box<OnItsWay>),
     /// Its failure is recorded at the node.
     Failed,
+}
+
+impl<T> Got<T> {
+    fn body(&self) -> Body {
+        match self {
+            Got::Value(_) => Body::Value,
+            Got::Cancelled => Body::Cancelled,
+            Got::Interrupted(_) => Body::Interrupted,
+            Got::Failed => Body::Failed,
+        }
+    }
+}
+
+/// [`Got`], without what is in it: the row of the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Body {
+    Value,
+    Cancelled,
+    Interrupted,
+    Failed,
+}
+
+/// What has failed in the scope, the body included.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    Nothing,
+    /// Something that TimedOut gives way to.
+    First,
+    /// Children, after the scope's own deadline had fired. TimedOut does not give way to
+    /// them, but any other cancellation does.
+    Late,
+}
+
+/// What the answer depends on, looked at once: the columns of the table.
+struct VerdictFacts {
+    failed: Failed,
+    /// The job that polls the scope; none outside every job.
+    poller: Option<JobRef>,
+    /// That is the job that the scope belongs to.
+    at_home: bool,
+    /// The poller is cancelled, and no shield keeps that from the scope.
+    enclosing: bool,
+    /// An interrupt may be pending for the poller, and is heard in the place of the scope's
+    /// own cancellation.
+    interrupted: bool,
+    /// Why the scope is cancelled, if the cancel entered there.
+    own: Option<Reason>,
+    /// That is its own deadline.
+    deadline: bool,
+    /// It was left open by the body around it.
+    left_open: bool,
+    /// A child was cut short by a cancellation from above.
+    cut_above: bool,
+    /// A child was cut short by the scope's own deadline, or failed after it.
+    cut_own: bool,
+}
+
+impl VerdictFacts {
+    fn of(h: &Header, failures: &Failures) -> VerdictFacts {
+        let st = h.state.load();
+        let own = st.has(state::ORIGIN).then(|| h.reason()).flatten();
+        let kind = own.as_ref().map(Reason::kind);
+        let deadline = kind == Some(ReasonKind::Deadline);
+        let failed = match (failures.is_empty(), failures.dominates()) {
+            (true, _) => Failed::Nothing,
+            (_, false) if deadline => Failed::Late,
+            _ => Failed::First,
+        };
+        // Whoever polls the scope is told, and only if it is cancelled itself: a
+        // scope may be polled by another job than the one it belongs to.
+        let poller = context::current();
+        let at_home = poller.as_ref().is_some_and(|poller| h.is_child_of(poller));
+        let polled = poller.as_ref().map(|poller| poller.state.load());
+        // A branch that has lost is not asked: nobody hears its answer, so that an interrupt
+        // it took would be lost.
+        let hears = !h.was_spawned() && kind != Some(ReasonKind::RaceLost);
+        VerdictFacts {
+            failed,
+            at_home,
+            enclosing: polled.is_some_and(state::Snapshot::effective)
+                && (!h.is_shield() || st.has(state::CANCELLED)),
+            interrupted: hears && polled.is_some_and(|st| st.has(state::INTERRUPTED)),
+            poller,
+            own,
+            deadline,
+            // No other cancel of a scope has that reason.
+            left_open: kind == Some(ReasonKind::ScopeEnded),
+            cut_above: st.has(state::CUT_ABOVE),
+            cut_own: deadline && (st.has(state::CUT_OWN) || failed == Failed::Late),
+        }
+    }
+
+    /// True if something else than the scope's own cancellation would be the answer.
+    fn is_told_otherwise(&self, body: Body) -> bool {
+        let pending = || self.poller.as_deref().is_some_and(interrupts::pending);
+        self.enclosing || body == Body::Interrupted || self.interrupted && pending()
+    }
+}
+
+/// What the caller gets.
+enum ScopeAnswer {
+    /// The value of the body.
+    Value,
+    /// What has failed.
+    Failed,
+    /// The cancellation of the poller.
+    Above,
+    /// The interrupt that the body has returned.
+    Interrupt,
+    /// The scope's own cancellation: a pending interrupt, or TimedOut, or Stopped.
+    Own,
+    /// The cancellation of a scope that was left open: what it would have been, had it been
+    /// given up.
+    LeftOpen,
+    /// Stopped, by a cancellation from above that the poller has no part in.
+    StoppedFromAbove,
+    /// A cancellation from further up than the poller: a shield let it through when its
+    /// budget was spent, or the body brought it in.
+    FurtherUp,
+}
+
+/// The table.
+fn decide(body: Body, facts: &VerdictFacts) -> ScopeAnswer {
+    let returned = matches!(body, Body::Cancelled | Body::Interrupted);
+    let cut = returned || facts.cut_above || facts.cut_own;
+    match body {
+        _ if facts.failed == Failed::First => ScopeAnswer::Failed,
+        _ if facts.failed == Failed::Late && cut && facts.is_told_otherwise(body) => {
+            ScopeAnswer::Failed
+        }
+        Body::Value if !cut && facts.left_open => ScopeAnswer::LeftOpen,
+        Body::Value if !cut => ScopeAnswer::Value,
+        Body::Value | Body::Cancelled | Body::Interrupted if facts.enclosing => ScopeAnswer::Above,
+        Body::Value if facts.cut_above && !facts.at_home => ScopeAnswer::StoppedFromAbove,
+        Body::Value if facts.cut_own => ScopeAnswer::Own,
+        Body::Value if facts.left_open => ScopeAnswer::LeftOpen,
+        Body::Value => ScopeAnswer::Value,
+        Body::Interrupted => ScopeAnswer::Interrupt,
+        Body::Cancelled if facts.own.is_some() => ScopeAnswer::Own,
+        Body::Cancelled => ScopeAnswer::FurtherUp,
+        Body::Failed => unreachable!("a failed body without a failure"),
+    }
 }
 
 /// What the caller of a scope, timeout or shield gets.
@@ -43,127 +186,113 @@ pub(crate) enum Got<T> {
 /// # Safety
 /// `h` is linked.
 pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Result<T> {
-    let st = h.state.load();
-    let own = st.has(state::ENTRY);
-    let own_reason = if own { h.reason() } else { None };
-    let is_own = |kind| (own_reason.as_ref()).is_some_and(|reason| reason.kind() == kind);
-    let deadline = is_own(ReasonKind::Deadline);
-    // No other cancel of a scope has that reason.
-    let left_open = || {
-        own_reason
-            .clone()
-            .filter(|_| is_own(ReasonKind::ScopeEnded))
-    };
     // Every child is gone and the body is over: nothing is added any more.
     let failures = end::take_failures(h).unwrap_or_default();
-    // Failures too late for TimedOut to give way to them, but not for Cancelled.
-    let late_failures = deadline && !failures.dominates() && !failures.is_empty();
-    // Whoever polls the scope is told, and only if it is cancelled itself: a
-    // scope may be polled by another job than the one it belongs to.
-    let poller = context::current();
-    // SAFETY: linked.
-    let at_home = match (&poller, unsafe { h.parent() }) {
-        (Some(poller), Some(parent)) => std::ptr::eq(poller.as_ptr(), parent),
-        _ => false,
-    };
-    let enclosing = poller.as_ref().filter(|poller| {
-        poller.state.load().effective() && (!st.has(state::SHIELD) || st.has(state::CANCELLED))
-    });
-    let told_above = |poller: &JobRef| {
-        // SAFETY: the poller is being polled.
-        Error::from(Cancelled::new(unsafe { point::reason_inside(poller) }))
-    };
-    // Asked only where the scope's own cancellation would be the answer. Not by
-    // a branch that has lost: nobody hears its answer, so that an interrupt it
-    // took would be lost.
-    let hears = !h.was_spawned() && !is_own(ReasonKind::RaceLost);
-    let interrupted = poller
-        .as_ref()
-        .filter(|poller| hears && poller.state.load().has(state::INTERRUPTED));
-    let interrupt = || interrupted.and_then(|poller| interrupts::take(poller));
+    let rare = state::ORIGIN | state::CUT_ABOVE;
+    if matches!(got, Got::Value(_)) && failures.is_empty() && !h.state.load().has(rare) {
+        // What most calls come to: nothing is cut, whatever the other facts.
+        return value(got);
+    }
+    let facts = VerdictFacts::of(h, &failures);
     let stopped = |reason| {
         // SAFETY: linked.
         Error::stopped(reason).at(unsafe { names::victim(h) }, None)
     };
-    let timed_out = || {
-        let reason = own_reason
-            .clone()
-            .unwrap_or_else(|| unreachable!("timed out without a reason: {st:?}"));
-        let limit = h.if_cold(|cold, _| cold.limit).flatten();
-        // SAFETY: linked.
-        let victim = unsafe { names::victim(h) };
-        Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
-    };
-    let own_cut = deadline && (st.has(state::CUT_OWN) || late_failures);
-    let returned = matches!(got, Got::Interrupted(_));
-    let cut = matches!(got, Got::Cancelled) || returned || st.has(state::CUT_ABOVE) || own_cut;
-    let late_dominates = late_failures
-        && cut
-        && (enclosing.is_some() || returned || interrupted.is_some_and(|p| interrupts::pending(p)));
-    if !failures.is_empty() && (!late_failures || late_dominates) {
-        discard(got);
-        return Err(failures
+    let error = match decide(got.body(), &facts) {
+        ScopeAnswer::Failed => failures
             .decide()
-            .unwrap_or_else(|| unreachable!("not empty")));
-    }
-    match got {
-        Got::Value(value) => {
-            let error = match enclosing {
-                Some(poller) if cut => told_above(poller),
-                None if st.has(state::CUT_ABOVE) && !at_home => match h.reason() {
-                    Some(reason) => stopped(reason),
-                    None => return Ok(value),
-                },
-                _ if own_cut => match interrupt() {
-                    Some(told) => told.into(),
-                    None => failures.beside(timed_out()),
-                },
-                // What it would have been, had it been given up.
-                _ => match left_open() {
-                    Some(reason) => Cancelled::new(reason).into(),
-                    None => return Ok(value),
-                },
-            };
-            discard(value);
-            Err(error)
+            .unwrap_or_else(|| unreachable!("not empty")),
+        ScopeAnswer::Above => {
+            let poller = facts.poller.as_ref();
+            let poller = poller.unwrap_or_else(|| unreachable!("nothing encloses it"));
+            // SAFETY: the poller is being polled.
+            let told = Error::from(Cancelled::new(unsafe { point::reason_inside(poller) }));
+            if let Got::Interrupted(_) = got
+                && !facts.at_home
+            {
+                // Polled elsewhere, it is for that poller, which is another's.
+                drop(arrived(got));
+                return Err(told);
+            }
+            told
         }
-        Got::Failed => unreachable!("a failed body without a failure: {st:?}"),
-        // Polled elsewhere, it is for that poller, which is another's: the poller
-        // hears that it was stopped.
-        Got::Interrupted(told) => Err(match enclosing {
-            Some(poller) if at_home => told_above(poller),
-            Some(poller) => {
-                told.arrive();
-                told_above(poller)
-            }
-            None if at_home => told.arrive().into(),
-            None => stopped(told.arrive().reason().clone()),
-        }),
-        Got::Cancelled => Err(match (enclosing, own_reason.clone()) {
-            (Some(poller), _) => told_above(poller),
-            (None, Some(reason)) => match interrupt() {
-                Some(told) => told.into(),
-                None if deadline => failures.beside(timed_out()),
-                None => stopped(reason),
-            },
-            (None, None) => {
-                // The cancel comes from further up: a shield let it through
-                // when its budget was spent, or the body brought it in.
+        ScopeAnswer::Interrupt => {
+            let told = arrived(got);
+            // Of a poller elsewhere it is no interrupt: it hears that the scope was stopped.
+            return Err(match facts.at_home {
+                true => told.into(),
+                false => stopped(told.reason().clone()),
+            });
+        }
+        ScopeAnswer::Own => match (take_interrupt(&facts), facts.own) {
+            (Some(told), _) => told.into(),
+            (None, Some(reason)) if facts.deadline => {
                 // SAFETY: linked.
-                let told = unsafe {
-                    match h.origin() {
-                        Some(_) => h,
-                        None => walk::first_cancelled_above(h).unwrap_or(h),
-                    }
-                };
-                // SAFETY: an ancestor of what is being polled, or it.
-                let reason = unsafe { point::reason_inside(told) };
-                if at_home {
-                    Error::from(Cancelled::new(reason))
-                } else {
-                    stopped(reason)
-                }
+                failures.beside(unsafe { timed_out(tree, h, reason) })
             }
-        }),
+            (None, Some(reason)) => stopped(reason),
+            (None, None) => unreachable!("its own, and not cancelled here"),
+        },
+        ScopeAnswer::LeftOpen => match facts.own {
+            Some(reason) => Cancelled::new(reason).into(),
+            None => unreachable!("left open without a reason"),
+        },
+        ScopeAnswer::StoppedFromAbove => match h.reason() {
+            Some(reason) => stopped(reason),
+            None => return value(got),
+        },
+        ScopeAnswer::FurtherUp => {
+            // SAFETY: linked.
+            let reason = unsafe { reason_further_up(h) };
+            match facts.at_home {
+                true => Cancelled::new(reason).into(),
+                false => stopped(reason),
+            }
+        }
+        ScopeAnswer::Value => return value(got),
+    };
+    discard(got);
+    Err(error)
+}
+
+fn value<T>(got: Got<T>) -> Result<T> {
+    match got {
+        Got::Value(value) => Ok(value),
+        _ => unreachable!("a value is the answer, and there is none"),
+    }
+}
+
+/// The interrupt that the body has returned, which the call returns or has no use for.
+fn arrived<T>(got: Got<T>) -> Cancelled {
+    match got {
+        Got::Interrupted(told) => told.arrive(),
+        _ => unreachable!("the body has returned none"),
+    }
+}
+
+fn take_interrupt(facts: &VerdictFacts) -> Option<Cancelled> {
+    let poller = facts.poller.as_ref().filter(|_| facts.interrupted)?;
+    interrupts::take(poller)
+}
+
+/// # Safety
+/// `h` is linked.
+unsafe fn timed_out(tree: &Shared, h: &Header, reason: Reason) -> Error {
+    let limit = h.if_cold(|cold, _| cold.limit).flatten();
+    // SAFETY: passed on.
+    let victim = unsafe { names::victim(h) };
+    Error::timed_out(limit, reason, tree.host.virtual_time()).at(victim, None)
+}
+
+/// # Safety
+/// `h` is linked.
+unsafe fn reason_further_up(h: &Header) -> Reason {
+    // SAFETY: linked; an ancestor of what is being polled, or it.
+    unsafe {
+        let told = match h.origin() {
+            Some(_) => h,
+            None => walk::first_cancelled_above(h).unwrap_or(h),
+        };
+        point::reason_inside(told)
     }
 }

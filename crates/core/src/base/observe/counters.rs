@@ -14,7 +14,7 @@ use std::sync::atomic::{
 
 use crate::base::id::MOST_NUMBER;
 use crate::base::kind::JobKind;
-use crate::engine::context;
+use crate::base::thread;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident $name:ident),* $(,)?) => {
@@ -136,7 +136,7 @@ impl Counters {
     /// The counts of this thread, looked up once for several events.
     #[inline]
     pub(crate) fn here(&self) -> Tally<'_> {
-        let me = context::thread();
+        let me = thread::thread();
         let shard = &self.shards[me as usize % SHARDS];
         // Relaxed: only a thread itself makes it equal to its own number.
         let own = if shard.owner.load(Relaxed) == me {

@@ -4,6 +4,7 @@
 mod counters;
 mod event;
 mod gauges;
+pub(crate) mod node;
 mod ring;
 mod sink;
 

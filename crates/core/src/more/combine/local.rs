@@ -216,7 +216,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
         };
         let mut setup = Setup::new(JobKind::LocalTask, site);
         if name.is_some() {
-            setup.more().name = name;
+            setup.more().options.name = name;
         }
         let job = match Inline::spawned(Just(deliver), setup, parent) {
             Ok(inline) => {
@@ -654,7 +654,7 @@ impl<T> LocalTask<T> {
         let job: &Header = held.join.job();
         let value = held.slot.take();
         let st = job.state.load();
-        if !st.has(state::FAILED | state::STOPPED) {
+        if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
             return Ok(value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")));
         }
         match not_completed(job, value) {

@@ -17,11 +17,10 @@ use crate::more::combine::wake_list::WakeList;
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
-use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::lane::Pool;
 use crate::surface::scope::Scope;
-use crate::surface::spawn::Place;
+use crate::surface::spawn::{ChildSort, Place};
 use crate::surface::task::TaskOutcome;
 
 /// Child tasks whose results are taken as they come.
@@ -280,7 +279,7 @@ impl<T> TaskSet<T> {
         T: Send,
     {
         let place = Place::below(self.scope.header());
-        let task = place.spawn_as::<Pool, F>(future, state::COUNTED, site);
+        let task = place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site);
         let job = task.job();
         self.insert(task.outcome());
         job

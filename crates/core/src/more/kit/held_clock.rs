@@ -62,6 +62,15 @@ impl HeldClock {
     }
 }
 
+impl Tree {
+    /// Holds its virtual clock still until the guard is dropped, for a thread that
+    /// is about to answer; see [`HeldClock`].
+    #[track_caller]
+    pub fn hold_clock(&self) -> HeldClock {
+        HeldClock::of(virtual_time(self.shared()), Location::caller())
+    }
+}
+
 impl Drop for HeldClock {
     fn drop(&mut self) {
         if let Some((tree, site)) = self.0.take() {

@@ -5,66 +5,16 @@ use std::panic::Location;
 use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Cancelled;
-use crate::base::list::{Key, List};
+use crate::base::list::Key;
 use crate::base::unwind::{Contained, contained, wake};
 use crate::engine::context;
-use crate::engine::lease::Lease;
 use crate::more::kit::held_clock::{HeldClock, virtual_time};
 use crate::points::point;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
+use crate::record::works::{Piece, StopWork};
+use crate::surface::lease::Lease;
 use crate::surface::scope::Scope;
-
-type StopWork = Contained<Box<dyn FnOnce() + Send>>;
-
-/// One piece of work.
-enum Piece {
-    /// Under way, and what is to be called when the body is over; none once it
-    /// was.
-    UnderWay(Option<StopWork>),
-    /// And where it stands among those that are.
-    Finished(Key),
-}
-
-/// The work of a job, under its lock.
-#[derive(Default)]
-pub(crate) struct Works {
-    pieces: List<Piece>,
-    /// Those that are finished and not yet collected, in the order they were finished.
-    finished: List<Key>,
-    /// The waits until one is.
-    waiters: List<Contained<Waker>>,
-}
-
-impl Works {
-    /// The body is over: what is to be called.
-    fn close(&mut self) -> Vec<StopWork> {
-        if self.pieces.is_empty() {
-            return Vec::new();
-        }
-        self.pieces
-            .iter_mut()
-            .filter_map(|piece| match piece {
-                Piece::UnderWay(stop) => stop.take(),
-                Piece::Finished(_) => None,
-            })
-            .collect()
-    }
-
-    /// Takes one that is finished out of the list; how many are left in it.
-    fn reap(&mut self) -> Option<usize> {
-        if let Some(key) = self.finished.pop() {
-            self.pieces.remove(key);
-            return Some(self.pieces.len());
-        }
-        self.pieces.is_empty().then_some(0)
-    }
-
-    /// The waiter is to look again.
-    fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
-        std::iter::from_fn(|| self.waiters.pop()).collect()
-    }
-}
 
 /// An activity beside the body of a job, such as an operation that the system carries out.
 /// The job does not end before its work is [finished](Work::finish) or dropped.
@@ -257,33 +207,4 @@ impl fmt::Debug for Reap {
 /// inside a shield.
 pub fn cancelled_here() -> Option<Cancelled> {
     point::marked_here()
-}
-
-/// What is to be called because the body of `h` is over; taken in the lock in
-/// which the body's share of the count goes, called outside it.
-pub(crate) fn take_stops(h: &Header) -> Stops {
-    Stops(
-        h.cold_under_lock()
-            .map_or(Vec::new(), |cold| cold.works.close()),
-    )
-}
-
-/// Shutdown has waited long enough: what goes on beside the body of `h` is asked
-/// to end.
-pub(crate) fn stop_all(h: &Header) {
-    if let Some(stops) = h.if_cold(|cold, _| cold.works.close()) {
-        Stops(stops).call();
-    }
-}
-
-/// What is to be called.
-#[must_use = "call it outside the lock"]
-pub(crate) struct Stops(Vec<StopWork>);
-
-impl Stops {
-    pub(crate) fn call(self) {
-        for stop in self.0 {
-            contained(stop.into_inner());
-        }
-    }
 }

@@ -6,35 +6,10 @@ use std::panic::Location;
 
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
+use crate::base::observe::node::{HeldBy, NodeSnapshot, WaitsFor};
 use crate::base::wait_kind::WaitKind;
 use crate::more::kit::resource;
-use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot};
-
-/// A lock or a channel that a job waits for, and the jobs that hold it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct WaitsFor {
-    /// What sort of thing it is: "mutex", "channel".
-    pub kind: &'static str,
-    /// Its name, if it has one.
-    pub name: Option<String>,
-    /// Where it was made.
-    pub site: &'static Location<'static>,
-    /// The jobs that hold it, as far as they are known.
-    pub held_by: Vec<HeldBy>,
-}
-
-/// A job that holds what another waits for.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct HeldBy {
-    /// Its identity.
-    pub id: JobId,
-    /// Its name; none if it is not in the same snapshot.
-    pub name: Option<String>,
-    /// Where it took what it holds.
-    pub site: &'static Location<'static>,
-}
+use crate::more::see::snapshot::TreeSnapshot;
 
 /// `file:line` of a place in the code.
 fn place(site: &'static Location<'static>) -> String {

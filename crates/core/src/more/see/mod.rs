@@ -8,6 +8,6 @@ mod still_there;
 mod stuck;
 
 pub use shutdown_report::ShutdownReport;
-pub(crate) use shutdown_report::{MOST_NAMED, in_the_way};
+pub(crate) use shutdown_report::in_the_way;
 pub use still_there::StillThere;
 pub use stuck::{StuckJob, StuckReport};

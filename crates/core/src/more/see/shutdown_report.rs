@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::id::JobId;
-use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot};
+use crate::base::observe::node::NodeSnapshot;
+use crate::more::see::snapshot::TreeSnapshot;
 use crate::more::see::still_there::{
     StillThere, once_per_task, task, task_name, told_since, waits_for_others, write_place,
 };
@@ -29,9 +30,6 @@ pub struct ShutdownReport {
     /// How many more jobs there were, approximately, than the 100,000 that a report examines.
     pub left_out: usize,
 }
-
-/// How many jobs a report looks at, and at most names.
-pub(crate) const MOST_NAMED: usize = 100_000;
 
 impl ShutdownReport {
     /// Puts each task into the last of the lists that it has come to.

@@ -7,8 +7,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
+use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
-use crate::more::see::snapshot::{NodeSnapshot, WaitingJob};
 
 /// Why a cancelled job has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
+use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
-use crate::more::see::snapshot::{NodeSnapshot, TreeSnapshot, WaitingJob};
+use crate::more::see::snapshot::TreeSnapshot;
 use crate::more::see::still_there::{
     StillThere, held_open, once_per_task, task, task_name, told_since, write_place,
 };

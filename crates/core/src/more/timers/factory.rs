@@ -25,12 +25,10 @@ use crate::engine::walk;
 use crate::more::timers::grid::{Grid, MissedTicks};
 use crate::more::timers::token::{FactoryDriver, NextRun, Signal, TimerToken};
 use crate::points::sleep::{Moment, Sleep, now};
-use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, OnMain, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::Place;
-use crate::surface::spawn::Spawner;
+use crate::surface::spawn::{ChildSort, Place, Spawner};
 
 /// A factory timer with options: a name, a lane, what happens to missed ticks.
 /// Made by [`Scope::timer`]; ends with one of its verbs.
@@ -98,16 +96,17 @@ impl<L> Timer<L> {
     }
 
     /// The spawner of the driver, and what it is to its scope.
-    fn spawner(self, kind: &'static str) -> (Spawner<L>, u64) {
+    fn spawner(self, kind: &'static str) -> (Spawner<L>, ChildSort) {
         // What hangs from the root is cancelled at once at shutdown; a service
         // would wait there for every other job.
-        let sort = match self.scope.header().kind() {
-            JobKind::Root => state::COUNTED,
-            _ => state::SERVICE,
-        };
+        let scope = self.scope.header();
+        let below_root = scope.kind() == JobKind::Root;
+        // None: it has ended, and refuses the driver.
+        let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
+        let sort = ChildSort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
         let spawner = Spawner::new(self.scope).named(name).on_lane();
-        (spawner, sort | state::SUPERVISOR)
+        (spawner, sort)
     }
 
     /// The time by the clock of the scope's host.
@@ -164,7 +163,7 @@ macro_rules! verbs {
                 let (spawner, sort) = self.spawner(kind);
                 let factory = SharedFactory::new(factory);
                 let drive = drive::<$lane, F, R>(driver, plan, factory);
-                TimerToken::new(signal, spawner.launch_timer(drive, sort, site))
+                TimerToken::new(signal, spawner.launch_as(drive, sort, site))
             }
         }
     };
@@ -245,7 +244,7 @@ where
     R: Future<Output: IntoOutcome>,
 {
     Place::below(here.header())
-        .spawn_as::<L, R>(run, state::COUNTED, site)
+        .spawn_as::<L, R>(run, ChildSort::ORDINARY, site)
         .into_job()
 }
 

@@ -17,17 +17,8 @@ use crate::engine::tree::Tree;
 use crate::engine::walk;
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef};
+use crate::record::hook_cell::{Callback, HookCell};
 use crate::record::state::{self, Snapshot};
-
-type Callback = Contained<Box<dyn FnOnce(Option<&Reason>) + Send>>;
-
-pub(crate) struct HookCell {
-    callback: Mutex<Option<Callback>>,
-    /// Also called, with no reason, when the job ends uncancelled.
-    at_end: bool,
-    /// Where it is listed; a hook made in a shield moves at its exit.
-    place: Mutex<Option<(JobRef, Key)>>,
-}
 
 impl HookCell {
     fn take(&self) -> Option<Callback> {
@@ -52,7 +43,7 @@ impl HookCell {
 
 impl HookCell {
     /// Calls it for `h`, which was cancelled or over when it was registered.
-    pub(super) fn fire_late(&self, h: &Header) {
+    pub(crate) fn fire_late(&self, h: &Header) {
         // One that was cancelled stays so when it has ended.
         let reason = h.state.load().effective().then(|| h.reason()).flatten();
         self.fire(h, reason.as_ref());
@@ -189,7 +180,7 @@ fn list(h: &Header, cold: &mut Cold, st: Snapshot, cell: Arc<HookCell>) -> (Snap
     let key = cold.hooks.push(cell);
     // A cancel that comes after this sees the bit; one that came before
     // shows here. Modelled in `hook_publish_vs_cancel`.
-    (h.state.add(state::HAS_NODES), Some(key))
+    (h.state.publish_nodes(), Some(key))
 }
 
 fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot, key: Option<Key>) {
@@ -287,7 +278,7 @@ mod tests {
     /// cancel is called by its ender, once, with the reason.
     #[test]
     fn the_end_of_a_cancelled_job_calls_what_the_cancel_has_not() {
-        let marked = state::BUSY | state::CANCELLED | state::ENTRY;
+        let marked = state::BUSY | state::CANCELLED | state::ORIGIN;
         let birth = Birth::refused(marked, std::panic::Location::caller());
         // SAFETY: fresh; its one reference is ours.
         let job = unsafe { JobRef::adopt(cell::create_node(&birth)) };
@@ -316,7 +307,7 @@ mod tests {
             cold.reason = Some(reason);
             cold.hooks.push(hook);
         });
-        job.state.add(state::HAS_NODES);
+        let _before = job.state.publish_nodes();
         run_end_hooks(&job);
         // The walk comes late, and finds nothing to call.
         fire_all(&job);
@@ -384,7 +375,7 @@ mod models {
             };
             // What its ender does.
             run_end_hooks(&job);
-            let st = job.state.end(false, 0, true).expect("nothing to keep");
+            let st = job.state.end(false, false, true).expect("nothing to keep");
             if st.has(state::HAS_NODES) {
                 run_end_hooks(&job);
             }
@@ -427,12 +418,15 @@ mod models {
                 })
             };
             // What the canceller does, and then the ender.
-            assert_eq!(job.state.mark(state::ENTRY, false), state::Marked::Noted);
+            assert_eq!(
+                job.state.mark(state::MarkFrom::Here, false),
+                state::Marked::Noted
+            );
             if job.state.load().has(state::HAS_NODES) {
                 fire_all(&job);
             }
             run_end_hooks(&job);
-            let st = job.state.end(false, 0, true).expect("nothing to keep");
+            let st = job.state.end(false, false, true).expect("nothing to keep");
             if st.has(state::HAS_NODES) {
                 run_end_hooks(&job);
             }

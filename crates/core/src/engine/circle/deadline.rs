@@ -8,14 +8,15 @@ use std::iter::successors;
 use std::time::Instant;
 
 use crate::base::reason::ReasonKind;
-use crate::engine::alarm::{self, Alarm};
-use crate::engine::patience;
+use crate::engine::alarm;
+use crate::engine::children::children;
 use crate::engine::tree::Shared;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::engine::waymark;
+use crate::record::alarm::Alarm;
 use crate::record::cold::Cold;
-use crate::record::header::{Header, JobRef};
+use crate::record::header::{Header, JobRef, LockedJob};
 use crate::record::state::{self, Snapshot};
 
 /// When its deadline passes, and when its budget is spent.
@@ -31,7 +32,9 @@ impl Due {
             return Due::default();
         }
         let budget = match (cold.budget, cold.held_since) {
-            (Some(budget), Some(since)) if st.has(state::HELD) => since.checked_add(budget),
+            (Some(budget), Some(since)) if st.has(state::CANCEL_DEFERRED) => {
+                since.checked_add(budget)
+            }
             _ => None,
         };
         Due {
@@ -57,7 +60,7 @@ fn has_passed(at: Option<Instant>, now: Instant) -> bool {
 fn is_new_hold(cold: &Cold, st: Snapshot) -> bool {
     cold.budget.is_some()
         && cold.held_since.is_none()
-        && st.has(state::HELD)
+        && st.has(state::CANCEL_DEFERRED)
         && !st.has(state::CANCELLED | state::ENDED)
 }
 
@@ -117,7 +120,7 @@ struct Seen {
 /// `h` is linked.
 unsafe fn look_at(tree: &Shared, h: &Header, now: &mut Option<Instant>) -> Seen {
     let seen = h.if_cold(|cold, st| {
-        let hides_others = st.has(state::SHIELD) && cold.budget.is_none();
+        let hides_others = h.is_shield() && cold.budget.is_none();
         let first = Due::of(cold, st).first();
         (first, is_new_hold(cold, st), hides_others)
     });
@@ -170,7 +173,7 @@ fn fire_own(tree: &Shared, h: &Header, now: Instant) -> bool {
 fn fire_deadlines(h: &Header, now: Instant) {
     let mut due = vec![JobRef::from_header(h)];
     let mut inner = JobRef::from_header(h);
-    while !inner.state.load().has(state::SHIELD) {
+    while !inner.is_shield() {
         let Some(job) = inner.parent_from_outside() else {
             break;
         };
@@ -201,7 +204,7 @@ fn will_be_marked(h: &Header) -> bool {
             return true;
         }
         // Walks pass over services.
-        if st.has(state::SHIELD | state::GUARD | state::SERVICE) {
+        if at.is_barrier() || st.has(state::GUARD) {
             return false;
         }
         match at.parent_from_outside() {
@@ -233,7 +236,7 @@ fn note_hold(h: &Header, since: Instant) {
 }
 
 fn held_since(shield: &Header) -> Option<Instant> {
-    let held = shield.state.load().has(state::HELD);
+    let held = shield.state.load().has(state::CANCEL_DEFERRED);
     held.then(|| shield.if_cold(|cold, _| cold.held_since).flatten())?
 }
 
@@ -268,8 +271,8 @@ fn hold_above(h: &Header) -> Option<Instant> {
 
 /// Under the lock of `h`: true if it has something to be told of in time, and no
 /// timer.
-pub(crate) fn is_unarmed(h: &Header, st: Snapshot) -> bool {
-    h.cold_under_lock()
+pub(crate) fn is_unarmed(h: &mut LockedJob<'_>, st: Snapshot) -> bool {
+    h.cold()
         .is_some_and(|cold| cold.alarm.is_none() && Due::of(cold, st).first().is_some())
 }
 
@@ -300,16 +303,16 @@ pub(crate) fn rescheduled(h: &Header, at: Option<Instant>) {
 /// the clock from now on. A scope that is attached after the bit inherits it, one
 /// before it is listed.
 fn spread(h: &Header) {
-    if h.state.add(state::DEADLINE).has(state::DEADLINE) {
+    if h.state.watch_clock() {
         return;
     }
     let mut todo = vec![JobRef::from_header(h)];
     while let Some(job) = todo.pop() {
-        patience::children(&job, &mut |child| {
+        children(&job, &mut |child| {
             // One that has it has a deadline of its own: what is inside has it.
-            let spared = state::SHIELD | state::ENDED | state::DEADLINE;
-            if !child.is_task() && !child.state.load().has(spared) {
-                child.state.add(state::DEADLINE);
+            let spared = state::ENDED | state::DEADLINE;
+            if !child.is_task() && !child.is_shield() && !child.state.load().has(spared) {
+                child.state.watch_clock();
                 todo.push(child);
             }
         });
@@ -331,7 +334,7 @@ pub(crate) fn arm(tree: &Shared, h: &Header) {
         if wanted == set.map(|key| key.at) {
             return;
         }
-        let mut new = wanted.map(|at| Alarm::set(tree, at, &waker::alarm(h)));
+        let mut new = wanted.map(|at| alarm::set(tree, at, &waker::alarm(h)));
         h.if_cold(|cold, st| {
             // Ended, its ender has looked for a timer, or still will.
             if !st.ended() && cold.alarm.as_ref().map(Alarm::key) == set {

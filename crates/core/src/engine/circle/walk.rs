@@ -5,10 +5,10 @@
 //! own, and no two locks are held at once. When all are marked, wakers and hooks
 //! are called, outside locks; one that cancels in turn begins a walk inside this
 //! one. Whoever meets a job that is marked already leaves it to the other walker.
-//! See `CANCELLING.md` beside this file.
+//! See `engine/CANCELLING.md`.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr;
@@ -19,16 +19,17 @@ use std::time::Instant;
 use crate::base::id::JobId;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{ReasonData, ReasonKind};
-use crate::engine::context;
+use crate::base::sync::local;
 use crate::engine::deadline;
-use crate::engine::hook::{self, HookCell};
+use crate::engine::hook;
+use crate::engine::rows::MarkedRows;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn;
-use crate::engine::waker::Taken;
+use crate::engine::waker::{self, Taken};
 use crate::engine::waymark;
-use crate::record::cell;
 use crate::record::header::{Header, JobRef};
-use crate::record::state::{self, Marked};
+use crate::record::hook_cell::HookCell;
+use crate::record::state::{self, MarkFrom, Marked};
 
 /// Why somebody cancels.
 pub(crate) struct Why {
@@ -94,13 +95,11 @@ pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pi
 
 #[cold]
 fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
-    let _locked = h.lock();
-    let seen = h.state.add(state::HOLD);
-    // SAFETY: if not ended: its ender cannot pass our lock while HOLD is set.
+    let locked = h.lock();
+    let read = locked.read_parent();
+    // SAFETY: if not ended: its ender cannot pass our lock while the read goes on.
     // Noticed by `parent_lookup_vs_end`, which holds in the same way.
-    let tree = (!seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()));
-    h.state.remove(state::HOLD);
-    tree
+    (!read.seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()))
 }
 
 /// Counts a spawn that an ended job refused. Its tree may be gone with it: it is
@@ -133,7 +132,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         if st.has(state::CANCELLED) {
             // First wins, but an explicit reason replaces a deadline's.
             let replace =
-                st.has(state::ENTRY) && kind == ReasonKind::Asked && cold.entered_by_deadline();
+                st.has(state::ORIGIN) && kind == ReasonKind::Asked && cold.entered_by_deadline();
             let unused = if replace {
                 cold.reason.replace(reason)
             } else {
@@ -146,9 +145,9 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         {
             return (Marked::No, Some(reason));
         }
-        // Stored before the mark, so that whoever sees ENTRY finds it.
+        // Stored before the mark, so that whoever sees ORIGIN finds it.
         let before = cold.reason.replace(reason);
-        let marked = h.state.mark(state::ENTRY, task);
+        let marked = h.state.mark(MarkFrom::Here, task);
         if marked == Marked::No {
             // A walk from above, or the end, came first.
             return (marked, std::mem::replace(&mut cold.reason, before));
@@ -161,7 +160,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     }
     tree.counters.add(Count::CancelRequested);
     tree.emit(h.id, EventKind::CancelRequest { reason: kind });
-    if marked == Marked::Held {
+    if marked == Marked::Deferred {
         tree.emit(
             h.id,
             EventKind::State {
@@ -178,7 +177,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
 const NOTED: usize = 0;
 const CLAIMED: usize = 1;
 /// A shield that holds the cancel back: its budget counts from now.
-const HELD: usize = 2;
+const DEFERRED: usize = 2;
 const TAGS: usize = 3;
 
 /// Jobs to visit, linked through `walk`.
@@ -186,7 +185,7 @@ struct Todo(*const Header);
 
 impl Todo {
     fn push(&mut self, h: &Header, tag: usize) {
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us.
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us.
         unsafe { h.walk.set(self.0) };
         self.0 = ptr::from_ref(h).map_addr(|addr| addr | tag);
     }
@@ -208,7 +207,7 @@ const DEEPEST: u32 = 16;
 
 /// Whom a walk has marked and is still to wake or to call, in the order in which
 /// it came by.
-pub(crate) struct Calls {
+struct Calls {
     /// The job it began at, if that is one of them. Apart: it may be a shield,
     /// whose link another walk uses.
     start: Option<(*const Header, usize)>,
@@ -218,7 +217,7 @@ pub(crate) struct Calls {
 }
 
 /// Calls that have to wait.
-pub(crate) enum Late {
+enum Late {
     /// Those of a walk.
     Walk(Calls),
     /// A hook that was registered at a job that is cancelled or over.
@@ -237,7 +236,19 @@ impl Late {
 }
 
 /// Where they wait.
-pub(crate) type Waiting = RefCell<VecDeque<Late>>;
+type Waiting = RefCell<VecDeque<Late>>;
+
+/// How deep walks are nested that call hooks and wakers on this thread, and where the
+/// calls of a further one wait.
+struct Walks {
+    depth: Cell<u32>,
+    waiting: Cell<*const Waiting>,
+}
+
+local!(static WALKS: Walks = Walks {
+    depth: Cell::new(0),
+    waiting: Cell::new(ptr::null()),
+}; fn walks);
 
 impl Calls {
     const NONE: Calls = Calls {
@@ -252,7 +263,7 @@ impl Calls {
 
     fn push(&mut self, h: &Header, tag: usize) {
         let tagged = ptr::from_ref(h).map_addr(|addr| addr | tag);
-        // SAFETY: H5; `walk` belongs to whoever set the mark (or HELD): us. What
+        // SAFETY: H5; `walk` belongs to whoever set the mark (or deferred the cancel): us. What
         // is listed is claimed or referenced by us.
         unsafe {
             h.walk.set(ptr::null());
@@ -285,14 +296,14 @@ impl Calls {
 /// that is done before the outermost of them returns.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
-    let mut ready = turn::Marked::new();
+    let mut ready = MarkedRows::new();
     let tag = match marked {
         Marked::Claimed => CLAIMED,
         Marked::Noted => {
             start.add_ref();
             NOTED
         }
-        Marked::No | Marked::Held => return,
+        Marked::No | Marked::Deferred => return,
     };
     let mut calls = Calls::NONE;
     let mut at = Some((ptr::from_ref(start), tag));
@@ -312,7 +323,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     let _held = (!calls.is_empty()).then(|| tree.held());
     if !calls.is_empty() {
         // Hooks and wakers may be slow. Tasks that need none of them do not wait.
-        let quiet = std::mem::replace(&mut ready, turn::Marked::new());
+        let quiet = std::mem::replace(&mut ready, MarkedRows::new());
         // SAFETY: as below.
         unsafe { turn::dispatch(tree, quiet) };
         call_all(calls, &mut ready);
@@ -323,9 +334,9 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
 
 /// Marks what is below `h`. True if `h` is to be woken or called; else the walk
 /// is done with it.
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut turn::Marked) -> bool {
+fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut MarkedRows) -> bool {
     let mut to_call = !h.is_task();
-    if tag != HELD {
+    if tag != DEFERRED {
         tree.emit(
             h.id,
             EventKind::State {
@@ -334,7 +345,7 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut tur
         );
         let st = h.state.load();
         to_call |= st.has(state::HAS_NODES);
-        if st.has(state::HAS_KIDS) {
+        if st.has(state::HAS_SHARES) {
             mark_children(tree, h, todo, ready);
         }
     }
@@ -354,7 +365,7 @@ fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut tur
 /// Wakes and calls: here, or by whoever made the walk around this one. Tasks that
 /// were claimed go to `ready` after it.
 #[inline(never)]
-fn call_all(calls: Calls, ready: &mut turn::Marked) {
+fn call_all(calls: Calls, ready: &mut MarkedRows) {
     call_nested(Late::Walk(calls), |late| match late {
         // SAFETY: claimed by us; the last thing we do with each.
         Late::Walk(calls) => call_each(calls, |h| unsafe { ready.push(h) }),
@@ -364,19 +375,19 @@ fn call_all(calls: Calls, ready: &mut turn::Marked) {
 
 /// Calls a hook that was registered too late to wait for a cancel or an end: here, or,
 /// [deep](DEEPEST) inside other hooks, when the one around it has returned.
-pub(super) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
+pub(crate) fn call_late_hook(job: JobRef, cell: Arc<HookCell>) {
     call_nested(Late::Hook(job, cell), Late::make);
 }
 
 /// Makes these calls with `make`, and then those that had to wait for them. At the
 /// deepest they wait themselves.
 fn call_nested(late: Late, make: impl FnOnce(Late)) {
-    let depth = context::with(|cx| cx.walks.get());
+    let depth = walks(|here| here.depth.get());
     if depth == DEEPEST {
-        return context::with(|cx| {
+        return walks(|here| {
             // SAFETY: the walk around this one, further down our stack, has set
             // it, and takes it back before its list goes.
-            let waiting = unsafe { cx.waiting.get().as_ref() };
+            let waiting = unsafe { here.waiting.get().as_ref() };
             let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
             waiting.borrow_mut().push_back(late);
         });
@@ -397,14 +408,14 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
     while let Some((h, tag)) = calls.pop() {
         // SAFETY: claimed, or a reference is ours: alive.
         let h = unsafe { &*h };
-        if tag != HELD && h.state.load().has(state::HAS_NODES) {
+        if tag != DEFERRED && h.state.load().has(state::HAS_NODES) {
             hook::fire_all(h);
         }
         if tag == CLAIMED {
             push(h);
             continue;
         }
-        if tag == HELD
+        if tag == DEFERRED
             && let Some(tree) = pin(h)
         {
             deadline::begin_hold(&tree, h);
@@ -425,18 +436,18 @@ struct Nested {
 
 impl Nested {
     fn enter(depth: u32, waiting: &Waiting) -> Nested {
-        context::with(|cx| Nested {
-            depth: cx.walks.replace(depth),
-            waiting: cx.waiting.replace(waiting),
+        walks(|here| Nested {
+            depth: here.depth.replace(depth),
+            waiting: here.waiting.replace(waiting),
         })
     }
 }
 
 impl Drop for Nested {
     fn drop(&mut self) {
-        context::with(|cx| {
-            cx.walks.set(self.depth);
-            cx.waiting.set(self.waiting);
+        walks(|here| {
+            here.depth.set(self.depth);
+            here.waiting.set(self.waiting);
         });
     }
 }
@@ -445,10 +456,10 @@ impl Drop for Nested {
 /// follows stores it again.
 pub(crate) fn wake_poller(h: &Header) {
     let waker = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock. A scope that is not linked any more has
-        // nobody in its slot: its poller or dropper has taken it out.
-        unsafe { Taken::new(cell::take_poller(h)) }
+        let locked = h.lock();
+        // SAFETY: a scope. One that is not linked any more has nobody in its slot: its
+        // poller or dropper has taken it out.
+        unsafe { Taken::new(waker::take_poller(&locked)) }
     };
     match waker {
         Taken::Owned(waker) => hook::wake_for(h, waker),
@@ -456,7 +467,7 @@ pub(crate) fn wake_poller(h: &Header) {
     }
 }
 
-fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::Marked) {
+fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedRows) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };
@@ -471,23 +482,25 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::M
         // SAFETY: as above.
         next = unsafe { child.next.get().as_ref() };
         let st = child.state.load();
-        if st.has(state::CANCELLED | state::ENDED | state::SERVICE) {
+        if st.has(state::CANCELLED | state::ENDED) {
             continue;
         }
-        if st.has(state::SHIELD) {
+        if child.is_barrier() {
             // Only the walk that marked its parent comes by here: once.
-            child.state.add(state::HELD);
-            child.add_ref();
-            todo.push(child, HELD);
+            if child.is_shield() {
+                child.state.defer_cancel();
+                child.add_ref();
+                todo.push(child, DEFERRED);
+            }
             continue;
         }
         // Published by the mark.
         child.origin.store(origin, Relaxed);
-        match child.state.mark(0, child.is_task()) {
-            Marked::No | Marked::Held => {}
+        match child.state.mark(MarkFrom::Above, child.is_task()) {
+            Marked::No | Marked::Deferred => {}
             Marked::Claimed => {
                 let st = child.state.load();
-                if st.has(state::HAS_KIDS | state::HAS_NODES) || tree.has_sink() {
+                if st.has(state::HAS_SHARES | state::HAS_NODES) || tree.has_sink() {
                     child.first.fetch_ahead();
                     todo.push(child, CLAIMED);
                 } else {
@@ -508,24 +521,22 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut turn::M
 /// enclosing shield holds it back too: what it protects includes this one.
 pub(crate) fn lift(tree: &Shared, shield: &Header) {
     let marked = {
-        let _locked = shield.lock();
-        if shield.state.add(state::HOLD).ended() {
-            shield.state.remove(state::HOLD);
+        let locked = shield.lock();
+        let read = locked.read_parent();
+        if read.seen.ended() {
             return;
         }
         // SAFETY: not ended, and its ender cannot pass our lock: linked. Noticed
         // by `parent_lookup_vs_end`, which holds in the same way.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
         let origin = above.map(Header::origin_to_hand_on);
-        let marked = match origin {
+        match origin {
             Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);
-                shield.state.mark(0, false)
+                shield.state.mark(MarkFrom::Above, false)
             }
             _ => Marked::No,
-        };
-        shield.state.remove(state::HOLD);
-        marked
+        }
     };
     if matches!(marked, Marked::Claimed | Marked::Noted) {
         let site = shield.site();
@@ -548,7 +559,7 @@ pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
     };
     let held = |outer: &Header| {
         let st = outer.state.load();
-        st.has(state::HELD) && !st.effective()
+        st.has(state::CANCEL_DEFERRED) && !st.effective()
     };
     // SAFETY: an ancestor of a linked job is linked (H3).
     parent.state.load().effective() || unsafe { waymark::barrier(parent) }.is_some_and(held)
@@ -561,7 +572,7 @@ pub(crate) unsafe fn is_held_back(shield: &Header) -> bool {
 /// `h` is linked.
 pub(crate) unsafe fn first_cancelled_above(h: &Header) -> Option<&Header> {
     let mut at = h;
-    while !at.state.load().has(state::SERVICE) {
+    while !at.is_service() {
         // SAFETY: ancestors of a linked job are linked (H3).
         at = unsafe { at.parent() }?;
         if at.state.load().effective() {

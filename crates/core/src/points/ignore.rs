@@ -1,5 +1,5 @@
-//! The ignore guard: while one is held, a cancel of its job has no effect and
-//! the walk to its children waits. See the guard's race in `CANCELLING.md`.
+//! The ignore guard: while one is held, a cancel of its job has no effect. To ask for one
+//! is a point. What a guard does is in [`engine::guard`](crate::engine::guard).
 
 use std::fmt;
 use std::panic::Location;
@@ -8,20 +8,18 @@ use std::task::{Context, Poll};
 
 use crate::base::error::Cancelled;
 use crate::engine::context;
-use crate::engine::interrupts;
-use crate::engine::walk;
+use crate::engine::guard::{enter, leave};
 use crate::points::point::{self, Yielded};
-use crate::record::header::{Header, JobRef};
-use crate::record::state::{self, Marked};
+use crate::record::header::JobRef;
 
 /// Holds cancellation of one job back until it is dropped.
 ///
 /// It belongs to the job it was made in, whoever holds the value: it lapses
 /// when that job's body has ended.
 #[must_use = "dropping the guard ends the protection"]
-pub struct IgnoreGuard(Option<Held>);
+pub struct IgnoreGuard(Option<HeldGuard>);
 
-struct Held {
+struct HeldGuard {
     job: JobRef,
     site: &'static Location<'static>,
 }
@@ -72,57 +70,11 @@ impl Future for IgnoreCancellation {
         };
         let site = self.site;
         if enter(&job, site) {
-            Poll::Ready(Ok(IgnoreGuard(Some(Held { job, site }))))
+            Poll::Ready(Ok(IgnoreGuard(Some(HeldGuard { job, site }))))
         } else {
             // A cancel came between the two looks: the point says so now.
             point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
         }
-    }
-}
-
-fn enter(h: &Header, site: &'static Location<'static>) -> bool {
-    h.with_cold(|cold, _| {
-        if cold.guards == 0 {
-            if !h.state.enter_guard() {
-                return false;
-            }
-            cold.guarded_at = Some(site);
-        }
-        cold.guards += 1;
-        true
-    })
-}
-
-/// The guard that was made at `site` goes; all of them, if none is named.
-fn leave(h: &Header, site: Option<&'static Location<'static>>) {
-    // None: it has ended, and its guards lapsed before that.
-    let Some(tree) = walk::pin(h) else { return };
-    let marked = h
-        .if_cold(|cold, _| {
-            if cold.guards == 0 {
-                return Marked::No;
-            }
-            cold.guards = if site.is_none() { 0 } else { cold.guards - 1 };
-            if cold.guarded_at == site {
-                cold.guarded_at = None;
-            }
-            if cold.guards == 0 {
-                h.state.leave_guard(h.is_task())
-            } else {
-                Marked::No
-            }
-        })
-        .unwrap_or(Marked::No);
-    walk::go(&tree, h, marked);
-    if marked == Marked::No {
-        interrupts::guard_left(h);
-    }
-}
-
-/// The body of `h` has ended: what it held is held no more.
-pub(crate) fn lapse(h: &Header) {
-    if h.state.load().has(state::GUARD) {
-        leave(h, None);
     }
 }
 

@@ -1,12 +1,17 @@
-//! The waker of a task: the header itself, counted.
+//! The waker of a task: the header itself, counted. And wakers in slots: who waits for a
+//! task, and who polls a scope.
 
 use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
+use crate::base::sync::AtomicU64;
 use crate::base::unwind::{self, contained};
+use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::turn;
-use crate::record::header::Header;
+use crate::record::cell::{Slot, slot, whose};
+use crate::record::header::{Header, LockedJob};
 use crate::record::state::Claim;
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
@@ -115,6 +120,16 @@ pub(crate) fn vtable() -> &'static RawWakerVTable {
     &VTABLE
 }
 
+/// Wakes whoever is polled with `waker`. If that is the task whose turn is
+/// taken here, it gets another one for it without a step on its word.
+#[inline]
+pub(crate) fn go_round(waker: &Waker) {
+    let own = std::ptr::eq(waker.vtable(), &raw const VTABLE) && context::ask_again(waker.data());
+    if !own {
+        waker.wake_by_ref();
+    }
+}
+
 /// True if waking `kept`, a clone or [`bare`], does what waking `waker` does.
 pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
     let bare = std::ptr::eq(kept.vtable(), &raw const BARE)
@@ -183,5 +198,64 @@ impl Taken {
             Taken::Claimed(h) => unsafe { turn::push_claimed(&*h) },
             Taken::Owned(waker) => unwind::wake(waker),
         }
+    }
+}
+
+/// In `whose` of a scope: the slot holds the waker of the task above it, bare.
+/// Written under the lock, with the slot.
+const IS_BARE: u64 = 1;
+
+/// Keeps the waker of a scope's poller in its slot: bare, if it is that of the
+/// task `above` the scope.
+///
+/// A bare one that is there already is left there, without the lock. Whoever
+/// takes it out clears the mark first and then wakes that task: if this look
+/// comes too early to see it, another poll comes that does. Modelled in
+/// `kept_waker_vs_wake`.
+#[inline]
+pub(crate) fn keep_poller(h: &Header, waker: &Waker, above: Option<&Header>) {
+    let bare = above.and_then(|above| bare(waker, above));
+    let (Some(slot), Some(mark)) = (slot(h), whose(h)) else {
+        unreachable!("a scope has a slot");
+    };
+    if bare.is_none() || mark.load(Relaxed) != IS_BARE {
+        keep_waker(h, slot, mark, waker, bare);
+    }
+}
+
+/// Takes the waker of a scope's poller out.
+///
+/// # Safety
+/// It is a scope: the slot of a task is guarded by WAITER.
+pub(crate) unsafe fn take_poller(h: &LockedJob<'_>) -> Option<Waker> {
+    whose(h.job())?.store(0, Relaxed);
+    // SAFETY: H1, under the lock.
+    unsafe { slot(h.job())?.take() }
+}
+
+/// Keeps `waker` in a scope's slot, under its lock: as `bare`, or else a clone. It is
+/// cloned, and the old one dropped, outside the lock (H1).
+fn keep_waker(h: &Header, slot: &Slot, mark: &AtomicU64, waker: &Waker, bare: Option<Waker>) {
+    let is_bare = bare.is_some();
+    let mut new = bare;
+    loop {
+        let kept = {
+            let _locked = h.lock();
+            // SAFETY: H1, under the lock.
+            let kept = unsafe {
+                slot.with_mut(|kept| match kept {
+                    Some(kept) if is_kept(kept, waker) => Some(None),
+                    _ => new.take().map(|new| kept.replace(new)),
+                })
+            };
+            if kept.is_some() {
+                mark.store(if is_bare { IS_BARE } else { 0 }, Relaxed);
+            }
+            kept
+        };
+        if let Some(old) = kept {
+            return let_go(old);
+        }
+        new = Some(waker.clone());
     }
 }

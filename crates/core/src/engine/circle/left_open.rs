@@ -19,12 +19,16 @@ use crate::base::error::{Cancelled, Error, ErrorKind};
 use crate::base::kind::JobKind;
 use crate::base::reason::ReasonKind;
 use crate::engine::context;
+use crate::engine::deadline;
+use crate::engine::end::{self, GivenUp};
 use crate::engine::guard;
+use crate::engine::hook;
 use crate::engine::names;
+use crate::engine::waker::{self, Taken};
 use crate::engine::walk::{self, Why};
 use crate::record::header::{Header, JobRef};
-use crate::record::state;
-use crate::surface::inline;
+use crate::record::state::{self, Remains};
+use crate::record::works;
 
 /// The caller has the future of an open scope, to poll or to drop it.
 #[must_use]
@@ -102,7 +106,7 @@ pub(crate) fn give_up(scope: &Header, in_body: bool) {
         report(around, scope);
     }
     close_below(scope, true);
-    inline::abandon(scope, in_body, ReasonKind::ScopeEnded);
+    abandon(scope, in_body, ReasonKind::ScopeEnded);
 }
 
 /// Gives up what is open below `h`, which stays until this returns; its local
@@ -126,7 +130,7 @@ fn close_below(h: &Header, local: bool) {
         // From here on it refuses local tasks: none comes after the look.
         guard::lapse(&scope);
         list_open(&scope, true, &mut todo);
-        inline::abandon(&scope, !before.has(state::LEFT), ReasonKind::ScopeEnded);
+        abandon(&scope, !before.has(state::LEFT), ReasonKind::ScopeEnded);
     }
 }
 
@@ -153,7 +157,7 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
 /// in the middle of that poll: what it would have said had it been given up. Of a body
 /// that has returned a value the verdict says so.
 pub(crate) fn answer(scope: &Header, error: Error) -> Error {
-    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ENTRY) {
+    if error.kind() != ErrorKind::Stopped || !scope.state.load().has(state::ORIGIN) {
         return error;
     }
     // No other cancel of a scope has that reason.
@@ -179,4 +183,50 @@ fn report(around: &Header, scope: &Header) {
     // SAFETY: the caller gives it up, and has not yet: linked.
     let (tree, victim) = unsafe { (scope.tree(), names::victim(scope)) };
     tree.report_failure(&Error::msg(text).at(victim, None));
+}
+
+/// The future was dropped half-way, or is left behind: the node lives on as
+/// Cancelling until its children are gone, and the enclosing job waits for that.
+/// Nothing is left open below it. The caller [holds](hold) it.
+pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
+    // SAFETY: its poller has not ended it, so it is linked.
+    let tree = unsafe { h.tree() };
+    guard::lapse(h);
+    deadline::disarm(tree, h);
+    walk::cancel(h, Why::new(kind, h.site()));
+    if h.kind() == JobKind::Shield {
+        // SAFETY: linked.
+        unsafe { hook::move_to_parent(h) };
+    }
+    let mut let_go = None;
+    let (last, poller, stops) = {
+        let mut locked = h.lock();
+        let stops = works::take_stops(&mut locked);
+        // In the lock in which the count goes: exactly one of us and the last
+        // child ends it. Modelled in `last_child_vs_scope_drop`.
+        let _before = h.state.body_over(Remains::Nothing);
+        let last = match in_body {
+            true => end::give_up(&mut locked, GivenUp::Counted),
+            false => end::given_up_before(&mut locked),
+        };
+        // SAFETY: a scope.
+        let kept = unsafe { waker::take_poller(&locked) };
+        let poller = match kind {
+            // Its future lives: what polls it elsewhere finds out that it was left
+            // behind. A cancel that came before has used up the wake of this one.
+            // SAFETY: linked, and its ender cannot pass our lock.
+            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
+            _ => {
+                let_go = kept;
+                Taken::default()
+            }
+        };
+        (last, poller, stops)
+    };
+    waker::let_go(let_go);
+    if let Some(last) = last {
+        last.settle();
+    }
+    poller.wake();
+    stops.call();
 }

@@ -17,11 +17,10 @@ use crate::base::unwind::{Contained, discard};
 use crate::engine::context;
 use crate::engine::walk::{self, Why};
 use crate::more::kit::{Completer, Completion, NeverCompleted, Point};
-use crate::record::state;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::lane::{LaneFor, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::Spawner;
+use crate::surface::spawn::{ChildSort, Spawner};
 use crate::surface::task::Task;
 
 /// A service ended before it reported that it is ready.
@@ -310,7 +309,7 @@ where
         site,
     };
     let place = spawner.place();
-    let task = place.spawn_as::<L, _>(service, state::SERVICE, site);
+    let task = place.spawn_as::<L, _>(service, ChildSort::SERVICE, site);
     ServiceStage::Starting(task, said.begun())
 }
 

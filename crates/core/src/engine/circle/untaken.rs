@@ -33,14 +33,8 @@ use crate::engine::lease::Share;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn;
 use crate::record::cell;
+use crate::record::cold::Home;
 use crate::record::header::{Header, JobRef};
-
-/// The way back to the main lane, for a job that may have left its tree.
-pub(crate) struct Home {
-    tree: Weak<Shared>,
-    /// Of the root, while a turn is on its way.
-    share: Option<Share>,
-}
 
 /// A task of the main lane has an output that has to be dropped there.
 ///
@@ -53,8 +47,8 @@ pub(crate) unsafe fn keep_home(h: &Header) {
         return;
     }
     // SAFETY: not ended.
-    let tree = unsafe { h.tree() }.weak();
-    h.with_cold(|cold, _| cold.home = Some(Home { tree, share: None }));
+    let tree: Weak<Shared> = unsafe { h.tree() }.weak();
+    h.with_cold(|cold, _| cold.home = Some(Home { tree, root: None }));
 }
 
 /// The handle of an ended job goes, and leaves the output: it is dropped here, or
@@ -150,7 +144,7 @@ unsafe fn drop_deepest(h: &Header) {
 #[cold]
 unsafe fn send_home(h: &Header) -> bool {
     let home = h.if_cold(|cold, _| cold.home.as_ref().map(|home| home.tree.clone()));
-    let Some(tree) = home.flatten().and_then(|tree| Tree::upgrade(&tree)) else {
+    let Some(tree) = home.flatten().and_then(|tree| Tree::upgrade_any(&tree)) else {
         return false;
     };
     let tree = tree.shared();
@@ -160,11 +154,9 @@ unsafe fn send_home(h: &Header) -> bool {
     let Some(share) = Share::of(tree.root()) else {
         return false;
     };
-    let before = h.if_cold(|cold, _| {
-        cold.home
-            .as_mut()
-            .and_then(|home| home.share.replace(share))
-    });
+    // Given back by `drop_at_home`.
+    let root = share.into_job();
+    let before = h.if_cold(|cold, _| cold.home.as_mut().and_then(|home| home.root.replace(root)));
     drop(before);
     // The turn's reference.
     std::mem::forget(JobRef::from_header(h));
@@ -180,7 +172,8 @@ unsafe fn send_home(h: &Header) -> bool {
 /// The job has ended, the caller has that turn, and does not touch the job again.
 #[cold]
 pub(crate) unsafe fn drop_at_home(h: &Header) {
-    let share = h.if_cold(|cold, _| cold.home.as_mut().and_then(|home| home.share.take()));
+    let root = h.if_cold(|cold, _| cold.home.as_mut().and_then(|home| home.root.take()));
+    let share = root.flatten().map(Share::from_job);
     {
         let _none = context::leave();
         // SAFETY: C2; it was the handle's, which has left it to this turn.

@@ -1,61 +1,27 @@
 //! Turns: who may poll a task, polling it once, and what follows.
 
-use std::fmt;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Error;
-use crate::base::id::JobId;
 use crate::base::lane::Lane;
 use crate::base::observe::EventKind;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained};
 use crate::engine::context;
 use crate::engine::end::{self, BodyEnd};
+use crate::engine::guard;
 use crate::engine::interrupts;
-use crate::engine::patience;
+use crate::engine::rows::{MarkedRows, Ready, Turn};
 use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::untaken;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
-use crate::record::cell::Polled;
+use crate::record::cell::{self, Polled};
 use crate::record::header::Header;
-use crate::record::state::{self, Park, Snapshot};
-
-/// The right to give one task one turn. Whoever holds it must run it; one
-/// that is dropped instead drops the task's future there and ends the job as
-/// cancelled, because its host is gone.
-#[must_use = "a task that is not run never ends"]
-pub struct Turn(NonNull<Header>);
-
-// SAFETY: the holder is the only one who touches the future (C1), and it is
-// Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
-// refuse on another thread.
-unsafe impl Send for Turn {}
+use crate::record::state::{self, Park, Remains, Snapshot};
 
 impl Turn {
-    /// # Safety
-    /// The task is BUSY and the caller owns its next turn (H5).
-    #[inline]
-    pub(crate) unsafe fn new(h: *const Header) -> Turn {
-        // SAFETY: a task, so not null.
-        Turn(unsafe { NonNull::new_unchecked(h.cast_mut()) })
-    }
-
-    #[inline]
-    fn header(&self) -> &Header {
-        // SAFETY: a turn owns its task, which has not ended, or a reference to it.
-        unsafe { self.0.as_ref() }
-    }
-
-    #[inline]
-    fn take(self) -> *const Header {
-        let h = self.0.as_ptr();
-        std::mem::forget(self);
-        h
-    }
-
     /// Polls the task once. A task that was woken
     /// meanwhile needs another turn: it belongs behind the others.
     ///
@@ -77,12 +43,6 @@ impl Turn {
         unsafe { run_one(h) }
     }
 
-    /// The lane it is to be run on.
-    #[inline]
-    pub fn lane(&self) -> Lane {
-        self.header().lane()
-    }
-
     #[inline]
     fn may_run_here(&self) -> bool {
         self.lane() == Lane::Pool || self.is_on_main_thread()
@@ -93,29 +53,9 @@ impl Turn {
         unsafe { self.header().tree() }.is_main_thread()
     }
 
-    /// As a pointer, for queues made of atomics.
-    #[inline]
-    pub fn into_raw(self) -> NonNull<()> {
-        let raw = self.0.cast();
-        std::mem::forget(self);
-        raw
-    }
-
-    /// # Safety
-    /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
-    #[inline]
-    pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
-        Turn(raw.cast())
-    }
-
     /// A waker of the task, with which a host that tests may wake it for nothing.
     pub fn waker(&self) -> Waker {
         Waker::clone(&waker::borrowed(self.header()))
-    }
-
-    /// The job whose turn this is.
-    pub fn job(&self) -> JobId {
-        self.header().id
     }
 }
 
@@ -180,252 +120,6 @@ unsafe fn run_timed(h: &Header) -> Option<Turn> {
     again
 }
 
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Turn({})", self.job())
-    }
-}
-
-/// Turns in a row, linked through the tasks themselves: what was woken
-/// together, and what a host makes its queues of. Nothing here allocates.
-///
-/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
-/// first of the next 64 through `walk`, which is free, since these tasks are
-/// marked. So a queue that many threads take from can give a part away without
-/// a walk along links that are in nobody's cache.
-#[must_use = "a task that is not run never ends"]
-pub struct Ready {
-    /// Valid while it is not empty.
-    head: *const Header,
-    /// Valid while it is not empty; null if nobody has looked for it.
-    tail: *const Header,
-    len: usize,
-    /// How many are [timed](Header::is_timed), until they are handed over.
-    timed: usize,
-    in_parts: bool,
-}
-
-/// How many tasks are in a part.
-const PART: usize = 64;
-
-// SAFETY: as for Turn.
-unsafe impl Send for Ready {}
-
-impl Ready {
-    /// An empty row.
-    pub const fn new() -> Ready {
-        Ready {
-            head: ptr::null(),
-            tail: ptr::null(),
-            len: 0,
-            timed: 0,
-            in_parts: false,
-        }
-    }
-
-    /// # Safety
-    /// The task is claimed and the caller owns its next push (H5).
-    pub(crate) unsafe fn push(&mut self, h: &Header) {
-        // SAFETY: H5, the links of all of them are ours until the push.
-        unsafe {
-            match self.len {
-                0 => self.head = h,
-                _ => (*self.last_task()).run.set(h),
-            }
-        }
-        self.tail = h;
-        self.len += 1;
-        self.timed += usize::from(h.is_timed());
-        self.in_parts = false;
-    }
-
-    /// The last of a row that is not empty.
-    fn last_task(&self) -> *const Header {
-        if !self.tail.is_null() {
-            return self.tail;
-        }
-        let mut last = self.head;
-        for _ in 1..self.len {
-            // SAFETY: H5, ours until the push.
-            last = unsafe { (*last).run.get() };
-        }
-        last
-    }
-
-    /// Puts a turn at the end.
-    pub fn push_back(&mut self, turn: Turn) {
-        // SAFETY: a turn owns its task, which is alive.
-        unsafe { self.push(&*turn.take()) };
-    }
-
-    /// Puts all of `other` at the end, in one step.
-    pub fn append(&mut self, mut other: Ready) {
-        if other.is_empty() {
-            return;
-        }
-        if self.is_empty() {
-            std::mem::swap(self, &mut other);
-            return;
-        }
-        // SAFETY: H5, ours until the push.
-        unsafe { (*self.last_task()).run.set(other.head) };
-        self.tail = other.last_task();
-        self.len += std::mem::take(&mut other.len);
-        self.in_parts = false;
-    }
-
-    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
-    pub fn is_in_parts(&self) -> bool {
-        self.in_parts
-    }
-
-    /// Takes the first `most` out, or the first part of a row that is in parts.
-    pub fn split_front(&mut self, most: usize) -> Ready {
-        if most >= self.len {
-            return std::mem::take(self);
-        }
-        if self.in_parts {
-            return self.split_part();
-        }
-        let mut front = Ready::new();
-        front.head = self.head;
-        front.len = most;
-        for _ in 0..most {
-            front.tail = self.head;
-            // SAFETY: H5, ours until the push. There are more than these, so each
-            // is linked to another.
-            self.head = unsafe { (*self.head).run.get() };
-        }
-        self.len -= most;
-        front
-    }
-
-    fn split_part(&mut self) -> Ready {
-        if self.len <= PART {
-            return std::mem::take(self);
-        }
-        let front = Ready {
-            head: self.head,
-            tail: ptr::null(),
-            len: PART,
-            timed: 0,
-            in_parts: false,
-        };
-        // SAFETY: H5; marked, so `walk` is of whoever has the row.
-        self.head = unsafe { (*self.head).walk.get() };
-        self.len -= PART;
-        front
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The lane of the first.
-    pub fn lane(&self) -> Lane {
-        if self.is_empty() {
-            return Lane::Pool;
-        }
-        // SAFETY: H5, the first is ours until the push.
-        unsafe { &*self.head }.lane()
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn pop(&mut self) -> Option<*const Header> {
-        if self.len == 0 {
-            return None;
-        }
-        let h = self.head;
-        self.len -= 1;
-        self.in_parts = false;
-        if self.len > 0 {
-            // SAFETY: H5, ours until the push.
-            self.head = unsafe { (*h).run.get() };
-            // It is needed when this one has had its turn.
-            crate::base::sync::fetch_ahead(self.head);
-        }
-        Some(h)
-    }
-}
-
-impl Default for Ready {
-    fn default() -> Self {
-        Ready::new()
-    }
-}
-
-impl fmt::Debug for Ready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ready({})", self.len)
-    }
-}
-
-impl Iterator for Ready {
-    type Item = Turn;
-
-    fn next(&mut self) -> Option<Turn> {
-        // SAFETY: each task in the chain is claimed.
-        self.pop().map(|h| unsafe { Turn::new(h) })
-    }
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        // Each turn that is dropped ends its job.
-        for turn in self.by_ref() {
-            drop(turn);
-        }
-    }
-}
-
-/// Tasks that were marked together, by lane. Those of the pool, which several
-/// threads may share, are in parts.
-pub(crate) struct Marked {
-    pool: Ready,
-    main: Ready,
-    /// The first of the last part.
-    part: *const Header,
-}
-
-impl Marked {
-    pub(crate) const fn new() -> Marked {
-        Marked {
-            pool: Ready::new(),
-            main: Ready::new(),
-            part: ptr::null(),
-        }
-    }
-
-    /// # Safety
-    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
-    /// the caller's.
-    // Always: it is most of what a walk does for a task without children.
-    #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, h: &Header) {
-        if h.lane() == Lane::Main {
-            // SAFETY: passed on.
-            return unsafe { self.main.push(h) };
-        }
-        if self.pool.len.is_multiple_of(PART) {
-            // SAFETY: H5, we have marked both.
-            if let Some(part) = unsafe { self.part.as_ref() } {
-                // SAFETY: as above.
-                unsafe { part.walk.set(h) };
-            }
-            self.part = h;
-        }
-        // SAFETY: passed on.
-        unsafe { self.pool.push(h) };
-        // A shorter one is a row like any other.
-        self.pool.in_parts = self.pool.len > PART;
-    }
-}
-
 /// Hands a claimed task to its host.
 ///
 /// # Safety
@@ -470,7 +164,7 @@ pub(crate) unsafe fn start_turn(tree: &Shared, h: &Header) {
 ///
 /// # Safety
 /// As for [`push_claimed`], for each of them.
-pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
+pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
     let _held = tree.held();
     for ready in [marked.pool, marked.main] {
         if !ready.is_empty() {
@@ -483,7 +177,7 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: Marked) {
 /// # Safety
 /// As for [`dispatch`].
 unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
-    if ready.len == 1 {
+    if ready.len() == 1 {
         while let Some(h) = ready.pop() {
             // SAFETY: H5, ours until the push.
             unsafe { push_claimed_below(tree, &*h) };
@@ -492,11 +186,11 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
     }
     if tree.turns {
         let mut next = ready.head;
-        for n in 0..ready.len {
+        for n in 0..ready.len() {
             // SAFETY: H5, ours until the push.
             let h = unsafe { &*next };
             tree.emit(h.id, EventKind::Scheduled);
-            if n + 1 < ready.len {
+            if n + 1 < ready.len() {
                 // SAFETY: as above.
                 next = unsafe { h.run.get() };
             }
@@ -525,11 +219,12 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
         return Poll::Pending;
     }
     if st.has(state::NOTIFIED) {
-        st = h.state.remove(state::NOTIFIED);
+        st = h.state.begin_turn();
     }
     let millis = tree.millis_of_poll(st, false);
-    let entered = context::begin_turn(h, millis, tree.budget);
-    if st.has(state::MUST) || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
+    let entered = context::begin_turn(h, waker::vtable(), millis, tree.budget);
+    if st.has(state::DROP_NOW)
+        || (st.must_look() && h.polls.load(Relaxed) == 0 && never_starts(h, st))
     {
         // SAFETY: this turn is ours.
         let over = unsafe { drop_instead(tree, h) };
@@ -554,12 +249,17 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
             // Nothing is in it: it need not be looked at to be dropped.
             std::mem::forget(error);
             drop(entered);
-            end::body_returned(h, state::OUTPUT);
+            if h.lane() == Lane::Main && cell::output_needs_drop(h) {
+                // SAFETY: its body is just over: not ended.
+                unsafe { untaken::keep_home(h) };
+            }
+            end::body_returned(h, Remains::Output);
             return Poll::Pending;
         }
         Ok(Polled::Pending) => {
             std::mem::forget(error);
-            if !drop_if_idle(tree, h) {
+            // SAFETY: this turn is ours.
+            if !unsafe { drop_if_idle(tree, h) } {
                 let again = context::goes_round();
                 drop(entered);
                 // BUSY stays: the next turn is its own already.
@@ -640,39 +340,55 @@ unsafe fn drop_half_way(tree: &Shared, h: &Header) -> BodyEnd {
 /// before.
 fn mark_if_forced(tree: &Shared, h: &Header) {
     let st = h.state.load();
-    if st.has(state::MUST) && !st.effective() {
-        patience::mark_forced(tree, h);
+    if st.has(state::DROP_NOW) && !st.effective() {
+        mark_forced(tree, h);
     }
+}
+
+/// Marks a task that must go: what is forced ends cancelled, also what a shield,
+/// a guard or being a service has spared. A turn may come before `force_all`
+/// has come to it, and marks its task itself.
+pub(crate) fn mark_forced(tree: &Shared, job: &Header) {
+    guard::lapse(job);
+    walk::cancel(job, Why::new(tree.why_forced(), job.site()));
 }
 
 /// The first turn of a task that was cancelled or interrupted before it.
 #[cold]
 fn never_starts(h: &Header, st: Snapshot) -> bool {
-    !st.has(state::ATOMIC) && (st.effective() || interrupts::never_starts(h))
+    !h.is_atomic() && (st.effective() || interrupts::never_starts(h))
 }
 
 /// A poll left the body pending. True if it is to be dropped here: patience
 /// with it has run out, and it is still idle. If it is idle and patience has
 /// not run out, somebody will look again.
+///
+/// # Safety
+/// The caller polls `h`.
 #[inline(always)]
-fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
+unsafe fn drop_if_idle(tree: &Shared, h: &Header) -> bool {
     let st = h.state.load();
-    st.has(state::MUST | state::CANCELLED | state::FORCE)
-        && (st.has(state::MUST) || drop_cancelled_if_idle(tree, h, st))
+    st.has(state::DROP_NOW | state::CANCELLED | state::DROP_IF_IDLE)
+        // SAFETY: passed on.
+        && (st.has(state::DROP_NOW) || unsafe { drop_cancelled_if_idle(tree, h, st) })
 }
 
 /// The same of a job that is cancelled, and that nothing forces: a scope goes
 /// with its task.
+///
+/// # Safety
+/// The caller polls `h`.
 #[inline(never)]
-pub(crate) fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
+pub(crate) unsafe fn drop_cancelled_if_idle(tree: &Shared, h: &Header, st: Snapshot) -> bool {
     if !st.effective() || !h.no_wait_of_ours() {
-        if st.has(state::FORCE) {
+        if st.has(state::DROP_IF_IDLE) {
             // It has got on: its next foreign await is another one.
-            h.state.remove(state::FORCE);
+            h.state.spare();
         }
         return false;
     }
-    st.has(state::FORCE) || tree.sweeper.found_idle(tree, h)
+    // SAFETY: passed on.
+    st.has(state::DROP_IF_IDLE) || unsafe { tree.sweeper.found_idle(tree, h) }
 }
 
 /// The host dropped the task: its future goes, its job ends.
@@ -706,7 +422,9 @@ unsafe fn abandon(h: &Header) {
 mod tests {
     use super::*;
     use crate::engine::host::{BlockingCall, Host, TimerKey, TimerQueue};
+    use crate::engine::rows::PART;
     use crate::engine::tree::{Tree, TreeOptions};
+    use std::fmt;
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
 

@@ -3,7 +3,7 @@
 //! A cancelled job whose poll leaves it idle asks to be looked at again
 //! ([`Sweeper::found_idle`]). The look is at the whole cancel it belongs to, so
 //! there is one entry per cancel, and one timer per tree. A job whose patience
-//! has run out by then gets FORCE and a turn, in which it looks again whether it
+//! has run out by then gets DROP_IF_IDLE and a turn, in which it looks again whether it
 //! is idle and drops its future. A cancel that everybody hears costs nothing
 //! here.
 //!
@@ -12,42 +12,21 @@
 //! (`look_vs_park`). An entry and the key of it that its job keeps change
 //! together, under the lock of the list (`look_vs_ask`).
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::base::observe::Numbered;
 use crate::base::patience::Patience;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::timer_queue::TimerKey;
+use crate::engine::children::older_children;
+use crate::engine::sweeper::Sweeper;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
 use crate::engine::walk;
 use crate::engine::waymark;
-use crate::more::kit::work;
+use crate::record::cold::SweepKey;
 use crate::record::header::{Header, JobRef};
 use crate::record::state::{self, Claim, millis_between};
-
-/// When, and a number that keeps equal instants apart.
-pub(crate) type SweepKey = (Instant, u64);
-
-pub(crate) struct Sweeper {
-    inner: Mutex<Inner>,
-    /// The shortest patience anybody in the tree has, in nanoseconds.
-    shortest: AtomicU64,
-}
-
-#[derive(Default)]
-struct Inner {
-    /// The jobs where cancels entered, by when to look at them. The key of an
-    /// entry stands in the cold part of its job, and a key that stands there has
-    /// an entry here: both change under this lock, with the job's lock inside it.
-    due: BTreeMap<SweepKey, JobRef>,
-    next: u64,
-    armed: Option<TimerKey>,
-}
 
 struct SweepWaker(Weak<Shared>);
 
@@ -59,33 +38,13 @@ impl Wake for SweepWaker {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Sweeper {
-    pub(crate) fn new(patience: Patience) -> Sweeper {
-        let sweeper = Sweeper {
-            inner: Mutex::new(Inner::default()),
-            shortest: AtomicU64::new(u64::MAX),
-        };
-        sweeper.heed(patience);
-        sweeper
-    }
-
-    /// A job with this patience is in the tree.
-    pub(crate) fn heed(&self, patience: Patience) {
-        let shortest = nanos(patience.unaware.min(patience.cleanup));
-        self.shortest.fetch_min(shortest, Relaxed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A poll of `h`, which is cancelled, has left it idle. True if there is
     /// no patience with that at all; else the cancel is looked at again.
-    pub(crate) fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
+    ///
+    /// # Safety
+    /// The caller polls `h`.
+    pub(crate) unsafe fn found_idle(&self, tree: &Shared, h: &Header) -> bool {
         let shortest = self.shortest.load(Relaxed);
         if shortest == 0 {
             // SAFETY: the caller polls `h`, so it is linked.
@@ -241,34 +200,7 @@ fn patience_of(tree: &Shared, h: &Header) -> Patience {
     found.unwrap_or(tree.patience)
 }
 
-/// The children of a job, as references.
-pub(crate) fn children(job: &Header, each: &mut dyn FnMut(JobRef)) {
-    let _locked = job.lock();
-    // SAFETY: H1 and H2, under the lock.
-    let mut child = unsafe { job.first.get().as_ref() };
-    while let Some(c) = child {
-        each(JobRef::from_header(c));
-        // SAFETY: as above.
-        child = unsafe { c.next.get().as_ref() };
-    }
-}
-
-/// The same without those that were made since `before` was asked for. A walk through
-/// the tree that takes these alone ends, however fast the tree grows.
-pub(crate) fn older_children(
-    tree: &Shared,
-    job: &Header,
-    before: Numbered,
-    each: &mut dyn FnMut(JobRef),
-) {
-    children(job, &mut |child| {
-        if !tree.counters.is_newer(child.id.number(), before) {
-            each(child);
-        }
-    });
-}
-
-/// Looks at every job below `top` that hears its cancel and is idle. Sets FORCE
+/// Looks at every job below `top` that hears its cancel and is idle. Sets DROP_IF_IDLE
 /// where patience has run out; says when to look again. A job that is not idle
 /// now asks for another look when it is. A running one may have asked for this
 /// look a moment ago, and be about to park: it gets another turn, in which it
@@ -283,7 +215,7 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
         older_children(tree, &job, before, &mut |child| {
             todo.push((child, patience))
         });
-        let skip = state::ENDED | state::FORCE | state::BODY_DONE;
+        let skip = state::ENDED | state::DROP_IF_IDLE | state::BODY_DONE;
         if st.has(skip) || !st.effective() || !job.has_seen_mark() || !job.no_wait_of_ours() {
             continue;
         }
@@ -311,12 +243,12 @@ fn sweep(tree: &Shared, top: &Header, now: Instant) -> Option<Instant> {
 
 /// Asks one job to drop its future in its next turn.
 fn force(job: &Header) {
-    job.state.add(state::FORCE);
+    job.state.drop_if_idle();
     rouse(job);
 }
 
 /// Gives a job another turn, or a scope another poll.
-fn rouse(job: &Header) {
+pub(crate) fn rouse(job: &Header) {
     if job.is_task() {
         if job.state.claim() == Claim::Push {
             // SAFETY: claimed.
@@ -325,66 +257,4 @@ fn rouse(job: &Header) {
     } else {
         walk::wake_poller(job);
     }
-}
-
-/// Lifts every shield and guard and revokes every lease, so that the cancel
-/// of the root reaches everybody. What is made meanwhile is left to [`force_all`].
-pub(crate) fn lift_all(tree: &Shared) {
-    let before = tree.counters.numbered();
-    let mut todo = vec![JobRef::from_header(tree.root())];
-    while let Some(job) = todo.pop() {
-        crate::engine::guard::lapse(&job);
-        if job.state.load().has(state::SHIELD) {
-            walk::lift(tree, &job);
-        }
-        // What goes on beside its body is asked to end, as when that is over.
-        work::stop_all(&job);
-        crate::engine::lease::revoke(&job);
-        older_children(tree, &job, before, &mut |child| todo.push(child));
-    }
-}
-
-/// Asks every task of `tree` to drop its future, whatever it waits on, and
-/// revokes the leases that were taken since [`lift_all`]. It lifts no shield:
-/// what is inside would run on while it is being forced.
-///
-/// Every job gets MUST before its children are listed, and an attacher looks for
-/// it under the same lock: a child is listed, or refused, or born with it
-/// (`force_vs_attach`). All have it before the first is told: no task that a
-/// shield had spared hears of the cancel in a turn of its own. From the beginning the
-/// whole tree refuses tasks, so that it does not grow away from the list.
-pub(crate) fn force_all(tree: &Shared) {
-    tree.refuse_tasks();
-    let mut all = vec![JobRef::from_header(tree.root())];
-    let mut next = 0;
-    while let Some(job) = all.get(next).cloned() {
-        job.state.add(state::MUST);
-        children(&job, &mut |child| all.push(child));
-        next += 1;
-    }
-    for job in all {
-        if job.is_task() && !job.state.load().has(state::BODY_DONE) {
-            mark_forced(tree, &job);
-            if job.state.start_lazy() {
-                // SAFETY: its start is ours.
-                unsafe { turn::push_claimed(&job) };
-            }
-            rouse(&job);
-        }
-        crate::engine::lease::revoke(&job);
-    }
-}
-
-/// Marks a task that must go: what is forced ends cancelled, also what a shield,
-/// a guard or being a service has spared. A turn may come before [`force_all`]
-/// has come to it, and marks its task itself.
-pub(crate) fn mark_forced(tree: &Shared, job: &Header) {
-    crate::engine::guard::lapse(job);
-    walk::cancel(job, walk::Why::new(tree.why_forced(), job.site()));
-}
-
-/// For how long a job has been in what it waits on, for observers.
-pub(crate) fn since_turn(tree: &Shared, h: &Header) -> Duration {
-    let idle = millis_between(h.turned.load(Relaxed), tree.millis_now());
-    Duration::from_millis(u64::from(idle))
 }

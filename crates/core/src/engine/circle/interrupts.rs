@@ -6,8 +6,7 @@
 //! word says that it has not been delivered. Points look at the word of the
 //! innermost job, so the same bit is set on the task's inline scopes too. There
 //! it is only a hint, *ask your task*: it is set by [`spread`] and by whoever
-//! attaches a scope, and cleared by whoever asks. See `CANCELLING.md` beside this
-//! file. What an await does with a request is in [`forward`](crate::engine::forward).
+//! attaches a scope, and cleared by whoever asks. See `engine/CANCELLING.md`. What an await does with a request is in [`forward`](crate::engine::forward).
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -17,39 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::error::Cancelled;
 use crate::base::numbers::Numbers;
 use crate::base::reason::{Delivery, Reason, ReasonData, ReasonKind};
-use crate::engine::forward::Away;
 use crate::engine::hook;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef};
+use crate::record::requests::Requests;
 use crate::record::state::{self, Snapshot};
-
-/// What a task has been asked, in its cold part.
-#[derive(Default)]
-pub(crate) struct Requests {
-    /// Interrupts that were not taken back.
-    pub(super) count: u32,
-    /// How many awaits the latest has come through.
-    pub(super) hops: u32,
-    /// The latest, delivered or not.
-    pub(super) latest: Option<Arc<ReasonData>>,
-    /// The number of the latest: they count from one.
-    number: u64,
-    /// Those that wait for a point: some if the task shows INTERRUPTED, else
-    /// none.
-    pub(super) pending: Numbers,
-    /// Those that the last point took.
-    pub(super) taken: Numbers,
-    /// Those that a body has returned and that the call around it has not: they
-    /// are [on their way](crate::engine::on_its_way).
-    pub(super) on_their_way: Numbers,
-    /// Up to here all were taken back: what a point took of them does not return.
-    forgotten: u64,
-    /// Those that awaits have taken and passed on. What is in none of these
-    /// was heard, or taken back.
-    pub(super) away: Vec<Away>,
-}
 
 // ------------------------------------------------------------ from outside
 
@@ -72,7 +45,7 @@ pub(crate) fn uninterrupt(h: &Header) -> usize {
         if !st.ended() && requests.count > 0 {
             requests.count -= 1;
             if requests.count == 0 {
-                task.state.remove(state::INTERRUPTED);
+                task.state.interrupt_taken();
                 requests.pending = Numbers::default();
                 requests.on_their_way = Numbers::default();
                 requests.forgotten = requests.number;
@@ -105,7 +78,7 @@ pub(crate) fn task_of(h: &Header) -> Option<JobRef> {
 }
 
 /// Its number there; none if the body is over.
-pub(super) fn ask(
+pub(crate) fn ask(
     task: &Header,
     text: Option<Cow<'static, str>>,
     site: &'static Location<'static>,
@@ -152,7 +125,7 @@ pub(super) fn ask(
 /// After this every point that can take it has seen the bit or will be polled. So
 /// it is as long as the bit stands: what is pending beside it needs no second call,
 /// since the point that clears the hints takes all that is pending after that.
-pub(super) fn spread(start: &Header) {
+pub(crate) fn spread(start: &Header) {
     if start.state.load().effective() {
         // Told already, and told again at every point.
         return;
@@ -163,7 +136,7 @@ pub(super) fn spread(start: &Header) {
         if st.has(state::HAS_NODES) {
             wake_leaves(&job);
         }
-        if st.has(state::HAS_KIDS) {
+        if st.has(state::HAS_SHARES) {
             tell_scopes(&job, &mut todo);
         }
         if job.is_task() {
@@ -185,12 +158,12 @@ fn tell_scopes(job: &Header, todo: &mut Vec<JobRef>) {
     if !job.has_opened_scopes() {
         return;
     }
-    let spared = state::ENDED | state::BODY_DONE | state::SHIELD;
+    let spared = state::ENDED | state::BODY_DONE;
     // SAFETY: H1 and H2, under the lock.
     let mut next = unsafe { job.first.get().as_ref() };
     while let Some(child) = next {
-        if !child.was_spawned() && !child.state.load().has(spared) {
-            child.state.add(state::INTERRUPTED);
+        if !child.was_spawned() && !child.is_shield() && !child.state.load().has(spared) {
+            child.state.hint_interrupt();
             todo.push(JobRef::from_header(child));
         }
         // SAFETY: as above.
@@ -224,10 +197,10 @@ pub(crate) fn guard_left(h: &Header) {
 
 /// The task in whose poll `h` is polled, if no shield and no guard stands
 /// between: whose request a point in `h` may take.
-pub(super) fn heard_by(h: &Header) -> Option<JobRef> {
+pub(crate) fn heard_by(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     loop {
-        if at.state.load().has(state::SHIELD | state::GUARD) {
+        if at.is_shield() || at.state.load().has(state::GUARD) {
             return None;
         }
         if at.is_task() {
@@ -249,20 +222,20 @@ pub(crate) fn take(h: &Header) -> Option<Cancelled> {
 }
 
 /// As [`take`]; `keep` says in the same step what becomes of them.
-pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Taken> {
+pub(crate) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) -> Option<Taken> {
     let task = heard_by(h)?;
     // The hints first: a request that comes after this sets them again, one
     // that came before stands in the task already.
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
-        at.state.remove(state::INTERRUPTED);
+        at.state.interrupt_taken();
         at = at.parent_from_outside()?;
     }
     task.if_cold(|cold, st| {
         if !st.has(state::INTERRUPTED) {
             return None;
         }
-        task.state.remove(state::INTERRUPTED);
+        task.state.interrupt_taken();
         let requests = &mut cold.requests;
         let numbers = std::mem::take(&mut requests.pending);
         keep(requests, numbers.clone());
@@ -273,12 +246,12 @@ pub(super) fn take_and(h: &Header, keep: impl FnOnce(&mut Requests, Numbers)) ->
 }
 
 /// Requests that were taken, and the latest that the task has.
-pub(super) struct Taken {
-    pub(super) latest: Arc<ReasonData>,
-    pub(super) numbers: Numbers,
+pub(crate) struct Taken {
+    pub(crate) latest: Arc<ReasonData>,
+    pub(crate) numbers: Numbers,
 }
 
-pub(super) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
+pub(crate) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
     let data = ReasonData {
         kind: latest.kind,
         text: latest.text.clone(),
@@ -324,7 +297,7 @@ pub(crate) fn put_back(h: &Header, told: &Cancelled) {
 /// A body inside `around` has returned the request that a point told, and the call
 /// that awaits it has not: it is on its way. The task it was asked of; none if
 /// that is not the one around.
-pub(super) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
+pub(crate) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
     let (task, delivery) = delivered(around, told)?;
     task.if_cold(|cold, _| {
         let requests = &mut cold.requests;
@@ -335,7 +308,7 @@ pub(super) fn set_out(around: &Header, told: &Cancelled) -> Option<JobRef> {
 }
 
 /// It has come out of that call, or a cancel has taken its place.
-pub(super) fn arrived(task: &Header, told: &Cancelled) {
+pub(crate) fn arrived(task: &Header, told: &Cancelled) {
     if let Some((task, delivery)) = delivered(task, told) {
         task.if_cold(|cold, _| cold.requests.on_their_way.remove(&delivery.numbers));
     }

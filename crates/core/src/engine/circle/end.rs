@@ -3,9 +3,9 @@
 //! of any length is a loop, never a recursion.
 //!
 //! The race of the last child with the body is decided by one integer under
-//! the job's lock, the body counted in it: `last_child_vs_body_end`.
+//! the job's lock, the body counted in it: `last_child_vs_body_end`. Every share goes
+//! by [`give_up`], which says what that leaves to do: [`Last`].
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use crate::base::error::{Cancelled, Error};
@@ -14,7 +14,6 @@ use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::wake;
-use crate::engine::attach::unlink;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
@@ -23,14 +22,14 @@ use crate::engine::names;
 use crate::engine::on_its_way::OnItsWay;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
-use crate::engine::waker::Taken;
+use crate::engine::waker::{self, Taken};
 use crate::engine::walk::{self, Why};
-use crate::more::kit::work;
 use crate::record::cell;
+use crate::record::cold;
 use crate::record::failures::{Failure, Failures};
-use crate::record::header::{CLOSED, Header, JobRef};
-use crate::record::state;
-use crate::surface::local;
+use crate::record::header::{Header, JobRef, LockedJob, NO_SHARES};
+use crate::record::state::{self, CutBy, Remains};
+use crate::record::works;
 
 /// How a body ended that has no value.
 pub(crate) enum BodyEnd {
@@ -42,16 +41,66 @@ pub(crate) enum BodyEnd {
     Forced,
 }
 
-/// What the last of body, children and leases leaves to do.
+/// What is given up of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenUp {
+    /// One that holds it open: the body's, a child's, a lease's, a blocking call's.
+    Counted,
+    /// The place of a service, or of a task that was not started.
+    Loose,
+}
+
+/// What holds a job open when a share was given up.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
+enum Left {
     /// Others are still there.
     Open,
     /// Only services and unstarted tasks are left: stop them.
     Loose,
     /// Nothing: end it.
     Nothing,
+}
+
+/// What giving up a share leaves to do, outside the lock.
+#[must_use]
+pub(crate) enum Last {
+    /// The scope's poller ends it, and is to be woken.
+    Wake(Taken),
+    /// Services and unstarted tasks are to be stopped.
+    Stop(JobRef),
+    /// The job is to be ended, by whoever has this.
+    End(*const Header),
+}
+
+impl Last {
+    /// Does it. The job, and what that was the last of, ends in this call.
+    pub(crate) fn settle(self) {
+        if let Some(job) = self.settle_below() {
+            // SAFETY: it is ours to end, so it is linked. Noticed by
+            // `last_child_vs_body_end`.
+            end_chain(unsafe { &*job });
+        }
+    }
+
+    /// Does it. The job ends in a turn made for it, not in this call.
+    pub(crate) fn settle_later(self) {
+        if let Some(job) = self.settle_below() {
+            // SAFETY: its end is ours. Noticed by `lease_drop_vs_body_end`.
+            unsafe { end_later(&*job) };
+        }
+    }
+
+    /// Does it, but for the end of the job: that is the caller's if it is in the answer.
+    #[inline]
+    fn settle_below(self) -> Option<*const Header> {
+        match self {
+            Last::Wake(poller) => poller.wake(),
+            Last::Stop(job) => stop_loose(&job),
+            Last::End(job) => return Some(job),
+        }
+        None
+    }
 }
 
 /// What an error that left a body says of its job.
@@ -115,17 +164,17 @@ unsafe fn marked_in_body(h: &Header) -> Option<&Header> {
 
 /// The body of a task is over without a value, and its future is gone.
 pub(crate) fn body_over(h: &Header, how: BodyEnd) {
-    let bits = match how {
-        BodyEnd::Unpolled => 0,
-        BodyEnd::Forced => state::FORCED,
+    let remains = match how {
+        BodyEnd::Unpolled => Remains::Nothing,
+        BodyEnd::Forced => Remains::HalfWay,
         BodyEnd::Failed(error) => {
             if !is_cancelled_by(h, &error) {
                 record_own(h, &error);
                 fail_children(h);
-                h.state.add(state::BODY_DONE);
+                let _before = h.state.body_over(Remains::Nothing);
                 return body_gone_guarded(h);
             }
-            0
+            Remains::Nothing
         }
     };
     // One that is not marked would end completed, and its handle take a value
@@ -136,12 +185,12 @@ pub(crate) fn body_over(h: &Header, how: BodyEnd) {
         "job {} is over without a value, and is not cancelled: {st:?}",
         h.id
     );
-    body_returned(h, bits);
+    body_returned(h, remains);
 }
 
 /// The body of a task is over and has not failed, and its future is gone;
-/// `bits` say what is left of it.
-pub(crate) fn body_returned(h: &Header, bits: u64) {
+/// `remains` says what is left of it.
+pub(crate) fn body_returned(h: &Header, remains: Remains) {
     let st = h.state.load();
     if st.is_alone() {
         // Alone and cancelled in one look at the word: whoever attaches after
@@ -149,7 +198,7 @@ pub(crate) fn body_returned(h: &Header, bits: u64) {
         // comes after the look is not kept here, and `end_alone` refuses.
         // SAFETY: still linked.
         let kept = st.has(state::CANCELLED) && unsafe { h.keep_reason_of_mark(st) };
-        if let Some(st) = h.state.end_alone(bits, kept) {
+        if let Some(st) = h.state.end_alone(remains, kept) {
             // Nothing has failed: no child, and not the body.
             // SAFETY: we ended it, and it is still linked. Noticed by
             // `body_end_vs_attach_then_cancel_from_above`.
@@ -161,14 +210,14 @@ pub(crate) fn body_returned(h: &Header, bits: u64) {
             return;
         }
     }
-    body_left_others(h, bits);
+    body_left_others(h, remains);
 }
 
 /// The same for one that has had children, hooks, guards or interrupts.
 #[inline(never)]
-fn body_left_others(h: &Header, bits: u64) {
+fn body_left_others(h: &Header, remains: Remains) {
     // One that comes after this step is refused.
-    let st = h.state.add(state::BODY_DONE | bits);
+    let st = h.state.body_over(remains);
     assert!(!st.ended(), "job {} ended twice: {st:?}", h.id);
     if st.has(state::INTERRUPTED) {
         interrupts::undelivered(h);
@@ -206,7 +255,7 @@ fn body_gone_guarded(h: &Header) {
 /// children.
 pub(crate) fn fail_children(h: &Header) {
     // One that attaches before this is seen here; one after it is refused.
-    if h.state.add(state::SHUT).has(state::HAS_KIDS) {
+    if h.state.close().has(state::HAS_SHARES) {
         let mut why = Why::new(ReasonKind::BodyFailed, h.site());
         why.culprit = Some((h.id, names::name_of(h)));
         walk::cancel(h, why);
@@ -238,52 +287,93 @@ pub(crate) fn record_own(h: &Header, error: &Error) {
 
 /// Gives up the body's share of the count. May end the job and ancestors.
 pub(crate) fn body_gone(h: &Header) {
-    let (left, kept, stops) = {
-        let _locked = h.lock();
-        let stops = work::take_stops(h);
-        let left = release_count_locked(h, true);
-        // A service that ends by itself meanwhile may end and free it.
-        let kept = (left == Left::Loose).then(|| JobRef::from_header(h));
-        (left, kept, stops)
+    let (last, stops) = {
+        let mut locked = h.lock();
+        let stops = works::take_stops(&mut locked);
+        (give_up(&mut locked, GivenUp::Counted), stops)
     };
-    match (left, kept) {
-        (Left::Nothing, _) => end_chain(h),
-        (Left::Loose, Some(h)) => stop_loose(&h),
-        _ => {}
+    if let Some(last) = last {
+        last.settle();
     }
     stops.call();
 }
 
-/// One of body, children or leases is gone.
-pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
-    // SAFETY: H1, the caller holds the lock.
-    unsafe {
-        let mut kids = h.kids.get();
-        let mut loose = h.cold_under_lock().map_or(0, |cold| cold.loose);
-        if counted {
+/// Gives one share of a job up, under its lock. The only place in which that is done. None
+/// if others hold the job open.
+#[inline]
+pub(crate) fn give_up(locked: &mut LockedJob<'_>, share: GivenUp) -> Option<Last> {
+    match release(locked, share) {
+        Left::Open => None,
+        left => Some(last_of(locked, left)),
+    }
+}
+
+/// The same by the poller of a scope, which looks by itself whether it is to
+/// [end](leave_if_nothing_left) it.
+pub(crate) fn give_up_in_poll(locked: &mut LockedJob<'_>) -> Option<Last> {
+    let left = release(locked, GivenUp::Counted);
+    (left == Left::Loose).then(|| last_of(locked, left))
+}
+
+/// What is left to do if the share was given up before: by a scope whose future goes
+/// when its body is over.
+pub(crate) fn given_up_before(locked: &mut LockedJob<'_>) -> Option<Last> {
+    is_nothing_left(locked).then(|| last_of(locked, Left::Nothing))
+}
+
+/// Takes one share off.
+fn release(locked: &mut LockedJob<'_>, share: GivenUp) -> Left {
+    let mut shares = locked.shares();
+    let mut loose = locked.loose();
+    match share {
+        GivenUp::Counted => {
             assert!(
-                kids != 0 && kids != CLOSED,
+                shares != 0 && shares != NO_SHARES,
                 "job {} was left too often",
-                h.id
+                locked.job().id
             );
-            kids -= 1;
-            if kids == 0 {
-                kids = CLOSED;
+            shares -= 1;
+            if shares == 0 {
+                shares = NO_SHARES;
             }
-            h.kids.set(kids);
-        } else {
-            assert!(loose != 0, "job {} was left too often", h.id);
+            locked.set_shares(shares);
+        }
+        GivenUp::Loose => {
+            assert!(loose != 0, "job {} was left too often", locked.job().id);
             loose -= 1;
-            if let Some(cold) = h.cold_under_lock() {
+            if let Some(cold) = locked.cold() {
                 cold.loose = loose;
             }
         }
-        match (kids, loose) {
-            (CLOSED, 0) => Left::Nothing,
-            (CLOSED, _) if counted => Left::Loose,
-            _ => Left::Open,
-        }
     }
+    match (shares, loose) {
+        (NO_SHARES, 0) => Left::Nothing,
+        (NO_SHARES, _) if share == GivenUp::Counted => Left::Loose,
+        _ => Left::Open,
+    }
+}
+
+/// The last share has just gone, or the last that is counted, under this lock.
+#[inline(never)]
+fn last_of(locked: &LockedJob<'_>, left: Left) -> Last {
+    let h = locked.job();
+    if left == Left::Loose {
+        // A service that ends by itself meanwhile may end and free it.
+        return Last::Stop(JobRef::from_header(h));
+    }
+    // Decided under the lock in which it was closed: its poller, if it has one,
+    // cannot leave meanwhile.
+    let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root);
+    if inline && !h.state.load().has(state::BODY_DONE) {
+        // SAFETY: a scope; linked, since its poller cannot end it before our lock.
+        Last::Wake(unsafe { Taken::new(waker::take_poller(locked)) })
+    } else {
+        Last::End(h)
+    }
+}
+
+fn is_nothing_left(locked: &mut LockedJob<'_>) -> bool {
+    locked.shares() == NO_SHARES && locked.loose() == 0
 }
 
 /// True if nothing holds the scope open any more: for its poller, who then
@@ -291,16 +381,14 @@ pub(crate) fn release_count_locked(h: &Header, counted: bool) -> Left {
 /// bare, and nobody may find it once the scope is not linked.
 pub(crate) fn leave_if_nothing_left(h: &Header) -> bool {
     let waker = {
-        let _locked = h.lock();
-        // SAFETY: H1, under the lock.
-        let kids = unsafe { h.kids.get() };
-        if kids != CLOSED || h.cold_under_lock().is_some_and(|cold| cold.loose != 0) {
+        let mut locked = h.lock();
+        if !is_nothing_left(&mut locked) {
             return false;
         }
-        // SAFETY: as above.
-        unsafe { cell::take_poller(h) }
+        // SAFETY: a scope.
+        unsafe { waker::take_poller(&locked) }
     };
-    crate::engine::waker::let_go(waker);
+    waker::let_go(waker);
     true
 }
 
@@ -351,7 +439,7 @@ pub(crate) fn end_chain(h: &Header) {
 /// Leaves the end of `h` to a turn made for it, on its lane.
 ///
 /// # Safety
-/// The caller is the one ender: it saw [`Left::Nothing`]. It does not touch
+/// The caller is the one ender: it saw [`Last::End`]. It does not touch
 /// the job after this.
 pub(crate) unsafe fn end_later(h: &Header) {
     // SAFETY: closed, so it is linked; the body is over, so nobody else pushes
@@ -376,13 +464,13 @@ pub(crate) fn end_scope(h: &Header, failed: bool) {
 /// Ends one job; the answer is the parent if that is next.
 ///
 /// # Safety
-/// The caller is the one ender: it saw [`Left::Nothing`].
+/// The caller is the one ender: it saw [`Last::End`].
 unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Header> {
     crate::engine::hook::run_end_hooks(h);
     if scope_failed.is_none() && !h.is_task() && h.has_cold() {
         // A scope that was dropped half-way, and what is below it is over.
         let _none = context::leave();
-        local::clear(h);
+        cold::clear_local(h);
     }
 
     // 1. The failure, before the end is visible to anybody.
@@ -402,11 +490,7 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
     let mut kept = unsafe { h.keep_reason() };
 
     // 2. The end: from here on visible.
-    let owed = if unheard.is_some() {
-        state::UNREPORTED
-    } else {
-        0
-    };
+    let owed = unheard.is_some();
     let st = loop {
         match h.state.end(failed, owed, kept) {
             Some(st) => break st,
@@ -437,14 +521,14 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
     drop(before);
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
-        Some(parent) if h.was_spawned() && !parent.state.load().has(state::SUPERVISOR) => {
+        Some(parent) if h.was_spawned() && !parent.is_supervisor() => {
             child_failed(parent, h, &error);
             None
         }
         Some(_) => {
             // SAFETY: as above.
             let tree = unsafe { h.tree() };
-            h.with_cold(|cold, _| cold.reporter = Some(tree.handle()));
+            h.with_cold(|cold, _| cold.reporter = Some(tree.handle().as_reporter()));
             Some(error)
         }
         // The root is a supervisor and has no body that could fail.
@@ -466,8 +550,7 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
     }
     // SAFETY: linked until we unlink it.
     if let Some(parent) = unsafe { h.parent() } {
-        let _locked = parent.lock();
-        note_cut_short(parent, h);
+        note_cut_short(&mut parent.lock(), h);
     }
 }
 
@@ -478,7 +561,11 @@ pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
 /// The caller set ENDED, and the job is still linked.
 #[inline]
 unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
-    let rare = state::HOLD | state::HAS_NODES | state::HAS_JOINERS | state::ENTRY | state::DEADLINE;
+    let rare = state::PARENT_BEING_READ
+        | state::HAS_NODES
+        | state::HAS_JOINERS
+        | state::ORIGIN
+        | state::DEADLINE;
     // SAFETY: passed on.
     unsafe {
         if st.has(rare) {
@@ -505,14 +592,6 @@ unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const H
     next
 }
 
-/// What the last child leaves to do when it has left.
-enum Last {
-    /// The scope's poller ends it.
-    Wake(Taken),
-    Stop(JobRef),
-    End(*const Header),
-}
-
 /// The end of a job that nobody else listens to.
 ///
 /// # Safety
@@ -529,9 +608,9 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
 
     // 3. Counted and told while the tree is certainly there.
     let counts = tree.counters.here();
-    if !st.has(state::FAILED | state::STOPPED) {
+    if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
         counts.add(Count::Completed);
-    } else if st.has(state::FAILED) {
+    } else if st.has(state::ENDED_FAILED) {
         counts.add(Count::Failed);
     } else {
         counts.add(Count::Cancelled);
@@ -568,51 +647,23 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
         return None;
     };
     let last = {
-        let _locked = parent.lock();
-        // SAFETY: linked, and we hold the parent's lock.
-        unsafe { unlink(parent, h) };
-        if st.has(state::STOPPED) && !st.has(state::OUTPUT) && h.is_task() {
-            note_cut_short(parent, h);
+        let mut locked = parent.lock();
+        // SAFETY: linked, below this parent.
+        unsafe { locked.unlink(h) };
+        if st.has(state::ENDED_CANCELLED) && !st.has(state::OUTPUT) && h.is_task() {
+            note_cut_short(&mut locked, h);
         }
-        let counted = h.state.peek().has(state::COUNTED);
-        match release_count_locked(parent, counted) {
-            Left::Open => None,
-            // SAFETY: by the lock we hold.
-            left => Some(unsafe { last_of(parent, left) }),
-        }
+        let share = match h.state.peek().has(state::COUNTED) {
+            true => GivenUp::Counted,
+            false => GivenUp::Loose,
+        };
+        give_up(&mut locked, share)
     };
     // SAFETY: the tree's reference, given back once (H6): ENDED is set once.
     // Noticed by `an_end_is_one_step_and_waits_for_the_reason`.
     unsafe { Header::release(h) };
     wake_waiter(waiter);
-    match last? {
-        Last::Wake(poller) => poller.wake(),
-        Last::Stop(parent) => stop_loose(&parent),
-        Last::End(parent) => return Some(parent),
-    }
-    None
-}
-
-/// Under the lock of `parent`, whose last child has just left.
-///
-/// # Safety
-/// The caller holds that lock, and gave up that child's share of the count in
-/// it.
-#[inline(never)]
-unsafe fn last_of(parent: &Header, left: Left) -> Last {
-    if left == Left::Loose {
-        return Last::Stop(JobRef::from_header(parent));
-    }
-    // Decided under the lock in which it was closed: its poller, if it has one,
-    // cannot leave meanwhile.
-    let inline = !matches!(parent.kind(), JobKind::Task | JobKind::Root);
-    if inline && !parent.state.load().has(state::BODY_DONE) {
-        // SAFETY: H1, under the parent's lock, in which its poller cannot end
-        // it.
-        Last::Wake(unsafe { Taken::new(cell::take_poller(parent)) })
-    } else {
-        Last::End(parent)
-    }
+    last?.settle_below()
 }
 
 fn wake_waiter(waiter: Option<Waker>) {
@@ -623,7 +674,7 @@ fn wake_waiter(waiter: Option<Waker>) {
 
 /// What most jobs have none of. The answer is who joins it.
 fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
-    if st.has(state::HOLD) {
+    if st.has(state::PARENT_BEING_READ) {
         // Somebody reads our parent under our lock.
         drop(h.lock());
     }
@@ -638,7 +689,7 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
         tree.counters.add(Count::WaiterWoken);
         tree.emit(h.id, EventKind::WaitWake);
     }
-    if st.has(state::ENTRY) {
+    if st.has(state::ORIGIN) {
         tree.sweeper.forget(tree, h);
     }
     if st.has(state::DEADLINE) {
@@ -652,9 +703,9 @@ fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot) {
     if st.has(state::WAITER) {
         tree.emit(h.id, EventKind::WaitWake);
     }
-    let to = if st.has(state::FAILED) {
+    let to = if st.has(state::ENDED_FAILED) {
         JobState::Failed
-    } else if st.has(state::STOPPED) {
+    } else if st.has(state::ENDED_CANCELLED) {
         JobState::Cancelled
     } else {
         JobState::Completed
@@ -678,7 +729,7 @@ fn take_joiners(h: &Header) -> Vec<Waker> {
 fn child_failed(parent: &Header, child: &Header, error: &Error) {
     let recorded = Failure::new(error.clone());
     let gone = parent.with_cold(|cold, st| {
-        let after_deadline = st.has(state::ENTRY) && cold.entered_by_deadline();
+        let after_deadline = st.has(state::ORIGIN) && cold.entered_by_deadline();
         cold.failures.record(recorded, after_deadline)
     });
     drop(gone);
@@ -698,24 +749,20 @@ pub(crate) fn take_failures(h: &Header) -> Option<Failures> {
 
 /// Under the parent's lock, for a spawned child that was cancelled and has no
 /// value: did a cancellation that it did not bring upon itself cut it short?
-fn note_cut_short(parent: &Header, child: &Header) {
-    if child.state.load().has(state::ENTRY | state::SERVICE) {
+fn note_cut_short(parent: &mut LockedJob<'_>, child: &Header) {
+    if child.is_service() || child.state.load().has(state::ORIGIN) {
         return;
     }
-    let above = parent.state.load();
-    let bit = if !above.has(state::ENTRY) {
-        state::CUT_ABOVE
+    let above = parent.job().state.load();
+    let by = if !above.has(state::ORIGIN) {
+        CutBy::Above
+    } else if parent.cold().is_some_and(|cold| cold.entered_by_deadline()) {
+        CutBy::OwnDeadline
     } else {
-        let deadline = parent
-            .cold_under_lock()
-            .is_some_and(|cold| cold.entered_by_deadline());
-        if !deadline {
-            return;
-        }
-        state::CUT_OWN
+        return;
     };
-    if !above.has(bit) {
-        parent.state.add(bit);
+    if !above.has(by as u64) {
+        parent.job().state.child_cut_short(by, parent.evidence());
     }
 }
 
@@ -723,10 +770,10 @@ fn note_cut_short(parent: &Header, child: &Header) {
 pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
     let st = h.state.load();
     assert!(st.ended(), "job {} has not ended: {st:?}", h.id);
-    if st.has(state::FAILED) {
+    if st.has(state::ENDED_FAILED) {
         let error = h.if_cold(|cold, _| cold.outcome.clone()).flatten();
         (JobState::Failed, error, None)
-    } else if st.has(state::STOPPED) {
+    } else if st.has(state::ENDED_CANCELLED) {
         (JobState::Cancelled, None, h.reason())
     } else {
         (JobState::Completed, None, None)
@@ -736,24 +783,18 @@ pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
 /// Hands a failure that the handle owed to the failure hook.
 #[track_caller]
 pub(crate) fn report_owed(h: &Header) {
-    if !h.state.remove(state::UNREPORTED).has(state::UNREPORTED) {
+    if !h.state.take_report() {
         return;
     }
     let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
-    if let Some((Some(error), Some(tree))) = owed {
-        tree.shared().report_failure(&error);
+    if let Some((Some(error), Some(reporter))) = owed {
+        reporter.report(&error);
     }
 }
 
 /// The handle took the outcome: nothing is owed any more.
 pub(crate) fn outcome_taken(h: &Header) {
-    if h.state.peek().has(state::UNREPORTED) {
-        h.state.remove(state::UNREPORTED);
+    if h.state.peek().has(state::UNREPORTED) && h.state.take_report() {
         drop(h.if_cold(|cold, _| cold.reporter.take()));
     }
-}
-
-/// Polls since birth, for observers.
-pub(crate) fn polls(h: &Header) -> u32 {
-    h.polls.load(Relaxed)
 }

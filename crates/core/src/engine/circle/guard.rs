@@ -1,0 +1,56 @@
+//! What an ignore guard does: while one is held, a cancel of its job has no effect and
+//! the walk to its children waits. See the guard's race in `CANCELLING.md`.
+
+use std::panic::Location;
+
+use crate::engine::interrupts;
+use crate::engine::walk;
+use crate::record::header::Header;
+use crate::record::state::{self, Marked};
+
+/// A guard is made at `site`; false if the job is cancelled already.
+pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
+    h.with_cold(|cold, _| {
+        if cold.guards == 0 {
+            if !h.state.enter_guard() {
+                return false;
+            }
+            cold.guarded_at = Some(site);
+        }
+        cold.guards += 1;
+        true
+    })
+}
+
+/// The guard that was made at `site` goes; all of them, if none is named.
+pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
+    // None: it has ended, and its guards lapsed before that.
+    let Some(tree) = walk::pin(h) else { return };
+    let marked = h
+        .if_cold(|cold, _| {
+            if cold.guards == 0 {
+                return Marked::No;
+            }
+            cold.guards = if site.is_none() { 0 } else { cold.guards - 1 };
+            if cold.guarded_at == site {
+                cold.guarded_at = None;
+            }
+            if cold.guards == 0 {
+                h.state.leave_guard(h.is_task())
+            } else {
+                Marked::No
+            }
+        })
+        .unwrap_or(Marked::No);
+    walk::go(&tree, h, marked);
+    if marked == Marked::No {
+        interrupts::guard_left(h);
+    }
+}
+
+/// The body of `h` has ended: what it held is held no more.
+pub(crate) fn lapse(h: &Header) {
+    if h.state.load().has(state::GUARD) {
+        leave(h, None);
+    }
+}

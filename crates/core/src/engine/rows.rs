@@ -1,0 +1,315 @@
+//! Turns as hosts have them: one, and rows of them. What a turn does is in
+//! [`turn`](crate::engine::turn).
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use crate::base::id::JobId;
+use crate::base::lane::Lane;
+use crate::record::header::Header;
+
+/// The right to give one task one turn. Whoever holds it must run it; one
+/// that is dropped instead drops the task's future there and ends the job as
+/// cancelled, because its host is gone.
+#[must_use = "a task that is not run never ends"]
+pub struct Turn(NonNull<Header>);
+
+// SAFETY: the holder is the only one who touches the future (C1), and it is
+// Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
+// refuse on another thread.
+unsafe impl Send for Turn {}
+
+impl Turn {
+    /// # Safety
+    /// The task is BUSY and the caller owns its next turn (H5).
+    #[inline]
+    pub(crate) unsafe fn new(h: *const Header) -> Turn {
+        // SAFETY: a task, so not null.
+        Turn(unsafe { NonNull::new_unchecked(h.cast_mut()) })
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: a turn owns its task, which has not ended, or a reference to it.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn take(self) -> *const Header {
+        let h = self.0.as_ptr();
+        std::mem::forget(self);
+        h
+    }
+
+    /// The lane it is to be run on.
+    #[inline]
+    pub fn lane(&self) -> Lane {
+        self.header().lane()
+    }
+
+    /// As a pointer, for queues made of atomics.
+    #[inline]
+    pub fn into_raw(self) -> NonNull<()> {
+        let raw = self.0.cast();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// # Safety
+    /// The pointer is of [`into_raw`](Turn::into_raw), and is not used again.
+    #[inline]
+    pub unsafe fn from_raw(raw: NonNull<()>) -> Turn {
+        Turn(raw.cast())
+    }
+
+    /// The job whose turn this is.
+    pub fn job(&self) -> JobId {
+        self.header().id
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn({})", self.job())
+    }
+}
+
+/// Turns in a row, linked through the tasks themselves: what was woken
+/// together, and what a host makes its queues of. Nothing here allocates.
+///
+/// What one cancel woke comes *in parts*: the first of each 64 is linked to the
+/// first of the next 64 through `walk`, which is free, since these tasks are
+/// marked. So a queue that many threads take from can give a part away without
+/// a walk along links that are in nobody's cache.
+#[must_use = "a task that is not run never ends"]
+pub struct Ready {
+    /// Valid while it is not empty.
+    pub(crate) head: *const Header,
+    /// Valid while it is not empty; null if nobody has looked for it.
+    tail: *const Header,
+    len: usize,
+    /// How many are [timed](Header::is_timed), until they are handed over.
+    pub(crate) timed: usize,
+    in_parts: bool,
+}
+
+/// How many tasks are in a part.
+pub(crate) const PART: usize = 64;
+
+// SAFETY: as for Turn.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    /// An empty row.
+    pub const fn new() -> Ready {
+        Ready {
+            head: ptr::null(),
+            tail: ptr::null(),
+            len: 0,
+            timed: 0,
+            in_parts: false,
+        }
+    }
+
+    /// # Safety
+    /// The task is claimed and the caller owns its next push (H5).
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        // SAFETY: H5, the links of all of them are ours until the push.
+        unsafe {
+            match self.len {
+                0 => self.head = h,
+                _ => (*self.last_task()).run.set(h),
+            }
+        }
+        self.tail = h;
+        self.len += 1;
+        self.timed += usize::from(h.is_timed());
+        self.in_parts = false;
+    }
+
+    /// The last of a row that is not empty.
+    fn last_task(&self) -> *const Header {
+        if !self.tail.is_null() {
+            return self.tail;
+        }
+        let mut last = self.head;
+        for _ in 1..self.len {
+            // SAFETY: H5, ours until the push.
+            last = unsafe { (*last).run.get() };
+        }
+        last
+    }
+
+    /// Puts a turn at the end.
+    pub fn push_back(&mut self, turn: Turn) {
+        // SAFETY: a turn owns its task, which is alive.
+        unsafe { self.push(&*turn.take()) };
+    }
+
+    /// Puts all of `other` at the end, in one step.
+    pub fn append(&mut self, mut other: Ready) {
+        if other.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
+        }
+        // SAFETY: H5, ours until the push.
+        unsafe { (*self.last_task()).run.set(other.head) };
+        self.tail = other.last_task();
+        self.len += std::mem::take(&mut other.len);
+        self.in_parts = false;
+    }
+
+    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
+    /// Takes the first `most` out, or the first part of a row that is in parts.
+    pub fn split_front(&mut self, most: usize) -> Ready {
+        if most >= self.len {
+            return std::mem::take(self);
+        }
+        if self.in_parts {
+            return self.split_part();
+        }
+        let mut front = Ready::new();
+        front.head = self.head;
+        front.len = most;
+        for _ in 0..most {
+            front.tail = self.head;
+            // SAFETY: H5, ours until the push. There are more than these, so each
+            // is linked to another.
+            self.head = unsafe { (*self.head).run.get() };
+        }
+        self.len -= most;
+        front
+    }
+
+    fn split_part(&mut self) -> Ready {
+        if self.len <= PART {
+            return std::mem::take(self);
+        }
+        let front = Ready {
+            head: self.head,
+            tail: ptr::null(),
+            len: PART,
+            timed: 0,
+            in_parts: false,
+        };
+        // SAFETY: H5; marked, so `walk` is of whoever has the row.
+        self.head = unsafe { (*self.head).walk.get() };
+        self.len -= PART;
+        front
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The lane of the first.
+    pub fn lane(&self) -> Lane {
+        if self.is_empty() {
+            return Lane::Pool;
+        }
+        // SAFETY: H5, the first is ours until the push.
+        unsafe { &*self.head }.lane()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<*const Header> {
+        if self.len == 0 {
+            return None;
+        }
+        let h = self.head;
+        self.len -= 1;
+        self.in_parts = false;
+        if self.len > 0 {
+            // SAFETY: H5, ours until the push.
+            self.head = unsafe { (*h).run.get() };
+            // It is needed when this one has had its turn.
+            crate::base::sync::fetch_ahead(self.head);
+        }
+        Some(h)
+    }
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Ready::new()
+    }
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ready({})", self.len)
+    }
+}
+
+impl Iterator for Ready {
+    type Item = Turn;
+
+    fn next(&mut self) -> Option<Turn> {
+        // SAFETY: each task in the chain is claimed.
+        self.pop().map(|h| unsafe { Turn::new(h) })
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Each turn that is dropped ends its job.
+        for turn in self.by_ref() {
+            drop(turn);
+        }
+    }
+}
+
+/// Tasks that were marked together, by lane. Those of the pool, which several
+/// threads may share, are in parts.
+pub(crate) struct MarkedRows {
+    pub(crate) pool: Ready,
+    pub(crate) main: Ready,
+    /// The first of the last part.
+    part: *const Header,
+}
+
+impl MarkedRows {
+    pub(crate) const fn new() -> MarkedRows {
+        MarkedRows {
+            pool: Ready::new(),
+            main: Ready::new(),
+            part: ptr::null(),
+        }
+    }
+
+    /// # Safety
+    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
+    /// the caller's.
+    // Always: it is most of what a walk does for a task without children.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, h: &Header) {
+        if h.lane() == Lane::Main {
+            // SAFETY: passed on.
+            return unsafe { self.main.push(h) };
+        }
+        if self.pool.len.is_multiple_of(PART) {
+            // SAFETY: H5, we have marked both.
+            if let Some(part) = unsafe { self.part.as_ref() } {
+                // SAFETY: as above.
+                unsafe { part.walk.set(h) };
+            }
+            self.part = h;
+        }
+        // SAFETY: passed on.
+        unsafe { self.pool.push(h) };
+        // A shorter one is a row like any other.
+        self.pool.in_parts = self.pool.len > PART;
+    }
+}

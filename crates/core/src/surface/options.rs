@@ -1,0 +1,35 @@
+//! What a scope, a task and a local task may be given alike.
+
+use std::borrow::Cow;
+
+use crate::base::patience::Patience;
+use crate::engine::tree::Shared;
+use crate::record::header::Header;
+
+/// A name, and a patience that is inherited by what is below.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) patience: Option<Patience>,
+}
+
+impl Options {
+    /// None was chosen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.name.is_none() && self.patience.is_none()
+    }
+
+    /// They go to `job`, which no other thread has seen yet.
+    pub(crate) fn give(self, tree: &Shared, job: &Header) {
+        if self.is_empty() {
+            return;
+        }
+        if let Some(patience) = self.patience {
+            tree.sweeper.heed(patience);
+        }
+        job.with_cold(|cold, _| {
+            cold.name = self.name;
+            cold.patience = self.patience;
+        });
+    }
+}
