@@ -22,6 +22,7 @@ use crate::base::observe::Numbered;
 use crate::base::patience::Patience;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::timer_queue::TimerKey;
+use crate::engine::left_open;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
 use crate::engine::walk;
@@ -370,6 +371,8 @@ pub(crate) fn force_all(tree: &Shared) {
                 unsafe { turn::push_claimed(&job) };
             }
             rouse(&job);
+        } else if job.is_hosted() {
+            left_open::force_hosted(tree, &job);
         }
         crate::engine::lease::revoke(&job);
     }

@@ -258,11 +258,20 @@ impl Header {
         self.kind() == JobKind::Task
     }
 
-    /// True for a child that somebody spawned: a task, or a local one. It may
-    /// be refused, fails its parent, and hears nothing for others.
+    /// True for a child with a body of its own: a task, a local one, or a hosted future. It
+    /// may be refused, and hears nothing for others. All but the last fail their parent.
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
-        matches!(self.kind(), JobKind::Task | JobKind::LocalTask)
+        matches!(
+            self.kind(),
+            JobKind::Task | JobKind::LocalTask | JobKind::Hosted
+        )
+    }
+
+    /// True for a future that another executor owns and polls.
+    #[inline]
+    pub(crate) fn is_hosted(&self) -> bool {
+        self.kind() == JobKind::Hosted
     }
 
     pub(crate) fn site(&self) -> &'static Location<'static> {
