@@ -58,3 +58,8 @@ pub use bridge::{AdoptExt, Within, within};
 pub use entry::run_main;
 pub use root::{Root, RootBuilder, run};
 pub use watch::block_in_place;
+
+/// The code in the migration guide is a test.
+#[cfg(all(doctest, feature = "tokio-util"))]
+#[doc = include_str!("../../../docs/from-tokio.md")]
+mod from_tokio {}
