@@ -23,6 +23,7 @@ pub mod given_up;
 pub mod handles;
 pub mod held_clock;
 pub mod hooks;
+pub mod hosted;
 pub mod hostile;
 pub mod interrupts;
 pub mod interrupts_meet;

@@ -382,6 +382,19 @@ macro_rules! for_each_case {
                 cancel_8_a_row_of_hooks_is_a_loop,
                 cancel_8_a_hook_that_fires_at_once_is_outside_every_job,
             ;
+            hosted:
+                handle_11_a_scope_waits_for_what_it_hosts,
+                handle_11_a_thread_outside_every_job_polls_it,
+                handle_11_a_cancel_of_the_scope_tells_it,
+                handle_11_what_a_dropped_one_started_is_cancelled_and_waited_for,
+                handle_11_a_failure_is_its_callers,
+                handle_11_a_failure_after_the_drop_is_reported,
+                handle_11_a_cancelled_or_ended_scope_refuses_it,
+                handle_11_it_hears_no_interrupt,
+                handle_11_a_deaf_one_is_dropped_when_patience_is_over,
+                handle_11_the_deadline_of_the_scope_tells_it,
+                handle_11_it_has_the_locals_of_its_scope,
+            ;
             hostile:
                 outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
                 outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,

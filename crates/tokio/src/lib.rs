@@ -30,23 +30,36 @@
 //! `tokio::task::spawn_local` cannot be called in a job. Code that blocks its thread
 //! inside a job should do so in [`block_in_place`] of this crate, not in tokio's.
 //!
+//! Tasks that were started with `tokio::spawn` are no jobs. [`AdoptExt::adopt`] makes one the
+//! child of a scope; [`Root::enter`] makes a job of a future that a tokio task polls.
+//!
 //! When the tokio runtime is dropped, every job below the root is dropped where it
 //! waits, and ends as cancelled with `ReasonKind::HostGone`.
 
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
+mod bridge;
 mod clock;
 mod driver;
 mod entry;
 mod here;
 mod host;
+pub mod io;
 mod keeper;
 mod machine;
 mod root;
 mod seat;
 mod watch;
 
+#[cfg(feature = "tokio-util")]
+pub use bridge::TokenExt;
+pub use bridge::{AdoptExt, Within, within};
 pub use entry::run_main;
 pub use root::{Root, RootBuilder, run};
 pub use watch::block_in_place;
+
+/// The code in the migration guide is a test.
+#[cfg(all(doctest, feature = "tokio-util"))]
+#[doc = include_str!("../../../docs/from-tokio.md")]
+mod from_tokio {}

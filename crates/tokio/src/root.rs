@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kinfolk_core::host::RealGrace;
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, IntoOutcome, Patience,
-    ReasonKind, Result, Scope, ShutdownReport, Sink, Tree, TreeOptions, TreeSnapshot, kit,
+    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, Gauges, Inline,
+    IntoOutcome, Just, Patience, ReasonKind, Result, Scope, ShutdownReport, Sink, TimerToken, Tree,
+    TreeOptions, TreeSnapshot, kit,
 };
 use tokio::runtime::{Handle, Id};
 
@@ -19,6 +20,37 @@ use crate::machine::Machine;
 /// The roots made on first use, by tokio runtime. An entry whose keeper has
 /// been dropped belongs to a runtime that is gone.
 static ROOTS: Mutex<Option<HashMap<Id, Root>>> = Mutex::new(None);
+
+/// The list of them, locked.
+struct Roots {
+    // Dropped before those that are over: their trees go outside the lock.
+    list: MutexGuard<'static, Option<HashMap<Id, Root>>>,
+    _over: Vec<Root>,
+}
+
+impl Roots {
+    fn lock() -> Roots {
+        let mut list = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut over = Vec::new();
+        // The same number may come again for another runtime.
+        list.get_or_insert_default().retain(|_, root| {
+            let is_over = root.is_over();
+            if is_over {
+                over.push(root.clone());
+            }
+            !is_over
+        });
+        Roots { list, _over: over }
+    }
+
+    fn get(&self, id: Id) -> Option<Root> {
+        self.list.as_ref()?.get(&id).cloned()
+    }
+
+    fn insert(&mut self, id: Id, root: Root) {
+        self.list.get_or_insert_default().insert(id, root);
+    }
+}
 
 /// The root of a job tree on a tokio runtime.
 ///
@@ -109,6 +141,35 @@ impl RootBuilder {
     }
 }
 
+impl RootBuilder {
+    /// As [`build`](RootBuilder::build), and makes it the root that [`Root::current`] and
+    /// [`run`] use on this tokio runtime. It lives as long as the runtime then.
+    ///
+    /// # Errors
+    /// If the tokio runtime has a current root already.
+    ///
+    /// # Panics
+    /// As [`build`](RootBuilder::build).
+    #[track_caller]
+    pub fn build_current(self) -> Result<Root> {
+        let id = Handle::try_current().ok().map(|handle| handle.id());
+        let Some(id) = id else {
+            // It panics, and says why.
+            return Ok(self.build());
+        };
+        let mut roots = Roots::lock();
+        if roots.get(id).is_some() {
+            return Err(Error::msg(
+                "this tokio runtime has a current Kinfolk root already: build it before the \
+                 first use of `Root::current` and `kinfolk_tokio::run`",
+            ));
+        }
+        let root = self.build();
+        roots.insert(id, root.clone());
+        Ok(root)
+    }
+}
+
 impl fmt::Debug for RootBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RootBuilder")
@@ -134,23 +195,12 @@ impl Root {
         let Ok(id) = id else {
             return Root::builder().build();
         };
-        let mut stale = Vec::new();
-        let mut roots = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let map = roots.get_or_insert_default();
-        // The same number may come again for another runtime.
-        map.retain(|_, root| {
-            let over = root.is_over();
-            if over {
-                stale.push(root.clone());
-            }
-            !over
-        });
-        let root = map
-            .entry(id)
-            .or_insert_with(|| Root::builder().build())
-            .clone();
-        // Those that are over are dropped outside the lock.
-        drop(roots);
+        let mut roots = Roots::lock();
+        if let Some(root) = roots.get(id) {
+            return root;
+        }
+        let root = Root::builder().build();
+        roots.insert(id, root.clone());
         root
     }
 
@@ -188,6 +238,49 @@ impl Root {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         self.scope().task("main").spawn(future).await
+    }
+
+    /// Makes a job below the root of a future that the caller polls: in a tokio task, in a
+    /// handler, in `block_on`; see [`Scope::host`].
+    ///
+    /// # Cancellation
+    /// As [`Scope::host`].
+    #[track_caller]
+    pub fn enter<F>(&self, future: F) -> Inline<Just<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        self.scope().host(future)
+    }
+
+    /// Runs what `factory` makes once, after `wait`, below the root; see [`Scope::delay`].
+    #[track_caller]
+    pub fn delay<F, R>(&self, wait: Duration, factory: F) -> TimerToken
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.scope().delay(wait, factory)
+    }
+
+    /// Runs what `factory` makes at once and then every `period`, below the root; see
+    /// [`Scope::interval`].
+    ///
+    /// # Errors
+    /// If the period is zero.
+    #[track_caller]
+    pub fn interval<F, R>(&self, period: Duration, factory: F) -> Result<TimerToken>
+    where
+        F: FnMut() -> R + Send + 'static,
+        R: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.scope().interval(period, factory)
+    }
+
+    /// How much there is to do: jobs alive, turns that wait, the next timer, the length of
+    /// each queue.
+    pub fn gauges(&self) -> Gauges {
+        self.0.tree.gauges()
     }
 
     /// Cancels everything without waiting. For jobs; others await

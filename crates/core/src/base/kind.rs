@@ -22,6 +22,8 @@ pub enum JobKind {
     Branch = 5,
     /// A child of a `local_scope`, polled inside the task that opened it.
     LocalTask = 6,
+    /// A future that another executor polls; see [`Scope::host`](crate::Scope::host).
+    Hosted = 7,
 }
 
 impl JobKind {
@@ -34,12 +36,13 @@ impl JobKind {
             4 => JobKind::Shield,
             5 => JobKind::Branch,
             6 => JobKind::LocalTask,
+            7 => JobKind::Hosted,
             other => unreachable!("no job kind {other}"),
         }
     }
 
     /// All kinds, in the order of their numbers.
-    pub(crate) const ALL: [JobKind; 7] = [
+    pub(crate) const ALL: [JobKind; 8] = [
         JobKind::Root,
         JobKind::Task,
         JobKind::Scope,
@@ -47,6 +50,7 @@ impl JobKind {
         JobKind::Shield,
         JobKind::Branch,
         JobKind::LocalTask,
+        JobKind::Hosted,
     ];
 }
 
@@ -60,6 +64,7 @@ impl fmt::Display for JobKind {
             JobKind::Shield => "shield",
             JobKind::Branch => "branch",
             JobKind::LocalTask => "local task",
+            JobKind::Hosted => "hosted future",
         })
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::children::{children, older_children};
 use crate::engine::end;
 use crate::engine::guard;
 use crate::engine::lease;
+use crate::engine::left_open;
 use crate::engine::patience::rouse;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn::{self, mark_forced};
@@ -109,6 +110,8 @@ pub(crate) fn force_all(tree: &Shared) {
                 unsafe { turn::push_claimed(&job) };
             }
             rouse(&job);
+        } else if job.is_hosted() {
+            left_open::force_hosted(tree, &job);
         }
         lease::revoke(&job);
     }

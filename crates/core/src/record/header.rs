@@ -346,11 +346,20 @@ impl Header {
         self.place >> 12 == JobKind::Task as u16
     }
 
-    /// True for a child that somebody spawned: a task, or a local one. It may
-    /// be refused, fails its parent, and hears nothing for others.
+    /// True for a child with a body of its own: a task, a local one, or a hosted future. It
+    /// may be refused, and hears nothing for others. All but the last fail their parent.
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
-        self.is_task() || self.place >> 12 == JobKind::LocalTask as u16
+        let kind = self.place >> 12;
+        self.is_task()
+            || kind == JobKind::LocalTask as u16
+            || kind == JobKind::Hosted as u16
+    }
+
+    /// True for a future that another executor owns and polls.
+    #[inline]
+    pub(crate) fn is_hosted(&self) -> bool {
+        self.place >> 12 == JobKind::Hosted as u16
     }
 
     pub(crate) fn site(&self) -> &'static Location<'static> {

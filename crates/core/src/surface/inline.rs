@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 
 use crate::base::error::{Cancelled, Error, Result};
 use crate::base::kind::JobKind;
+use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::outcome::IntoOutcome;
 use crate::base::own::{self, Kept, OwnError};
@@ -45,6 +46,7 @@ use crate::record::state::{self, Snapshot};
 use crate::record::works;
 use crate::surface::options::Options;
 use crate::surface::scope::Scope;
+use crate::surface::spawn::{refused_error, refused_job};
 use crate::surface::verdict::{Got, verdict};
 
 /// Makes the body once the scope is there.
@@ -147,6 +149,8 @@ pub(crate) struct More {
     /// A branch whose future is a task: it has lost, and is opened to wait for it.
     pub(crate) lost: Option<Why>,
     pub(crate) local: Option<LocalValue>,
+    /// A future that is hosted below this job, and not below the one that polls it.
+    pub(crate) below: Option<JobRef>,
 }
 
 /// How long a shield may hold a cancel back.
@@ -421,7 +425,11 @@ fn left_behind<O: Open>(
         node.reason()
     });
     let reason = reason.unwrap_or_else(|| unreachable!("left behind without a reason"));
-    let error = Error::from(Cancelled::new(reason));
+    let error = match node.is_some_and(|node| node.is_hosted()) {
+        // The executor that polls it is not cancelled.
+        true => Error::stopped(reason),
+        false => Error::from(Cancelled::new(reason)),
+    };
     Err(own::give_back(error, None))
 }
 
@@ -441,8 +449,11 @@ fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
     contained(|| context::half_way(|| stage.set(Stage::Done)));
 }
 
-/// Makes the node and links it below the current job.
-fn open_node(setup: Setup) -> Result<JobRef> {
+/// Makes the node and links it below the current job, or below the one that the setup names.
+fn open_node(mut setup: Setup) -> Result<JobRef> {
+    if let Some(below) = setup.more.as_mut().and_then(|more| more.below.take()) {
+        return open_hosted(setup, &below);
+    }
     let Some(parent) = context::current() else {
         return Err(Error::msg(format!(
             "a {} at {}:{} was polled outside any Kinfolk job: run it inside a runtime",
@@ -460,6 +471,29 @@ fn open_node(setup: Setup) -> Result<JobRef> {
     }
 }
 
+/// The same below `parent`, which may refuse it.
+#[cold]
+fn open_hosted(setup: Setup, parent: &Header) -> Result<JobRef> {
+    let site = setup.site;
+    let opened = match walk::pin(parent) {
+        None => {
+            walk::count_refused(parent);
+            Err(Refusal::Ended)
+        }
+        Some(tree) => {
+            let opened = match tree.refuses_tasks() {
+                true => Err(Refusal::Cancelled),
+                false => make_node(setup, &tree, parent, tree.most_children),
+            };
+            if opened.is_err() {
+                tree.counters.add(Count::Refused);
+            }
+            opened
+        }
+    };
+    opened.map_err(|refusal| refused_error(&refused_job(parent, refusal, site)))
+}
+
 /// Makes the node and links it below `parent`.
 fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<JobRef, Refusal> {
     let mut facts = BirthFacts::NONE;
@@ -475,7 +509,11 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
         born: tree.millis(),
         id: tree.next_id(&counts),
         kind: setup.kind,
-        lane: parent.lane(),
+        lane: match setup.kind {
+            // Its executor has no lane of ours.
+            JobKind::Hosted => Lane::Pool,
+            _ => parent.lane(),
+        },
         facts,
         parent: Some(parent),
         vtable: &cell::NODE,
@@ -702,6 +740,10 @@ unsafe fn marked_without_patience(h: &Header) -> bool {
     };
     let mut at = h;
     while !std::ptr::eq(at, origin) {
+        if at.is_hosted() {
+            // What is around it is not polled with it.
+            return false;
+        }
         // SAFETY: as above; the origin is an ancestor.
         match unsafe { at.parent() } {
             Some(parent) if !parent.is_task() => at = parent,
@@ -750,7 +792,8 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     let answer = unsafe { verdict(tree, h, got) };
     if h.was_spawned()
         && let Err(error) = &answer
-        && (failed || !late)
+        && (!late || failed)
+        && !(h.is_hosted() && failed)
     {
         // SAFETY: as above.
         unsafe { end::local_task_over(h, failed, error) };
@@ -760,9 +803,10 @@ fn close<T>(h: &Header, got: Got<T>) -> Result<T> {
     answer
 }
 
-/// A spawned body that has begun is about to be dropped half-way.
+/// A spawned body that has begun is about to be dropped half-way. None for a hosted future:
+/// its executor drops it when it is not wanted any more, which is no force.
 fn forced_here(h: &Header) -> Option<ForcedDrop> {
-    if !h.was_spawned() || h.polls.load(Relaxed) == 0 {
+    if !h.was_spawned() || h.is_hosted() || h.polls.load(Relaxed) == 0 {
         return None;
     }
     // SAFETY: its poller has not ended it, so it is linked.

@@ -576,6 +576,46 @@ impl Scope {
         Spawner::new(self.clone()).spawn_service(future)
     }
 
+    /// Makes a job of a future that code of others polls: the handler of a web framework,
+    /// the body of a stream, a task of another executor. From its first poll on the future is
+    /// a child of this scope, though it may borrow and is polled where its caller awaits it.
+    ///
+    /// The scope waits for it, and a cancel of the scope tells it at its next point. What it
+    /// spawns is below it. Its error and its panic are the caller's, as those of a
+    /// [`scope`], and cancel no sibling.
+    ///
+    /// The caller may drop it half-way, as a server does when its client hangs up: what it
+    /// started is cancelled then, and this scope waits for that. In a scope that takes no
+    /// more children the future is dropped unpolled, and the call returns an error of kind
+    /// [`Stopped`](ErrorKind::Stopped). A shutdown that forces gives it up, since the future
+    /// belongs to its caller: polled later, it is dropped and returns `Stopped`.
+    ///
+    /// ```
+    /// use kinfolk_core::{Result, Scope, spawn};
+    ///
+    /// /// Called, polled and dropped by a server that knows nothing of jobs.
+    /// async fn handle(server: &Scope, path: &str) -> Result<usize> {
+    ///     let request = server.task("request").host(async {
+    ///         let length = path.len();
+    ///         let part = spawn(async move { length }); // cancelled if the client hangs up
+    ///         part.await
+    ///     });
+    ///     request.await
+    /// }
+    /// ```
+    ///
+    /// [`task`](Scope::task) gives it a name.
+    ///
+    /// # Cancellation
+    /// Opening and leaving it is *not a point*. Dropping it half-way cancels what it started.
+    #[track_caller]
+    pub fn host<F>(&self, future: F) -> Inline<Just<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        Spawner::new(self.clone()).host(future)
+    }
+
     /// Takes a lease, which keeps the scope open from any thread or callback; `None` if the
     /// scope has ended or is closed.
     pub fn lease(&self) -> Option<Lease> {

@@ -25,6 +25,7 @@ use crate::record::cell;
 use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, NO_SHARES};
 use crate::record::state;
 use crate::surface::handle::Job;
+use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
 use crate::surface::options::Options;
 use crate::surface::scope::Scope;
@@ -405,6 +406,22 @@ impl<L> Spawner<L> {
         place.spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
     }
 
+    /// Makes a job of a future that another executor polls; see [`Scope::host`].
+    ///
+    /// # Cancellation
+    /// As [`Scope::host`].
+    #[track_caller]
+    pub fn host<F>(self, future: F) -> Inline<Just<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+    {
+        let mut setup = Setup::new(JobKind::Hosted, Location::caller());
+        let more = setup.more();
+        more.options = self.options;
+        more.below = Some(JobRef::from_header(self.scope.header()));
+        Inline::new(Just(future), setup)
+    }
+
     /// Launches a child of another sort than [`launch`](Spawner::launch) does.
     pub(crate) fn launch_as<F>(
         self,
@@ -747,6 +764,17 @@ pub(crate) fn refused_job(
         cold.outcome = failed.then(|| Error::msg(words(refusal)));
     });
     job
+}
+
+/// What the caller of a future gets that was refused with the handle `job`.
+pub(crate) fn refused_error(job: &JobRef) -> Error {
+    let outcome = job.if_cold(|cold, _| cold.outcome.clone()).flatten();
+    let stopped = || {
+        let reason = job.reason();
+        let reason = reason.unwrap_or_else(|| unreachable!("refused without a reason"));
+        Error::stopped(reason).at(names::victim_alone(job), None)
+    };
+    outcome.unwrap_or_else(stopped)
 }
 
 /// A future that is made where it will be polled.

@@ -521,7 +521,8 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
     drop(before);
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
-        Some(parent) if h.was_spawned() && !parent.is_supervisor() => {
+        // The failure of a hosted future is its caller's, as that of a scope.
+        Some(parent) if h.was_spawned() && !h.is_hosted() && !parent.is_supervisor() => {
             child_failed(parent, h, &error);
             None
         }

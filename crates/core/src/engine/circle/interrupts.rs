@@ -67,11 +67,14 @@ fn with_requests(h: &Header, f: impl FnOnce(&Header, &mut Cold, Snapshot) -> usi
         .unwrap_or(0)
 }
 
-/// The task whose body `h` is, or is part of. None for the root, and for a
-/// scope that has ended.
+/// The task whose body `h` is, or is part of. None for the root, for a hosted future, and
+/// for a scope that has ended.
 pub(crate) fn task_of(h: &Header) -> Option<JobRef> {
     let mut at = JobRef::from_header(h);
     while !at.is_task() {
+        if at.is_hosted() {
+            return None;
+        }
         at = at.parent_from_outside()?;
     }
     Some(at)

@@ -24,6 +24,7 @@ use crate::engine::end::{self, GivenUp};
 use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::names;
+use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::waker::{self, Taken};
 use crate::engine::walk::{self, Why};
 use crate::record::header::{Header, JobRef};
@@ -46,8 +47,10 @@ pub(crate) enum Held {
 pub(crate) fn hold(h: &Header) -> Option<Held> {
     // A pointer of a scope that is left behind may be anybody's; it is compared
     // only, and the word is looked at too.
+    // A hosted future belongs to its executor, wherever that polls it, and the body around
+    // it may be over.
     let at_home = context::with(|cx| cx.current().is_some_and(|job| h.is_child_of(job)));
-    if !at_home {
+    if !at_home || h.is_hosted() {
         return h.state.go_away().then_some(Held::Away);
     }
     let left = h.state.load().has(state::BODY_DONE | state::AWAY);
@@ -103,10 +106,36 @@ pub(crate) fn close_all(h: &Header) {
 pub(crate) fn give_up(scope: &Header, in_body: bool) {
     // SAFETY: not given up yet, so linked.
     if let Some(around) = unsafe { scope.parent() } {
-        report(around, scope);
+        match scope.is_hosted() {
+            true => note_forced(scope),
+            false => report(around, scope),
+        }
     }
     close_below(scope, true);
     abandon(scope, in_body, ReasonKind::ScopeEnded);
+}
+
+/// Shutdown forces every job, and `hosted` is a future that another executor owns: it cannot
+/// be dropped from here, so it is given up. That executor finds out at its next poll.
+#[cold]
+pub(crate) fn force_hosted(tree: &Shared, hosted: &Header) {
+    // The step comes before the cancel, as in `close_below`.
+    let left = hosted.state.leave_behind();
+    guard::lapse(hosted);
+    walk::cancel(hosted, Why::new(tree.why_forced(), hosted.site()));
+    if let Some(before) = left {
+        note_forced(hosted);
+        close_below(hosted, true);
+        abandon(hosted, !before.has(state::LEFT), ReasonKind::ScopeEnded);
+    }
+}
+
+/// The future of `hosted` is cut off from its job.
+fn note_forced(hosted: &Header) {
+    // SAFETY: the caller gives it up, and has not yet: linked.
+    let tree = unsafe { hosted.tree() };
+    tree.note_forced(ForcedDrop::look_at(tree, hosted));
+    hosted.state.was_dropped();
 }
 
 /// Gives up what is open below `h`, which stays until this returns; its local
@@ -141,7 +170,8 @@ fn list_open(h: &Header, local: bool, into: &mut Vec<JobRef>) {
     let mut next = unsafe { h.first.get().as_ref() };
     while let Some(child) = next {
         let inline = match child.kind() {
-            JobKind::Task | JobKind::Root => false,
+            // A hosted future is waited for, as a task is.
+            JobKind::Task | JobKind::Root | JobKind::Hosted => false,
             JobKind::LocalTask => local,
             _ => true,
         };
