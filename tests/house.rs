@@ -41,7 +41,7 @@ const IDIOMS: &[(&str, &str)] = &[
 const EITHER: &[(&str, &str)] = &[
     ("Inside", "the feature `runtime` of testkit"),
     ("IoSide", "the feature `runtime` of testkit"),
-    ("Options", "the feature `runtime` of testkit"),
+    ("IoOptions", "the feature `runtime` of testkit"),
     ("SimIoHandle", "the feature `runtime` of testkit"),
     ("Spanned", "the feature `tracing`"),
     ("TestKernel", "the feature `runtime` of testkit"),
@@ -50,8 +50,8 @@ const EITHER: &[(&str, &str)] = &[
 /// Names that two things still share. One that is mended is taken out of this list;
 /// none is added.
 const DEFINED_TWICE: &[&str] = &[
-    "Budget", "Held", "Listed", "Marked", "Nested", "Park", "Place", "Polled", "Ready", "Stage",
-    "Taken", "Tally", "Waiting",
+    "Budget", "Listed", "Nested", "Park", "Place", "Polled", "Ready", "Stage", "Taken", "Tally",
+    "Waiting",
 ];
 
 /// Names in backticks that are not in our code.

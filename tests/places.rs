@@ -44,7 +44,7 @@ where
 
 #[test]
 fn see_1_waits_of_files_are_named_by_the_line_of_the_program() {
-    waits_here("read", async { Ok(drop(fs::read("/dir/file").await?)) });
+    waits_here("read", async { Ok(fs::read("/dir/file").await.map(drop)?) });
     waits_here("write", async { Ok(fs::write("/new", [1; 9]).await.0?) });
     waits_here("copy", async {
         assert_eq!(fs::copy("/dir/file", "/copy").await?, 64);

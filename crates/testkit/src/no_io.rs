@@ -12,10 +12,10 @@ pub(crate) mod side {
     pub(crate) struct TestKernel;
 
     #[derive(Default)]
-    pub(crate) struct Options(());
+    pub(crate) struct IoOptions(());
 
-    pub(crate) fn rough() -> Options {
-        Options(())
+    pub(crate) fn rough() -> IoOptions {
+        IoOptions(())
     }
 
     pub(crate) struct SimIoHandle;
@@ -32,7 +32,7 @@ pub(crate) mod side {
 
     pub(crate) struct IoSide;
 
-    pub(crate) fn make(_: Options, _seed: u64, _: &VirtualClock) -> (SimIoHandle, IoSide) {
+    pub(crate) fn make(_: IoOptions, _seed: u64, _: &VirtualClock) -> (SimIoHandle, IoSide) {
         (SimIoHandle, IoSide)
     }
 

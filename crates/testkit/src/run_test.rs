@@ -34,11 +34,11 @@ enum RoughSeeds {
 }
 
 impl RoughSeeds {
-    fn io(self, seed: u64) -> side::Options {
+    fn io(self, seed: u64) -> side::IoOptions {
         match self {
             RoughSeeds::OddSeeds if seed % 2 == 1 => side::rough(),
             RoughSeeds::All => side::rough(),
-            RoughSeeds::OddSeeds | RoughSeeds::None => side::Options::default(),
+            RoughSeeds::OddSeeds | RoughSeeds::None => side::IoOptions::default(),
         }
     }
 }

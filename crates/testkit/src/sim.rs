@@ -221,7 +221,7 @@ pub struct SimBuilder {
     slips: bool,
     /// Failures that no handle takes go to a hook of the test's.
     has_hook: bool,
-    pub(crate) io: side::Options,
+    pub(crate) io: side::IoOptions,
 }
 
 impl SimBuilder {
@@ -472,7 +472,7 @@ impl Sim {
             explores: false,
             slips: false,
             has_hook: false,
-            io: side::Options::default(),
+            io: side::IoOptions::default(),
         }
     }
 

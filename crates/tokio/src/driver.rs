@@ -535,7 +535,7 @@ mod tests {
             assert!(machine.seat(n).is_to_start(), "not by tokio");
             assert_eq!(idle.wake_one(None), Some(n));
         }
-        let mut driver = pin!(Driver::new(machine.clone(), 0));
+        let mut driver = pin!(TokioDriver::new(machine.clone(), 0));
         let mut poll = || {
             let polled = poll_fn(|cx| Poll::Ready(driver.as_mut().poll(cx).is_ready()));
             runtime.block_on(polled)

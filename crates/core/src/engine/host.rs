@@ -23,12 +23,12 @@ pub use crate::base::unwind::{
 pub use crate::engine::blocking_call::BlockingCall;
 pub use crate::engine::rows::{Ready, Turn};
 
-/// What a library says on standard error, without waiting for it.
+/// Messages of a library on standard error, written without blocking the caller.
 pub mod say {
     pub use crate::base::say::{MOMENT, Topic, abort, flush, say};
 }
 
-/// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
+/// The work of a host at this moment; see [`Tree::gauges`](crate::Tree::gauges).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostGauges {
     /// Tasks that are queued for a turn or being polled; none if it does not
@@ -40,8 +40,7 @@ pub struct HostGauges {
     pub queues: Vec<(&'static str, usize)>,
 }
 
-/// Calls `f` with the host of the job that is polled on this thread; none
-/// outside every job.
+/// Calls `f` with the host of the current job; returns `None` outside any job.
 pub fn current<R>(f: impl FnOnce(&dyn Host) -> R) -> Option<R> {
     context::with(|here| {
         let job = here.current()?;
@@ -58,7 +57,7 @@ pub fn look_again() {
     context::look_again();
 }
 
-/// What the model needs from an executor.
+/// What an executor must provide: turns, time, timers and threads for blocking calls.
 pub trait Host: Send + Sync + 'static {
     /// A new task, or one that was woken alone. The host keeps the turn and runs it
     /// later, never inside this call.

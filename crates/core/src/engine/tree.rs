@@ -90,10 +90,10 @@ impl Serials {
 /// How many jobs a report names at the most: of more it says how many there are.
 pub(crate) const MOST_NAMED: usize = 100_000;
 
-/// Gets every failure that nobody takes.
+/// The hook that receives every failure that no caller takes.
 pub type FailureHook = Box<dyn Fn(&Error) + Send + Sync>;
 
-/// Gets every job whose future is dropped before it is done.
+/// The hook that receives every job whose future is dropped before it is done.
 pub type ForcedHook = Box<dyn Fn(&NodeSnapshot) + Send + Sync>;
 
 /// Called at every poll of a point that would go on, with the job that polls it and,
@@ -380,7 +380,7 @@ impl Shared {
         }
     }
 
-    /// A failure that nobody holds a handle for.
+    /// A failure for which there is no handle.
     pub(crate) fn report_failure(&self, error: &Error) {
         if let Some(hook) = &self.failure_hook {
             unwind::contained(|| (**hook)(error));
@@ -447,17 +447,17 @@ impl Drop for Shared {
     }
 }
 
-/// What a tree is made with. Every field has a default.
+/// Options of a [`Tree`]. Every field has a default.
 pub struct TreeOptions {
     /// Where events go; none by default.
     pub sink: Option<Arc<dyn Sink>>,
-    /// Gets every failure that nobody takes: of supervised tasks without a
-    /// handle, of detached jobs, of scopes that were dropped half-way. By
-    /// default it is printed to standard error, ten in a second at most; how many
-    /// more there were is printed then.
+    /// Receives every failure that no caller takes: of supervised tasks without a handle, of
+    /// detached jobs, of scopes that were dropped before they were over. By default failures
+    /// are printed to standard error, at most ten in a second, with the number of those that
+    /// were left out.
     pub failure_hook: Option<FailureHook>,
-    /// Gets every job whose future is dropped before it is done, as it was
-    /// then. By default it is printed to standard error, as failures are.
+    /// Receives every job whose future is dropped before it is done, as it was then. By default
+    /// it is printed to standard error, like failures.
     pub forced_hook: Option<ForcedHook>,
     /// How long a cancelled job may stay idle before its future is dropped.
     pub patience: Patience,
@@ -497,7 +497,7 @@ impl Default for TreeOptions {
     }
 }
 
-/// A tree of jobs on a host: for those who write hosts.
+/// A tree of jobs on a host: for authors of hosts.
 #[derive(Clone)]
 pub struct Tree(Arc<Shared>);
 
@@ -506,7 +506,7 @@ pub struct Tree(Arc<Shared>);
 pub struct WeakTree(Weak<Shared>);
 
 impl WeakTree {
-    /// The tree, if it is still there.
+    /// Returns the tree, if it still exists.
     pub fn upgrade(&self) -> Option<Tree> {
         Tree::upgrade(&self.0)
     }
@@ -519,7 +519,7 @@ impl fmt::Debug for WeakTree {
 }
 
 impl Tree {
-    /// A new root on `host`.
+    /// Makes a new root on `host`.
     ///
     /// # Panics
     /// If 4,095 roots live already.
@@ -531,7 +531,7 @@ impl Tree {
         }
     }
 
-    /// As [`new`](Tree::new), for hosts that can say why there is no tree.
+    /// Like [`new`](Tree::new), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If 4,095 roots live already.
@@ -652,7 +652,7 @@ impl Tree {
         WeakTree(self.0.weak())
     }
 
-    /// The counters. Those of i/o are the host's, which has one tree.
+    /// Returns the counters. Those of i/o are the host's, which has one tree.
     pub fn counters(&self) -> CountersSnapshot {
         let mut read = self.0.counters.read();
         if let Some(io) = self.0.host.io_gauges() {
@@ -663,7 +663,7 @@ impl Tree {
         read
     }
 
-    /// What there is to do now, here and at the host.
+    /// Returns what there is to do now, in the tree and at the host.
     pub fn gauges(&self) -> Gauges {
         let host = self.0.host.gauges();
         let now = self.0.host.now();
@@ -683,7 +683,7 @@ impl Tree {
         self.0.timed.load(Ordering::SeqCst) == 0
     }
 
-    /// The host, as it was given.
+    /// Returns the host.
     pub fn host(&self) -> &dyn Host {
         &*self.0.host
     }

@@ -22,10 +22,10 @@ use crate::sim::{Sim, SimBuilder};
 pub(crate) type TestKernel = SimKernel;
 
 /// What the simulation's i/o is made with.
-pub(crate) type Options = SimIo;
+pub(crate) type IoOptions = SimIo;
 
 /// What every program must bear.
-pub(crate) fn rough() -> Options {
+pub(crate) fn rough() -> IoOptions {
     SimIo::rough()
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct IoSide {
 }
 
 /// The two ends of it.
-pub(crate) fn make(options: Options, seed: u64, clock: &VirtualClock) -> (SimIoHandle, IoSide) {
+pub(crate) fn make(options: IoOptions, seed: u64, clock: &VirtualClock) -> (SimIoHandle, IoSide) {
     let most = options.in_flight;
     let kernel = SimKernel::new(options, seed, clock.clone());
     let audit = Audit::new();

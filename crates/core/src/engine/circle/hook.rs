@@ -50,7 +50,7 @@ impl HookCell {
     }
 }
 
-/// A callback that is nobody's body has panicked for `h`, which may have ended: the
+/// A callback that is no job's body has panicked for `h`, which may have ended: the
 /// failure hook gets it. If the tree is gone, it is said.
 #[cold]
 pub(crate) fn report_panic(h: &Header, place: &str, payload: Payload) {
@@ -86,7 +86,7 @@ impl HookGuard {
         self.0 = None;
     }
 
-    /// Takes the hook away. True if it had not fired: it never will.
+    /// Removes the hook. Returns true if it had not fired; then it never will.
     pub fn disarm(mut self) -> bool {
         self.0.take().is_some_and(|cell| disarm(&cell))
     }
@@ -118,18 +118,17 @@ impl fmt::Debug for HookGuard {
     }
 }
 
-/// Calls `f` with the reason when the current job is cancelled; at once if it
-/// is cancelled already. Several hooks of one job run in the order in which they were
+/// Calls `f` with the reason when the current job is cancelled; at once if it has been
+/// cancelled already. Several hooks of one job run in the order in which they were
 /// registered, and before those of the jobs below it.
 ///
-/// The hook runs on the canceller's thread, outside our locks, and may only
-/// schedule: set a flag, wake somebody, close a handle. It may cancel another job,
-/// which is marked at once, with all that is below it; the hooks of that one have
-/// run when the cancel around this hook returns, at the latest; so it is with hooks
-/// that this one registers where they fire at once. Inside a shield it
-/// waits, and moves to the enclosing job when the shield ends. Outside every
-/// job nothing can be cancelled, and the hook never fires. A hook that panics fails no
-/// job: the failure hook gets the panic, and the cancel goes on.
+/// The hook runs on the canceller's thread, outside Kinfolk's locks, and must not block: it
+/// may set a flag, wake a task, close a handle. It may cancel another job, which is marked at
+/// once, with everything below it; the hooks of that job have run at the latest when the
+/// cancel around this hook returns, and so have hooks that this one registers and that fire
+/// at once. A hook registered inside a shield waits, and moves to the enclosing job when the
+/// shield ends. Outside any job nothing can be cancelled, and the hook never fires. A panic
+/// in a hook fails no job: the failure hook receives it, and the cancel goes on.
 pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
     on_current(
         Contained::new(Box::new(|reason| {
@@ -141,8 +140,8 @@ pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
     )
 }
 
-/// As [`on_cancel`], and with `None` when the job ends without having been
-/// cancelled. One call, either way, unless disarmed.
+/// Like [`on_cancel`], but also calls `f` with `None` if the job ends without having been
+/// cancelled. `f` is called once, unless the hook is disarmed.
 pub fn on_cancel_or_end(f: impl FnOnce(Option<&Reason>) + Send + 'static) -> HookGuard {
     on_current(Contained::new(Box::new(f)), true)
 }
