@@ -929,6 +929,7 @@ macro_rules! for_each_case {
             ;
             sync_seeing:
                 see_1_a_wait_names_its_lock_and_who_holds_it,
+                see_1_every_wait_names_what_it_waits_for,
                 see_2_jobs_that_wait_for_each_other_are_found,
                 see_2_a_parent_that_waits_for_its_child_is_found,
                 see_6_the_stuck_report_names_the_lock,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kinfolk_core::{Error, WaitKind, cleanup, scope, sleep};
-use kinfolk_sync::{Mutex, mpmc};
+use kinfolk_core::{Error, WaitKind, cleanup, scope, sleep, spawn};
+use kinfolk_sync::{Barrier, Mutex, Notify, Semaphore, broadcast, mpmc, oneshot, watch};
 
 use kinfolk_testkit::Lab;
 
@@ -68,6 +68,74 @@ pub async fn see_1_a_wait_names_its_lock_and_who_holds_it(lab: Lab) {
             .iter()
             .all(|node| node.waits_for.is_none())
     );
+}
+
+/// see-1, io-6: whatever a job of ours waits for is named, with the place where it was made.
+pub async fn see_1_every_wait_names_what_it_waits_for(lab: Lab) {
+    // A job waits; what snapshots say that it waits for: kind, name, and the line of the place.
+    async fn named<F>(lab: &Lab, wait: F) -> (&'static str, Option<String>, u32)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let task = spawn(async move {
+            wait.await;
+            Ok::<_, Error>(())
+        });
+        lab.settle().await;
+        let tree = lab.snapshot();
+        let node = tree.nodes().iter().find(|node| node.id == task.id());
+        let what = node
+            .unwrap()
+            .waits_for
+            .clone()
+            .expect("it waits for something");
+        assert_eq!(what.site.file(), file!());
+        task.cancel("enough");
+        drop(task.outcome().await);
+        let tree = lab.snapshot();
+        assert!(tree.nodes().iter().all(|node| node.waits_for.is_none()));
+        (what.kind, what.name, what.site.line())
+    }
+    scope(async |_s| {
+        let some = |name: &str| Some(name.to_string());
+        let (line, notify) = (line!(), Arc::new(Notify::new().named("changed")));
+        let wait = async move { drop(notify.notified().await) };
+        assert_eq!(named(&lab, wait).await, ("notify", some("changed"), line));
+        let (line, barrier) = (line!(), Arc::new(Barrier::new(2)));
+        let wait = async move { drop(barrier.wait().await) };
+        assert_eq!(named(&lab, wait).await, ("barrier", None, line));
+        let (line, (tx, mut rx)) = (line!(), watch::channel(0));
+        let tx = tx.named("level");
+        let wait = async move { drop(rx.changed().await) };
+        let kind = "watch channel";
+        assert_eq!(named(&lab, wait).await, (kind, some("level"), line));
+        let _rx = tx.subscribe();
+        let wait = async move { drop(tx.closed().await) };
+        assert_eq!(named(&lab, wait).await, (kind, some("level"), line));
+        let (line, (tx, mut rx)) = (line!(), broadcast::channel::<u32>(2));
+        let tx = tx.named("news");
+        let wait = async move { drop(rx.recv().await) };
+        let kind = "broadcast channel";
+        assert_eq!(named(&lab, wait).await, (kind, some("news"), line));
+        drop(tx);
+        let kind = "oneshot channel";
+        let (line, (tx, rx)) = (line!(), oneshot::channel::<u32>());
+        let mut tx = tx.named("answer");
+        let mut rx = rx;
+        let other = async move { drop((&mut rx).await) };
+        assert_eq!(named(&lab, other).await, (kind, some("answer"), line));
+        assert!(tx.is_closed());
+        let (line, (again, _rx)) = (line!(), oneshot::channel::<u32>());
+        tx = again;
+        let wait = async move { drop(tx.closed().await) };
+        assert_eq!(named(&lab, wait).await, (kind, None, line));
+        let (line, permits) = (line!(), Arc::new(Semaphore::new(0).named("pool")));
+        let wait = async move { drop(permits.acquire().await) };
+        assert_eq!(named(&lab, wait).await, ("semaphore", some("pool"), line));
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 /// see-2, io-6: jobs that wait for each other's locks are found, with their places.

@@ -1,8 +1,10 @@
 //! [`Barrier`]: tasks that wait for each other.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use kinfolk_core::kit::Point;
@@ -10,8 +12,9 @@ use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::blocking::block_on;
 use crate::line::{Line, Waiter, WaiterStage, let_go};
-use crate::looking::{Looked, wake_all};
-use crate::sync::{Lock, const_fn};
+use crate::looking::{Looked, Shown, settle_before};
+use crate::seen::SeenAs;
+use crate::sync::const_fn;
 
 /// A place where `n` tasks wait for each other. It can be used again and again.
 ///
@@ -25,8 +28,11 @@ use crate::sync::{Lock, const_fn};
 /// # }
 /// ```
 pub struct Barrier {
-    state: Lock<State>,
+    /// Made by the first that comes. In a place of its own: what is listed for snapshots must
+    /// not move, and a barrier may.
+    shown: OnceLock<Box<Shown<State>>>,
     size: usize,
+    site: &'static Location<'static>,
 }
 
 struct State {
@@ -58,16 +64,31 @@ impl State {
 impl Barrier {
     const_fn! {
         /// Makes a barrier for `n` tasks. With 0 or 1 no task ever waits.
+        #[track_caller]
         pub const fn new(n: usize) -> Barrier {
             Barrier {
-                state: Lock::new(State {
-                    line: Line::new(),
-                    arrived: 0,
-                    freed: 0,
-                }),
+                shown: OnceLock::new(),
                 size: n,
+                site: Location::caller(),
             }
         }
+    }
+
+    /// Gives it a name, by which snapshots and reports call it.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Barrier {
+        self.shown().seen().set_name(name.into());
+        self
+    }
+
+    fn shown(&self) -> &Shown<State> {
+        self.shown.get_or_init(|| {
+            let state = State {
+                line: Line::new(),
+                arrived: 0,
+                freed: 0,
+            };
+            Box::new(Shown::new(state, SeenAs::new("barrier", self.site)))
+        })
     }
 
     /// Waits until `n` tasks are here. One of them, the last to come, is the leader.
@@ -99,14 +120,16 @@ impl Barrier {
     /// Here as the last one, if all others wait; else nothing happens. Never waits, and is
     /// no point.
     pub fn try_wait(&self) -> Option<BarrierWaitResult> {
-        let mut state = self.state.lock();
+        let mut state = self.shown().lock();
         if state.arrived + 1 < self.size {
             return None;
         }
         state.arrived = 0;
-        state.freed = state.line.next_number();
+        let end = state.line.next_number();
+        state.freed = end;
         drop(state);
-        wake_all(&self.state);
+        // A task that has come since belongs to the next meeting.
+        settle_before(self.shown(), end, WaiterStage::Granted);
         Some(BarrierWaitResult(true))
     }
 }
@@ -115,7 +138,7 @@ impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Barrier")
             .field("size", &self.size)
-            .field("arrived", &self.state.lock().arrived)
+            .field("arrived", &self.shown().lock().arrived)
             .finish()
     }
 }
@@ -141,7 +164,7 @@ pub struct BarrierWait<'a> {
 
 impl BarrierWait<'_> {
     fn leave(&mut self) -> bool {
-        let (freed, waker) = self.barrier.state.lock().leaves(&self.waiter);
+        let (freed, waker) = self.barrier.shown().lock().leaves(&self.waiter);
         self.waiter.reset();
         let_go(waker);
         freed
@@ -153,7 +176,8 @@ impl BarrierWait<'_> {
     /// `self` is pinned.
     unsafe fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let waker = cx.waker().clone();
-        let mut state = self.barrier.state.lock();
+        self.barrier.shown().list();
+        let mut state = self.barrier.shown().lock();
         if state.arrived + 1 < self.barrier.size {
             state.arrived += 1;
             // SAFETY: pinned, and its drop leaves the line.
@@ -191,7 +215,7 @@ impl Future for BarrierWait<'_> {
         }
         if stage == WaiterStage::Listed {
             let mut waker = Some(cx.waker().clone());
-            let mut state = this.barrier.state.lock();
+            let mut state = this.barrier.shown().lock();
             stage = this.waiter.stage();
             if stage == WaiterStage::Listed {
                 state.line.update(&this.waiter, &mut waker);

@@ -18,8 +18,10 @@
 //! # }
 //! ```
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,9 +32,9 @@ use kinfolk_core::{Cancelled, Error, WaitKind};
 use crate::blocking::block_on;
 use crate::error::SendError;
 use crate::line::Line;
-use crate::looking::{Looked, Looking, wake_all};
+use crate::looking::{Looked, Looking, Shown, wake_all};
 use crate::mpmc::with_room;
-use crate::sync::Lock;
+use crate::seen::SeenAs;
 
 /// A value, shared until the last receiver has taken it.
 type SharedValue<T> = Arc<Contained<T>>;
@@ -114,7 +116,7 @@ impl<T> State<T> {
     }
 }
 
-type Shared<T> = Arc<Lock<State<T>>>;
+type Shared<T> = Arc<Shown<State<T>>>;
 
 /// A channel that keeps the last `capacity` values for receivers that are behind.
 ///
@@ -123,14 +125,16 @@ type Shared<T> = Arc<Lock<State<T>>>;
 #[track_caller]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "a broadcast channel keeps at least one value");
-    let shared = Arc::new(Lock::new(State {
+    let state = State {
         slots: with_room(capacity),
         capacity,
         first: 0,
         senders: 1,
         receivers: 1,
         line: Line::new(),
-    }));
+    };
+    let seen = SeenAs::new("broadcast channel", Location::caller());
+    let shared = Arc::new(Shown::new(state, seen));
     let sender = Sender {
         shared: shared.clone(),
     };
@@ -184,6 +188,12 @@ impl<T> Sender<T> {
             shared: self.shared.clone(),
             next,
         }
+    }
+
+    /// Gives the channel a name, by which snapshots and reports call it. The first counts.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Sender<T> {
+        self.shared.seen().set_name(name.into());
+        self
     }
 
     /// How many receivers there are.

@@ -76,6 +76,7 @@ mod once_cell;
 pub mod oneshot;
 mod permits;
 mod rwlock;
+mod seen;
 mod semaphore;
 mod sync;
 pub mod watch;

@@ -41,7 +41,7 @@ use std::panic::Location;
 use std::ptr;
 use std::task::Waker;
 
-use kinfolk_core::host::{discard, say, wake};
+use kinfolk_core::host::{discard_waker, say, wake};
 use kinfolk_core::{JobId, kit};
 
 use crate::sync::{AtomicU8, BATCH, Ordering, Plain};
@@ -435,7 +435,7 @@ pub(crate) fn wake_one(waker: Option<Waker>) {
 /// Drops one that was not needed. Not under a lock.
 #[inline]
 pub(crate) fn let_go(waker: Option<Waker>) {
-    if waker.is_some() {
-        discard(waker);
+    if let Some(waker) = waker {
+        discard_waker(waker);
     }
 }

@@ -4,15 +4,64 @@
 use std::panic::Location;
 use std::task::{Context, Poll};
 
-use kinfolk_core::kit::Point;
+use kinfolk_core::kit::{Point, Resource, ResourceLook};
 use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go};
-use crate::sync::Lock;
+use crate::seen::SeenAs;
+use crate::sync::{Lock, LockGuard};
 
-/// What is looked at: a state under a lock, with a line of those who wait for its change.
+/// What is looked at: a state with a line of those who wait for its change.
 pub(crate) trait Looked {
     fn line(&mut self) -> &mut Line;
+}
+
+/// Such a state under its lock, as snapshots see it. In an `Arc` or a box: it is listed where
+/// it is.
+pub(crate) struct Shown<S: Looked> {
+    state: Lock<S>,
+    seen: SeenAs,
+}
+
+impl<S: Looked> Shown<S> {
+    pub(crate) fn new(state: S, seen: SeenAs) -> Shown<S> {
+        Shown {
+            state: Lock::new(state),
+            seen,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> LockGuard<'_, S> {
+        self.state.lock()
+    }
+
+    pub(crate) fn seen(&self) -> &SeenAs {
+        &self.seen
+    }
+
+    /// A wait begins.
+    #[inline]
+    pub(crate) fn list(&self) {
+        // SAFETY: it is in an `Arc` or a box, and see its destructor.
+        unsafe { self.seen.list(self) }
+    }
+}
+
+// SAFETY: it takes the lock, and touches the line alone.
+unsafe impl<S: Looked> Resource for Shown<S> {
+    fn look(&self) -> ResourceLook {
+        let mut look = self.seen.look();
+        self.state.lock().line().jobs(&mut look.waiters);
+        look
+    }
+}
+
+impl<S: Looked> Drop for Shown<S> {
+    fn drop(&mut self) {
+        // Before anything of it goes: a snapshot may look at it until then.
+        self.seen.unlist();
+    }
 }
 
 /// One wait for a change, inside the future that waits.
@@ -38,7 +87,7 @@ impl Looking {
     /// lock and calls no user code.
     pub(crate) unsafe fn poll<S: Looked, R>(
         &mut self,
-        state: &Lock<S>,
+        state: &Shown<S>,
         kind: WaitKind,
         cx: &mut Context<'_>,
         mut look: impl FnMut(&mut S) -> Option<R>,
@@ -54,6 +103,7 @@ impl Looking {
         let mut found = look(&mut state.lock());
         if found.is_none() {
             let mut waker = Some(cx.waker().clone());
+            state.list();
             let mut locked = state.lock();
             found = look(&mut locked);
             if found.is_none() {
@@ -84,7 +134,7 @@ impl Looking {
     }
 
     /// It is not polled any more.
-    pub(crate) fn abandon<S: Looked>(&mut self, state: &Lock<S>) {
+    pub(crate) fn abandon<S: Looked>(&mut self, state: &Shown<S>) {
         if self.waiter.stage() == WaiterStage::Idle {
             return;
         }
@@ -95,15 +145,22 @@ impl Looking {
 }
 
 /// Wakes all who wait for a change now. Not under the lock.
-pub(crate) fn wake_all<S: Looked>(state: &Lock<S>) {
+pub(crate) fn wake_all<S: Looked>(state: &Shown<S>) {
     settle_all(state, WaiterStage::Granted);
 }
 
 /// Settles all who stand in line now. Who comes meanwhile has seen the change.
-pub(crate) fn settle_all<S: Looked>(state: &Lock<S>, stage: WaiterStage) {
+pub(crate) fn settle_all<S: Looked>(state: &Shown<S>, stage: WaiterStage) {
+    let end = state.lock().line().next_number();
+    settle_before(state, end, stage);
+}
+
+/// Settles those in line whose number is smaller than `end`. For a change that is not meant
+/// for a waiter that comes after it: `end` is taken under the lock in which the change is
+/// made.
+pub(crate) fn settle_before<S: Looked>(state: &Shown<S>, end: u64, stage: WaiterStage) {
     let mut wakes = Wakes::new();
     let mut locked = state.lock();
-    let end = locked.line().next_number();
     loop {
         let line = locked.line();
         while !wakes.is_full()

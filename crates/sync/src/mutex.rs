@@ -127,6 +127,18 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
+    /// As [`blocking_lock`](Mutex::blocking_lock); the guard keeps the `Arc`.
+    ///
+    /// # Panics
+    /// Inside a job: await [`lock_owned`](Mutex::lock_owned) there.
+    #[track_caller]
+    pub fn blocking_lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
+        match block_on(self.lock_owned()) {
+            Ok(guard) => guard,
+            Err(_) => unreachable!("outside any job nobody is told"),
+        }
+    }
+
     /// Returns the value; `&mut self` proves that no other code holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

@@ -1,8 +1,10 @@
 //! [`Notify`]: a wake-up without a value.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use kinfolk_core::kit::Point;
@@ -10,8 +12,9 @@ use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::blocking::block_on;
 use crate::line::{Line, Waiter, WaiterStage, let_go, wake_one};
-use crate::looking::{Looked, settle_all};
-use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
+use crate::looking::{Looked, Shown, settle_all};
+use crate::seen::SeenAs;
+use crate::sync::{AtomicUsize, Ordering, const_fn};
 
 /// Wakes tasks that wait: one, or all.
 ///
@@ -29,7 +32,10 @@ use crate::sync::{AtomicUsize, Lock, Ordering, const_fn};
 /// # }
 /// ```
 pub struct Notify {
-    state: Lock<State>,
+    /// Made by the first that waits or notifies. In a place of its own: what is listed for
+    /// snapshots must not move, and a `Notify` may.
+    shown: OnceLock<Box<Shown<State>>>,
+    site: &'static Location<'static>,
     /// How often all were notified.
     calls: AtomicUsize,
 }
@@ -52,21 +58,36 @@ const AS_ONE_OF_ALL: WaiterStage = WaiterStage::Refused;
 impl Notify {
     const_fn! {
         /// Makes one without a notification.
+        #[track_caller]
         pub const fn new() -> Notify {
             Notify {
-                state: Lock::new(State {
-                    line: Line::new(),
-                    kept: false,
-                }),
+                shown: OnceLock::new(),
+                site: Location::caller(),
                 calls: AtomicUsize::new(0),
             }
         }
     }
 
+    /// Gives it a name, by which snapshots and reports call it.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Notify {
+        self.shown().seen().set_name(name.into());
+        self
+    }
+
+    fn shown(&self) -> &Shown<State> {
+        self.shown.get_or_init(|| {
+            let state = State {
+                line: Line::new(),
+                kept: false,
+            };
+            Box::new(Shown::new(state, SeenAs::new("notify", self.site)))
+        })
+    }
+
     /// Wakes the task that has waited longest; if no task waits, the next one does not
     /// have to.
     pub fn notify_one(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.shown().lock();
         let waker = match state.line.first() {
             Some(first) => first.settle(WaiterStage::Granted),
             None => {
@@ -82,7 +103,7 @@ impl Notify {
     /// this, awaited or not. Nothing is kept.
     pub fn notify_waiters(&self) {
         self.calls.fetch_add(1, Ordering::AcqRel);
-        settle_all(&self.state, AS_ONE_OF_ALL);
+        settle_all(self.shown(), AS_ONE_OF_ALL);
     }
 
     /// Waits for a notification.
@@ -103,7 +124,7 @@ impl Notify {
 
     /// A notification that was kept. Never waits, and is no point.
     pub fn try_notified(&self) -> bool {
-        std::mem::replace(&mut self.state.lock().kept, false)
+        std::mem::replace(&mut self.shown().lock().kept, false)
     }
 
     /// Waits for a notification on this thread.
@@ -117,6 +138,7 @@ impl Notify {
 }
 
 impl Default for Notify {
+    #[track_caller]
     fn default() -> Notify {
         Notify::new()
     }
@@ -125,7 +147,7 @@ impl Default for Notify {
 impl fmt::Debug for Notify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notify")
-            .field("waiting", &self.state.lock().line.len())
+            .field("waiting", &self.shown().lock().line.len())
             .finish_non_exhaustive()
     }
 }
@@ -142,7 +164,7 @@ pub struct Notified<'a> {
 
 impl Notified<'_> {
     fn leave(&mut self) -> WaiterStage {
-        let (stage, waker) = self.notify.state.lock().line.leave(&self.waiter);
+        let (stage, waker) = self.notify.shown().lock().line.leave(&self.waiter);
         let_go(waker);
         stage
     }
@@ -157,7 +179,8 @@ impl Notified<'_> {
             return Poll::Ready(());
         }
         let waker = cx.waker().clone();
-        let mut state = notify.state.lock();
+        notify.shown().list();
+        let mut state = notify.shown().lock();
         // A call that is counted after this look settles all who stand in line then.
         if called() || std::mem::replace(&mut state.kept, false) {
             drop(state);
@@ -193,7 +216,7 @@ impl Future for Notified<'_> {
                 }
                 Poll::Ready(Ok(())) if stage == WaiterStage::Listed => {
                     let mut waker = Some(cx.waker().clone());
-                    let mut state = this.notify.state.lock();
+                    let mut state = this.notify.shown().lock();
                     stage = this.waiter.stage();
                     if stage == WaiterStage::Listed {
                         state.line.update(&this.waiter, &mut waker);

@@ -8,6 +8,7 @@ use std::panic::Location;
 use kinfolk_core::{Cancelled, kit::Point};
 
 use crate::acquire::Acquire;
+use crate::blocking::block_on;
 use crate::error::TryLockError;
 use crate::mutex::{Mutex, MutexGuard};
 use crate::sync::{AtomicU8, Ordering, const_fn};
@@ -113,6 +114,23 @@ impl<T> OnceCell<T> {
                 Some(value) => Ok(value),
                 None => Ok(self.fill(making, make().await?)),
             }
+        }
+    }
+
+    /// The value; made by `make`, on this thread, if there is none. Waits on this thread if
+    /// another one, or a task, makes it.
+    ///
+    /// # Panics
+    /// Inside a job: await [`get_or_init`](OnceCell::get_or_init) there.
+    #[track_caller]
+    pub fn blocking_get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let made = self.get_or_init(|| {
+            // Called once, and before anything is awaited.
+            std::future::ready(make())
+        });
+        match block_on(made) {
+            Ok(value) => value,
+            Err(_) => unreachable!("outside any job nobody is told"),
         }
     }
 

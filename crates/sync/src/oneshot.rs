@@ -11,46 +11,114 @@
 //! # }
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use kinfolk_core::host::{Contained, discard};
-use kinfolk_core::kit::Point;
-use kinfolk_core::{Cancelled, Error, WaitKind};
+use kinfolk_core::kit::{self, Point, Resource, ResourceLook};
+use kinfolk_core::{Cancelled, Error, JobId, WaitKind};
 
 use crate::blocking::block_on;
 use crate::error::{Closed, TryRecvError};
 use crate::line::{let_go, wake_one};
 use crate::permits::NotAcquired;
-use crate::sync::Lock;
+use crate::seen::SeenAs;
+use crate::sync::{Lock, LockGuard};
 
 struct State<T> {
     value: Option<Contained<T>>,
     /// Nothing will be sent, or is wanted, any more.
     closed: bool,
-    receiver: Option<Waker>,
-    sender: Option<Waker>,
+    receiver: Option<WaitingSide>,
+    sender: Option<WaitingSide>,
 }
 
-type Shared<T> = Arc<Lock<State<T>>>;
+/// A side that waits.
+struct WaitingSide {
+    waker: Waker,
+    /// For snapshots.
+    job: Option<JobId>,
+    site: &'static Location<'static>,
+}
+
+impl WaitingSide {
+    fn new(waker: Waker, site: &'static Location<'static>) -> WaitingSide {
+        WaitingSide {
+            waker,
+            job: kit::current_id(),
+            site,
+        }
+    }
+}
+
+/// The waker of a side that waits no longer.
+fn waker_of(waiting: Option<WaitingSide>) -> Option<Waker> {
+    waiting.map(|waiting| waiting.waker)
+}
+
+/// What both sides share.
+struct Sides<T> {
+    state: Lock<State<T>>,
+    seen: SeenAs,
+}
+
+impl<T> Sides<T> {
+    fn lock(&self) -> LockGuard<'_, State<T>> {
+        self.state.lock()
+    }
+
+    /// A wait begins.
+    fn list(&self) {
+        // SAFETY: it is in an `Arc`, and see its destructor.
+        unsafe { self.seen.list(self) }
+    }
+}
+
+// SAFETY: it takes the lock, and touches neither the value nor the wakers.
+unsafe impl<T> Resource for Sides<T> {
+    fn look(&self) -> ResourceLook {
+        let mut look = self.seen.look();
+        let state = self.state.lock();
+        let sides = [&state.receiver, &state.sender].into_iter().flatten();
+        let jobs = sides.filter_map(|side| Some((side.job?, side.site)));
+        look.waiters.extend(jobs);
+        look
+    }
+}
+
+impl<T> Drop for Sides<T> {
+    fn drop(&mut self) {
+        // Before anything of it goes: a snapshot may look at it until then.
+        self.seen.unlist();
+    }
+}
+
+type Shared<T> = Arc<Sides<T>>;
 
 /// A channel for one value.
 #[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Lock::new(State {
-        value: None,
-        closed: false,
-        receiver: None,
-        sender: None,
-    }));
+    let site = Location::caller();
+    let shared = Arc::new(Sides {
+        state: Lock::new(State {
+            value: None,
+            closed: false,
+            receiver: None,
+            sender: None,
+        }),
+        seen: SeenAs::new("oneshot channel", site),
+    });
     let sender = Sender {
         shared: Some(shared.clone()),
     };
     let receiver = Receiver {
         shared,
         point: Point::new(),
+        site,
         begun: false,
     };
     (sender, receiver)
@@ -62,8 +130,8 @@ fn close<T>(shared: &Shared<T>) {
     state.closed = true;
     let (receiver, sender) = (state.receiver.take(), state.sender.take());
     drop(state);
-    wake_one(receiver);
-    wake_one(sender);
+    wake_one(waker_of(receiver));
+    wake_one(waker_of(sender));
 }
 
 /// Sends the one value. Dropped without it, it closes the channel.
@@ -87,8 +155,8 @@ impl<T> Sender<T> {
         state.closed = true;
         let (waker, own) = (state.receiver.take(), state.sender.take());
         drop(state);
-        wake_one(waker);
-        let_go(own);
+        wake_one(waker_of(waker));
+        let_go(waker_of(own));
         Ok(())
     }
 
@@ -102,7 +170,25 @@ impl<T> Sender<T> {
         SenderClosed {
             sender: self,
             point: Point::new(),
+            site: Location::caller(),
         }
+    }
+
+    /// Waits on this thread until the receiver is gone, or has closed the channel.
+    ///
+    /// # Panics
+    /// Inside a job: await [`closed`](Sender::closed) there.
+    #[track_caller]
+    pub fn blocking_closed(&mut self) {
+        let _never_told = block_on(self.closed());
+    }
+
+    /// Gives the channel a name, by which snapshots and reports call it. The first counts.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Sender<T> {
+        if let Some(shared) = &self.shared {
+            shared.seen.set_name(name.into());
+        }
+        self
     }
 
     /// True if the value is not wanted any more.
@@ -132,6 +218,7 @@ impl<T> fmt::Debug for Sender<T> {
 pub struct SenderClosed<'a, T> {
     sender: &'a mut Sender<T>,
     point: Point,
+    site: &'static Location<'static>,
 }
 
 impl<T> Future for SenderClosed<'_, T> {
@@ -139,23 +226,34 @@ impl<T> Future for SenderClosed<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(self.point.poll_enter(cx))?;
-        let waker = cx.waker().clone();
+        let waiting = WaitingSide::new(cx.waker().clone(), self.site);
         let Some(shared) = &self.sender.shared else {
             return Poll::Ready(Ok(()));
         };
+        shared.list();
         let mut state = shared.lock();
         let (closed, unused) = match state.closed {
-            true => (true, Some(waker)),
-            false => (false, state.sender.replace(waker)),
+            true => (true, Some(waiting)),
+            false => (false, state.sender.replace(waiting)),
         };
         drop(state);
-        let_go(unused);
+        let_go(waker_of(unused));
         if closed {
             self.point.done();
             return Poll::Ready(Ok(()));
         }
         self.point.pending_as(cx, WaitKind::Channel);
         Poll::Pending
+    }
+}
+
+impl<T> Drop for SenderClosed<'_, T> {
+    fn drop(&mut self) {
+        // It is the one that waits: the sender is borrowed mutably.
+        if let Some(shared) = &self.sender.shared {
+            let waiting = shared.lock().sender.take();
+            let_go(waker_of(waiting));
+        }
     }
 }
 
@@ -176,6 +274,8 @@ impl<T> fmt::Debug for SenderClosed<'_, T> {
 pub struct Receiver<T> {
     shared: Shared<T>,
     point: Point,
+    /// Where the channel was made: it is the future that waits.
+    site: &'static Location<'static>,
     /// It has been waited for.
     begun: bool,
 }
@@ -233,6 +333,8 @@ impl<T> Future for Receiver<T> {
         match this.point.poll_enter(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
+                let waiting = this.shared.lock().receiver.take();
+                let_go(waker_of(waiting));
                 // It may have come just now.
                 return Poll::Ready(match this.begun.then(|| this.try_recv()) {
                     Some(Ok(value)) => {
@@ -249,14 +351,15 @@ impl<T> Future for Receiver<T> {
             this.point.done();
             return Poll::Ready(found);
         }
-        let waker = cx.waker().clone();
+        let waiting = WaitingSide::new(cx.waker().clone(), this.site);
+        this.shared.list();
         let mut state = this.shared.lock();
         let (over, unused) = match state.closed {
-            true => (true, Some(waker)),
-            false => (false, state.receiver.replace(waker)),
+            true => (true, Some(waiting)),
+            false => (false, state.receiver.replace(waiting)),
         };
         drop(state);
-        let_go(unused);
+        let_go(waker_of(unused));
         if over && let Some(found) = this.look() {
             this.point.done();
             return Poll::Ready(found);
@@ -273,8 +376,8 @@ impl<T> Drop for Receiver<T> {
         let (sender, own) = (state.sender.take(), state.receiver.take());
         let value = state.value.take();
         drop(state);
-        wake_one(sender);
-        let_go(own);
+        wake_one(waker_of(sender));
+        let_go(waker_of(own));
         discard(value);
     }
 }

@@ -128,6 +128,22 @@ impl<T: ?Sized> RwLock<T> {
         Ok(WriteGuard::new(self, Location::caller()))
     }
 
+    /// As [`try_read`](RwLock::try_read); the guard keeps the `Arc`.
+    #[track_caller]
+    pub fn try_read_owned(self: Arc<Self>) -> Result<OwnedRwLockReadGuard<T>, TryLockError> {
+        let taken = self.permits.try_acquire(1);
+        taken.map_err(|_| TryLockError(()))?;
+        Ok(ReadGuard::new(self, Location::caller()))
+    }
+
+    /// As [`try_write`](RwLock::try_write); the guard keeps the `Arc`.
+    #[track_caller]
+    pub fn try_write_owned(self: Arc<Self>) -> Result<OwnedRwLockWriteGuard<T>, TryLockError> {
+        let taken = self.permits.try_acquire(READERS);
+        taken.map_err(|_| TryLockError(()))?;
+        Ok(WriteGuard::new(self, Location::caller()))
+    }
+
     /// Waits on this thread until it can be read.
     ///
     /// # Panics
@@ -147,6 +163,30 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn blocking_write(&self) -> RwLockWriteGuard<'_, T> {
         match block_on(self.write()) {
+            Ok(guard) => guard,
+            Err(_) => unreachable!("outside any job nobody is told"),
+        }
+    }
+
+    /// As [`blocking_read`](RwLock::blocking_read); the guard keeps the `Arc`.
+    ///
+    /// # Panics
+    /// Inside a job: await [`read_owned`](RwLock::read_owned) there.
+    #[track_caller]
+    pub fn blocking_read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        match block_on(self.read_owned()) {
+            Ok(guard) => guard,
+            Err(_) => unreachable!("outside any job nobody is told"),
+        }
+    }
+
+    /// As [`blocking_write`](RwLock::blocking_write); the guard keeps the `Arc`.
+    ///
+    /// # Panics
+    /// Inside a job: await [`write_owned`](RwLock::write_owned) there.
+    #[track_caller]
+    pub fn blocking_write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        match block_on(self.write_owned()) {
             Ok(guard) => guard,
             Err(_) => unreachable!("outside any job nobody is told"),
         }

@@ -149,6 +149,28 @@ impl Semaphore {
         block_on(self.acquire())
     }
 
+    /// As [`blocking_acquire`](Semaphore::blocking_acquire); the permit keeps the `Arc`.
+    ///
+    /// # Panics
+    /// Inside a job: await [`acquire_owned`](Semaphore::acquire_owned) there.
+    #[track_caller]
+    pub fn blocking_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, AcquireError> {
+        block_on(self.acquire_owned())
+    }
+
+    /// As [`blocking_acquire_many`](Semaphore::blocking_acquire_many); the permits keep the
+    /// `Arc`.
+    ///
+    /// # Panics
+    /// Inside a job: await [`acquire_many_owned`](Semaphore::acquire_many_owned) there.
+    #[track_caller]
+    pub fn blocking_acquire_many_owned(
+        self: Arc<Self>,
+        n: usize,
+    ) -> Result<OwnedSemaphorePermit, AcquireError> {
+        block_on(self.acquire_many_owned(n))
+    }
+
     /// Adds permits: those who wait get them first.
     ///
     /// # Panics

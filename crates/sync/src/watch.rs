@@ -17,8 +17,10 @@
 //! A borrowed value holds no lock: [`Ref`] is the value as it was, for as long as it is
 //! kept, across awaits too.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,8 +31,8 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::blocking::block_on;
 use crate::error::SendError;
 use crate::line::Line;
-use crate::looking::{Looked, Looking, wake_all};
-use crate::sync::Lock;
+use crate::looking::{Looked, Looking, Shown, wake_all};
+use crate::seen::SeenAs;
 
 struct State<T> {
     value: Arc<Contained<T>>,
@@ -48,17 +50,20 @@ impl<T> Looked for State<T> {
     }
 }
 
-type Shared<T> = Arc<Lock<State<T>>>;
+type Shared<T> = Arc<Shown<State<T>>>;
 
 /// A channel that has one value at a time, `value` at first.
+#[track_caller]
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Lock::new(State {
+    let state = State {
         value: Arc::new(Contained::new(value)),
         version: 0,
         senders: 1,
         receivers: 1,
         line: Line::new(),
-    }));
+    };
+    let seen = SeenAs::new("watch channel", Location::caller());
+    let shared = Arc::new(Shown::new(state, seen));
     let sender = Sender {
         shared: shared.clone(),
     };
@@ -164,6 +169,12 @@ impl<T> Sender<T> {
         }
     }
 
+    /// Gives the channel a name, by which snapshots and reports call it. The first counts.
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> Sender<T> {
+        self.shared.seen().set_name(name.into());
+        self
+    }
+
     /// How many receivers there are.
     pub fn receiver_count(&self) -> usize {
         self.shared.lock().receivers
@@ -184,6 +195,17 @@ impl<T> Sender<T> {
             sender: self,
             looking: Looking::new(),
         }
+    }
+}
+
+impl<T> Sender<T> {
+    /// Waits on this thread until there is no receiver.
+    ///
+    /// # Panics
+    /// Inside a job: await [`closed`](Sender::closed) there.
+    #[track_caller]
+    pub fn blocking_closed(&self) {
+        let _never_told = block_on(self.closed());
     }
 }
 
@@ -274,6 +296,19 @@ impl<T> Receiver<T> {
     pub fn blocking_changed(&mut self) -> bool {
         match block_on(self.changed()) {
             Ok(changed) => changed,
+            Err(_) => unreachable!("outside any job nobody is told"),
+        }
+    }
+
+    /// Waits on this thread for a value that `f` accepts; see
+    /// [`wait_for`](Receiver::wait_for).
+    ///
+    /// # Panics
+    /// Inside a job: await [`wait_for`](Receiver::wait_for) there.
+    #[track_caller]
+    pub fn blocking_wait_for(&mut self, f: impl FnMut(&T) -> bool) -> Option<Ref<T>> {
+        match block_on(self.wait_for(f)) {
+            Ok(found) => found,
             Err(_) => unreachable!("outside any job nobody is told"),
         }
     }

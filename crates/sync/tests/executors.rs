@@ -135,6 +135,69 @@ fn io_6_other_blocking_forms() {
     assert!(!rx.blocking_changed(), "the sender is gone");
 }
 
+/// The rest of the forms for threads, each while another thread makes it wait, and the `try_`
+/// forms that keep the `Arc`.
+#[test]
+fn io_6_every_wait_has_a_blocking_form() {
+    // `waits` begins while `held` is held, and ends once it was dropped.
+    fn until_dropped<H: Send + 'static, R: Send + 'static>(
+        held: H,
+        waits: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
+        let waiting = thread::spawn(waits);
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.join().unwrap()
+    }
+    let mutex = Arc::new(Mutex::new(1));
+    let (held, waits) = (mutex.clone().try_lock_owned().unwrap(), mutex.clone());
+    assert_eq!(*until_dropped(held, || waits.blocking_lock_owned()), 1);
+
+    let lock = Arc::new(RwLock::new(1));
+    let held = lock.clone().try_write_owned().unwrap();
+    assert!(lock.clone().try_read_owned().is_err());
+    let waits = lock.clone();
+    assert_eq!(*until_dropped(held, || waits.blocking_read_owned()), 1);
+    let held = lock.clone().try_read_owned().unwrap();
+    assert!(lock.clone().try_write_owned().is_err());
+    let waits = lock.clone();
+    *until_dropped(held, || waits.blocking_write_owned()) += 1;
+    assert_eq!(*lock.try_read().unwrap(), 2);
+
+    let semaphore = Arc::new(Semaphore::new(2));
+    let held = semaphore.clone().try_acquire_many_owned(2).unwrap();
+    let waits = semaphore.clone();
+    let one = until_dropped(held, || waits.blocking_acquire_owned()).unwrap();
+    let waits = semaphore.clone();
+    let two = until_dropped(one, || waits.blocking_acquire_many_owned(2)).unwrap();
+    assert_eq!((two.num_permits(), semaphore.available_permits()), (2, 0));
+    semaphore.close();
+    assert!(semaphore.blocking_acquire_owned().is_err());
+
+    let cell = Arc::new(OnceCell::new());
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let cell = cell.clone();
+            thread::spawn(move || *cell.blocking_get_or_init(|| n))
+        })
+        .collect();
+    for made in threads {
+        assert_eq!(Some(&made.join().unwrap()), cell.get());
+    }
+
+    let (tx, mut rx) = watch::channel(0);
+    let last = rx.clone();
+    let found = thread::spawn(move || rx.blocking_wait_for(|n| *n > 1).map(|n| *n));
+    for n in 1..=2 {
+        tx.send(n).unwrap();
+    }
+    assert_eq!(found.join().unwrap(), Some(2));
+    until_dropped(last, move || tx.blocking_closed());
+
+    let (mut tx, rx) = oneshot::channel::<u32>();
+    until_dropped(rx, move || tx.blocking_closed());
+}
+
 /// A blocking form inside a job would block the thread of its host: it says so.
 #[test]
 fn io_6_blocking_inside_a_job_panics() {

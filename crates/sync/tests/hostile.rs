@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use kinfolk_sync::{Mutex, Semaphore, broadcast, mpmc, oneshot, watch};
+use kinfolk_sync::{Mutex, Notify, Semaphore, broadcast, mpmc, oneshot, watch};
 
 /// Panics when it is dropped, or calls back before.
 struct Bomb {
@@ -278,4 +278,128 @@ fn io_6_a_channel_without_the_memory_for_it_is_refused() {
         assert!(panics(|| drop(mpmc::channel::<u64>(capacity))));
         assert!(panics(|| drop(broadcast::channel::<u64>(capacity))));
     }
+}
+
+type Wait = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A waker that owns a future: woken, it drops it.
+struct Owner(StdMutex<Option<Wait>>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {
+        let wait = self.0.lock().unwrap().take();
+        drop(wait);
+    }
+}
+
+/// Polls `wait`, which waits, with a waker that owns `owned`.
+fn polled_with(wait: &mut Wait, owned: Option<Wait>) -> Arc<Owner> {
+    let owner = Arc::new(Owner(StdMutex::new(owned)));
+    let waker = Waker::from(owner.clone());
+    assert!(
+        wait.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    owner
+}
+
+/// A stack on which one frame for each link of a chain would not fit.
+fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    small.spawn(f).unwrap().join().unwrap();
+}
+
+const LINKS: usize = 50_000;
+
+/// Each waiter is dropped when it is woken, and passes on what it had got: that wakes the
+/// next.
+#[test]
+fn io_6_a_chain_of_waiters_that_give_up_does_not_recur() {
+    fn chain(make: impl Fn() -> Wait, start: impl FnOnce() + Send + 'static) {
+        for _ in 0..LINKS {
+            let mut wait = make();
+            let owner = polled_with(&mut wait, None);
+            *owner.0.lock().unwrap() = Some(wait);
+        }
+        on_a_small_stack(start);
+    }
+    let mutex = Arc::new(Mutex::new(()));
+    let guard = mutex.clone().try_lock_owned().unwrap();
+    let waits = mutex.clone();
+    let make = move || -> Wait {
+        let mutex = waits.clone();
+        Box::pin(async move { drop(mutex.lock_owned().await) })
+    };
+    chain(make, move || drop(guard));
+    assert!(mutex.try_lock().is_ok());
+
+    let notify = Arc::new(Notify::new());
+    let (waits, wakes) = (notify.clone(), notify.clone());
+    let make = move || -> Wait {
+        let notify = waits.clone();
+        Box::pin(async move { drop(notify.notified().await) })
+    };
+    chain(make, move || wakes.notify_one());
+    assert!(notify.try_notified(), "it comes out at the end of the line");
+
+    let (tx, rx) = mpmc::channel(1);
+    let waits = rx.clone();
+    let make = move || -> Wait {
+        let rx = waits.clone();
+        Box::pin(async move { drop(rx.recv().await) })
+    };
+    chain(make, move || tx.try_send(1).unwrap());
+    assert_eq!(rx.try_recv(), Ok(1));
+}
+
+/// A waker that owns a future that waits with a waker that owns a future …: dropping the
+/// first drops all, one by one.
+#[test]
+fn io_6_a_chain_of_waiters_that_is_dropped_does_not_recur() {
+    let mutex = Arc::new(Mutex::new(()));
+    let guard = mutex.clone().try_lock_owned().unwrap();
+    let mut last: Option<Wait> = None;
+    for _ in 0..LINKS {
+        let mutex = mutex.clone();
+        let mut wait: Wait = Box::pin(async move { drop(mutex.lock_owned().await) });
+        drop(polled_with(&mut wait, last.take()));
+        last = Some(wait);
+    }
+    on_a_small_stack(move || drop(last));
+    drop(guard);
+    assert!(mutex.try_lock().is_ok(), "none is left in line");
+}
+
+/// A hook that takes what is there and sends again sets itself off: that does not grow the
+/// stack.
+#[test]
+fn io_6_a_hook_that_sets_itself_off_does_not_recur() {
+    let (tx, rx) = mpmc::unbounded_channel();
+    let (sends, receives) = (tx.clone(), rx.clone());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counts = calls.clone();
+    rx.on_ready(move || {
+        let _taken = receives.try_recv();
+        if counts.fetch_add(1, SeqCst) < LINKS {
+            sends.send(1).unwrap();
+        }
+    });
+    on_a_small_stack(move || tx.send(0).unwrap());
+    assert_eq!(calls.load(SeqCst), LINKS + 1);
+}
+
+/// A wait that is over keeps no waker, and with it the task that it was in.
+#[test]
+fn io_6_a_wait_that_is_over_keeps_no_waker() {
+    let (mut tx, rx) = oneshot::channel::<u32>();
+    let owner = Arc::new(Owner(StdMutex::new(None)));
+    let waker = Waker::from(owner.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut wait = Box::pin(tx.closed());
+    assert!(wait.as_mut().poll(&mut cx).is_pending());
+    drop(wait);
+    assert_eq!(Arc::strong_count(&owner), 2, "ours and the waker");
+    drop(rx);
+    assert!(tx.is_closed());
 }

@@ -32,7 +32,7 @@
 //! | an error: `Into`, and `From<Error>` of `scope_as` | inside the poll of the body; `own::give_back` after the scope has ended | `caught` with the body; the second is the caller's | none |
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
-//! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear` | `Contained`, `discard` | taken out under it, dropped outside |
+//! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear`; lines and hooks of channels and locks | `Contained`, `discard`, `discard_waker` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `context::go_round`, after all has | it is the body's | none |
 //! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
@@ -205,16 +205,35 @@ pub(crate) fn try_wake(waker: Waker) -> Option<Payload> {
     if wakes(|here| here.depth.get()) < DEEPEST {
         nested(move || waker.wake())
     } else {
-        wake_later(waker);
+        later(LaterWaker::Wake(Contained::new(waker)));
         None
     }
 }
 
-/// How deep wakes nest on one thread.
+/// Drops a waker, which may be of the user's making. Not under a lock.
+///
+/// A waker may own a future that waits with another waker, and so on: such drops nest
+/// together with wakes, sixteen deep at most.
+#[inline]
+pub fn discard_waker(waker: Waker) {
+    if wakes(|here| here.depth.get()) < DEEPEST {
+        contain(nested(move || drop(waker)));
+    } else {
+        later(LaterWaker::Drop(Contained::new(waker)));
+    }
+}
+
+/// How deep wakes, and drops of wakers, nest on one thread.
 const DEEPEST: u32 = 16;
 
+/// What has to wait until the deepest has returned.
+enum LaterWaker {
+    Wake(Contained<Waker>),
+    Drop(#[allow(dead_code, reason = "it is only dropped")] Contained<Waker>),
+}
+
 /// Wakers that have to wait.
-type UnwokenWakers = RefCell<VecDeque<Contained<Waker>>>;
+type UnwokenWakers = RefCell<VecDeque<LaterWaker>>;
 
 /// The wakes that go on on this thread.
 struct WakeNesting {
@@ -250,21 +269,24 @@ fn deepest(wake: impl FnOnce()) -> Option<Payload> {
     loop {
         // Others may be added while this one is woken.
         let next = waiting.borrow_mut().pop_front();
-        let Some(waker) = next else { break };
-        contained(|| waker.into_inner().wake());
+        match next {
+            Some(LaterWaker::Wake(waker)) => drop(contained(|| waker.into_inner().wake())),
+            Some(LaterWaker::Drop(waker)) => drop(waker),
+            None => break,
+        }
     }
     wakes(|here| here.waiting.set(ptr::null()));
     panicked
 }
 
 #[cold]
-fn wake_later(waker: Waker) {
+fn later(what: LaterWaker) {
     wakes(|here| {
         // SAFETY: at this depth `deepest` goes on, further down our stack, and takes
         // it back before its list goes.
         let waiting = unsafe { here.waiting.get().as_ref() };
         let waiting = waiting.unwrap_or_else(|| unreachable!("set with the depth"));
-        waiting.borrow_mut().push_back(Contained::new(waker));
+        waiting.borrow_mut().push_back(what);
     });
 }
 

@@ -18,7 +18,7 @@ pub use crate::base::own_time::OwnTime;
 pub use crate::base::real_grace::RealGrace;
 pub use crate::base::timer_queue::{TimerKey, TimerQueue};
 pub use crate::base::unwind::{
-    Contained, and_after, collect_contained, contained, discard, wake, wake_by_ref,
+    Contained, and_after, collect_contained, contained, discard, discard_waker, wake, wake_by_ref,
 };
 pub use crate::engine::turn::{Ready, Turn};
 pub use crate::engine::waker::is_of_task;

@@ -127,7 +127,7 @@ pub(crate) fn is_kept(kept: &Waker, waker: &Waker) -> bool {
 #[inline]
 pub(crate) fn let_go(kept: Option<Waker>) {
     match kept {
-        Some(waker) if !is_ours(&waker) => unwind::discard(waker),
+        Some(waker) if !is_ours(&waker) => unwind::discard_waker(waker),
         ours => std::mem::drop(ours),
     }
 }

@@ -94,7 +94,9 @@ impl<T> Receiver<T> {
     /// is something already.
     ///
     /// `f` runs on the thread of the sender, outside every lock, and may only schedule. A
-    /// panic in it ends there. A second one takes the place of the first.
+    /// panic in it ends there. More than sixteen hooks and wakers inside each other, a further
+    /// one is called after the one around it has returned. A second hook takes the place of
+    /// the first.
     ///
     /// ```
     /// use kinfolk_sync::mpmc;
@@ -110,7 +112,7 @@ impl<T> Receiver<T> {
     /// }
     /// ```
     pub fn on_ready(&self, f: impl Fn() + Send + Sync + 'static) {
-        self.shared.set_hook(Box::new(f));
+        self.shared.set_hook(f);
     }
 }
 

@@ -21,15 +21,16 @@
 
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
-use kinfolk_core::host::{Contained, contained, discard};
-use kinfolk_core::kit::{Listed, Resource, ResourceLook};
+use kinfolk_core::host::{Contained, discard};
+use kinfolk_core::kit::{Resource, ResourceLook};
 
 use super::buffer::{Buffer, Spare, new_block};
 use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go, wake_one};
-use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering, Plain, SEEN};
+use crate::seen::SeenAs;
+use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering, Plain};
 
 /// A value that waits to be sent, in the future that sends it.
 #[repr(C)]
@@ -55,18 +56,28 @@ pub(super) struct State<T> {
     promised: usize,
     closed: bool,
     /// Called when there is something to receive and no receiver waits.
-    on_ready: Option<Arc<Contained<ReadyHook>>>,
+    on_ready: Option<Waker>,
 }
 
-pub(super) type ReadyHook = Box<dyn Fn() + Send + Sync>;
+/// The program's hook, as a waker: it is called as wakers are woken, so that a panic in it
+/// ends there and hooks that set each other off do not grow the stack.
+struct OnReady<F>(Contained<F>);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for OnReady<F> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        (*self.0)();
+    }
+}
 
 pub(super) struct Shared<T> {
     state: Lock<State<T>>,
     pub(super) senders: AtomicUsize,
     pub(super) receivers: AtomicUsize,
-    name: OnceLock<Cow<'static, str>>,
-    site: &'static Location<'static>,
-    listed: OnceLock<Listed>,
+    seen: SeenAs,
 }
 
 /// Why a value was not taken in.
@@ -145,7 +156,7 @@ impl<T> State<T> {
     }
 
     /// The hook, if what has just come is the first value that was not promised.
-    fn ready(&self) -> Option<Arc<Contained<ReadyHook>>> {
+    fn ready(&self) -> Option<Waker> {
         if self.on_ready.is_none() || self.there() != self.promised + 1 {
             return None;
         }
@@ -168,9 +179,7 @@ impl<T> Shared<T> {
             }),
             senders: AtomicUsize::new(1),
             receivers: AtomicUsize::new(1),
-            name: OnceLock::new(),
-            site: Location::caller(),
-            listed: OnceLock::new(),
+            seen: SeenAs::new("channel", Location::caller()),
         })
     }
 
@@ -179,19 +188,13 @@ impl<T> Shared<T> {
     }
 
     pub(super) fn set_name(&self, name: Cow<'static, str>) {
-        // The first counts.
-        let _named_before = self.name.set(name);
+        self.seen.set_name(name);
     }
 
     /// A wait begins.
     fn list(&self) {
-        if SEEN && self.listed.get().is_none() {
-            self.listed.get_or_init(|| {
-                // SAFETY: it lives in an `Arc`, and the first thing that its destructor
-                // does is to take itself off the list.
-                unsafe { Listed::new(self) }
-            });
-        }
+        // SAFETY: it lives in an `Arc`, and see its destructor.
+        unsafe { self.seen.list(self) }
     }
 
     /// Puts a value into the buffer, if there is room. In a rendezvous it may be left for
@@ -217,7 +220,7 @@ impl<T> Shared<T> {
         let hook = state.ready();
         drop(state);
         wake_one(waker);
-        call(hook);
+        wake_one(hook);
         Ok(())
     }
 
@@ -248,7 +251,7 @@ impl<T> Shared<T> {
             };
             drop(state);
             wake_one(wake);
-            call(hook);
+            wake_one(hook);
             return WaiterStage::Listed;
         };
         let wake = state.promise();
@@ -259,7 +262,7 @@ impl<T> Shared<T> {
         drop(state);
         let_go(Some(waker));
         wake_one(wake);
-        call(hook);
+        wake_one(hook);
         stage
     }
 
@@ -410,7 +413,7 @@ impl<T> Shared<T> {
         drop(state);
         let_go(waker);
         wake_one(wake);
-        call(hook);
+        wake_one(hook);
     }
 
     /// No more values are taken in: senders that wait get theirs back. What is there is
@@ -422,7 +425,7 @@ impl<T> Shared<T> {
         drop(state);
         self.refuse(|state| Some(&mut state.senders));
         self.refuse_receivers();
-        call(hook);
+        wake_one(hook);
         closes
     }
 
@@ -461,7 +464,7 @@ impl<T> Shared<T> {
         let hook = state.on_ready.take();
         drop(state);
         discard(full);
-        discard(hook);
+        let_go(hook);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -476,14 +479,14 @@ impl<T> Shared<T> {
         self.state().capacity
     }
 
-    pub(super) fn set_hook(&self, hook: ReadyHook) {
-        let hook = Some(Arc::new(Contained::new(hook)));
+    pub(super) fn set_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let hook = Some(Waker::from(Arc::new(OnReady(Contained::new(hook)))));
         let mut state = self.state();
         let now = state.there() > state.promised || state.closed;
         let before = std::mem::replace(&mut state.on_ready, hook.clone());
         drop(state);
-        discard(before);
-        call(hook.filter(|_| now));
+        let_go(before);
+        wake_one(hook.filter(|_| now));
     }
 
     pub(super) fn sender_gone(&self) {
@@ -501,18 +504,10 @@ impl<T> Shared<T> {
     }
 }
 
-/// Calls the hook. Not under a lock; a panic in it ends there.
-fn call(hook: Option<Arc<Contained<ReadyHook>>>) {
-    if let Some(hook) = hook {
-        contained(|| (***hook)());
-    }
-}
-
 // SAFETY: it takes the lock, and touches the lines, not the values.
 unsafe impl<T> Resource for Shared<T> {
     fn look(&self) -> ResourceLook {
-        let mut look = ResourceLook::new("channel", self.site);
-        look.name = self.name.get().map(|name| name.to_string());
+        let mut look = self.seen.look();
         let state = self.state();
         state.senders.jobs(&mut look.waiters);
         state.receivers.jobs(&mut look.waiters);
@@ -523,6 +518,6 @@ unsafe impl<T> Resource for Shared<T> {
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Before anything of it goes: a snapshot may look at it until then.
-        self.listed.take();
+        self.seen.unlist();
     }
 }

@@ -75,7 +75,7 @@ impl<T> Sender<T> {
     #[track_caller]
     pub fn into_sink(self) -> SenderSink<T> {
         SenderSink {
-            sender: self,
+            sender: Some(self),
             sending: Box::pin(Sending::new(None)),
             full: false,
         }
@@ -87,8 +87,12 @@ impl<T> Sender<T> {
 /// # Cancellation
 /// `poll_ready`, `poll_flush` and `poll_close` are *points* while a value waits. Told,
 /// they give it back in the error.
+///
+/// Once it was closed the sender is gone, and the channel is closed if that was the last; a
+/// value that is put in after that comes back in the error.
 pub struct SenderSink<T> {
-    sender: Sender<T>,
+    /// None once it was closed.
+    sender: Option<Sender<T>>,
     sending: Pin<Box<Sending<T>>>,
     /// A value is in it.
     full: bool,
@@ -97,13 +101,13 @@ pub struct SenderSink<T> {
 impl<T> SenderSink<T> {
     /// Waits until the value is sent.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError<T>>> {
-        if !self.full {
+        let Some(sender) = self.sender.as_ref().filter(|_| self.full) else {
             return Poll::Ready(Ok(()));
-        }
+        };
         // SAFETY: it is not moved out of its box.
         let sending = unsafe { self.sending.as_mut().get_unchecked_mut() };
         // SAFETY: pinned, always with the same channel, and the drop abandons it.
-        let sent = ready!(unsafe { sending.poll(self.sender.shared(), cx) });
+        let sent = ready!(unsafe { sending.poll(sender.shared(), cx) });
         self.full = false;
         Poll::Ready(sent)
     }
@@ -121,6 +125,9 @@ impl<T> Sink<T> for SenderSink<T> {
     fn start_send(self: Pin<&mut Self>, value: T) -> Result<(), SendError<T>> {
         let this = self.get_mut();
         assert!(!this.full, "start_send without poll_ready");
+        if this.sender.is_none() {
+            return Err(SendError::closed(value));
+        }
         // SAFETY: it is not moved out of its box.
         unsafe { this.sending.as_mut().get_unchecked_mut() }.load(value);
         this.full = true;
@@ -132,7 +139,10 @@ impl<T> Sink<T> for SenderSink<T> {
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<T>>> {
-        self.get_mut().poll_sent(cx)
+        let this = self.get_mut();
+        ready!(this.poll_sent(cx))?;
+        this.sender = None;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -140,12 +150,17 @@ impl<T> Drop for SenderSink<T> {
     fn drop(&mut self) {
         // SAFETY: it is not moved out of its box.
         let sending = unsafe { self.sending.as_mut().get_unchecked_mut() };
-        sending.abandon(self.sender.shared());
+        if let Some(sender) = &self.sender {
+            sending.abandon(sender.shared());
+        }
     }
 }
 
 impl<T> fmt::Debug for SenderSink<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.sender.fmt(f)
+        f.debug_struct("SenderSink")
+            .field("full", &self.full)
+            .field("closed", &self.sender.is_none())
+            .finish_non_exhaustive()
     }
 }

@@ -180,3 +180,26 @@ fn barrier_vs_drop() {
         }
     });
 }
+
+/// The second of two comes while a third one comes for the next meeting: two of the three
+/// meet, and the third waits for another.
+#[test]
+fn barrier_vs_next_meeting() {
+    loom::model(|| {
+        let barrier = Arc::new(Barrier::new(2));
+        let waits = |barrier: Arc<Barrier>| polled(async move { barrier.wait().await });
+        let mut first = waits(barrier.clone());
+        assert!(first.poll().is_none());
+        let (mut second, mut third) = (waits(barrier.clone()), waits(barrier.clone()));
+        let other = thread::spawn(move || {
+            let met = second.poll().is_some();
+            (second, met)
+        });
+        let third_met = third.poll().is_some();
+        let (mut second, second_met) = other.join().unwrap();
+        let met = usize::from(first.poll().is_some())
+            + usize::from(second_met || second.poll().is_some())
+            + usize::from(third_met || third.poll().is_some());
+        assert_eq!(met, 2, "one of the three waits for the next");
+    });
+}
