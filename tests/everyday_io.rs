@@ -190,3 +190,75 @@ fn test_2_a_simulation_says_the_time() {
         .expect("it slept");
     assert_eq!((sim.now(), sim.now() - began), (inside, MS));
 }
+
+/// Streams of the program's own whose operations are ready each time, and are no points.
+mod always_ready {
+    use kinfolk_runtime::io::{ReadStream, Slice, StreamEnd, StreamRead, StreamWrite, WriteStream};
+
+    pub(super) struct Always;
+
+    impl ReadStream for Always {
+        fn read_into(&self, mut buf: Vec<u8>) -> StreamRead {
+            buf.push(b'x');
+            StreamRead::new(async move { (Ok(1), buf) })
+        }
+    }
+
+    impl WriteStream for Always {
+        fn write_from(&self, buf: Slice<Vec<u8>>) -> StreamWrite {
+            StreamWrite::new(async move { (Ok(1), buf) })
+        }
+
+        fn end(&self) -> StreamEnd {
+            StreamEnd::nothing()
+        }
+    }
+}
+
+/// Copies and reads of streams that are always ready are points all the same, and let others
+/// have their turns.
+#[test]
+fn io_7_streams_that_are_always_ready_are_told() {
+    use always_ready::Always;
+    use kinfolk_core::{Result, Scope, cancel_current, yield_now};
+
+    async fn told(endless: impl Future<Output = std::io::Result<()>> + Send) -> Result<()> {
+        scope(async |s: Scope| {
+            // It has its turns meanwhile, and ends the scope in the fifth.
+            let stops = s.clone();
+            s.launch(async move {
+                for _ in 0..5 {
+                    yield_now().await?;
+                }
+                stops.cancel("enough");
+                Ok::<_, Error>(())
+            });
+            let ended = endless.await.expect_err("it has no end");
+            assert!(io::told(&ended).is_some(), "{ended}");
+            Ok(())
+        })
+        .await
+    }
+    for seed in 0..20 {
+        let mut sim = Sim::seeded(seed);
+        sim.run(async {
+            told(async { io::copy(Always, Always).await.map(drop) }).await?;
+            told(async { io::copy_bidirectional(Always, Always).await.map(drop) }).await?;
+            told(async { BufReader::new(Always).read_until(b'y').await.map(drop) }).await?;
+            told(async { BufReader::new(Always).read_to_end().await.map(drop) }).await?;
+            // A flush of what was read before.
+            let task = spawn(async {
+                let mut copy = io::copy(Always, Always);
+                cancel_current("enough");
+                let told = (&mut copy).await.expect_err("told at entry");
+                assert!(io::told(&told).is_some());
+                assert_eq!((copy.read(), copy.written()), (0, 0));
+                Ok::<_, Error>(())
+            });
+            drop(task.outcome().await?);
+            Ok::<_, Error>(())
+        })
+        .expect("all of them were told");
+        sim.finish();
+    }
+}

@@ -252,6 +252,7 @@ impl<S: ReadStream> BufReader<S> {
         Part {
             reader: self,
             take,
+            looked: false,
             entered: false,
             point: Point::new(),
         }
@@ -271,6 +272,10 @@ impl<S: ReadStream> BufReader<S> {
             None => {
                 let mut spare = std::mem::take(&mut self.spare);
                 spare.clear();
+                if spare.capacity() > self.size {
+                    // It has held a long part: its memory goes back.
+                    spare = Vec::new();
+                }
                 spare.reserve_exact(self.size);
                 self.stream.read_into(spare)
             }
@@ -288,6 +293,10 @@ impl<S: ReadStream> BufReader<S> {
             self.spare = std::mem::replace(&mut self.buf, bytes);
         } else {
             self.buf.drain(..self.at);
+            let need = self.size.max(self.buf.len() + bytes.len());
+            if self.buf.capacity() / 4 > need {
+                self.buf.shrink_to(need);
+            }
             self.buf.extend_from_slice(&bytes);
             self.spare = bytes;
         }
@@ -310,6 +319,10 @@ impl<S: fmt::Debug> fmt::Debug for BufReader<S> {
 struct Part<'a, S, F> {
     reader: &'a mut BufReader<S>,
     take: F,
+    /// It has looked at what was there.
+    looked: bool,
+    /// It has passed a point since its last read: the reads of a stream of the program's may
+    /// be none, and ready each time.
     entered: bool,
     point: Point,
 }
@@ -326,20 +339,23 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let this = self.get_mut();
-        if !this.entered {
-            // Told at entry it takes nothing, also if the part is there.
-            ready!(this.point.poll_enter(cx)).map_err(cancelled)?;
-            this.point.done();
-            this.entered = true;
-            if let Some(part) = (this.take)(this.reader, false) {
+        loop {
+            if !this.entered {
+                // Told at entry it takes nothing, also if the part is there.
+                ready!(this.point.poll_enter(cx)).map_err(cancelled)?;
+                this.point.done();
+                this.entered = true;
+            }
+            if !std::mem::replace(&mut this.looked, true)
+                && let Some(part) = (this.take)(this.reader, false)
+            {
                 return Poll::Ready(part);
             }
-        }
-        loop {
             let bytes = ready!(this.reader.poll_more(cx))?;
             if let Some(part) = (this.take)(this.reader, bytes == 0) {
                 return Poll::Ready(part);
             }
+            this.entered = false;
         }
     }
 }
@@ -455,4 +471,51 @@ fn too_long(most: usize) -> io::Error {
         io::ErrorKind::InvalidData,
         format!("a line is longer than {most} bytes"),
     )
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use crate::io::{BufWriter, pipe};
+    use kinfolk_core::{Error, scope};
+
+    /// What a long part has taken is given back with the next ones, whether the buffer is
+    /// empty between them or not.
+    #[test]
+    fn io_7_memory_returns_after_a_long_line() {
+        for shorts in ["ab\n", "a\nb"] {
+            let rt = Runtime::builder().workers(0).build().expect("a runtime");
+            let run = rt.block_on(scope(async |s| {
+                let (reader, writer) = pipe()?;
+                s.launch(async move {
+                    let mut out = BufWriter::with_capacity(64, writer);
+                    out.write_all(format!("{}\n", "x".repeat(100_000))).await?;
+                    out.flush().await?;
+                    assert!(
+                        out.capacity() <= 4 * 64,
+                        "the writer keeps {}",
+                        out.capacity()
+                    );
+                    for _ in 0..100 {
+                        out.write_all(shorts).await?;
+                        out.flush().await?;
+                    }
+                    Ok::<_, Error>(())
+                });
+                let mut lines = BufReader::with_capacity(64, reader).lines();
+                let long = lines.next().await.transpose()?.expect("a line");
+                assert_eq!(long.len(), 100_000);
+                while let Some(line) = lines.next().await {
+                    line?;
+                }
+                let reader = lines.into_reader();
+                for kept in [reader.buf.capacity(), reader.spare.capacity()] {
+                    assert!(kept <= 4 * 64, "{kept} bytes are kept");
+                }
+                Ok::<_, Error>(())
+            }));
+            run.expect("all was read");
+        }
+    }
 }

@@ -100,6 +100,11 @@ impl<S: WriteStream> BufWriter<S> {
         self.unwritten
     }
 
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.buf.capacity()
+    }
+
     /// Takes all of `bytes`. If there is no room for them beside those that were taken
     /// before, these are written first.
     ///
@@ -195,6 +200,10 @@ impl<S: WriteStream> BufWriter<S> {
                 }
                 None => {
                     self.buf.clear();
+                    if self.buf.capacity() / 4 > self.size {
+                        // It has held a long write: its memory goes back.
+                        self.buf = Vec::new();
+                    }
                     self.sent = 0;
                     return Poll::Ready(Ok(()));
                 }

@@ -5,7 +5,9 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{IoBuf, ReadStream, StreamEnd, StreamRead, StreamWrite, WriteStream, told};
+use kinfolk_core::kit::Point;
+
+use super::{IoBuf, ReadStream, StreamEnd, StreamRead, StreamWrite, WriteStream, cancelled, told};
 
 /// How much is read at once.
 const SIZE: usize = 32 * 1024;
@@ -41,11 +43,12 @@ const SIZE: usize = 32 * 1024;
 ///
 /// # Errors
 /// Those of both streams.
+#[track_caller]
 pub fn copy<R: ReadStream, W: WriteStream>(from: R, to: W) -> Copy<R, W> {
     Copy {
         from,
         to,
-        flow: Flow::default(),
+        flow: Flow::new(),
     }
 }
 
@@ -127,6 +130,7 @@ impl<R, W> fmt::Debug for Copy<R, W> {
 ///
 /// # Errors
 /// Those of both streams. The first one ends both directions.
+#[track_caller]
 pub fn copy_bidirectional<A, B>(a: A, b: B) -> CopyBidirectional<A, B>
 where
     A: ReadStream + WriteStream,
@@ -135,8 +139,8 @@ where
     CopyBidirectional {
         a,
         b,
-        there: Flow::default(),
-        back: Flow::default(),
+        there: Flow::new(),
+        back: Flow::new(),
         failed: None,
     }
 }
@@ -255,9 +259,12 @@ enum FlowOp {
 /// None ──▶ Read ──bytes──▶ None ──▶ Write ──▶ None …
 ///           └────end────▶ None ──▶ End ──▶ Over
 /// ```
-#[derive(Default)]
+///
+/// Between two operations it is a point of its own: the operations of a stream of the
+/// program's may be no points, and ready each time.
 struct Flow {
     op: FlowOp,
+    point: Point,
     /// What was read; the bytes before `done` are written. With the operation while there is
     /// one.
     buf: Vec<u8>,
@@ -268,6 +275,26 @@ struct Flow {
 }
 
 impl Flow {
+    #[track_caller]
+    fn new() -> Flow {
+        Flow {
+            op: FlowOp::None,
+            point: Point::new(),
+            buf: Vec::new(),
+            done: 0,
+            ended: false,
+            read: 0,
+            written: 0,
+        }
+    }
+
+    /// A point, before the next operation.
+    fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.point.poll_enter(cx)).map_err(cancelled)?;
+        self.point.done();
+        Poll::Ready(Ok(()))
+    }
+
     fn poll(
         &mut self,
         from: &impl ReadStream,
@@ -282,7 +309,10 @@ impl Flow {
                     self.op = FlowOp::Over;
                     return Poll::Ready(Ok(()));
                 }
-                FlowOp::None => self.op = self.next(from, to, end),
+                FlowOp::None => {
+                    ready!(self.poll_enter(cx))?;
+                    self.op = self.next(from, to, end);
+                }
                 FlowOp::Read(mut op) => match Pin::new(&mut op).poll(cx) {
                     Poll::Ready(answer) => self.was_read(answer)?,
                     Poll::Pending => {
@@ -370,7 +400,10 @@ impl Flow {
                 continue;
             }
             match std::mem::take(&mut self.op) {
-                FlowOp::None if self.done < self.buf.len() => self.op = self.write_rest(to),
+                FlowOp::None if self.done < self.buf.len() => {
+                    ready!(self.poll_enter(cx))?;
+                    self.op = self.write_rest(to);
+                }
                 FlowOp::Write(mut op) => match Pin::new(&mut op).poll(cx) {
                     Poll::Ready(answer) => self.was_written(answer)?,
                     Poll::Pending => {

@@ -100,8 +100,9 @@ impl Stdin {
     /// Those of the system.
     #[track_caller]
     pub fn read_until(&self, byte: u8) -> impl Future<Output = io::Result<Vec<u8>>> + Send + use<> {
-        self.wait(move |unread, ended| {
-            let end = unread.iter().position(|b| *b == byte).map(|at| at + 1);
+        self.wait(move |unread, seen, ended| {
+            let end = unread[seen..].iter().position(|b| *b == byte);
+            let end = end.map(|at| seen + at + 1);
             end.or_else(|| ended.then_some(unread.len()))
         })
     }
@@ -128,17 +129,19 @@ impl Stdin {
     }
 
     #[track_caller]
-    fn some(&self, room: usize) -> InputWait<impl Fn(&[u8], bool) -> Option<usize> + Send + use<>> {
-        self.wait(move |unread, ended| {
+    fn some(&self, room: usize) -> InputWait<impl FindsPart + Send + use<>> {
+        self.wait(move |unread, _, ended| {
             (!unread.is_empty() || ended || room == 0).then_some(unread.len().min(room))
         })
     }
 
     #[track_caller]
-    fn wait<F: Fn(&[u8], bool) -> Option<usize>>(&self, part: F) -> InputWait<F> {
+    fn wait<F: Fn(&[u8], usize, bool) -> Option<usize>>(&self, part: F) -> InputWait<F> {
         InputWait {
             input: self.input.clone(),
             part,
+            seen: 0,
+            taken: 0,
             key: None,
             point: Point::new(),
         }
@@ -195,6 +198,8 @@ pub struct Input {
 #[derive(Default)]
 struct State {
     unread: Vec<u8>,
+    /// How many bytes were taken in all.
+    taken: u64,
     ended: bool,
     /// Told to one wait.
     failed: Option<io::Error>,
@@ -342,17 +347,28 @@ impl State {
         }
     }
 
-    /// The part that `part` finds, or why there is none.
-    fn take(
-        &mut self,
-        part: &impl Fn(&[u8], bool) -> Option<usize>,
-    ) -> Option<io::Result<Vec<u8>>> {
-        if let Some(bytes) = part(&self.unread, self.ended) {
-            return Some(Ok(self.unread.drain(..bytes).collect()));
+    /// The part that `part` finds behind the `seen` bytes in which there is none, or why
+    /// there is none.
+    fn take(&mut self, part: &impl FindsPart, seen: usize) -> Option<io::Result<Vec<u8>>> {
+        if let Some(bytes) = part(&self.unread, seen, self.ended) {
+            let taken = self.unread.drain(..bytes).collect();
+            self.taken += bytes as u64;
+            let need = SIZE.max(self.unread.len());
+            if self.unread.capacity() / 4 > need {
+                // It has held a long line: its memory goes back.
+                self.unread.shrink_to(need);
+            }
+            return Some(Ok(taken));
         }
         self.failed.take().map(Err)
     }
 }
+
+/// How many of the unread bytes are the part that is waited for. The second argument says how
+/// many of them were looked at before, in vain, the third one that no more will come.
+trait FindsPart: Fn(&[u8], usize, bool) -> Option<usize> {}
+
+impl<F: Fn(&[u8], usize, bool) -> Option<usize>> FindsPart for F {}
 
 enum WokenBy {
     Input,
@@ -398,6 +414,10 @@ impl fmt::Debug for Input {
 struct InputWait<F> {
     input: Arc<Input>,
     part: F,
+    /// So many unread bytes it has looked at in vain, when so many had been taken in all: a
+    /// long line is searched once.
+    seen: usize,
+    taken: u64,
     /// Its place among those that wait.
     key: Option<u64>,
     point: Point,
@@ -406,7 +426,7 @@ struct InputWait<F> {
 // Nothing in it is pinned.
 impl<F> Unpin for InputWait<F> {}
 
-impl<F: Fn(&[u8], bool) -> Option<usize>> Future for InputWait<F> {
+impl<F: FindsPart> Future for InputWait<F> {
     type Output = io::Result<Vec<u8>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
@@ -418,10 +438,16 @@ impl<F: Fn(&[u8], bool) -> Option<usize>> Future for InputWait<F> {
         }
         let waker = cx.waker().clone();
         let mut state = this.input.state();
-        let taken = match state.take(&this.part) {
+        let seen = match this.taken == state.taken {
+            true => this.seen,
+            // Another wait has taken some of them.
+            false => 0,
+        };
+        let taken = match state.take(&this.part, seen) {
             None => this.input.start(&mut state).err().map(Err),
             taken => taken,
         };
+        (this.seen, this.taken) = (state.unread.len(), state.taken);
         if let Some(taken) = taken {
             drop(state);
             discard(Some(waker));
@@ -493,7 +519,7 @@ mod tests {
         });
     }
 
-    /// Part of a line is there when the wait is told: the next handle gets all of it.
+    /// FindsPart of a line is there when the wait is told: the next handle gets all of it.
     #[test]
     fn io_7_a_told_wait_for_a_line_loses_none() {
         each(async || {
@@ -571,6 +597,47 @@ mod tests {
             assert!(stdin.input.state().waiting.is_empty());
             stdin.input.end();
             assert_eq!(stdin.read_line().await?, None);
+            Ok(())
+        });
+    }
+
+    /// A long line is searched once, however often a part of it comes; what another wait has
+    /// taken meanwhile makes it begin anew. Its memory goes back.
+    #[test]
+    fn io_7_a_long_line_is_searched_once() {
+        each(async || {
+            let stdin = Stdin {
+                input: Input::typed(),
+            };
+            let looked_at = std::sync::atomic::AtomicUsize::new(0);
+            let mut line = Box::pin(stdin.wait(|unread, seen, _| {
+                let fresh = &unread[seen..];
+                looked_at.fetch_add(fresh.len(), std::sync::atomic::Ordering::Relaxed);
+                let end = fresh.iter().position(|b| *b == b'\n')?;
+                Some(seen + end + 1)
+            }));
+            let mut other = Some(Box::pin(stdin.read(Vec::with_capacity(10))));
+            for n in 0..1000 {
+                // A turn for each, which has a budget of its own.
+                yield_now().await?;
+                stdin.input.type_in(&[b'x'; 100]);
+                if n == 500
+                    && let Some(other) = other.take()
+                {
+                    // Ten of those that it has looked at.
+                    assert_eq!(other.await.0?, 10);
+                }
+                std::future::poll_fn(|cx| {
+                    assert!(line.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            stdin.input.type_in(b"\n");
+            assert_eq!(line.await?.len(), 99_991);
+            let looked_at = looked_at.into_inner();
+            assert_eq!(looked_at, 99_991 + 50_000, "all of it, and half of it anew");
+            assert!(stdin.input.state().unread.capacity() <= 4 * SIZE);
             Ok(())
         });
     }

@@ -14,7 +14,7 @@ use super::addr::ToSocketAddrs;
 use super::socket::entered;
 use crate::blocking::{For, on_threads};
 use crate::io::IoHandle;
-use crate::io::host_names::{HostEntry, LookedUp};
+use crate::io::host_names::{AskedHost, HostEntry, LookedUp};
 
 /// How long an answer is remembered. The system does not say how long it is good for.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -29,7 +29,8 @@ const MOST: usize = 1024;
 /// ten seconds; failures are not. `connect` and `bind` look names up in the same way.
 ///
 /// # Cancellation
-/// A *point*. Told, the look-up goes on without this job, and its answer is remembered.
+/// A *point*. Told, a look-up that a thread has begun goes on without this job, and its answer
+/// is remembered. One that still waits for a thread is given up, unless other jobs wait for it.
 ///
 /// # Errors
 /// If the name is not known, or no name at all.
@@ -53,12 +54,16 @@ struct LookUp {
 }
 
 impl LookUp {
-    /// On a thread that may block.
-    fn make(mut self) -> LookedUp {
-        let found = ask_system(&self.host);
+    /// On a thread that may block. None if no job wants it any more: those that wait for a
+    /// thread do not wait for the answers of a system that no job reads.
+    fn make(mut self) -> Option<LookedUp> {
         self.made = true;
+        if !self.handle.names().begin(&self.host) {
+            return None;
+        }
+        let found = ask_system(&self.host);
         (self.handle.names()).settle(&self.host, Some(found.clone()), self.until);
-        found
+        Some(found)
     }
 }
 
@@ -108,6 +113,8 @@ async fn remembered(
     handle: Arc<IoHandle>,
     host: String,
 ) -> io::Result<LookedUp> {
+    // This job wants the answer as long as this is there.
+    let wants = Arc::new(());
     loop {
         let moment = now();
         let waits = {
@@ -117,9 +124,9 @@ async fn remembered(
             );
             match entries.get_mut(&host) {
                 Some(HostEntry::Known(addrs, _)) => return Ok(Ok(addrs.clone())),
-                Some(HostEntry::Asked(waiting)) => {
+                Some(HostEntry::Asked(asked)) => {
                     let (wait, completer) = completion_at(site);
-                    waiting.push(completer);
+                    asked.also(Arc::downgrade(&wants), completer);
                     Some(wait)
                 }
                 None => {
@@ -127,7 +134,8 @@ async fn remembered(
                     if entries.len() >= MOST {
                         entries.retain(|_, entry| matches!(entry, HostEntry::Asked(_)));
                     }
-                    entries.insert(host.clone(), HostEntry::Asked(Vec::new()));
+                    let asked = AskedHost::by(Arc::downgrade(&wants));
+                    entries.insert(host.clone(), HostEntry::Asked(asked));
                     None
                 }
             }
@@ -141,7 +149,7 @@ async fn remembered(
                     until: moment + GOOD_FOR,
                     made: false,
                 };
-                let call = blocking_at(site, move |_| Some(look_up.make())).abandon();
+                let call = blocking_at(site, move |_| look_up.make()).abandon();
                 on_threads(For::Names, call)
                     .await
                     .map_err(io::Error::other)?
@@ -176,7 +184,7 @@ mod tests {
 
     fn waiting(handle: &IoHandle, host: &str) -> usize {
         match handle.names().entries().get(host) {
-            Some(HostEntry::Asked(waiting)) => waiting.len(),
+            Some(HostEntry::Asked(asked)) => asked.waiting(),
             _ => 0,
         }
     }
@@ -222,7 +230,7 @@ mod tests {
     #[test]
     fn io_5_jobs_share_a_look_up() {
         run(async |handle| {
-            put(&handle, "b.invalid", HostEntry::Asked(Vec::new()));
+            put(&handle, "b.invalid", HostEntry::Asked(AskedHost::default()));
             let ask = || spawn(async { lookup_host("b.invalid:1").await.map_err(Error::from) });
             let (one, two) = (ask(), ask());
             while waiting(&handle, "b.invalid") < 2 {
@@ -240,7 +248,7 @@ mod tests {
     #[test]
     fn io_5_a_look_up_that_is_never_made_is_made_by_another() {
         run(async |handle| {
-            put(&handle, "localhost", HostEntry::Asked(Vec::new()));
+            put(&handle, "localhost", HostEntry::Asked(AskedHost::default()));
             let never = LookUp {
                 handle: handle.clone(),
                 host: "localhost".into(),
@@ -253,6 +261,54 @@ mod tests {
             }
             drop(never);
             assert!(task.await?[0].ip().is_loopback());
+            Ok(())
+        });
+    }
+
+    /// A look-up that no job wants any more when its thread begins is not made, and not
+    /// remembered; one that a job still waits for is.
+    #[test]
+    fn io_5_a_look_up_that_no_job_wants_is_not_made() {
+        run(async |handle| {
+            let begins = |wanted: bool| {
+                let (_wait, completer) = completion_at(Location::caller());
+                let (gone, wants) = (Arc::new(()), Arc::new(()));
+                let mut asked = AskedHost::by(Arc::downgrade(&gone));
+                asked.also(Arc::downgrade(&wants), completer);
+                put(&handle, "127.0.0.1", HostEntry::Asked(asked));
+                drop(gone);
+                let _wants = wanted.then_some(wants);
+                let look_up = LookUp {
+                    handle: handle.clone(),
+                    host: "127.0.0.1".into(),
+                    until: now() + GOOD_FOR,
+                    made: false,
+                };
+                look_up.make().is_some()
+            };
+            assert!(!begins(false));
+            assert!(handle.names().entries().is_empty(), "it is forgotten");
+            assert!(begins(true));
+            assert_eq!(handle.names().entries().len(), 1);
+            Ok(())
+        });
+    }
+
+    /// Jobs that leave while a look-up lasts leave nothing that grows.
+    #[test]
+    fn io_5_jobs_that_leave_a_look_up_leave_nothing() {
+        run(async |handle| {
+            let asked = HostEntry::Asked(AskedHost::by(Arc::downgrade(&Arc::new(()))));
+            put(&handle, "c.invalid", asked);
+            for _ in 0..1000 {
+                let mut ask = Box::pin(lookup_host("c.invalid:1"));
+                std::future::poll_fn(|cx| {
+                    let _ = ask.as_mut().poll(cx);
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            assert!(waiting(&handle, "c.invalid") <= 16);
             Ok(())
         });
     }
