@@ -1,5 +1,6 @@
 //! What programs call: scopes, tasks, handles, lanes, services.
 
+pub(crate) mod attempt;
 pub(crate) mod handle;
 pub(crate) mod inline;
 pub(crate) mod lane;
@@ -8,5 +9,6 @@ pub(crate) mod scope;
 pub(crate) mod service;
 pub(crate) mod span;
 pub(crate) mod spawn;
+pub(crate) mod stop;
 pub(crate) mod task;
 pub(crate) mod verdict;

@@ -97,6 +97,7 @@ pub struct Spawner<L = Pool> {
     scope: Scope,
     name: Option<Cow<'static, str>>,
     patience: Option<Patience>,
+    attempt: bool,
     lane: PhantomData<L>,
 }
 
@@ -107,6 +108,7 @@ pub(crate) struct Place<'a> {
     parent: &'a Header,
     name: Option<&'a Cow<'static, str>>,
     patience: Option<Patience>,
+    attempt: bool,
 }
 
 /// What is made of the future.
@@ -136,6 +138,7 @@ impl Spawner {
             scope,
             name: None,
             patience: None,
+            attempt: false,
             lane: PhantomData,
         }
     }
@@ -153,6 +156,7 @@ impl<L> Spawner<L> {
             scope: self.scope,
             name: self.name,
             patience: self.patience,
+            attempt: self.attempt,
             lane: PhantomData,
         }
     }
@@ -170,7 +174,18 @@ impl<L> Spawner<L> {
         self
     }
 
-    /// Spawns a child task. Dropping the [`Task`] cancels it.
+    /// The task's failure is only what its handle gives out, and cancels no other job; see
+    /// [`Scope::attempt`]. Holds for every spawning verb: a failure of a
+    /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes
+    /// it.
+    pub fn attempted(mut self) -> Self {
+        self.attempt = true;
+        self
+    }
+
+    /// Spawns a child task. If it fails, its family is cancelled, even where the failure is
+    /// handled when the task is awaited: for a failure that only its `await` returns, spawn
+    /// an [attempt](Spawner::attempt). Dropping the [`Task`] cancels the task.
     ///
     /// With the feature `tracing` it runs in the span in which this is called, as
     /// do children of every other verb; [detached](detach) jobs inherit none.
@@ -380,6 +395,7 @@ impl<L> Spawner<L> {
             parent: self.scope.header(),
             name: self.name.as_ref(),
             patience: self.patience,
+            attempt: self.attempt,
         }
     }
 }
@@ -391,7 +407,14 @@ impl<'a> Place<'a> {
             parent,
             name: None,
             patience: None,
+            attempt: false,
         }
+    }
+
+    /// A child whose failure goes to its handle alone.
+    pub(crate) fn attempted(mut self) -> Place<'a> {
+        self.attempt = true;
+        self
     }
 
     /// Inlined, so that the handle is made where it is kept: what comes out of
@@ -606,7 +629,7 @@ impl<'a> Place<'a> {
         );
         // SAFETY: fresh; two references are ours.
         let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
-        if self.name.is_some() || self.patience.is_some() {
+        if self.name.is_some() || self.patience.is_some() || self.attempt {
             let name = self.name.cloned();
             if let Some(patience) = self.patience {
                 tree.sweeper.heed(patience);
@@ -614,6 +637,7 @@ impl<'a> Place<'a> {
             child.with_cold(|cold, _| {
                 cold.name = name;
                 cold.patience = self.patience;
+                cold.attempt = self.attempt;
             });
         }
         // SAFETY: fresh, made with this parent.
@@ -735,6 +759,7 @@ pub(crate) fn refused_job(
             culprit: None,
             site,
             at: std::time::Instant::now(),
+            by: None,
             delivery: None,
         })
     });
@@ -904,7 +929,9 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
     mine
 }
 
-/// Spawns a child of the current job; see [`Spawner::spawn`].
+/// Spawns a child of the current job. If it fails, its family is cancelled, even where the
+/// failure is handled when the task is awaited: for a failure that only its `await` returns,
+/// there is [`attempt`](crate::attempt). See [`Spawner::spawn`].
 ///
 /// The future must be `Send`, for any worker may poll it. One that is not can stay on
 /// the main thread, if it is made there:
