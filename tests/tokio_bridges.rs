@@ -378,10 +378,10 @@ fn cancel_8_a_scope_cancels_its_token() {
 
 // ---------------------------------------------------------------- hosted futures
 
-/// handle-11: tokio tasks that enter a root on their own: what they spawned is cancelled when
+/// handle-15: tokio tasks that enter a root on their own: what they spawned is cancelled when
 /// tokio aborts them, and the root waits for it.
 #[test]
-fn handle_11_a_tokio_task_enters_a_root() {
+fn handle_15_a_tokio_task_enters_a_root() {
     on("entered", |root| async move {
         let (count, gone) = dropped();
         let entered = root.clone();
@@ -405,10 +405,10 @@ fn handle_11_a_tokio_task_enters_a_root() {
     });
 }
 
-/// handle-11: hosted futures on many tokio tasks, which are aborted, end, fail and outlive
+/// handle-15: hosted futures on many tokio tasks, which are aborted, end, fail and outlive
 /// their scope at any moment: nothing is left, and no scope ends before them.
 #[test]
-fn handle_11_hosted_futures_race_with_the_end_of_their_scope() {
+fn handle_15_hosted_futures_race_with_the_end_of_their_scope() {
     on("hosted, and raced", |root| async move {
         for round in 0..300_usize {
             let (count, living) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -459,10 +459,10 @@ fn handle_11_hosted_futures_race_with_the_end_of_their_scope() {
     });
 }
 
-/// handle-11: a shutdown that forces waits for no executor: a hosted future that is not polled
+/// handle-15: a shutdown that forces waits for no executor: a hosted future that is not polled
 /// any more is given up, and named. Polled later it is dropped, and its caller hears.
 #[test]
-fn handle_11_a_forced_shutdown_gives_a_hosted_future_up() {
+fn handle_15_a_forced_shutdown_gives_a_hosted_future_up() {
     guarded("given up", |watched| {
         workers().block_on(async {
             let root = Root::builder().on_forced(Box::new(|_| {})).build();
@@ -488,10 +488,10 @@ fn handle_11_a_forced_shutdown_gives_a_hosted_future_up() {
     });
 }
 
-/// handle-11: so it is when the tokio runtime under the root goes: a thread outside it that
+/// handle-15: so it is when the tokio runtime under the root goes: a thread outside it that
 /// still polls finds out.
 #[test]
-fn handle_11_a_host_that_goes_gives_a_hosted_future_up() {
+fn handle_15_a_host_that_goes_gives_a_hosted_future_up() {
     guarded("its host goes", |watched| {
         let tokio = workers();
         let guard = tokio.enter();

@@ -51,9 +51,9 @@ impl Wake for Wakes {
     }
 }
 
-/// handle-11: a hosted future is a child of the scope, wherever it is polled, and may borrow;
+/// handle-15: a hosted future is a child of the scope, wherever it is polled, and may borrow;
 /// the scope waits for it though its own body is over.
-pub async fn handle_11_a_scope_waits_for_what_it_hosts(lab: Lab) {
+pub async fn handle_15_a_scope_waits_for_what_it_hosts(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let (word, open) = (String::from("borrowed"), Gate::new());
     let mut hosted = Box::pin(s.task("request").host(async {
@@ -77,9 +77,9 @@ pub async fn handle_11_a_scope_waits_for_what_it_hosts(lab: Lab) {
     assert_eq!(lab.counters().jobs_force_dropped, 0);
 }
 
-/// handle-11: its last poll may be on a thread outside every job; then the scope, and the
+/// handle-15: its last poll may be on a thread outside every job; then the scope, and the
 /// task around it, end there. Also: handle-9.
-pub async fn handle_11_a_thread_outside_every_job_polls_it(lab: Lab) {
+pub async fn handle_15_a_thread_outside_every_job_polls_it(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let open = Gate::new();
     let opened = open.clone();
@@ -115,9 +115,9 @@ pub async fn handle_11_a_thread_outside_every_job_polls_it(lab: Lab) {
     drop(hosted);
 }
 
-/// handle-11: a cancel of the scope wakes its executor and tells it at its next point; the
+/// handle-15: a cancel of the scope wakes its executor and tells it at its next point; the
 /// caller is not cancelled.
-pub async fn handle_11_a_cancel_of_the_scope_tells_it(lab: Lab) {
+pub async fn handle_15_a_cancel_of_the_scope_tells_it(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let log = Log::new();
     let says = log.clone();
@@ -154,9 +154,9 @@ pub async fn handle_11_a_cancel_of_the_scope_tells_it(lab: Lab) {
     server.await.unwrap();
 }
 
-/// handle-11: a caller that drops it half-way cancels what it started, and the scope waits
+/// handle-15: a caller that drops it half-way cancels what it started, and the scope waits
 /// for that. It is no forced drop.
-pub async fn handle_11_what_a_dropped_one_started_is_cancelled_and_waited_for(lab: Lab) {
+pub async fn handle_15_what_a_dropped_one_started_is_cancelled_and_waited_for(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let (tally, open) = (Tally::new(), Gate::new());
     let cleans = open.clone();
@@ -183,9 +183,9 @@ pub async fn handle_11_what_a_dropped_one_started_is_cancelled_and_waited_for(la
     assert_eq!(lab.counters().jobs_force_dropped, 0);
 }
 
-/// handle-11: its failure and its panic are its caller's, and cancel no sibling; so does the
+/// handle-15: its failure and its panic are its caller's, and cancel no sibling; so does the
 /// failure of what it spawned, which cancels it.
-pub async fn handle_11_a_failure_is_its_callers(lab: Lab) {
+pub async fn handle_15_a_failure_is_its_callers(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let sibling = s.spawn(parked());
     let failed = s.host(async { Err::<(), _>(Error::msg("theirs")) }).await;
@@ -206,9 +206,9 @@ pub async fn handle_11_a_failure_is_its_callers(lab: Lab) {
     assert!(lab.take_failures().is_empty());
 }
 
-/// handle-11: dropped half-way, it has no caller any more: what a child of it fails with goes
+/// handle-15: dropped half-way, it has no caller any more: what a child of it fails with goes
 /// to the failure hook. Also: outcome-3.
-pub async fn handle_11_a_failure_after_the_drop_is_reported(lab: Lab) {
+pub async fn handle_15_a_failure_after_the_drop_is_reported(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let mut hosted = Box::pin(s.host(async {
         launch(async {
@@ -225,9 +225,9 @@ pub async fn handle_11_a_failure_after_the_drop_is_reported(lab: Lab) {
     assert_eq!(lab.take_failures().len(), 1);
 }
 
-/// handle-11: a scope that takes no more children refuses it: dropped unpolled, its caller
+/// handle-15: a scope that takes no more children refuses it: dropped unpolled, its caller
 /// hears that it was stopped. Also: tree-5.
-pub async fn handle_11_a_cancelled_or_ended_scope_refuses_it(lab: Lab) {
+pub async fn handle_15_a_cancelled_or_ended_scope_refuses_it(lab: Lab) {
     for cancelled in [true, false] {
         let (s, server, gate) = server(&lab).await;
         if cancelled {
@@ -254,9 +254,9 @@ pub async fn handle_11_a_cancelled_or_ended_scope_refuses_it(lab: Lab) {
     }
 }
 
-/// handle-11: it has its own body: an interrupt of the task around the scope is not heard in
+/// handle-15: it has its own body: an interrupt of the task around the scope is not heard in
 /// it, and it takes none. Also: request-1.
-pub async fn handle_11_it_hears_no_interrupt(lab: Lab) {
+pub async fn handle_15_it_hears_no_interrupt(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let mut hosted = Box::pin(s.host(parked()));
     assert!(poll_once(&mut hosted).await.is_pending());
@@ -276,9 +276,9 @@ pub async fn handle_11_it_hears_no_interrupt(lab: Lab) {
     server.await.unwrap();
 }
 
-/// handle-11: cancelled in an await that cannot hear, it is dropped in a poll of its executor
+/// handle-15: cancelled in an await that cannot hear, it is dropped in a poll of its executor
 /// when its patience is over. Also: cancel-6.
-pub async fn handle_11_a_deaf_one_is_dropped_when_patience_is_over(lab: Lab) {
+pub async fn handle_15_a_deaf_one_is_dropped_when_patience_is_over(lab: Lab) {
     let (s, server, gate) = server(&lab).await;
     let patience = Patience {
         unaware: 20 * MS,
@@ -299,8 +299,8 @@ pub async fn handle_11_a_deaf_one_is_dropped_when_patience_is_over(lab: Lab) {
     assert_eq!(lab.counters().jobs_force_dropped, 1);
 }
 
-/// handle-11: the deadline of the scope tells it, as a child. Also: time-5.
-pub async fn handle_11_the_deadline_of_the_scope_tells_it(lab: Lab) {
+/// handle-15: the deadline of the scope tells it, as a child. Also: time-5.
+pub async fn handle_15_the_deadline_of_the_scope_tells_it(lab: Lab) {
     let slot = Arc::new(Mutex::new(None));
     let given = slot.clone();
     let server = spawn(async move {
@@ -324,9 +324,9 @@ pub async fn handle_11_the_deadline_of_the_scope_tells_it(lab: Lab) {
     server.await.unwrap();
 }
 
-/// handle-11: it has the task-locals of its scope, not those of the job that polls it. Also:
+/// handle-15: it has the task-locals of its scope, not those of the job that polls it. Also:
 /// handle-10.
-pub async fn handle_11_it_has_the_locals_of_its_scope(lab: Lab) {
+pub async fn handle_15_it_has_the_locals_of_its_scope(lab: Lab) {
     static WHO: Local<u32> = Local::new();
     let slot = Arc::new(Mutex::new(None));
     let (given, gate) = (slot.clone(), Gate::new());

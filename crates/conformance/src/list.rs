@@ -6,6 +6,16 @@
 macro_rules! for_each_case {
     ($each:ident) => {
         $each! {
+            again:
+                handle_14_a_failure_is_tried_again,
+                handle_14_a_try_that_timed_out_has_failed,
+                handle_14_a_cancellation_is_never_retried,
+                handle_14_a_retry_that_is_dropped_or_panics,
+                handle_14_forever_ends_with_an_error_only,
+                outcome_3_a_child_is_restarted_alone,
+                outcome_3_restarts_have_a_limit,
+                outcome_3_a_cancelled_child_is_not_restarted,
+            ;
             aggregation:
                 case_i01_two_failing_children_are_both_there,
                 case_i02_body_and_child_are_both_there,
@@ -15,6 +25,16 @@ macro_rules! for_each_case {
                 case_i08_the_hook_sees_the_first_the_end_sees_all,
                 case_i10_a_failing_clean_up_goes_along,
                 case_i13_a_failure_at_the_root_is_reported_once,
+            ;
+            attempts:
+                outcome_10_a_failed_attempt_touches_nobody,
+                outcome_10_a_failure_that_is_not_taken_is_reported,
+                outcome_10_an_attempt_is_an_option_of_every_verb,
+                outcome_10_an_attempt_that_is_cancelled,
+                outcome_10_an_attempt_that_is_passed_on,
+                outcome_10_attempts_in_a_set,
+                outcome_10_attempts_as_branches,
+                outcome_10_an_attempt_leaves_nothing_behind,
             ;
             blocking:
                 io_5_a_blocking_call_gives_its_value,
@@ -383,17 +403,17 @@ macro_rules! for_each_case {
                 cancel_8_a_hook_that_fires_at_once_is_outside_every_job,
             ;
             hosted:
-                handle_11_a_scope_waits_for_what_it_hosts,
-                handle_11_a_thread_outside_every_job_polls_it,
-                handle_11_a_cancel_of_the_scope_tells_it,
-                handle_11_what_a_dropped_one_started_is_cancelled_and_waited_for,
-                handle_11_a_failure_is_its_callers,
-                handle_11_a_failure_after_the_drop_is_reported,
-                handle_11_a_cancelled_or_ended_scope_refuses_it,
-                handle_11_it_hears_no_interrupt,
-                handle_11_a_deaf_one_is_dropped_when_patience_is_over,
-                handle_11_the_deadline_of_the_scope_tells_it,
-                handle_11_it_has_the_locals_of_its_scope,
+                handle_15_a_scope_waits_for_what_it_hosts,
+                handle_15_a_thread_outside_every_job_polls_it,
+                handle_15_a_cancel_of_the_scope_tells_it,
+                handle_15_what_a_dropped_one_started_is_cancelled_and_waited_for,
+                handle_15_a_failure_is_its_callers,
+                handle_15_a_failure_after_the_drop_is_reported,
+                handle_15_a_cancelled_or_ended_scope_refuses_it,
+                handle_15_it_hears_no_interrupt,
+                handle_15_a_deaf_one_is_dropped_when_patience_is_over,
+                handle_15_the_deadline_of_the_scope_tells_it,
+                handle_15_it_has_the_locals_of_its_scope,
             ;
             hostile:
                 outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
@@ -578,6 +598,16 @@ macro_rules! for_each_case {
                 outcome_9_descendants_see_parent_and_the_root_cause,
                 outcome_9_each_cause_has_its_kind,
             ;
+            own_ends:
+                time_7_an_own_deadline_is_none,
+                time_7_an_own_cancel_is_none,
+                time_7_what_is_not_its_own_is_not_swallowed,
+                time_7_what_was_suppressed_is_reported,
+                time_7_or_none_of_an_own_error,
+                time_7_a_value_that_came_too_late_says_so,
+                time_7_a_scope_says_that_its_deadline_passed,
+                time_7_or_none_is_dropped_half_way,
+            ;
             own_errors:
                 outcome_1_an_own_error_comes_back_as_it_was,
                 outcome_1_the_own_type_is_named_or_inferred,
@@ -719,6 +749,14 @@ macro_rules! for_each_case {
                 case_p12_the_counters_balance_at_every_stage,
                 tree_2_a_scope_whose_body_is_over_is_completing,
             ;
+            select_handlers:
+                handle_7_the_first_arm_is_handled,
+                handle_7_handlers_are_part_of_the_body,
+                handle_7_guards_and_patterns,
+                handle_7_a_failing_arm_fails_the_whole,
+                handle_7_a_select_with_handlers_that_is_told,
+                handle_7_eight_arms_with_handlers,
+            ;
             semantics:
                 semantics_point_not_cancelled,
                 semantics_point_cancelled,
@@ -829,6 +867,13 @@ macro_rules! for_each_case {
                 handle_7_map_that_is_told,
                 handle_7_map_of_hostile_values,
             ;
+            shared_tasks:
+                handle_13_each_waiter_gets_the_value,
+                handle_13_a_failure_is_for_each_waiter,
+                handle_13_the_last_handle_cancels,
+                handle_13_a_waiter_is_at_a_point,
+                handle_13_a_value_may_be_hostile,
+            ;
             shield_rules:
                 src_t10_a_guarded_job_is_marked_but_not_told,
                 src_t11_guards_nest_in_any_order,
@@ -894,6 +939,21 @@ macro_rules! for_each_case {
                 handle_9_drain_inside_its_scope_cancels_the_children_at_the_grace,
                 handle_9_drain_by_a_child_waits_for_its_siblings,
                 handle_9_drain_inside_its_scope_is_a_point,
+            ;
+            starting:
+                handle_12_the_caller_waits_until_the_child_is_ready,
+                handle_12_a_failure_before_it_is_ready_is_the_starts,
+                handle_12_a_start_that_is_given_up,
+            ;
+            stopping:
+                handle_11_the_children_are_cancelled_alone,
+                handle_11_the_children_of_another_job,
+                handle_11_a_task_is_stopped_and_waited_for,
+                handle_11_the_waiter_of_a_stop_is_told,
+                cancel_10_the_end_of_another_job_is_heard,
+                cancel_10_a_hook_for_the_end_may_panic,
+                cancel_10_a_hook_for_the_end_may_ask_for_more,
+                outcome_9_a_reason_names_the_job_that_asked,
             ;
             stuck:
                 see_6_what_holds_a_cancel_back,

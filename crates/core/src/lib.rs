@@ -43,10 +43,16 @@ pub use engine::hook::{HookGuard, on_cancel, on_cancel_or_end};
 pub use engine::tree::{
     FailureHook, ForcedHook, PointHeld, PointHook, Tree, TreeOptions, WeakTree,
 };
+pub use more::again::backoff::Backoff;
+pub use more::again::forever::forever;
+pub use more::again::restarting::restarting;
+pub use more::again::retry::retry;
 pub use more::blocking::{Blocking, Caller, blocking};
 pub use more::combine::all::{all, all_settled};
 pub use more::combine::any::any;
 pub use more::combine::branches::{Alike, Branches};
+#[doc(hidden)]
+pub use more::combine::chosen::{__select_none, __select_where};
 pub use more::combine::each::{ForEach, Items, for_each_concurrent};
 pub use more::combine::local::{
     LocalInline, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, UnsendScope, local_scope,
@@ -57,6 +63,7 @@ pub use more::combine::race::race;
 #[doc(hidden)]
 pub use more::combine::select::__select;
 pub use more::combine::set_verbs::{ExtendSet, JoinAllInSet};
+pub use more::combine::shared::Shared;
 #[cfg(feature = "stream")]
 pub use more::combine::stream::{OrCancelItems, OrCancelStream};
 pub use more::combine::task_set::{NextInSet, SpawnInSet, TaskSet};
@@ -64,6 +71,7 @@ pub use more::combine::together::Together;
 pub use more::combine::tuple::Arm;
 pub use more::frame::{Budget, NextPump, Pumped, next_pump};
 pub use more::kit;
+pub use more::own_end::{OrNone, WithDeadlinePassed};
 pub use more::see::cycles::WaitCycle;
 pub use more::see::snapshot::TreeSnapshot;
 pub use more::see::{ShutdownReport, StillThere, StuckJob, StuckReport};
@@ -79,6 +87,7 @@ pub use points::point::{
     Checkpoint, OrCancel, OrCancelFuture, Park, YieldNow, checkpoint, is_cancelled, park, yield_now,
 };
 pub use points::sleep::{Sleep, deadline, now, sleep, sleep_until};
+pub use surface::attempt::attempt;
 pub use surface::handle::{Job, Join};
 pub use surface::inline::{Inline, Just, Open, WithScope, WithScopeAs};
 pub use surface::lane::{LaneFor, Main, OnMain, Pool, on};

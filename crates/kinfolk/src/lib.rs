@@ -43,11 +43,14 @@
 //! **Sometimes.**
 //!
 //! - [`spawn`], [`launch`]: start a child of the current job without its scope at hand.
+//!   [`attempt`], [`Scope::attempt`]: a child whose failure is only what its `await` returns.
 //!   [`Task`] is the handle that owns a child, [`Job`] one that observes it. [`Outcome`] says how
 //!   a task ended, [`Success`] makes your own type the value of a body.
 //! - [`all`], [`all_settled`], [`any`], [`race()`], [`select!`] with [`Arm`],
 //!   [`for_each_concurrent`]: several futures at once in one task. [`TaskSet`]: results of many
 //!   tasks as they end; [`TaskSet::map`]: a task for each item, values in the order of the items.
+//! - [`retry`]: try again after a failure, never after a cancellation. [`job::forever`],
+//!   [`job::restarting`]: round after round, and a child that restarts itself.
 //! - [`checkpoint`], [`yield_now`], [`park`]: points that wait for nothing, for one turn of the
 //!   other tasks, or for the cancellation itself. [`is_cancelled`] only asks.
 //! - [`local_scope`], [`local_scope_unsend`]: children that borrow from their caller.
@@ -97,9 +100,10 @@
 pub use kinfolk_core::{
     Arm, Cancelled, Error, ErrorKind, Job, Lease, Local, Main, OrCancel, OrFail, Outcome, Patience,
     Pool, Reason, ReasonKind, Result, Scope, Success, Task, TaskSet, all, all_settled, any,
-    blocking, checkpoint, cleanup, current_job, detach, for_each_concurrent, ignore_cancellation,
-    is_cancelled, kit, launch, local_scope, local_scope_unsend, now, on, on_cancel, park, race,
-    scope, scope_as, select, shield, sleep, spawn, ticker, timeout, yield_now,
+    attempt, blocking, checkpoint, cleanup, current_job, detach, for_each_concurrent,
+    ignore_cancellation, is_cancelled, kit, launch, local_scope, local_scope_unsend, now, on,
+    on_cancel, park, race, retry, scope, scope_as, select, shield, sleep, spawn, ticker, timeout,
+    yield_now,
 };
 
 pub use kinfolk_sync as sync;
@@ -131,8 +135,8 @@ pub mod job {
     pub use kinfolk_core::{
         BoxError, Caller, HookGuard, IgnoreGuard, IntoOutcome, JobId, JobKind, JobState, Lane,
         LaneFor, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain, OwnError,
-        Ready, RescheduleError, ScopeBuilder, Service, SpawnError, Spawner, UnsendScope,
-        cancel_current, is_shielded, on_cancel_or_end, shield_for, try_shield,
+        Ready, RescheduleError, ScopeBuilder, Service, Shared, SpawnError, Spawner, UnsendScope,
+        cancel_current, forever, is_shielded, on_cancel_or_end, restarting, shield_for, try_shield,
     };
 }
 
@@ -140,7 +144,7 @@ pub mod job {
 pub mod time {
     #[doc(inline)]
     pub use kinfolk_core::{
-        Clock, MissedTicks, SystemClock, Ticker, Timer, TimerToken, deadline, sleep_until,
+        Backoff, Clock, MissedTicks, SystemClock, Ticker, Timer, TimerToken, deadline, sleep_until,
         timeout_at,
     };
 }
@@ -152,8 +156,8 @@ pub mod future {
     pub use kinfolk_core::{
         Alike, Blocking, Branches, Checkpoint, ExtendSet, ForEach, IgnoreCancellation, Inline,
         Items, Join, JoinAllInSet, Just, LocalInline, MapTasks, NextInSet, NextPump, Open,
-        OrCancelFuture, OutcomeOf, Park, Sleep, SpawnInSet, StartService, TaskOutcome, Tick,
-        Together, WithScope, WithScopeAs, YieldNow,
+        OrCancelFuture, OrNone, OutcomeOf, Park, Sleep, SpawnInSet, StartService, TaskOutcome,
+        Tick, Together, WithDeadlinePassed, WithScope, WithScopeAs, YieldNow,
     };
     #[doc(inline)]
     #[cfg(feature = "stream")]

@@ -1,6 +1,7 @@
 //! What sort of job a node of the tree is.
 
 use std::fmt;
+use std::panic::Location;
 
 /// What sort of job this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -39,6 +40,15 @@ impl JobKind {
             7 => JobKind::Hosted,
             other => unreachable!("no job kind {other}"),
         }
+    }
+
+    /// The name of a job that was given none.
+    pub(crate) fn name_at(self, site: &Location<'_>) -> String {
+        if self == JobKind::Root {
+            return "root".into();
+        }
+        let file = site.file().rsplit(['/', '\\']).next().unwrap_or_default();
+        format!("{self}@{file}:{}", site.line())
     }
 
     /// All kinds, in the order of their numbers.

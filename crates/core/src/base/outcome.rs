@@ -185,6 +185,7 @@ mod tests {
             culprit: None,
             site: std::panic::Location::caller(),
             at: std::time::Instant::now(),
+            by: None,
             delivery: None,
         };
         let reason = Reason::new(std::sync::Arc::new(asked), false);

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::base::id::JobId;
+use crate::base::kind::JobKind;
 use crate::base::numbers::Numbers;
 
 /// The kinds of reason.
@@ -51,8 +52,28 @@ pub(crate) struct ReasonData {
     pub(crate) culprit: Option<(JobId, String)>,
     pub(crate) site: &'static Location<'static>,
     pub(crate) at: Instant,
+    /// The job that asked for it, where one did.
+    pub(crate) by: Option<AskedBy>,
     /// Of a request that a point took: what it took.
     pub(crate) delivery: Option<Delivery>,
+}
+
+/// The job in which a cancel was called. Its name is put together when it is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct AskedBy {
+    pub(crate) id: JobId,
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) kind: JobKind,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl AskedBy {
+    fn name(&self) -> String {
+        match &self.name {
+            Some(name) => name.to_string(),
+            None => self.kind.name_at(self.site),
+        }
+    }
 }
 
 /// What a point took, in the reason that it told: so that it can be put back.
@@ -122,6 +143,12 @@ impl Reason {
             .map(|(id, name)| (*id, name.as_str()))
     }
 
+    /// For [`ReasonKind::Asked`] and [`ReasonKind::Interrupted`]: the job that asked, and its
+    /// name. None if the call was made outside every job, in a hook for example.
+    pub fn asked_by(&self) -> Option<(JobId, String)> {
+        self.data.by.as_ref().map(|by| (by.id, by.name()))
+    }
+
     /// Returns the place in the code that asked for the cancel.
     pub fn site(&self) -> &'static Location<'static> {
         self.data.site
@@ -172,6 +199,9 @@ impl fmt::Display for Reason {
         }
         if let Some(text) = &self.data.text {
             write!(f, " \"{text}\"")?;
+        }
+        if let Some(by) = &self.data.by {
+            write!(f, " by {} {}", by.name(), by.id)?;
         }
         write!(f, " at {}:{}", self.data.site.file(), self.data.site.line())
     }

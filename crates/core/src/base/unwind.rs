@@ -25,6 +25,9 @@
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
+//! | a value that no pattern of `select!` matches | `Chosen::ended` | `discard` | none |
+//! | the value of a `Shared` task: clone, drop | `Shared::poll`; with the last handle | the clone is its waiter's; `Contained` | taken out under its mutex, cloned outside |
+//! | closures of `retry`, `forever` and `restarting`: call, drop | in the poll of the body that awaits them | it is the body's; a run of `restarting` is `caught` with its scope | none |
 //! | the `late` of `race` and `any`, what it drops and what it has captured | `Policy::ended`; with the policy | `contained`, `Contained` | none |
 //! | an error of the user's: drop | `Error`, `own::Kept`, wherever the last hand on it goes | `Contained` (`Carried`) | `Failures::record` hands out what it replaces ([`Gone`](crate::record::failures::Gone)) |
 //! | an error: `source` | `error::next_in`, once, when it becomes ours | `caught`: it has none | none |
@@ -34,7 +37,7 @@
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
 //! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear`; lines and hooks of channels and locks | `Contained`, `discard`, `discard_waker` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `waker::go_round`, after all has | it is the body's | none |
-//! | a hook: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
+//! | a hook, for the end of another job too: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
 //! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
 //! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
@@ -45,7 +48,7 @@
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |
 //! | a timer's factory: call, drop | `factory::SharedFactory::make`, in the poll of the run; with the driver and the last run | `caught`: the run fails; `Contained` | taken out of its mutex first |
-//! | a closure that makes a future: call, drop | `MadeThere::poll` (`spawn_with`), `service::begin` (`start_service`) | `caught` with the task; the second is the starter's, and `Contained` until it is called | none |
+//! | a closure that makes a future: call, drop | `MadeThere::poll` (`spawn_with`), `service::begin` (`start`, `start_service`) | `caught` with the task; the second is the starter's, and `Contained` until it is called | none |
 //! | `IntoOutcome::into_result` | `cell::Stage::poll`, `inline::poll_body`, `local::Deliver` | `caught` with the body | none |
 //! | items and closure of `for_each_concurrent`: next, call, drop | `ForEach::take_items`; with the call | the calls are the body's; `Contained` each | none |
 //! | futures of `TaskSet::extend`, items and closure of `TaskSet::map`: next, call, drop | `ExtendSet::poll`, `MapBody::poll`; with the call | the calls are the body's; `Contained` each | none |

@@ -1,9 +1,7 @@
 //! Names of jobs and paths from the root.
 
-use std::panic::Location;
-
 use crate::base::error::Victim;
-use crate::base::kind::JobKind;
+use crate::base::reason::AskedBy;
 use crate::engine::context;
 use crate::record::header::Header;
 
@@ -15,15 +13,20 @@ pub(crate) fn name_of(h: &Header) -> String {
     let given = h
         .if_cold(|cold, _| cold.name.as_ref().map(ToString::to_string))
         .flatten();
-    given.unwrap_or_else(|| default_name(h.kind(), h.site()))
+    given.unwrap_or_else(|| h.kind().name_at(h.site()))
 }
 
-fn default_name(kind: JobKind, site: &Location<'_>) -> String {
-    if kind == JobKind::Root {
-        return "root".into();
-    }
-    let file = site.file().rsplit(['/', '\\']).next().unwrap_or_default();
-    format!("{kind}@{file}:{}", site.line())
+/// The job being polled here, for the reason of what it asks for.
+pub(crate) fn asking_here() -> Option<AskedBy> {
+    context::with(|cx| {
+        let h = cx.current()?;
+        Some(AskedBy {
+            id: h.id,
+            name: h.if_cold(|cold, _| cold.name.clone()).flatten(),
+            kind: h.kind(),
+            site: h.site(),
+        })
+    })
 }
 
 /// Who `h` is, for an error, when it has left the tree.

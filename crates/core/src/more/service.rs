@@ -1,5 +1,5 @@
-//! Starting a service: the caller waits until the service reports that it is ready, or
-//! gets an error that says why it never will be.
+//! Starting a child, ordinary or a service: the caller waits until the child reports that it
+//! is ready, or gets an error that says why it never will be.
 
 use std::fmt;
 use std::panic::Location;
@@ -23,13 +23,13 @@ use crate::surface::scope::Scope;
 use crate::surface::spawn::{ChildSort, Spawner};
 use crate::surface::task::Task;
 
-/// A service ended before it reported that it is ready.
+/// A child that was [started](Scope::start) ended before it reported that it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverReady;
 
 impl fmt::Display for NeverReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the service ended before it reported that it is ready")
+        f.write_str("the task ended before it reported that it is ready")
     }
 }
 
@@ -39,15 +39,15 @@ fn never_ready() -> Error {
     Error::from_boxed(Box::new(NeverReady))
 }
 
-/// The value with which a service reports, once, that it is ready.
+/// The value with which a [started](Scope::start) child reports, once, that it is ready.
 ///
-/// Dropping it reports nothing; the start of a service that ends without having reported
+/// Dropping it reports nothing; the start of a child that ends without having reported
 /// fails with [`NeverReady`].
 pub struct Ready<T>(Arc<Completer<Result<T>>>);
 
 impl<T> Ready<T> {
-    /// Reports that the service is ready: the caller of `start_service` continues with
-    /// `value`. If that caller no longer waits, the value is dropped, and the service, which
+    /// Reports that the child is ready: the call that started it continues with
+    /// `value`. If that caller no longer waits, the value is dropped, and the child, which
     /// is cancelled then, is told at its next point.
     pub fn ready(self, value: T) {
         self.0.complete(Ok(value));
@@ -61,7 +61,7 @@ impl<T> fmt::Debug for Ready<T> {
 }
 
 pin_project! {
-    /// The body of a service that was [started](Scope::start_service). It runs
+    /// The body of a child that was [started](Scope::start). It runs
     /// in a scope of its own, so that what it has started has ended too when it
     /// is known how it went.
     pub struct Service<B, T>
@@ -135,6 +135,21 @@ where
 }
 
 impl Scope {
+    /// Spawns a child task and waits until it reports that it is [ready](Ready::ready); see
+    /// [`Spawner::start`].
+    ///
+    /// # Cancellation
+    /// A *point*; see [`Spawner::start`].
+    #[track_caller]
+    pub fn start<F, B, T>(&self, body: F) -> StartService<Pool, F, B, T>
+    where
+        F: FnOnce(Ready<T>) -> B,
+        B: Future<Output: IntoOutcome>,
+        T: Send + 'static,
+    {
+        Spawner::new(self.clone()).start(body)
+    }
+
     /// Starts a service and waits until it is ready; see
     /// [`Spawner::start_service`].
     ///
@@ -152,6 +167,50 @@ impl Scope {
 }
 
 impl<L> Spawner<L> {
+    /// Spawns a child task and waits until it reports that it is
+    /// [ready](Ready::ready). Returns the value that it reported, and its handle.
+    ///
+    /// ```
+    /// # use kinfolk_core::{Result, scope};
+    /// # async fn connect() -> Result<u32> { Ok(7) }
+    /// # async fn receive(session: u32) -> Result<Vec<String>> { Ok(Vec::new()) }
+    /// # async fn demo() -> Result<()> {
+    /// scope(async |s| {
+    ///     let (session, mail) = s
+    ///         .start(async |ready| {
+    ///             let session = connect().await?;
+    ///             ready.ready(session);
+    ///             receive(session).await
+    ///         })
+    ///         .await?;
+    ///     println!("connected: {session}");
+    ///     println!("{} letters", mail.await?.len());
+    ///     Ok(())
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// A failure or panic of the child before it is ready is returned here, and the scope is
+    /// not affected. If it ends without having reported, that is [`NeverReady`]; if it is cancelled, or refused, an error of
+    /// kind `Stopped`. From then on it is a child as any other: the scope's body may end, and
+    /// the scope waits for it. For a child that ends with the others, there is
+    /// [`start_service`](Spawner::start_service).
+    ///
+    /// # Cancellation
+    /// A *point*. Told at entry, nothing is spawned. If it returns `Cancelled`, or is dropped
+    /// before it is over, the child is cancelled, and its scope waits for it; a failure that
+    /// it still comes to goes to the failure hook.
+    #[track_caller]
+    pub fn start<F, B, T>(self, body: F) -> StartService<L, F, B, T>
+    where
+        F: FnOnce(Ready<T>) -> B,
+        B: Future<Output: IntoOutcome>,
+        T: Send + 'static,
+    {
+        StartService::new(self, body, ChildSort::ORDINARY, Location::caller())
+    }
+
     /// Spawns a [service](Spawner::spawn_service) and waits until it reports that it is
     /// [ready](Ready::ready). Returns the value that it reported, and its handle.
     ///
@@ -194,24 +253,40 @@ impl<L> Spawner<L> {
         B: Future<Output: IntoOutcome>,
         T: Send + 'static,
     {
-        let site = Location::caller();
-        StartService {
-            stage: ServiceStage::Unborn(self, Contained::new(body)),
-            point: Point::at(site),
-            site,
-        }
+        StartService::new(self, body, ChildSort::SERVICE, Location::caller())
     }
 }
 
-/// The future of [`Scope::start_service`] and [`Spawner::start_service`].
+/// The future of [`Scope::start`] and [`Scope::start_service`].
 #[must_use = "nothing is started until it is awaited"]
 pub struct StartService<L, F, B, T>
 where
     B: Future<Output: IntoOutcome>,
 {
     stage: ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>,
+    /// What sort of child it is, in the state word.
+    sort: ChildSort,
     point: Point,
     site: &'static Location<'static>,
+}
+
+impl<L, F, B, T> StartService<L, F, B, T>
+where
+    B: Future<Output: IntoOutcome>,
+{
+    fn new(
+        spawner: Spawner<L>,
+        body: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> StartService<L, F, B, T> {
+        StartService {
+            stage: ServiceStage::Unborn(spawner, Contained::new(body)),
+            sort,
+            point: Point::at(site),
+            site,
+        }
+    }
 }
 
 enum ServiceStage<L, F, V, T> {
@@ -245,7 +320,7 @@ where
         loop {
             match std::mem::replace(&mut this.stage, ServiceStage::Over) {
                 ServiceStage::Unborn(spawner, body) => {
-                    this.stage = begin(&spawner, body.into_inner(), this.site);
+                    this.stage = begin(&spawner, body.into_inner(), this.sort, this.site);
                 }
                 ServiceStage::Starting(task, mut said) => match Pin::new(&mut said).poll(cx) {
                     Poll::Pending => {
@@ -281,6 +356,7 @@ where
 fn begin<L, F, B, T>(
     spawner: &Spawner<L>,
     body: F,
+    sort: ChildSort,
     site: &'static Location<'static>,
 ) -> ServiceStage<L, F, <B::Output as IntoOutcome>::Value, T>
 where
@@ -309,7 +385,7 @@ where
         site,
     };
     let place = spawner.place();
-    let task = place.spawn_as::<L, _>(service, ChildSort::SERVICE, site);
+    let task = place.spawn_as::<L, _>(service, sort, site);
     ServiceStage::Starting(task, said.begun())
 }
 

@@ -289,6 +289,15 @@ pub fn checkpoint() -> Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// That of a call at `site`.
+    pub(crate) fn at(site: &'static Location<'static>) -> Checkpoint {
+        Checkpoint {
+            yielded: Yielded::at(Site::of(site)),
+        }
+    }
+}
+
 /// The future of [`checkpoint`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]

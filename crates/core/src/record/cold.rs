@@ -92,6 +92,8 @@ pub(crate) struct Cold {
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
+    /// Callbacks for when the job has ended.
+    pub(crate) end_hooks: List<Arc<HookCell>>,
     /// How many ignore guards are held, and where the first was made, if that
     /// one still is.
     pub(crate) guards: u32,
@@ -116,6 +118,8 @@ pub(crate) struct Cold {
     pub(crate) local: Option<LocalValue>,
     /// A waymark: what was found here and above.
     pub(crate) above: Option<Above>,
+    /// A task whose failure goes to its handle alone.
+    pub(crate) attempt: bool,
     /// For a failure whose report the handle owes: where to report it.
     pub(crate) reporter: Option<Arc<dyn Reporter>>,
     /// A spawn that came after the end was reported.

@@ -351,9 +351,7 @@ impl Header {
     #[inline]
     pub(crate) fn was_spawned(&self) -> bool {
         let kind = self.place >> 12;
-        self.is_task()
-            || kind == JobKind::LocalTask as u16
-            || kind == JobKind::Hosted as u16
+        self.is_task() || kind == JobKind::LocalTask as u16 || kind == JobKind::Hosted as u16
     }
 
     /// True for a future that another executor owns and polls.

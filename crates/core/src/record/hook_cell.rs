@@ -13,6 +13,8 @@ pub(crate) struct HookCell {
     pub(crate) callback: Mutex<Option<Callback>>,
     /// Also called, with no reason, when the job ends uncancelled.
     pub(crate) at_end: bool,
+    /// Called after the end alone: it is in a list of its own.
+    pub(crate) after_end: bool,
     /// Where it is listed; a hook made in a shield moves at its exit.
     pub(crate) place: Mutex<Option<(JobRef, Key)>>,
 }

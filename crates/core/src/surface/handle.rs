@@ -215,6 +215,7 @@ pub(crate) fn cancel_asked(
     site: &'static Location<'static>,
 ) -> bool {
     let mut why = Why::new(ReasonKind::Asked, site);
+    why.by = names::asking_here();
     if !text.is_empty() {
         why.text = Some(text);
     }

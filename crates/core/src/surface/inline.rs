@@ -178,7 +178,35 @@ impl Setup {
 }
 
 /// The body's own error, to be given back if it alone is the answer.
-type Own<O> = Option<Kept<<O as Open>::Error>>;
+pub(crate) type Own<O> = Option<Kept<<O as Open>::Error>>;
+
+/// What the caller gets of a scope that is over.
+pub(crate) trait Finish<O: Open> {
+    type Out;
+
+    /// Body and children are over, and the node has ended.
+    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out;
+
+    /// There was no node, or it was left behind.
+    fn never(error: O::Error) -> Self::Out;
+}
+
+/// The answer as it is.
+pub(crate) struct AsItIs;
+
+impl<O: Open> Finish<O> for AsItIs {
+    type Out = Result<O::Value, O::Error>;
+
+    #[inline(always)]
+    fn over(_: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+        answer.map_err(|error| own::give_back(error, own))
+    }
+
+    #[inline(always)]
+    fn never(error: O::Error) -> Self::Out {
+        Err(error)
+    }
+}
 
 pin_project! {
     #[project = StageProj]
@@ -276,11 +304,21 @@ impl<O: Open> Inline<O> {
         cx: &mut Context<'_>,
         then: impl FnOnce(&Header, &mut Context<'_>),
     ) -> Poll<Result<O::Value, O::Error>> {
+        self.poll_as::<AsItIs>(cx, then)
+    }
+
+    /// The same, with the answer as `R` makes it.
+    #[inline]
+    pub(crate) fn poll_as<R: Finish<O>>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        then: impl FnOnce(&Header, &mut Context<'_>),
+    ) -> Poll<R::Out> {
         let mut this = self.project();
         if matches!(*this.stage, Stage::Start { .. })
             && let Err(outside) = open_here(this.stage.as_mut(), this.node, cx.waker())
         {
-            return Poll::Ready(Err(outside.into()));
+            return Poll::Ready(R::never(outside.into()));
         }
         let node = this
             .node
@@ -288,7 +326,7 @@ impl<O: Open> Inline<O> {
             .expect("a scope was polled after completion");
         let h: &Header = node;
         let Some(held) = left_open::hold(h) else {
-            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+            return Poll::Ready(R::never(left_behind(this.stage, this.node, this.wait)));
         };
         // The clone of a waker that is not ours may panic.
         let unwinds = left_open::Unwinds::new(h, held);
@@ -317,8 +355,9 @@ impl<O: Open> Inline<O> {
             this.wait.over();
             let answer = close(node, got);
             // Only now: were it to panic, the drop would end the node.
-            *this.node = None;
-            return Poll::Ready(answer.map_err(|error| own::give_back(error, own)));
+            let node = this.node.take();
+            let node = node.unwrap_or_else(|| unreachable!("looked at above"));
+            return Poll::Ready(R::over(&node, answer, own));
         }
         if h.state.peek().has(state::DEADLINE) {
             deadline::arm(tree, h);
@@ -335,7 +374,7 @@ impl<O: Open> Inline<O> {
             let in_body = !waiting;
             drop_stage(h, this.stage.as_mut(), in_body);
             left_open::give_up(h, in_body);
-            return Poll::Ready(left_behind::<O>(this.stage, this.node, this.wait));
+            return Poll::Ready(R::never(left_behind(this.stage, this.node, this.wait)));
         }
         Poll::Pending
     }
@@ -415,7 +454,7 @@ fn left_behind<O: Open>(
     stage: Pin<&mut Stage<O>>,
     node: &mut Option<JobRef>,
     wait: &mut Wait,
-) -> Result<O::Value, O::Error> {
+) -> O::Error {
     wait.over();
     drop_left_behind(stage);
     let node = node.take();
@@ -430,7 +469,7 @@ fn left_behind<O: Open>(
         true => Error::stopped(reason),
         false => Error::from(Cancelled::new(reason)),
     };
-    Err(own::give_back(error, None))
+    own::give_back(error, None)
 }
 
 /// Drops what is left of the scope `h`. The body goes under its own job; the value

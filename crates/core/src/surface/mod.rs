@@ -1,5 +1,6 @@
 //! What programs call: scopes, tasks, handles, lanes, leases.
 
+pub(crate) mod attempt;
 pub(crate) mod handle;
 pub(crate) mod inline;
 pub(crate) mod lane;
@@ -9,5 +10,6 @@ pub(crate) mod options;
 pub(crate) mod scope;
 pub(crate) mod span;
 pub(crate) mod spawn;
+pub(crate) mod stop;
 pub(crate) mod task;
 pub(crate) mod verdict;

@@ -448,7 +448,9 @@ impl Scope {
         Spawner::new(self.clone()).on(lane)
     }
 
-    /// Spawns a child task; see [`Spawner::spawn`].
+    /// Spawns a child task. If it fails, its family is cancelled, even where the failure is
+    /// handled when the task is awaited: for a failure that only its `await` returns, there
+    /// is [`attempt`](Scope::attempt). See [`Spawner::spawn`].
     #[inline]
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>

@@ -99,6 +99,7 @@ impl<F> std::error::Error for SpawnError<F> {}
 pub struct Spawner<L = Pool> {
     scope: Scope,
     options: Options,
+    attempt: bool,
     lane: PhantomData<L>,
 }
 
@@ -108,6 +109,7 @@ pub struct Spawner<L = Pool> {
 pub(crate) struct Place<'a> {
     parent: &'a Header,
     options: Option<&'a Options>,
+    attempt: bool,
 }
 
 /// What is made of the future.
@@ -196,6 +198,7 @@ impl Spawner {
         Spawner {
             scope,
             options: Options::default(),
+            attempt: false,
             lane: PhantomData,
         }
     }
@@ -212,6 +215,7 @@ impl<L> Spawner<L> {
         Spawner {
             scope: self.scope,
             options: self.options,
+            attempt: self.attempt,
             lane: PhantomData,
         }
     }
@@ -229,7 +233,18 @@ impl<L> Spawner<L> {
         self
     }
 
-    /// Spawns a child task. Dropping the [`Task`] cancels it.
+    /// The task's failure is only what its handle gives out, and cancels no other job; see
+    /// [`Scope::attempt`]. Holds for every spawning verb: a failure of a
+    /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes
+    /// it.
+    pub fn attempted(mut self) -> Self {
+        self.attempt = true;
+        self
+    }
+
+    /// Spawns a child task. If it fails, its family is cancelled, even where the failure is
+    /// handled when the task is awaited: for a failure that only its `await` returns, spawn
+    /// an [attempt](Spawner::attempt). Dropping the [`Task`] cancels the task.
     ///
     /// With the feature `tracing` it runs in the span in which this is called, as
     /// do children of every other verb; [detached](detach) jobs inherit none.
@@ -444,6 +459,7 @@ impl<L> Spawner<L> {
         Place {
             parent: self.scope.header(),
             options: Some(&self.options),
+            attempt: self.attempt,
         }
     }
 }
@@ -454,7 +470,14 @@ impl<'a> Place<'a> {
         Place {
             parent,
             options: None,
+            attempt: false,
         }
+    }
+
+    /// A child whose failure goes to its handle alone.
+    pub(crate) fn attempted(mut self) -> Place<'a> {
+        self.attempt = true;
+        self
     }
 
     /// Inlined, so that the handle is made where it is kept: what comes out of
@@ -624,6 +647,9 @@ impl<'a> Place<'a> {
         {
             options.clone().give(tree, child);
         }
+        if self.attempt {
+            child.with_cold(|cold, _| cold.attempt = true);
+        }
         // SAFETY: fresh, made with this parent.
         match unsafe { attach::attach(parent, child, true, tree.most_children) } {
             Ok(()) => {
@@ -756,6 +782,7 @@ pub(crate) fn refused_job(
             culprit: None,
             site,
             at: std::time::Instant::now(),
+            by: None,
             delivery: None,
         })
     });
@@ -935,7 +962,9 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
     mine
 }
 
-/// Spawns a child of the current job; see [`Spawner::spawn`].
+/// Spawns a child of the current job. If it fails, its family is cancelled, even where the
+/// failure is handled when the task is awaited: for a failure that only its `await` returns,
+/// there is [`attempt`](crate::attempt). See [`Spawner::spawn`].
 ///
 /// The future must be `Send`, for any worker may poll it. One that is not can stay on
 /// the main thread, if it is made there:

@@ -32,7 +32,10 @@ use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 
-/// The owning handle of a spawned task: await it for its value.
+/// The owning handle of a spawned task: await it for its value. If a task that was made by
+/// `spawn` fails, its family is cancelled, even where the failure is handled when the task is
+/// awaited: for a failure that only its `await` returns, there is
+/// [`attempt`](crate::Scope::attempt).
 ///
 /// Dropping it cancels the task; its parent still waits for it. To let it go
 /// on, use [`into_job`](Task::into_job). The value of an ended task of the main lane

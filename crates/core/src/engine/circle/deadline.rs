@@ -153,6 +153,13 @@ pub(crate) fn timer_rang(h: &Header) {
     }
 }
 
+/// The scope `h` is asked for its deadline, on any thread: fires it if it is due.
+pub(crate) fn fire_if_due(h: &Header) {
+    if let Some(tree) = walk::pin(h) {
+        fire_own(&tree, h, tree.host.now());
+    }
+}
+
 /// Fires the deadline or lifts the shield, if it is due; true if it was.
 fn fire_own(tree: &Shared, h: &Header, now: Instant) -> bool {
     let due = h.if_cold(|cold, st| Due::of(cold, st)).unwrap_or_default();

@@ -517,12 +517,16 @@ unsafe fn end_one(h: &Header, scope_failed: Option<bool>) -> Option<*const Heade
 /// As for [`end_one`].
 #[cold]
 unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
-    let before = h.with_cold(|cold, _| cold.outcome.replace(error.clone()));
+    let (before, attempt) =
+        h.with_cold(|cold, _| (cold.outcome.replace(error.clone()), cold.attempt));
     drop(before);
     // SAFETY: linked until we unlink it.
     match unsafe { h.parent() } {
-        // The failure of a hosted future is its caller's, as that of a scope.
-        Some(parent) if h.was_spawned() && !h.is_hosted() && !parent.is_supervisor() => {
+        // The failure of a hosted future is its caller's, as that of a scope; that of an attempt
+        // belongs to its handle.
+        Some(parent)
+            if h.was_spawned() && !h.is_hosted() && !attempt && !parent.is_supervisor() =>
+        {
             child_failed(parent, h, &error);
             None
         }
@@ -681,6 +685,9 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     }
     // One that was published since, and is nobody's any more.
     crate::engine::hook::run_end_hooks(h);
+    if st.has(state::HAS_NODES) {
+        crate::engine::hook::run_after_end(h);
+    }
     let joiners = if st.has(state::HAS_JOINERS) {
         take_joiners(h)
     } else {

@@ -97,7 +97,10 @@ fn disarm(cell: &HookCell) -> bool {
     let won = callback.is_some();
     let place = lock(&cell.place).take();
     if let Some((job, key)) = place {
-        let listed = job.if_cold(|cold, _| cold.hooks.remove(key));
+        let listed = job.if_cold(|cold, _| match cell.after_end {
+            true => cold.end_hooks.remove(key),
+            false => cold.hooks.remove(key),
+        });
         drop(listed);
     }
     drop(callback);
@@ -157,9 +160,37 @@ pub(crate) fn register(h: &Header, callback: Callback, at_end: bool) -> HookGuar
     let cell = Arc::new(HookCell {
         callback: Mutex::new(Some(callback)),
         at_end,
+        after_end: false,
         place: Mutex::new(None),
     });
     publish(h, &cell);
+    HookGuard(Some(cell))
+}
+
+/// Lists a hook that is called when `h` has ended, or calls it if that is so.
+pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard {
+    let cell = Arc::new(HookCell {
+        callback: Mutex::new(Some(callback)),
+        at_end: true,
+        after_end: true,
+        place: Mutex::new(None),
+    });
+    let listed = cell.clone();
+    let key = h.with_cold(|cold, _| {
+        // The ender takes the list after ENDED, under this lock; so look at the word
+        // again in it, as joiners do. Modelled in `waiter_add_vs_end`.
+        if h.state.publish_nodes().ended() {
+            return Err(listed);
+        }
+        Ok(cold.end_hooks.push(listed))
+    });
+    match key {
+        Ok(key) => {
+            let before = lock(&cell.place).replace((JobRef::from_header(h), key));
+            drop(before);
+        }
+        Err(listed) => walk::call_late_hook(JobRef::from_header(h), listed),
+    }
     HookGuard(Some(cell))
 }
 
@@ -248,6 +279,14 @@ fn run_listed_end_hooks(h: &Header) {
     }
 }
 
+/// The job has ended, and is in the tree still: its hooks for that are called.
+#[cold]
+pub(crate) fn run_after_end(h: &Header) {
+    while let Some(hook) = h.if_cold(|cold, _| cold.end_hooks.pop()).flatten() {
+        hook.fire(h, None);
+    }
+}
+
 /// A shield ends: its hooks go on at the enclosing job.
 ///
 /// # Safety
@@ -291,6 +330,7 @@ mod tests {
                 },
             )))),
             at_end: false,
+            after_end: false,
             place: Mutex::new(None),
         });
         let reason = Arc::new(ReasonData {
@@ -300,6 +340,7 @@ mod tests {
             culprit: None,
             site: std::panic::Location::caller(),
             at: std::time::Instant::now(),
+            by: None,
             delivery: None,
         });
         job.with_cold(|cold, _| {
@@ -332,6 +373,7 @@ mod tests {
                 },
             )))),
             at_end: true,
+            after_end: false,
             place: Mutex::new(None),
         });
         let listed = hook.clone();
@@ -401,6 +443,7 @@ mod models {
                 culprit: None,
                 site: std::panic::Location::caller(),
                 at: std::time::Instant::now(),
+                by: None,
                 delivery: None,
             });
             job.with_cold(|cold, _| cold.reason = Some(reason));

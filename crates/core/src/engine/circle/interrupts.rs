@@ -17,6 +17,7 @@ use crate::base::error::Cancelled;
 use crate::base::numbers::Numbers;
 use crate::base::reason::{Delivery, Reason, ReasonData, ReasonKind};
 use crate::engine::hook;
+use crate::engine::names;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
 use crate::record::cold::Cold;
@@ -95,6 +96,8 @@ pub(crate) fn ask(
         culprit: None,
         site,
         at: tree.host.now(),
+        // One that is passed on was asked for further out.
+        by: (hops == 0).then(names::asking_here).flatten(),
         delivery: None,
     });
     // Under the lock, so that bit, count and words change together; a step on
@@ -262,6 +265,7 @@ pub(crate) fn told(Taken { latest, numbers }: Taken) -> Cancelled {
         culprit: None,
         site: latest.site,
         at: latest.at,
+        by: latest.by.clone(),
         delivery: Some(Delivery {
             request: latest,
             numbers,
@@ -380,5 +384,6 @@ pub(crate) fn is_of_task(h: &Header, told: &Cancelled) -> bool {
 pub(crate) fn cancel_itself(h: &Header, reason: &Reason) -> bool {
     let mut why = Why::new(ReasonKind::Interrupted, reason.site());
     why.text = reason.data().text.clone();
+    why.by = reason.data().by.clone();
     walk::cancel(h, why)
 }

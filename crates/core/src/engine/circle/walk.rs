@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use crate::base::id::JobId;
 use crate::base::observe::{Count, EventKind, JobState};
-use crate::base::reason::{ReasonData, ReasonKind};
+use crate::base::reason::{AskedBy, ReasonData, ReasonKind};
 use crate::base::sync::local;
 use crate::engine::deadline;
 use crate::engine::hook;
@@ -36,6 +36,8 @@ pub(crate) struct Why {
     pub(crate) kind: ReasonKind,
     pub(crate) text: Option<Cow<'static, str>>,
     pub(crate) culprit: Option<(JobId, String)>,
+    /// The job that asked, where one did.
+    pub(crate) by: Option<AskedBy>,
     pub(crate) site: &'static Location<'static>,
     /// Only if the job has a deadline that has passed by then. Asked in the lock
     /// in which it is marked: one that was moved in time does not fire.
@@ -48,6 +50,7 @@ impl Why {
             kind,
             text: None,
             culprit: None,
+            by: None,
             site,
             due: None,
         }
@@ -122,6 +125,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         culprit: why.culprit,
         site: why.site,
         at: tree.host.now(),
+        by: why.by,
         delivery: None,
     });
     let task = h.is_task();

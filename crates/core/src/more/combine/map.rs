@@ -179,7 +179,8 @@ where
                 Some(item) => {
                     let number = this.values.len();
                     let future = (this.f)(item);
-                    this.set.start(NumberedItem { number, future }, this.site);
+                    this.set
+                        .start(NumberedItem { number, future }, false, this.site);
                     this.values.push(None);
                     this.take_results();
                 }

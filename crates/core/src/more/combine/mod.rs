@@ -11,6 +11,7 @@ pub(crate) mod all;
 pub(crate) mod any;
 pub(crate) mod branch;
 pub(crate) mod branches;
+pub(crate) mod chosen;
 pub(crate) mod each;
 pub(crate) mod local;
 pub(crate) mod many;
@@ -18,6 +19,7 @@ pub(crate) mod map;
 pub(crate) mod race;
 pub(crate) mod select;
 pub(crate) mod set_verbs;
+pub(crate) mod shared;
 #[cfg(feature = "stream")]
 pub(crate) mod stream;
 pub(crate) mod taken_in;

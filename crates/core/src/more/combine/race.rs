@@ -79,12 +79,23 @@ impl<I, V> Race<I, V> {
     }
 }
 
+impl<I, V, L> Race<I, V, L> {
+    /// Nothing has decided yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.won.is_none() && self.failures.is_empty() && !self.cut.is_interrupt()
+    }
+
+    /// No branch has come to anything, be it a cancellation.
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.is_open() && self.cut.is_none()
+    }
+}
+
 impl<I, V, L: FnMut(V)> Policy<I> for Race<I, V, L> {
     type Output = Result<V>;
 
     fn ended(&mut self, _: usize, how: Result<I>) -> Option<Lost> {
-        let stopped = self.cut.is_interrupt();
-        let open = self.won.is_none() && self.failures.is_empty() && !stopped;
+        let open = self.is_open();
         match how {
             Err(error) if error.is_cancelled() && !open => give_up(&error),
             Err(error) if error.is_cancelled() => {

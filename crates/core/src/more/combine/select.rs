@@ -40,17 +40,170 @@ use crate::more::combine::tuple::Tuples;
 /// lost: a wait of ours that is told has taken nothing. A future that is kept and
 /// lent to several rounds, `&mut future`, is told in the first it loses.
 ///
+/// # With patterns, guards and handlers
+/// `pattern = future => handler` names an arm by what is done with its value. The whole is
+/// an expression: `Ok` of what the handler came to, or the error of a [`race`](crate::race()),
+/// which `?` passes on. It awaits by itself; handlers run in the body around it, so that
+/// they may await, `break` and `return`.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// use kinfolk::{select, sleep};
+/// # use std::time::Duration;
+/// # async fn next_line() -> kinfolk::Result<Option<String>> { Ok(None) }
+/// # async fn next_job() -> kinfolk::Result<String> { Ok(String::new()) }
+/// # async fn work(job: &str) -> kinfolk::Result<()> { Ok(()) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// let mut free = 3;
+/// loop {
+///     select! {
+///         Some(line) = next_line() => println!("{line}"),
+///         job = next_job(), if free > 0 => {
+///             free -= 1;
+///             work(&job).await?;
+///         }
+///         () = sleep(Duration::from_secs(60)) => break, // a minute without anything
+///         else => break, // the input has ended, and no place is free
+///     }?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// - A guard, `, if condition`, is asked first: where it is false the future is not made.
+/// - A value that its pattern does not match is dropped, and the other arms go on. It is
+///   looked at by reference before it is moved, so that patterns cannot hold `ref` or `mut`
+///   inside others.
+/// - If no arm is left, `else` is the value; without it that is an error.
+/// - An arm that fails first fails the whole, whatever its pattern.
+///
 /// # Cancellation
 /// *Not a point*; see [`race`](crate::race()).
 #[macro_export]
 macro_rules! select {
+    ($($tokens:tt)*) => {
+        $crate::__select_sort!([$($tokens)*] $($tokens)*)
+    };
+}
+
+/// Looks for the first `=>`: with it there are handlers, without it only futures.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select_sort {
+    ([$($all:tt)*] => $($rest:tt)*) => {
+        $crate::__select_handlers!({A B C D E F G H} [] $($all)*)
+    };
+    ([$($all:tt)*] $a:tt => $($rest:tt)*) => {
+        $crate::__select_handlers!({A B C D E F G H} [] $($all)*)
+    };
+    ([$($all:tt)*] $a:tt $b:tt => $($rest:tt)*) => {
+        $crate::__select_handlers!({A B C D E F G H} [] $($all)*)
+    };
+    ([$($all:tt)*] $a:tt $b:tt $c:tt => $($rest:tt)*) => {
+        $crate::__select_handlers!({A B C D E F G H} [] $($all)*)
+    };
+    ([$($all:tt)*] $a:tt $b:tt $c:tt $d:tt $($rest:tt)*) => {
+        $crate::__select_sort!([$($all)*] $($rest)*)
+    };
+    ([$($all:tt)*] $($rest:tt)*) => {
+        $crate::__select_arms!($($all)*)
+    };
+}
+
+/// Futures alone: builds the future of a race.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select_arms {
     ($a:expr, $($rest:expr),+ $(,)?) => {
         $crate::__select(($a, $($rest),+))
     };
     ($($other:tt)*) => {
         ::core::compile_error!(
-            "select! takes two to eight futures: `select!(next_job(), sleep(limit)).await?`"
+            "select! takes two to eight futures: `select!(next_job(), sleep(limit)).await?`, \
+             or arms with handlers: `select! { job = next_job() => work(job), () = sleep(limit) => {} }?`"
         )
+    };
+}
+
+/// Takes one arm after the other off the front and gives each the next name. The patterns
+/// are used twice: by reference, to see if a value decides, and to take it apart.
+///
+/// Handlers have to stand in the caller's own body, where they may `break`; so this macro
+/// awaits, as none else does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select_handlers {
+    ({$($free:ident)*} $done:tt else => $else:expr $(,)?) => {
+        $crate::__select_match!($done {::core::result::Result::Ok($else)})
+    };
+    ({$($free:ident)*} $done:tt) => {
+        $crate::__select_match!($done {::core::result::Result::Err($crate::__select_none())})
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:block, $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ({ $h })}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:block $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ({ $h })}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:expr, $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ($h)}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:expr) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ($h)}])
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:block, $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ({ $h })}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:block $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ({ $h })}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:expr, $($rest:tt)*) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ($h)}] $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:expr) => {
+        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ($h)}])
+    };
+    ($free:tt $done:tt $($other:tt)*) => {
+        ::core::compile_error!(
+            "select! with handlers takes two to eight arms, each `pattern = future => handler` or \
+             `pattern = future, if condition => handler`, and `else => value` as the last"
+        )
+    };
+}
+
+/// The race, and the match over what it came to.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select_match {
+    ([$({$v:ident ($p:pat) ($f:expr) ($g:expr) ($h:expr)})+] {$none:expr}) => {
+        match $crate::__select_where(
+            ($(if $g {
+                ::core::option::Option::Some($f)
+            } else {
+                ::core::option::Option::None
+            },)+),
+            |arm| match arm {
+                $(
+                    #[allow(unused_variables)]
+                    $crate::Arm::$v($p) => true,
+                )+
+                #[allow(unreachable_patterns)]
+                _ => false,
+            },
+        )
+        .await
+        {
+            ::core::result::Result::Ok(::core::option::Option::Some(arm)) => {
+                #[allow(unreachable_code)]
+                ::core::result::Result::Ok(match arm {
+                    $($crate::Arm::$v($p) => $h,)+
+                    #[allow(unreachable_patterns)]
+                    _ => ::core::unreachable!("it was asked if it matches"),
+                })
+            }
+            ::core::result::Result::Ok(::core::option::Option::None) => $none,
+            ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+        }
     };
 }
 

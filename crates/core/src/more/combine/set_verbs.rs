@@ -137,7 +137,7 @@ where
         loop {
             ready!(this.set.poll_room(cx, this.site))?;
             match this.futures.next() {
-                Some(future) => this.set.start(future, this.site),
+                Some(future) => this.set.start(future, false, this.site),
                 None => return Poll::Ready(Ok(())),
             };
         }

@@ -28,7 +28,7 @@ use crate::surface::task::TaskOutcome;
 /// The tasks are children of the scope the set was made in, and that scope's
 /// policy holds: in a fail-fast one (the default) a task that fails cancels the
 /// scope, in a [supervisor](crate::ScopeBuilder::supervisor) its failure is a
-/// result like any other.
+/// result like any other. So it is for an [attempt](TaskSet::attempt) in either.
 ///
 /// Dropping the set cancels its tasks; the scope waits for them. Results that were not taken
 /// are dropped with the set.
@@ -160,6 +160,45 @@ impl<T> TaskSet<T> {
         SpawnInSet {
             set: self,
             future: Some(Contained::new(future)),
+            attempt: false,
+            site: Location::caller(),
+        }
+    }
+
+    /// Spawns a task whose failure is only the result that the set gives for it, as a
+    /// supervisor's would be, whatever the policy of the scope; see [`Scope::attempt`].
+    /// A failure that is still in the set when the set is dropped goes to the failure hook.
+    ///
+    /// ```
+    /// # use kinfolk_core::TaskSet;
+    /// # async fn check(link: String) -> kinfolk_core::Result<u16> { Ok(200) }
+    /// # async fn demo(links: Vec<String>) -> kinfolk_core::Result<()> {
+    /// let mut links_checked = TaskSet::new().limit(8)?;
+    /// for link in links {
+    ///     links_checked.attempt(check(link)).await?;
+    /// }
+    /// while let Some(result) = links_checked.next().await? {
+    ///     match result {
+    ///         Ok(status) => println!("{status}"),
+    ///         Err(error) => println!("broken: {error}"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    /// A *point*; as [`spawn`](TaskSet::spawn).
+    #[track_caller]
+    pub fn attempt<F>(&mut self, future: F) -> SpawnInSet<'_, T, F>
+    where
+        F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
+        T: Send,
+    {
+        SpawnInSet {
+            set: self,
+            future: Some(Contained::new(future)),
+            attempt: true,
             site: Location::caller(),
         }
     }
@@ -273,12 +312,20 @@ impl<T> TaskSet<T> {
     }
 
     /// Spawns a task, whatever the limit says.
-    pub(super) fn start<F>(&mut self, future: F, site: &'static Location<'static>) -> Job
+    pub(super) fn start<F>(
+        &mut self,
+        future: F,
+        attempt: bool,
+        site: &'static Location<'static>,
+    ) -> Job
     where
         F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
         T: Send,
     {
-        let place = Place::below(self.scope.header());
+        let mut place = Place::below(self.scope.header());
+        if attempt {
+            place = place.attempted();
+        }
         let task = place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site);
         let job = task.job();
         self.insert(task.outcome());
@@ -365,11 +412,12 @@ impl<T> fmt::Debug for NextInSet<'_, T> {
     }
 }
 
-/// The future of [`TaskSet::spawn`].
+/// The future of [`TaskSet::spawn`] and [`TaskSet::attempt`].
 #[must_use = "nothing is spawned until it is awaited"]
 pub struct SpawnInSet<'a, T, F> {
     set: &'a mut TaskSet<T>,
     future: Option<Contained<F>>,
+    attempt: bool,
     site: &'static Location<'static>,
 }
 
@@ -391,7 +439,7 @@ where
             .take()
             .expect("a spawn was polled after completion")
             .into_inner();
-        Poll::Ready(Ok(this.set.start(future, this.site)))
+        Poll::Ready(Ok(this.set.start(future, this.attempt, this.site)))
     }
 }
 

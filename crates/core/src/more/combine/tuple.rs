@@ -53,6 +53,18 @@ pub enum Arm<
 /// The shape of tuples.
 pub enum Tuples {}
 
+/// Branches of different types of which some may be disabled: those that are none.
+pub trait Guarded {
+    /// What one branch yields.
+    type Item;
+
+    #[doc(hidden)]
+    type BranchGroup: BranchGroup<Item = Self::Item>;
+
+    #[doc(hidden)]
+    fn open_enabled(self, site: &'static Location<'static>) -> Self::BranchGroup;
+}
+
 macro_rules! tuple {
     ($group:ident, $places:ident: $($t:ident $field:ident $index:tt),+) => {
         pin_project! {
@@ -93,6 +105,17 @@ macro_rules! tuple {
                     $($field: Some(branch::branch(self.$index, site)),)+
                 };
                 (group, $places { $($field: None,)+ })
+            }
+        }
+
+        impl<$($t: Future<Output: IntoOutcome>),+> Guarded for ($(Option<$t>,)+) {
+            type Item = Arm<$(ValueOf<$t>),+>;
+            type BranchGroup = $group<$($t),+>;
+
+            fn open_enabled(self, site: &'static Location<'static>) -> Self::BranchGroup {
+                $group {
+                    $($field: self.$index.map(|future| branch::branch(future, site)),)+
+                }
             }
         }
 

@@ -1,0 +1,98 @@
+//! [`Backoff`]: how long to pause after a failure, and how many there may be.
+
+use std::time::Duration;
+
+/// How soon something is tried again after a failure, and how often: pauses that begin with
+/// 100 ms and double up to 10 s, without a limit unless one is set.
+///
+/// ```
+/// # use kinfolk_core::Backoff;
+/// # use std::time::Duration;
+/// let patient = Backoff::new().tries(5);
+/// let hurried = Backoff::new()
+///     .tries(3)
+///     .first(Duration::from_millis(10))
+///     .longest(Duration::from_millis(50));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a Backoff does nothing by itself"]
+pub struct Backoff {
+    tries: u32,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// Pauses of 100 ms, 200 ms and so on, up to 10 s; tries without a limit.
+    pub const fn new() -> Backoff {
+        Backoff {
+            tries: u32::MAX,
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(10),
+        }
+    }
+
+    /// At most this many tries, the first included. There is always one.
+    pub const fn tries(mut self, most: u32) -> Backoff {
+        self.tries = most;
+        self
+    }
+
+    /// The pause after the first failure. Each further one is twice as long.
+    pub const fn first(mut self, pause: Duration) -> Backoff {
+        self.first = pause;
+        self
+    }
+
+    /// No pause is longer than this.
+    pub const fn longest(mut self, pause: Duration) -> Backoff {
+        self.longest = pause;
+        self
+    }
+
+    /// The pause after so many failures in a row; none if that was the last try.
+    pub(crate) fn pause_after(&self, failures: u32) -> Option<Duration> {
+        if self.tries != u32::MAX && failures >= self.tries {
+            return None;
+        }
+        let doubled = 2_u32.checked_pow(failures.saturating_sub(1));
+        let pause = doubled.and_then(|times| self.first.checked_mul(times));
+        Some(pause.unwrap_or(self.longest).min(self.longest))
+    }
+
+    /// A run that lasts so long has gone well: failures before it do not count any more.
+    pub(crate) fn good_run(&self) -> Duration {
+        self.longest
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let millis = |policy: Backoff, failures| {
+            let pause = policy.pause_after(failures);
+            pause.map(|pause| pause.as_millis())
+        };
+        let policy = Backoff::new();
+        let pauses = [1, 2, 3, 7, 8, 9, 64, u32::MAX].map(|n| millis(policy, n));
+        let expected = [100, 200, 400, 6_400, 10_000, 10_000, 10_000, 10_000].map(Some);
+        assert_eq!(pauses, expected);
+        let three = policy.tries(3).first(Duration::ZERO);
+        assert_eq!(
+            [1, 2, 3].map(|n| millis(three, n)),
+            [Some(0), Some(0), None]
+        );
+        assert_eq!([0, 1].map(|n| policy.tries(n).pause_after(1)), [None, None]);
+        let short = policy.first(Duration::from_secs(60));
+        assert_eq!(millis(short, 1), Some(10_000));
+    }
+}

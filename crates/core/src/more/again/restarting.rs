@@ -1,0 +1,89 @@
+//! [`restarting`]: a body that is started anew when it has failed, one for one.
+
+use std::borrow::Cow;
+use std::panic::Location;
+
+use crate::base::error::Result;
+use crate::base::kind::JobKind;
+use crate::base::outcome::IntoOutcome;
+use crate::more::again::backoff::Backoff;
+use crate::more::combine::branch::ValueOf;
+use crate::more::combine::taken_in;
+use crate::points::point;
+use crate::points::sleep::{Moment, Sleep, now};
+use crate::record::header::Site;
+use crate::surface::inline::{Inline, Just, Setup};
+
+/// A body for a child that restarts itself: runs `f`, and when that fails or panics, reports
+/// the failure to the failure hook, pauses as `policy` says and runs `f` anew. Siblings are
+/// not touched (one for one).
+///
+/// Each run has a scope of its own, named `run`: what it has spawned has ended before the
+/// next run begins. A value ends it, and so does a cancellation, which is never a reason to
+/// start anew. When `policy` allows no further try, the last failure is returned, and is a
+/// failure of the child as any other: the supervisor leaves it to its handle or the failure
+/// hook, another scope is cancelled by it. A run that has lasted as long as the longest
+/// pause has gone well: the count of tries and the pauses begin anew after it.
+///
+/// ```
+/// # use kinfolk_core as kinfolk;
+/// use kinfolk::{Backoff, Scope, restarting};
+/// # async fn send_mail() -> kinfolk::Result<()> { Ok(()) }
+/// # async fn clean_cache() -> kinfolk::Result<()> { Ok(()) }
+/// # async fn demo() -> kinfolk::Result<()> {
+/// Scope::named("background")
+///     .supervisor()
+///     .run(async |s| {
+///         let policy = Backoff::new().tries(5);
+///         s.task("mail").launch(restarting(policy, async || send_mail().await));
+///         s.task("cache").launch(restarting(policy, async || clean_cache().await));
+///         Ok(())
+///     })
+///     .await
+/// # }
+/// ```
+///
+/// `f` is called for each run and may borrow nothing of itself: what a run owns is cloned for
+/// it, `move || { let queue = queue.clone(); async move { … } }`.
+///
+/// # Cancellation
+/// The pauses are *points*, and so is what `f` awaits. A failure that comes when the job has
+/// been cancelled is returned, not reported.
+#[track_caller]
+pub fn restarting<F, B>(policy: Backoff, f: F) -> impl Future<Output = Result<ValueOf<B>>>
+where
+    F: FnMut() -> B,
+    B: Future<Output: IntoOutcome>,
+{
+    restarting_at(policy, f, Site::of(Location::caller()))
+}
+
+async fn restarting_at<F, B>(policy: Backoff, mut f: F, site: Site) -> Result<ValueOf<B>>
+where
+    F: FnMut() -> B,
+    B: Future<Output: IntoOutcome>,
+{
+    let mut failures: u32 = 0;
+    loop {
+        let began = now();
+        let mut setup = Setup::new(JobKind::Scope, site.location());
+        setup.more().options.name = Some(Cow::Borrowed("run"));
+        let run = Inline::new(Just(async { f().await }), setup);
+        let error = match run.await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if error.is_cancelled() || point::is_cancelled() {
+            return Err(error);
+        }
+        if now().saturating_duration_since(began) >= policy.good_run() {
+            failures = 0;
+        }
+        failures = failures.saturating_add(1);
+        let Some(pause) = policy.pause_after(failures) else {
+            return Err(error);
+        };
+        taken_in::report(error);
+        Sleep::new(Moment::After(pause), site.location()).await?;
+    }
+}

@@ -1,0 +1,144 @@
+//! [`Shared`]: one task, several waiters of its value.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use crate::base::error::{Error, Result};
+use crate::base::outcome::Outcome;
+use crate::base::sync::Mutex;
+use crate::base::unwind::Contained;
+use crate::engine::names;
+use crate::surface::handle::{Job, Join};
+use crate::surface::task::Task;
+
+impl<T> Task<T> {
+    /// Makes a handle that can be cloned, for several waiters of one value. The task is
+    /// cancelled when the last of the handles is dropped.
+    ///
+    /// ```
+    /// use kinfolk::{Result, job::Shared, spawn};
+    /// # mod kinfolk { pub use kinfolk_core::*; pub mod job { pub use kinfolk_core::Shared; } }
+    /// # async fn load() -> Result<String> { Ok(String::new()) }
+    ///
+    /// async fn render(config: Shared<String>) -> Result<usize> {
+    ///     Ok(config.await?.len())
+    /// }
+    ///
+    /// async fn pages() -> Result<usize> {
+    ///     let config = spawn(load()).shared();
+    ///     let left = spawn(render(config.clone()));
+    ///     let right = spawn(render(config));
+    ///     Ok(left.await? + right.await?)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn shared(self) -> Shared<T> {
+        Shared {
+            job: self.job(),
+            place: Arc::new(Mutex::new(SharedOutcome::Running(self))),
+            join: None,
+            site: Location::caller(),
+        }
+    }
+}
+
+/// A handle of a task that others have too: await it for a clone of the value. Made by
+/// [`Task::shared`].
+///
+/// Each waiter gets a clone: of the value, or of the failure; an error of kind `Stopped` if
+/// the task was cancelled. Dropping the last handle cancels the task, as dropping a
+/// [`Task`] does; a failure that no waiter has taken goes to the failure hook then, if the
+/// task owed it to its handle.
+///
+/// # Cancellation
+/// Awaiting is a *point*: others wait for the task too, so a waiter that is cancelled returns
+/// `Cancelled` and leaves the task alone.
+#[must_use = "dropping the last Shared cancels the task"]
+pub struct Shared<T> {
+    job: Job,
+    place: Arc<Mutex<SharedOutcome<T>>>,
+    join: Option<Join>,
+    site: &'static Location<'static>,
+}
+
+enum SharedOutcome<T> {
+    Running(Task<T>),
+    /// The first waiter is taking the outcome.
+    Taken,
+    /// Contained: it goes with the last handle, wherever that is.
+    Over(Arc<Contained<Outcome<T>>>),
+}
+
+impl<T> Shared<T> {
+    /// An observer of the task.
+    pub fn job(&self) -> Job {
+        self.job.clone()
+    }
+
+    /// The outcome of the task, which has ended. The first who asks takes it out of the
+    /// handle; no code of the user's runs under the lock.
+    fn outcome(&self) -> Arc<Contained<Outcome<T>>> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *place, SharedOutcome::Taken) {
+            SharedOutcome::Over(outcome) => {
+                *place = SharedOutcome::Over(outcome.clone());
+                outcome
+            }
+            SharedOutcome::Running(task) => {
+                let outcome = Arc::new(Contained::new(task.outcome().take_ended()));
+                *place = SharedOutcome::Over(outcome.clone());
+                outcome
+            }
+            SharedOutcome::Taken => unreachable!("only while the lock is held"),
+        }
+    }
+}
+
+impl<T: Clone> Future for Shared<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.get_mut();
+        let (job, site) = (&this.job, this.site);
+        let join = this
+            .join
+            .get_or_insert_with(|| Join::new(job.job_ref(), site));
+        let seen = ready!(Pin::new(join).poll(cx));
+        this.join = None;
+        let seen = seen?;
+        if !this.job.is_ended() {
+            // It could not be waited for.
+            let error = seen.error().cloned();
+            return Poll::Ready(Err(error.unwrap_or_else(|| Error::msg("it has not ended"))));
+        }
+        let outcome = this.outcome();
+        Poll::Ready(match &**outcome {
+            Outcome::Completed(value) => Ok(value.clone()),
+            Outcome::Failed(error) => Err(error.clone()),
+            Outcome::Cancelled { reason, .. } => {
+                let victim = names::victim_alone(&this.job.job_ref());
+                Err(Error::stopped(reason.clone()).at(victim, None))
+            }
+        })
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared {
+            job: self.job.clone(),
+            place: self.place.clone(),
+            join: None,
+            site: self.site,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.job).finish()
+    }
+}

@@ -1,0 +1,224 @@
+//! What is asked of a scope or timeout beyond its value: did it end itself, by its own
+//! deadline or its own cancel? Inside, [`Scope::deadline_passed`]; outside,
+//! [`Inline::or_none`] and [`Inline::with_deadline_passed`].
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::own;
+use crate::base::reason::ReasonKind;
+use crate::engine::deadline;
+use crate::more::combine::taken_in;
+use crate::record::header::Header;
+use crate::record::state;
+use crate::surface::inline::{Finish, Inline, Open, Own};
+use crate::surface::scope::Scope;
+
+impl Scope {
+    /// True if the deadline of this scope itself has passed and cancelled it, for a body that
+    /// has a value to return nevertheless. Looks at the clock, so that a busy body sees it
+    /// before its next point. False if something else cancelled the scope first, or if an
+    /// explicit [`cancel`](Scope::cancel) has taken the deadline's place since.
+    ///
+    /// ```
+    /// # use kinfolk_core as kinfolk;
+    /// # use std::time::Duration;
+    /// # async fn improve(plan: &mut u32) -> kinfolk::Result<()> { Ok(()) }
+    /// # async fn demo() -> kinfolk::Result<()> {
+    /// let in_time = kinfolk::Scope::named("plan").timeout(Duration::from_millis(50));
+    /// let plan = in_time
+    ///     .run(async |s| {
+    ///         let mut plan = 0;
+    ///         while !s.deadline_passed() {
+    ///             if improve(&mut plan).await.is_err() {
+    ///                 break;
+    ///             }
+    ///         }
+    ///         Ok(plan) // the best so far
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn deadline_passed(&self) -> bool {
+        let h = self.header();
+        let st = h.state.load();
+        if st.has(state::DEADLINE) && !st.has(state::CANCELLED) {
+            deadline::fire_if_due(h);
+        }
+        ended_by_deadline(h)
+    }
+}
+
+/// True if the cancel of `h` entered there, and was its own deadline's.
+fn ended_by_deadline(h: &Header) -> bool {
+    h.state.load().has(state::ORIGIN)
+        && h.if_cold(|cold, _| cold.entered_by_deadline()) == Some(true)
+}
+
+impl<O: Open> Inline<O> {
+    /// Makes the end that a scope or timeout has brought upon itself a value: `Ok(None)` if
+    /// its *own* deadline or its *own* cancel ended it. Everything else is unchanged: a
+    /// value is `Some`, a failure stays a failure, `Cancelled` goes on, and an inner timeout
+    /// that escapes is still an error.
+    ///
+    /// A cancel is the scope's own if it was asked of that scope ([`Scope::cancel`], or
+    /// [`Job::cancel`](crate::Job::cancel) of its job), by whichever job. A failure that stood
+    /// in [`suppressed`](Error::suppressed) of the error goes to the failure hook.
+    ///
+    /// ```
+    /// # use kinfolk_core as kinfolk;
+    /// # use std::time::Duration;
+    /// # async fn ask_cache() -> kinfolk::Result<String> { Ok(String::new()) }
+    /// # async fn demo() -> kinfolk::Result<()> {
+    /// let cached = kinfolk::timeout(Duration::from_millis(5), ask_cache())
+    ///     .or_none()
+    ///     .await?;
+    /// if let Some(page) = cached {
+    ///     println!("{page}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    /// As the scope or timeout: *not a point*.
+    pub fn or_none(self) -> OrNone<O> {
+        OrNone { inner: self }
+    }
+
+    /// Returns the value together with whether the scope's own deadline passed before it
+    /// came: `(value, true)` is a value that came although the time was up. An error is
+    /// returned as without it.
+    ///
+    /// For bodies that turn every error into a value, as the handlers of web servers do: the
+    /// `TimedOut` is then inside the response, and the call looks as if it had been in time.
+    ///
+    /// ```
+    /// # use kinfolk_core as kinfolk;
+    /// # use std::time::Duration;
+    /// # struct Response;
+    /// # impl kinfolk::Success for Response {}
+    /// # impl Response { fn mark_slow(&mut self) {} }
+    /// # async fn handle() -> Response { Response }
+    /// # async fn demo() -> kinfolk::Result<()> {
+    /// let (mut response, too_late) = kinfolk::timeout(Duration::from_secs(1), handle())
+    ///     .with_deadline_passed()
+    ///     .await?;
+    /// if too_late {
+    ///     response.mark_slow();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    /// As the scope or timeout: *not a point*.
+    pub fn with_deadline_passed(self) -> WithDeadlinePassed<O> {
+        WithDeadlinePassed { inner: self }
+    }
+}
+
+/// True if `error` says that `node` was ended by its own deadline or its own cancel. What a
+/// body returns cannot look like it: the reason is the node's own, and is inherited by all
+/// below it.
+fn says_own_end(node: &Header, error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped)
+        && error.reason().is_some_and(|reason| {
+            reason.origin() == node.id
+                && matches!(reason.kind(), ReasonKind::Deadline | ReasonKind::Asked)
+        })
+}
+
+/// The failures beside an error that no caller gets go to the failure hook, in one report.
+#[cold]
+fn report_beside(error: &Error) {
+    if let Some((first, rest)) = error.suppressed().split_first() {
+        let more = error.suppressed_count() - error.suppressed().len();
+        taken_in::report(first.joined_by(rest, more));
+    }
+}
+
+/// How [`OrNone`] answers.
+struct OwnEndIsNone;
+
+impl<O: Open> Finish<O> for OwnEndIsNone {
+    type Out = Result<Option<O::Value>, O::Error>;
+
+    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+        match answer {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if says_own_end(node, &error) => {
+                report_beside(&error);
+                Ok(None)
+            }
+            Err(error) => Err(own::give_back(error, own)),
+        }
+    }
+
+    fn never(error: O::Error) -> Self::Out {
+        Err(error)
+    }
+}
+
+/// How [`WithDeadlinePassed`] answers.
+struct BesideTheDeadline;
+
+impl<O: Open> Finish<O> for BesideTheDeadline {
+    type Out = Result<(O::Value, bool), O::Error>;
+
+    fn over(node: &Header, answer: Result<O::Value>, own: Own<O>) -> Self::Out {
+        match answer {
+            Ok(value) => Ok((value, ended_by_deadline(node))),
+            Err(error) => Err(own::give_back(error, own)),
+        }
+    }
+
+    fn never(error: O::Error) -> Self::Out {
+        Err(error)
+    }
+}
+
+macro_rules! answers {
+    ($(#[$doc:meta])* $name:ident by $finish:ty as $value:ty) => {
+        pin_project! {
+            $(#[$doc])*
+            ///
+            /// # Cancellation
+            /// As the scope or timeout it was made of: *not a point*.
+            #[must_use = "futures do nothing unless awaited"]
+            pub struct $name<O: Open> {
+                #[pin]
+                inner: Inline<O>,
+            }
+        }
+
+        impl<O: Open> Future for $name<O> {
+            type Output = Result<$value, O::Error>;
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                self.project().inner.poll_as::<$finish>(cx, |_, _| {})
+            }
+        }
+
+        impl<O: Open> fmt::Debug for $name<O> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.inner).finish()
+            }
+        }
+    };
+}
+
+answers! {
+    /// The future of [`Inline::or_none`].
+    OrNone by OwnEndIsNone as Option<O::Value>
+}
+
+answers! {
+    /// The future of [`Inline::with_deadline_passed`].
+    WithDeadlinePassed by BesideTheDeadline as (O::Value, bool)
+}
