@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Cancelled, Error, ErrorKind, Result};
 use crate::base::kind::JobKind;
-use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::outcome::{BodyResult, IntoOutcome, Outcome};
 use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
@@ -54,10 +54,11 @@ pub struct Scope(JobRef);
 /// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
 /// scope and everything in it are cancelled too; the call returns what the body returns.
 #[track_caller]
-pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
+pub fn scope<F, B, R>(body: F) -> Inline<WithScope<F>>
 where
     F: FnOnce(Scope) -> B,
-    B: Future<Output = Result<T>>,
+    B: Future<Output = R>,
+    R: BodyResult,
 {
     Inline::new(
         WithScope(body),
@@ -325,10 +326,11 @@ impl ScopeBuilder {
     ///
     /// # Cancellation
     /// As [`scope`].
-    pub fn run<F, B, T>(self, body: F) -> Inline<WithScope<F>>
+    pub fn run<F, B, R>(self, body: F) -> Inline<WithScope<F>>
     where
         F: FnOnce(Scope) -> B,
-        B: Future<Output = Result<T>>,
+        B: Future<Output = R>,
+        R: BodyResult,
     {
         Inline::new(WithScope(body), self.0)
     }
@@ -453,7 +455,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = Place::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
@@ -463,7 +465,7 @@ impl Scope {
     #[track_caller]
     pub fn launch<F>(&self, future: F) -> Job
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Place::below(&self.0).launch::<Pool, F>(future, Location::caller())
     }
@@ -475,7 +477,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn(future)
     }
@@ -484,7 +486,7 @@ impl Scope {
     #[track_caller]
     pub fn try_launch<F>(&self, future: F) -> Result<Job, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_launch(future)
     }
@@ -496,7 +498,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_now(future)
     }
@@ -508,7 +510,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_atomic(future)
     }
@@ -520,7 +522,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_lazy(future)
     }
@@ -532,7 +534,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_service(future)
     }
@@ -542,7 +544,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_now<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = Place::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
@@ -553,7 +555,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_atomic<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_atomic(future)
     }
@@ -562,7 +564,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_lazy<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_lazy(future)
     }
@@ -571,7 +573,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_service<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_service(future)
     }
