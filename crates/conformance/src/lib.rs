@@ -49,6 +49,7 @@ pub mod shields;
 pub mod spawning;
 pub mod stuck;
 pub mod supervisor;
+pub mod swallowing;
 pub mod sync_channels;
 pub mod sync_locks;
 pub mod sync_seeing;

@@ -25,7 +25,7 @@ pub use crate::engine::rows::{Ready, Turn};
 
 /// What a library says on standard error, without waiting for it.
 pub mod say {
-    pub use crate::base::say::{MOMENT, Topic, abort, flush, say};
+    pub use crate::base::say::{MOMENT, Topic, abort, flush, say, say_error};
 }
 
 /// What a host has to do now; see [`Tree::gauges`](crate::Tree::gauges).
