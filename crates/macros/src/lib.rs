@@ -50,6 +50,9 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// schedules, a check that nothing is left behind, a guard in real time. Needs
 /// the feature `testkit`.
 ///
+/// Beside `use kinfolk::*` the compiler takes a plain `#[test]` for ambiguous, as it does
+/// for every macro that has the name of one of std: import `kinfolk::prelude::*`.
+///
 /// `#[kinfolk::test(seeds = 100)]` runs it on 100 schedules;
 /// `#[kinfolk::test(seed = 7)]` on the one that failed.
 /// `#[kinfolk::test(flavor = "native")]` runs it on the native runtime with two
