@@ -55,7 +55,7 @@ where
 }
 
 /// How main has ended.
-enum Ended {
+enum MainEnded {
     WithSuccess,
     /// It returned the Cancelled of the signal, or was dropped.
     AsTold,
@@ -98,7 +98,7 @@ impl Runtime {
         };
         let ended = match outcome {
             Ok(outcome) => ended(outcome, self.first_signal().is_some()),
-            Err(told) => Ended::Failed(told.into()),
+            Err(told) => MainEnded::Failed(told.into()),
         };
         let report = self.end();
         let left = match &report {
@@ -115,12 +115,12 @@ impl Runtime {
         let always = self.manner.exit_by_signal;
         let code = match (&ended, signal) {
             (_, Some(signal)) if always => by_signal(signal),
-            (Ended::Failed(_), _) => ExitCode::FAILURE,
+            (MainEnded::Failed(_), _) => ExitCode::FAILURE,
             (_, Some(signal)) if left => by_signal(signal),
-            (Ended::AsTold, Some(signal)) if signal != libc::SIGTERM => by_signal(signal),
-            (Ended::AsTold | Ended::WithSuccess, _) => ExitCode::SUCCESS,
+            (MainEnded::AsTold, Some(signal)) if signal != libc::SIGTERM => by_signal(signal),
+            (MainEnded::AsTold | MainEnded::WithSuccess, _) => ExitCode::SUCCESS,
         };
-        if let Ended::Failed(error) = ended {
+        if let MainEnded::Failed(error) = ended {
             say_error(&error);
         }
         flush(MOMENT);
@@ -134,15 +134,15 @@ fn has_cut_short(report: &ShutdownReport) -> bool {
 }
 
 /// How main has ended; a panic in it goes on here.
-fn ended<T>(outcome: Outcome<T>, signal: bool) -> Ended {
+fn ended<T>(outcome: Outcome<T>, signal: bool) -> MainEnded {
     match outcome {
         // What it returned after it was told is returned all the same.
-        Outcome::Completed(_) | Outcome::Cancelled { late: Some(_), .. } => Ended::WithSuccess,
-        Outcome::Failed(error) => Ended::Failed(error.resume()),
+        Outcome::Completed(_) | Outcome::Cancelled { late: Some(_), .. } => MainEnded::WithSuccess,
+        Outcome::Failed(error) => MainEnded::Failed(error.resume()),
         Outcome::Cancelled { reason, late: None } => {
             match signal && reason.root_cause().kind() == ReasonKind::Shutdown {
-                true => Ended::AsTold,
-                false => Ended::Failed(Error::msg(format!("main was cancelled: {reason}"))),
+                true => MainEnded::AsTold,
+                false => MainEnded::Failed(Error::msg(format!("main was cancelled: {reason}"))),
             }
         }
     }

@@ -237,7 +237,7 @@ struct Reader {
 }
 
 /// What the reader has found in the pipe.
-enum Found {
+enum SignalByte {
     /// The runtime is over.
     Stop,
     Signal(u8),
@@ -247,20 +247,20 @@ enum Found {
 
 impl Reader {
     /// The next byte, waited for as long at most.
-    fn next(&mut self, most: Duration) -> Found {
+    fn next(&mut self, most: Duration) -> SignalByte {
         let mut byte = [STOP];
         let most = most.clamp(Duration::from_millis(1), LONGEST);
         if self.read.set_read_timeout(Some(most)).is_err() {
-            return Found::Stop;
+            return SignalByte::Stop;
         }
         match self.read.read(&mut byte) {
-            Ok(1) if byte[0] != STOP => Found::Signal(byte[0]),
-            Ok(_) => Found::Stop,
+            Ok(1) if byte[0] != STOP => SignalByte::Signal(byte[0]),
+            Ok(_) => SignalByte::Stop,
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::TimedOut
-                | io::ErrorKind::Interrupted => Found::Nothing,
-                _ => Found::Stop,
+                | io::ErrorKind::Interrupted => SignalByte::Nothing,
+                _ => SignalByte::Stop,
             },
         }
     }
@@ -268,9 +268,9 @@ impl Reader {
     fn run(mut self) {
         loop {
             match self.next(LONGEST) {
-                Found::Stop => return,
-                Found::Signal(FIRST) => break,
-                Found::Signal(_) | Found::Nothing => {}
+                SignalByte::Stop => return,
+                SignalByte::Signal(FIRST) => break,
+                SignalByte::Signal(_) | SignalByte::Nothing => {}
             }
         }
         self.shut_down();
@@ -321,13 +321,13 @@ impl Reader {
                     .fold(last, Duration::min),
             };
             match self.next(next.saturating_sub(began.elapsed())) {
-                Found::Stop => return,
-                Found::Signal(_) if forced.is_none() => {
+                SignalByte::Stop => return,
+                SignalByte::Signal(_) if forced.is_none() => {
                     forced = Some(began.elapsed());
                     self.force();
                     shared.say(format_args!("dropping what is left; once more to abort"));
                 }
-                Found::Signal(_) | Found::Nothing => {}
+                SignalByte::Signal(_) | SignalByte::Nothing => {}
             }
         }
     }
