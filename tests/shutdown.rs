@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, Ready, ShutdownSteps, TimerKey, TimerQueue, Turn};
 use kinfolk_core::{
     Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, ReasonKind, Scope,
     ShutdownReport, Task, Tree, TreeOptions, cleanup, ignore_cancellation, on_cancel, park, scope,
@@ -651,6 +651,46 @@ fn shutdown_2_whoever_is_cancelled_knows_who_asked() {
                 (ReasonKind::Shutdown, Some("SIGTERM"), site),
                 "seed {seed}"
             );
+        }
+    });
+}
+
+/// shutdown-2: the steps one by one, for a thread that times them itself.
+#[test]
+fn shutdown_2_the_steps_can_be_timed_from_outside() {
+    guarded("steps", |_| {
+        for seed in 0..seeds() {
+            let mut sim = Sim::builder(seed).on_forced(|_| {}).build();
+            sim.root()
+                .task("held")
+                .launch(async { shield(park()).await });
+            sim.root().task("deaf").launch(std::future::pending::<()>());
+            sim.root()
+                .task("both")
+                .launch(shield(std::future::pending::<()>()));
+            sim.settle();
+            let tree = sim.tree().clone();
+            let mut steps = ShutdownSteps::new(tree.clone());
+            assert!(tree.request_shutdown(ReasonKind::Shutdown), "seed {seed}");
+            sim.advance(2 * SECOND);
+            let lives = |sim: &Sim, name| sim.snapshot().find(name).is_some();
+            assert!(!lives(&sim, "deaf") && lives(&sim, "held") && lives(&sim, "both"));
+            steps.note_late();
+            tree.lift();
+            sim.settle();
+            assert!(!lives(&sim, "held") && lives(&sim, "both"), "seed {seed}");
+            tree.force();
+            sim.settle();
+            let report = steps.report(3 * SECOND);
+            assert_eq!(names(&report.late), ["held"], "seed {seed}: {report}");
+            assert_eq!(
+                names(&report.dropped),
+                ["both", "deaf"],
+                "seed {seed}: {report}"
+            );
+            assert!(report.stragglers.is_empty(), "seed {seed}: {report}");
+            assert_eq!(report.took, 3 * SECOND);
+            at_rest("steps", sim.tree());
         }
     });
 }

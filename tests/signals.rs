@@ -1,4 +1,5 @@
-//! shutdown-2: signals, sent to a process of its own (`bin/signalled.rs`). What
+//! shutdown-2: signals, sent to a process of its own (`bin/signalled.rs`), and how it
+//! ends. What
 //! breaks a whole process is tried on it too: a standard error that cannot be
 //! written, a driver that cannot go on.
 
@@ -6,13 +7,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use kinfolk_testkit::guarded;
 
+/// Longer than two signals must lie apart to count as two.
+const APART: Duration = Duration::from_millis(250);
+
+/// A process. Dropped before its end, it is killed.
 struct Process {
     child: Child,
+    /// Open until it is dropped.
+    input: Option<ChildStdin>,
     out: BufReader<std::process::ChildStdout>,
     err: BufReader<std::process::ChildStderr>,
 }
@@ -21,13 +28,20 @@ impl Process {
     fn start(part: &str) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_signalled"))
             .arg(part)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        let input = child.stdin.take();
         let out = BufReader::new(child.stdout.take().unwrap());
         let err = BufReader::new(child.stderr.take().unwrap());
-        Process { child, out, err }
+        Process {
+            child,
+            input,
+            out,
+            err,
+        }
     }
 
     fn until(reader: &mut impl BufRead, word: &str) {
@@ -38,68 +52,219 @@ impl Process {
         }
     }
 
-    fn send(&self, signal: &str) {
-        let sent = Command::new("kill")
-            .args([format!("-{signal}"), self.child.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+    /// Started, and at its first line.
+    fn ready(part: &str) -> Process {
+        let mut process = Process::start(part);
+        Process::until(&mut process.out, "ready");
+        process
+    }
+
+    fn send(&self, signal: libc::c_int) {
+        // SAFETY: no pointers; the process was not waited for, so it is ours.
+        let sent = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        assert_eq!(sent, 0);
+    }
+
+    /// Sends several at once: it has them all before it runs on.
+    fn send_at_once(&self, signals: &[libc::c_int]) {
+        self.send(libc::SIGSTOP);
+        for signal in signals {
+            self.send(*signal);
+        }
+        self.send(libc::SIGCONT);
     }
 
     /// Its exit code or the signal that ended it, and what it said on the way.
     fn end(mut self) -> (Option<i32>, Option<i32>, String) {
-        let status = self.child.wait().unwrap();
+        let status = wait_in_time(&mut self.child);
         let mut said = String::new();
         self.out.read_to_string(&mut said).unwrap();
         self.err.read_to_string(&mut said).unwrap();
+        let status = status.unwrap_or_else(|| panic!("it did not end in time: {said}"));
         (status.code(), status.signal(), said)
     }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a part came to that gets one signal once it is ready.
+fn after(part: &str, signal: libc::c_int) -> (Option<i32>, String) {
+    let process = Process::ready(part);
+    process.send(signal);
+    let (ended, _, said) = process.end();
+    (ended, said)
 }
 
 #[test]
 fn shutdown_2_the_first_signal_cancels() {
     guarded("first", |_| {
         for (signal, code, words) in [
-            ("INT", 130, "shutting down \"SIGINT (Ctrl-C)\" at"),
-            ("TERM", 143, "shutting down \"SIGTERM\" at"),
+            (libc::SIGINT, 130, "shutting down \"SIGINT (Ctrl-C)\" at"),
+            (libc::SIGTERM, 0, "shutting down \"SIGTERM\" at"),
         ] {
-            let mut process = Process::start("hears");
-            Process::until(&mut process.out, "ready");
-            process.send(signal);
-            let (ended, _, said) = process.end();
+            let (ended, said) = after("hears", signal);
             assert_eq!(ended, Some(code), "{said}");
             assert!(said.contains("cleaned up"), "{said}");
             assert!(said.contains(words), "{said}");
             assert!(said.contains("bin/signalled.rs"), "{said}");
+            assert!(!said.contains("Error"), "{said}");
         }
+    });
+}
+
+/// shutdown-2: the exit code says how main has ended, and whether all else ended by itself.
+#[test]
+fn shutdown_2_the_exit_code_says_how_main_ended() {
+    guarded("codes", |_| {
+        for (part, signal, code) in [
+            ("hears, hand-built", libc::SIGTERM, 0),
+            ("hears, hand-built", libc::SIGINT, 130),
+            ("hears, by signal", libc::SIGTERM, 143),
+            ("content", libc::SIGTERM, 0),
+            ("content", libc::SIGINT, 0),
+            ("lifted", libc::SIGTERM, 0),
+        ] {
+            let (ended, said) = after(part, signal);
+            assert_eq!(ended, Some(code), "{part}: {said}");
+            assert!(!said.contains("Error"), "{part}: {said}");
+        }
+        let (ended, said) = after("fails when told", libc::SIGTERM);
+        assert_eq!(ended, Some(1), "{said}");
+        assert!(said.contains("Error: lost"), "{said}");
+    });
+}
+
+/// shutdown-2: from the first signal on it goes by itself: after a second it is said who
+/// is still there, at the end what is left is named, and the process ends.
+#[test]
+fn shutdown_2_the_first_signal_ends_what_does_not_hear_it() {
+    guarded("deaf", |_| {
+        for (part, signal, code, words) in [
+            (
+                "deaf, soon",
+                libc::SIGTERM,
+                143,
+                "still there: task \"main\"",
+            ),
+            ("all deaf", libc::SIGINT, 130, "still there: task \"main\""),
+            ("reads", libc::SIGINT, 130, "still there: task \"main\""),
+            (
+                "leaves one behind",
+                libc::SIGTERM,
+                143,
+                "dropped: task \"task@signalled.rs:",
+            ),
+            (
+                "leaves a loop behind",
+                libc::SIGTERM,
+                143,
+                "still there: task \"task@signalled.rs:",
+            ),
+            ("hook", libc::SIGTERM, 143, "stopping"),
+        ] {
+            let (ended, said) = after(part, signal);
+            assert_eq!(ended, Some(code), "{part}: {said}");
+            assert!(said.contains(words), "{part}: {said}");
+            if part != "hook" && part != "leaves one behind" {
+                assert!(said.contains("stuck: "), "{part}: {said}");
+            }
+        }
+    });
+}
+
+/// shutdown-2: a call that does not return is named with what it is.
+#[test]
+fn shutdown_2_a_blocking_call_that_does_not_return_is_named_and_left() {
+    guarded("reads", |_| {
+        let process = Process::ready("reads");
+        process.send(libc::SIGINT);
+        let (ended, _, said) = process.end();
+        assert_eq!(ended, Some(130), "{said}");
+        assert!(said.contains("blocking call"), "{said}");
+    });
+}
+
+/// cancel-3: a loop that logs its Cancelled and goes on is named once, takes no processor,
+/// and does not keep a program from its end.
+#[test]
+fn cancel_3_a_loop_that_swallows_ends_with_its_program() {
+    guarded("swallows", |_| {
+        let (ended, said) = after("swallows", libc::SIGTERM);
+        assert_eq!(ended, Some(143), "{said}");
+        let named = said.matches("root/main, from ").count();
+        assert_eq!(named, 1, "{said}");
+        assert!(said.contains("bin/signalled.rs"), "{said}");
+        assert!(
+            said.contains("goes on though its points have told it"),
+            "{said}"
+        );
     });
 }
 
 #[test]
 fn shutdown_2_the_second_signal_forces() {
     guarded("second", |_| {
-        let mut process = Process::start("shielded");
-        Process::until(&mut process.out, "ready");
-        process.send("INT");
-        Process::until(&mut process.err, "stopping");
-        process.send("INT");
+        for part in ["shielded", "deaf"] {
+            let mut process = Process::ready(part);
+            process.send(libc::SIGINT);
+            Process::until(&mut process.err, "stopping");
+            std::thread::sleep(APART);
+            process.send(libc::SIGINT);
+            let (ended, _, said) = process.end();
+            assert_eq!(ended, Some(130), "{part}: {said}");
+        }
+    });
+}
+
+/// shutdown-2: a shell and a parent that both pass a Ctrl-C on send one.
+#[test]
+fn shutdown_2_signals_close_together_count_as_one() {
+    guarded("together", |_| {
+        let mut process = Process::ready("slow");
+        process.send_at_once(&[libc::SIGINT, libc::SIGTERM]);
+        Process::until(&mut process.out, "told");
+        drop(process.input.take());
         let (ended, _, said) = process.end();
-        assert_eq!(ended, Some(130), "{said}");
+        assert!(matches!(ended, Some(0 | 130)), "{ended:?}: {said}");
+        assert!(!said.contains("dropp"), "{said}");
     });
 }
 
 #[test]
 fn shutdown_2_the_third_signal_aborts() {
     guarded("third", |_| {
-        let mut process = Process::start("deaf");
-        Process::until(&mut process.out, "ready");
-        process.send("INT");
+        let mut process = Process::ready("slow");
+        process.send(libc::SIGINT);
         Process::until(&mut process.err, "stopping");
-        process.send("TERM");
+        std::thread::sleep(APART);
+        process.send(libc::SIGTERM);
         Process::until(&mut process.err, "dropping");
-        process.send("INT");
+        std::thread::sleep(APART);
+        process.send(libc::SIGINT);
         let (_, signal, said) = process.end();
-        assert_eq!(signal, Some(6), "aborted: {said}");
+        assert_eq!(signal, Some(libc::SIGABRT), "aborted: {said}");
+    });
+}
+
+#[test]
+fn shutdown_2_quiet_says_nothing() {
+    guarded("quiet", |_| {
+        let mut process = Process::ready("shielded, quiet");
+        process.send(libc::SIGINT);
+        Process::until(&mut process.out, "cancelled");
+        std::thread::sleep(APART);
+        process.send(libc::SIGINT);
+        let (ended, _, said) = process.end();
+        assert_eq!(ended, Some(130), "{said}");
+        let own = said
+            .lines()
+            .filter(|line| !line.starts_with("kinfolk: dropped"));
+        assert_eq!(own.collect::<String>(), "", "{said}");
     });
 }
 
@@ -108,7 +273,7 @@ fn shutdown_2_can_be_turned_off() {
     guarded("turned off", |_| {
         let mut process = Process::start("left alone");
         Process::until(&mut process.out, "ready");
-        process.send("TERM");
+        process.send(libc::SIGTERM);
         let (_, signal, said) = process.end();
         assert_eq!(signal, Some(15), "ended by the system: {said}");
     });
@@ -120,6 +285,7 @@ fn main_gives_its_exit_code() {
         let (ended, _, said) = Process::start("fails").end();
         assert_eq!(ended, Some(1));
         assert!(said.contains("Error: lost"), "{said}");
+        assert!(said.contains("in root/main"), "{said}");
         let (ended, _, said) = Process::start("works").end();
         assert_eq!((ended, said.as_str()), (Some(0), ""));
     });
@@ -204,7 +370,7 @@ impl Drop for Mute {
 fn shutdown_2_signals_are_heard_though_nothing_can_be_said() {
     guarded("mute", |_| {
         for broken in BROKEN {
-            for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+            for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 0)] {
                 let mut process = Mute::start("hears", broken);
                 Process::until(&mut process.out, "ready");
                 process.send(signal);
@@ -220,7 +386,7 @@ fn shutdown_2_signals_are_heard_though_nothing_can_be_said() {
     });
 }
 
-/// Both are sent at once: what the first one has to say must not keep the second.
+/// What the first one has to say must not keep the second.
 #[test]
 fn shutdown_2_the_second_signal_forces_though_nothing_can_be_said() {
     guarded("mute and shielded", |_| {
@@ -228,6 +394,8 @@ fn shutdown_2_the_second_signal_forces_though_nothing_can_be_said() {
             let mut process = Mute::start("shielded", broken);
             Process::until(&mut process.out, "ready");
             process.send(libc::SIGINT);
+            Process::until(&mut process.out, "cancelled");
+            std::thread::sleep(APART);
             process.send(libc::SIGTERM);
             let status = process.end().expect("it ends in time");
             let first = status.code();

@@ -1,4 +1,5 @@
 // error: E0277
+// says: write `.or_fail()?` here
 #[derive(Debug)]
 pub struct Mine;
 

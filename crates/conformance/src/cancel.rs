@@ -704,33 +704,6 @@ pub async fn cancel_3_a_body_that_swallows_starves_nobody(lab: Lab) {
     assert_eq!(lab.elapsed(), before);
 }
 
-/// cancel-3: a body that has swallowed a thousand is named for it.
-pub async fn cancel_3_a_body_that_has_swallowed_a_thousand_is_named(lab: Lab) {
-    let gate = Gate::new();
-    let held = gate.clone();
-    let watching = lab.clone();
-    let swallows = move |lab: &Lab| {
-        lab.snapshot()
-            .find("glutton")
-            .unwrap()
-            .swallows_cancellation
-    };
-    let task = named("glutton").spawn(async move {
-        cancel_current("swallowed");
-        for _ in 0..999 {
-            checkpoint().await.unwrap_err();
-        }
-        assert!(!swallows(&watching));
-        checkpoint().await.unwrap_err();
-        held.wait().await;
-    });
-    lab.settle().await;
-    assert!(swallows(&lab));
-    assert!(lab.snapshot().to_string().contains("swallows cancellation"));
-    gate.open();
-    assert!(task.outcome().await.unwrap().is_cancelled());
-}
-
 // --- cancel-4 ---
 
 /// cancel-4: `cancel_requested` is the mark; `is_cancelled` is what the next

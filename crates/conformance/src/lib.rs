@@ -57,6 +57,7 @@ pub mod starting;
 pub mod stopping;
 pub mod stuck;
 pub mod supervisor;
+pub mod swallowing;
 pub mod sync_channels;
 pub mod sync_locks;
 pub mod sync_seeing;

@@ -105,7 +105,6 @@ macro_rules! for_each_case {
                 cancel_3_from_the_second_on_a_point_yields_once,
                 cancel_3_what_inner_scopes_were_told_does_not_count,
                 cancel_3_a_body_that_swallows_starves_nobody,
-                cancel_3_a_body_that_has_swallowed_a_thousand_is_named,
                 cancel_4_the_mark_and_what_the_next_point_says,
                 cancel_4_leaves_inside_futures_unordered_are_told,
                 cancel_4_tasks_inside_futures_unordered_are_waited_for,
@@ -974,6 +973,16 @@ macro_rules! for_each_case {
                 case_c06_a_failing_supervisor_body_goes_to_its_caller,
                 case_c09_a_cancelled_child_is_never_reported,
                 src_k13_a_supervisor_completes_though_children_fail,
+            ;
+            swallowing:
+                cancel_3_a_body_that_has_swallowed_a_hundred_is_named,
+                cancel_3_from_the_hundredth_on_a_point_waits_a_millisecond,
+                cancel_3_a_loop_that_swallows_waits_and_is_not_dropped,
+                cancel_3_a_body_that_ends_while_a_point_waits_leaves_no_timer,
+                cancel_3_points_beside_each_other_wait_together,
+                cancel_3_many_waits_told_together_count_as_one,
+                cancel_3_a_loop_around_a_scope_swallows_too,
+                cancel_3_a_long_clean_up_swallows_nothing,
             ;
             sync_channels:
                 io_6_a_cancelled_send_gives_the_value_back,

@@ -277,13 +277,13 @@ pub async fn see_1_a_wait_that_moves_is_named_after_its_new_job(lab: Lab) {
     assert!(join.await.unwrap().is_completed());
 }
 
-/// see-1: a body that has swallowed a thousand Cancelleds is named for it.
+/// see-1: a body that has swallowed a hundred Cancelleds is named for it.
 pub async fn see_1_a_body_that_swallows_cancellation_is_named(lab: Lab) {
     let gates = [Gate::new(), Gate::new()];
     let doors = gates.clone();
     let task = Scope::current().unwrap().task("deaf").spawn(async move {
         assert!(park().await.is_err());
-        for _ in 0..998 {
+        for _ in 0..98 {
             assert!(checkpoint().await.is_err());
         }
         shield(doors[0].wait()).await?;

@@ -111,6 +111,7 @@ pub use surface::task::{OutcomeOf, Task, TaskOutcome};
 pub mod host {
     pub use crate::engine::host::*;
     pub use crate::engine::waker::is_of_task;
+    pub use crate::more::shutdown::ShutdownSteps;
 }
 
 /// Waits that our other crates make in `async` blocks, which `#[track_caller]` does not reach:

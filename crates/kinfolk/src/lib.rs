@@ -86,11 +86,12 @@
 //! - `runtime`, `tokio`, `testkit` (features): the native runtime's own options, the tokio host,
 //!   and virtual time with seeded schedules.
 //!
-//! Features: `runtime`, the native runtime; `tokio`, the job tree on an existing tokio
-//! runtime; `stream`, for `Stream`s; `anyhow`, whose errors are recognised by type, so that they
+//! Features: `runtime`, the native runtime, the only one that is on by default; `tokio`, the
+//! job tree on an existing tokio runtime (`default-features = false, features = ["tokio"]`); `stream`, for `Stream`s; `anyhow`, whose errors are recognised by type, so that they
 //! can be downcast; `tracing`: children run in the span in which they were spawned, detached
-//! jobs and blocking calls in none; `futures-io`, `tokio-io` and `hyper`: streams behind their
-//! traits; `testkit`, which belongs among the dev-dependencies. None is on by default.
+//! jobs and blocking calls in none, and what the library says goes to the subscriber that is
+//! set for all threads instead of standard error; `futures-io`, `tokio-io` and `hyper`: streams behind their
+//! traits; `testkit`, which belongs among the dev-dependencies. Libraries depend on `kinfolk-core`.
 
 // What the library says goes through `host::say`: no print of ours may block or panic.
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
@@ -108,8 +109,8 @@ pub use kinfolk_core::{
 
 pub use kinfolk_sync as sync;
 
+// Without condition: it says which feature it lacks.
 #[doc(inline)]
-#[cfg(any(feature = "runtime", feature = "tokio"))]
 pub use kinfolk_macros::main;
 // Without condition: what it makes is there in test builds only, and so may the
 // feature be.
@@ -198,12 +199,9 @@ pub mod prelude {
 
 /// What `#[kinfolk::main]` calls.
 #[doc(hidden)]
-#[cfg(any(feature = "runtime", feature = "tokio"))]
+#[cfg(feature = "runtime")]
 pub mod __main {
-    #[cfg(feature = "runtime")]
-    pub use kinfolk_runtime::{run_main, run_main_without_signals};
-    #[cfg(not(feature = "runtime"))]
-    pub use kinfolk_tokio::{run_main, run_main as run_main_without_signals};
+    pub use kinfolk_runtime::{main_options, run_main_with};
 }
 
 /// The code in the README is a test.

@@ -136,3 +136,30 @@ async fn test_1_a_native_test_may_run_in_real_time() -> kinfolk::Result<()> {
     assert!(real.elapsed() >= Duration::from_millis(20));
     Ok(())
 }
+
+/// `#[kinfolk::main]` with options, as a function to call.
+mod with_options {
+    #[kinfolk::main(workers = 1, grace = "1s", signals = false, exit = "signal", quiet)]
+    async fn main() -> kinfolk::Result<()> {
+        let pool = kinfolk::spawn(async { std::thread::current().name().map(String::from) });
+        assert_eq!(pool.await?.as_deref(), Some("kinfolk-0"));
+        Ok(())
+    }
+
+    #[test]
+    fn main_takes_options() {
+        let success = std::process::ExitCode::SUCCESS;
+        assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+    }
+}
+
+/// Main's own thread mostly waits: it has as many workers as there are processors; a
+/// runtime that is built by hand has one less.
+#[test]
+fn main_has_a_worker_for_each_processor() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let main = kinfolk::__main::main_options().signals(false).build();
+    assert_eq!(main.expect("a runtime").workers(), processors);
+    let own = kinfolk::Runtime::new().expect("a runtime");
+    assert_eq!(own.workers(), (processors - 1).max(1));
+}

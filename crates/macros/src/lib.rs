@@ -7,35 +7,51 @@
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Runs an `async fn main` as a job: everything it started has ended when the
-/// program does. It runs on the native runtime, with the feature `runtime`; as
-/// `#[kinfolk::main(tokio)]`, or if that is the only one of the two features,
-/// on a tokio runtime.
+/// program does. It runs on the native runtime, with the feature `runtime`, which is on by
+/// default; as `#[kinfolk::main(tokio)]` on a tokio runtime, with the feature `tokio`.
 ///
-/// On the native runtime the first Ctrl-C or SIGTERM cancels everything, the
-/// second drops what is parked, the third aborts;
-/// `#[kinfolk::main(signals = false)]` leaves signals alone. `main` is told as
-/// everybody is, at a point: it may still say what was done and what was not,
-/// and return.
+/// On the native runtime the first Ctrl-C or SIGTERM cancels everything, and shuts the
+/// runtime down by itself from then on; the second drops what is parked, the third aborts.
+/// `main` is told as every task is, at a point: it may still say what was done and what
+/// was not, and return. `Runtime::run_main` has the exit codes, `Builder::signals` what
+/// happens when.
 ///
-/// The error of a failed main is printed, and the process exits with 1; after a
-/// signal with 128 and its number.
+/// Options stand side by side, with commas between:
+///
+/// - `workers = 4`: how many worker threads; as many as there are processors by default.
+/// - `grace = "5s"`: how long after the first signal, or after the end of `main`, jobs
+///   have until shields are lifted; `"10s"` by default. A number and `ms`, `s` or `m`.
+/// - `signals = false`: leaves signals alone.
+/// - `exit = "signal"`: after a signal the exit code is always 128 and its number.
+/// - `quiet`: says nothing of signals, and of what was in the way at the end.
+///
+/// The error of a failed main is said on standard error, with the names of the jobs down
+/// to the one that failed, and the process exits with 1.
 #[proc_macro_attribute]
 pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
-    let run = match main_runner(args) {
-        Ok(run) => run,
-        Err(message) => return error(message),
+    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
+    let here = Features {
+        runtime: cfg!(feature = "runtime"),
+        tokio: cfg!(feature = "tokio"),
+    };
+    let call = match main_call(&words, here) {
+        Ok(call) => call,
+        Err(message) => return error(&message),
     };
     let function = match Function::parse(item) {
         Ok(function) => function,
         Err(message) => return error(message),
     };
-    let call = format!("::kinfolk::{run}({}())", function.name);
+    let call = call.replace("MAIN", &format!("{}()", function.name));
     function.wrap("fn main() -> ::std::process::ExitCode", &call)
 }
 
 /// Makes an `async fn` a test on the seeded simulation: virtual time, several
 /// schedules, a check that nothing is left behind, a guard in real time. Needs
 /// the feature `testkit`.
+///
+/// Beside `use kinfolk::*` the compiler takes a plain `#[test]` for ambiguous, as it does
+/// for every macro that has the name of one of std: import `kinfolk::prelude::*`.
 ///
 /// `#[kinfolk::test(seeds = 100)]` runs it on 100 schedules;
 /// `#[kinfolk::test(seed = 7)]` on the one that failed.
@@ -76,17 +92,79 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
     function.wrap(&head, &call)
 }
 
-/// The function that runs main.
-fn main_runner(args: TokenStream) -> Result<&'static str, &'static str> {
-    let words: Vec<String> = args.into_iter().map(|token| token.to_string()).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        [] | ["signals", "=", "true"] => Ok("__main::run_main"),
-        ["signals", "=", "false"] => Ok("__main::run_main_without_signals"),
-        ["tokio"] => Ok("tokio::run_main"),
-        _ => Err("expected #[kinfolk::main], #[kinfolk::main(tokio)] \
-                  or #[kinfolk::main(signals = false)]"),
+/// Which features of `kinfolk` are on, of those that bring a host for main.
+#[derive(Clone, Copy)]
+struct Features {
+    runtime: bool,
+    tokio: bool,
+}
+
+/// The call that runs main, which it calls `MAIN`.
+fn main_call(words: &[String], features: Features) -> Result<String, String> {
+    const USAGE: &str = "expected #[kinfolk::main], #[kinfolk::main(tokio)], or in brackets, \
+                         with commas between: workers = 4; grace = \"5s\"; signals = false; \
+                         exit = \"signal\"; quiet";
+    if words == ["tokio"] {
+        return match features.tokio {
+            true => Ok("::kinfolk::tokio::run_main(MAIN)".to_string()),
+            false => Err(
+                "#[kinfolk::main(tokio)] needs the feature `tokio` of kinfolk: \
+                          kinfolk = { default-features = false, features = [\"tokio\"], … }"
+                    .to_string(),
+            ),
+        };
     }
+    let mut options = String::new();
+    let mut seen = Vec::new();
+    for option in words.split(|word| word == ",") {
+        let words: Vec<&str> = option.iter().map(String::as_str).collect();
+        options += &match words.as_slice() {
+            // Nothing at all, or a comma at the end.
+            [] => continue,
+            ["quiet"] => ".quiet(true)".to_string(),
+            ["signals", "=", on @ ("true" | "false")] => format!(".signals({on})"),
+            ["exit", "=", "\"signal\""] => ".exit_by_signal(true)".to_string(),
+            ["workers", "=", number] => {
+                let number: usize = number.replace('_', "").parse().map_err(|_| USAGE)?;
+                format!(".workers({number})")
+            }
+            ["grace", "=", text] => {
+                let millis = millis(text).ok_or(
+                    "grace takes a number and ms, s or m, as in #[kinfolk::main(grace = \"5s\")]",
+                )?;
+                format!(".grace(::core::time::Duration::from_millis({millis}))")
+            }
+            _ => return Err(USAGE.to_string()),
+        };
+        if seen.contains(&words[0].to_string()) {
+            return Err("an option of #[kinfolk::main] is given twice".to_string());
+        }
+        seen.push(words[0].to_string());
+    }
+    if !features.runtime {
+        return Err(
+            "#[kinfolk::main] needs the feature `runtime` of kinfolk, which is on by \
+                    default: leave out `default-features = false`, or add \
+                    features = [\"runtime\"]; on a tokio runtime write #[kinfolk::main(tokio)]"
+                .to_string(),
+        );
+    }
+    Ok(format!(
+        "::kinfolk::__main::run_main_with(::kinfolk::__main::main_options(){options}, MAIN)"
+    ))
+}
+
+/// How many milliseconds a string such as `"5s"`, with its quotes, stands for.
+fn millis(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('"')?.strip_suffix('"')?;
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let each = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return None,
+    };
+    digits.trim_end().parse::<u64>().ok()?.checked_mul(each)
 }
 
 /// How a test is run.
@@ -254,7 +332,85 @@ fn error(message: &str) -> TokenStream {
 
 #[cfg(test)]
 mod tests {
-    use super::how;
+    use super::{Features, how, main_call};
+
+    const BOTH: Features = Features {
+        runtime: true,
+        tokio: true,
+    };
+
+    /// The call that the words in the brackets of `main` stand for.
+    fn call(text: &str, features: Features) -> Result<String, String> {
+        let spaced = text.replace('=', " = ").replace(',', " , ");
+        let words: Vec<String> = spaced.split_whitespace().map(String::from).collect();
+        main_call(&words, features)
+    }
+
+    #[test]
+    fn main_takes_options() {
+        let native = |options: &str| {
+            let options = options.replace("MS", "::core::time::Duration::from_millis");
+            let made = format!("::kinfolk::__main::main_options(){options}");
+            format!("::kinfolk::__main::run_main_with({made}, MAIN)")
+        };
+        for (text, expected) in [
+            ("", ""),
+            ("workers = 4", ".workers(4)"),
+            ("signals = false", ".signals(false)"),
+            ("signals = true", ".signals(true)"),
+            ("grace = \"5s\", quiet", ".grace(MS(5000)).quiet(true)"),
+            ("grace = \"250ms\",", ".grace(MS(250))"),
+            ("grace = \"2m\"", ".grace(MS(120000))"),
+            (
+                "exit = \"signal\", workers = 1_0",
+                ".exit_by_signal(true).workers(10)",
+            ),
+        ] {
+            assert_eq!(call(text, BOTH), Ok(native(expected)), "{text}");
+        }
+        let tokio = "::kinfolk::tokio::run_main(MAIN)";
+        assert_eq!(call("tokio", BOTH).as_deref(), Ok(tokio));
+    }
+
+    /// Whichever feature another crate turns on: plain `main` is native.
+    #[test]
+    fn main_is_native_and_says_which_feature_it_lacks() {
+        for (runtime, tokio) in [(false, true), (false, false)] {
+            let lacks = Features { runtime, tokio };
+            for text in ["", "workers = 2", "signals = false"] {
+                let said = call(text, lacks).unwrap_err();
+                assert!(said.contains("needs the feature `runtime`"), "{said}");
+            }
+        }
+        let lacks = Features {
+            runtime: true,
+            tokio: false,
+        };
+        assert_eq!(call("", lacks), call("", BOTH));
+        let said = call("tokio", lacks).unwrap_err();
+        assert!(said.contains("needs the feature `tokio`"), "{said}");
+    }
+
+    #[test]
+    fn options_of_main_that_mean_nothing_are_refused() {
+        for (text, complaint) in [
+            ("toki", "expected #[kinfolk::main]"),
+            ("tokio, quiet", "expected #[kinfolk::main]"),
+            ("workers = many", "expected #[kinfolk::main]"),
+            ("workers", "expected #[kinfolk::main]"),
+            ("quiet = true", "expected #[kinfolk::main]"),
+            ("exit = \"success\"", "expected #[kinfolk::main]"),
+            ("grace = 5", "a number and ms, s or m"),
+            ("grace = \"5\"", "a number and ms, s or m"),
+            ("grace = \"5h\"", "a number and ms, s or m"),
+            ("grace = \"long\"", "a number and ms, s or m"),
+            ("quiet, quiet", "given twice"),
+            ("workers = 1, workers = 2", "given twice"),
+        ] {
+            let refused = call(text, BOTH).expect_err(text);
+            assert!(refused.contains(complaint), "{text}: {refused}");
+        }
+    }
 
     /// The options that the words in the brackets stand for.
     fn options(text: &str) -> Result<String, &'static str> {

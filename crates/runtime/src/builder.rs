@@ -1,6 +1,7 @@
 //! [`Builder`]: the options of a runtime.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
 use crate::quiet::Quiet;
-use crate::runtime::Runtime;
+use crate::runtime::{Handle, Hearing, Runtime};
 
 /// How many threads may be in blocking calls.
 const BLOCKING: usize = 64;
@@ -33,12 +34,27 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     workers: usize,
     name: String,
-    grace: Duration,
     hook: Option<crate::WakeHook>,
     blocking: usize,
     io: IoDriver,
     in_flight: usize,
     wrap_io: Option<WrapDriver>,
+    pub(crate) listen: Option<Listen>,
+    manner: Manner,
+}
+
+/// Begins to hear signals for a runtime with that grace, which says nothing of them if it
+/// is quiet.
+pub(crate) type Listen = Box<dyn FnOnce(&Handle, Duration, bool) -> io::Result<Box<dyn Hearing>>>;
+
+/// How a runtime ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    pub(crate) grace: Duration,
+    /// It says nothing of signals and of what was left.
+    pub(crate) quiet: bool,
+    /// After a signal the exit code is always 128 and its number.
+    pub(crate) exit_by_signal: bool,
 }
 
 /// What every driver goes through when it is made.
@@ -52,12 +68,16 @@ impl Builder {
             clock: Arc::new(SystemClock),
             workers: processors.saturating_sub(1).max(1),
             name: "kinfolk".into(),
-            grace: GRACE,
             hook: None,
             blocking: BLOCKING,
             io: IoDriver::default(),
             in_flight: IN_FLIGHT,
             wrap_io: None,
+            listen: None,
+            manner: Manner {
+                grace: GRACE,
+                ..Manner::default()
+            },
         }
     }
 
@@ -111,9 +131,26 @@ impl Builder {
         self
     }
 
-    /// Sets the grace of the shutdown when the runtime is dropped; the default is ten seconds.
+    /// How long the end of the runtime waits before it lifts shields, after the first
+    /// [signal](Builder::signals), in [`Runtime::run_main`] and when the runtime is
+    /// dropped; a second later it forces. Ten seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.manner.grace = grace;
+        self
+    }
+
+    /// Whether the runtime says nothing by itself of [signals](Builder::signals), and of
+    /// what was in the way of its end. The error of [`Runtime::run_main`] is said all the
+    /// same, and what the hooks for failures and forced drops say.
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        self.manner.quiet = quiet;
+        self
+    }
+
+    /// Whether [`Runtime::run_main`] answers with 128 and the number of the signal after
+    /// every signal, however main has ended. `false` by default.
+    pub fn exit_by_signal(mut self, always: bool) -> Self {
+        self.manner.exit_by_signal = always;
         self
     }
 
@@ -159,7 +196,8 @@ impl Builder {
     /// Builds the runtime. The calling thread becomes its main thread.
     ///
     /// # Errors
-    /// If a thread cannot be started, or if 4,095 roots live in the process.
+    /// If the system starts no more threads, if 4,095 roots live in the process, and if
+    /// [signals](Builder::signals) cannot be heard.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
@@ -207,7 +245,7 @@ impl Builder {
             machine.is_some()
         }));
         let tree = Tree::try_new(Box::new(Native(machine.clone())), self.options)?;
-        let mut runtime = Runtime::unmanned(tree, machine, self.grace);
+        let mut runtime = Runtime::unmanned(tree, machine, self.manner);
         for n in 0..self.workers {
             runtime.start_worker(n, &self.name).map_err(|error| {
                 Error::msg(format!(
@@ -215,6 +253,13 @@ impl Builder {
                     self.workers
                 ))
             })?;
+        }
+        if let Some(listen) = self.listen {
+            let heard = listen(runtime.handle(), self.manner.grace, self.manner.quiet);
+            let heard = heard.map_err(|error| {
+                Error::msg(format!("Ctrl-C and SIGTERM cannot be heard: {error}"))
+            })?;
+            runtime.hear(heard);
         }
         Ok(runtime)
     }

@@ -55,7 +55,7 @@ mod timers;
 
 pub use builder::Builder;
 pub use clock::HostClock;
-pub use entry::{run_main, run_main_without_signals};
+pub use entry::{main_options, run_main, run_main_with, run_main_without_signals};
 pub use main_lane::{Cause, WakeHook};
 pub use runtime::{Handle, Runtime};
 pub use scope_blocking::BlockingScope;

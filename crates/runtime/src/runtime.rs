@@ -14,10 +14,10 @@ use kinfolk_core::host::say::{MOMENT, Topic, abort, flush, say};
 use kinfolk_core::host::{RealGrace, contained, look_again};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
-    ShutdownReport, Timer, TimerToken, Tree, TreeSnapshot,
+    ShutdownReport, Task, Timer, TimerToken, Tree, TreeSnapshot,
 };
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Manner};
 use crate::here::{self, Here, ThisThread};
 use crate::io::{self, ThreadIo};
 use crate::machine::Machine;
@@ -49,6 +49,16 @@ impl Drop for ExitCount {
 struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     exits: Arc<Exits>,
+}
+
+/// Who hears signals in the name of a runtime, as `signals.rs` does.
+pub(crate) trait Hearing {
+    /// The runtime comes to its end. If a signal has come: what is left of the grace, and
+    /// how long after that what is parked is to be dropped.
+    fn ends(&self) -> Option<(Duration, Duration)>;
+
+    /// The first signal that came, if one did.
+    fn first(&self) -> Option<i32>;
 }
 
 /// Wakes a thread that waits for a future.
@@ -94,7 +104,8 @@ pub struct Runtime {
     handle: Handle,
     pub(crate) own: Box<MainLocal>,
     workers: WorkerThreads,
-    grace: Duration,
+    pub(crate) manner: Manner,
+    hears: Option<Box<dyn Hearing>>,
     turning: Cell<bool>,
     over: Cell<bool>,
     /// It stays where it was built.
@@ -140,7 +151,7 @@ impl Runtime {
     }
 
     /// A runtime that has no workers yet. This thread is its main thread.
-    pub(crate) fn unmanned(tree: Tree, machine: Arc<Machine>, grace: Duration) -> Runtime {
+    pub(crate) fn unmanned(tree: Tree, machine: Arc<Machine>, manner: Manner) -> Runtime {
         Runtime {
             own: {
                 let handle = machine.io().filter(|_| machine.workers.is_empty());
@@ -149,7 +160,8 @@ impl Runtime {
             },
             workers: WorkerThreads::default(),
             handle: Handle { tree, machine },
-            grace,
+            manner,
+            hears: None,
             turning: Cell::new(false),
             over: Cell::new(false),
             stays: PhantomData,
@@ -171,6 +183,16 @@ impl Runtime {
             })?;
         self.workers.threads.push(thread);
         Ok(())
+    }
+
+    /// From now on these hear signals for it.
+    pub(crate) fn hear(&mut self, hears: Box<dyn Hearing>) {
+        self.hears = Some(hears);
+    }
+
+    /// The first signal that it has heard.
+    pub(crate) fn first_signal(&self) -> Option<i32> {
+        self.hears.as_ref()?.first()
     }
 
     pub(crate) fn machine(&self) -> &Arc<Machine> {
@@ -372,6 +394,22 @@ impl Runtime {
     where
         F: Future<Output: IntoOutcome>,
     {
+        let result = self.block_on_task(future, |task| task)?;
+        result.map_err(Error::resume)
+    }
+
+    /// Runs `future` as [`block_on`](Runtime::block_on) does; what comes out is what
+    /// `wait` makes of its handle.
+    #[track_caller]
+    pub(crate) fn block_on_task<F, W>(
+        &self,
+        future: F,
+        wait: impl FnOnce(Task<<F::Output as IntoOutcome>::Value>) -> W,
+    ) -> Result<W::Output>
+    where
+        F: Future<Output: IntoOutcome>,
+        W: Future,
+    {
         let turning = self.begin("block_on")?;
         let spawner = self.handle.scope().task("main").on(self.on_main());
         // SAFETY: it stays on this thread, and we do not return before the job
@@ -379,10 +417,10 @@ impl Runtime {
         // a panic in our own loop aborts.
         let task = unsafe { spawner.spawn_unchecked(future) };
         let abort = AbortOnUnwind("the main loop panicked while a borrowed future was running");
-        let result = self.drive(&turning, pin!(task));
+        let result = self.drive(&turning, pin!(wait(task)));
         std::mem::forget(abort);
         drop(turning);
-        result.map_err(Error::resume)
+        Ok(result)
     }
 
     /// Shuts the runtime down: cancels every job and waits; at `grace` lifts shields and guards
@@ -400,8 +438,8 @@ impl Runtime {
     /// which a process can have 4,095. Inside a job, use [`Handle::request_shutdown`].
     pub fn shutdown(mut self, grace: Duration) -> Result<ShutdownReport> {
         // The drop that comes after an error heeds it too.
-        self.grace = grace;
-        self.end(grace)
+        self.manner.grace = grace;
+        self.end()
     }
 
     /// Like [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main lane
@@ -418,10 +456,14 @@ impl Runtime {
         tree.lend(world, || self.shutdown(grace))
     }
 
-    fn end(&mut self, grace: Duration) -> Result<ShutdownReport> {
+    /// Shuts it down with its grace, or with what a signal has left of it.
+    pub(crate) fn end(&mut self) -> Result<ShutdownReport> {
         let turning = self.begin("shutdown")?;
+        let left = self.hears.as_ref().and_then(|hears| hears.ends());
+        let (grace, force) = left.unwrap_or((self.manner.grace, FORCE));
+        let grace = grace.min(self.manner.grace);
         let _real = self.handle.real_grace(grace);
-        let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, FORCE)));
+        let report = self.drive(&turning, pin!(self.handle.tree.shutdown(grace, force)));
         drop(turning);
         self.over.set(true);
         self.workers.go_home(&self.handle.machine);
@@ -435,11 +477,13 @@ impl Runtime {
         self.handle.request_shutdown();
         let mut workers = std::mem::take(&mut self.workers);
         if !workers.threads.is_empty() {
-            let (handle, grace) = (self.handle.clone(), self.grace);
+            let (handle, grace) = (self.handle.clone(), self.manner.grace);
+            let quiet = self.manner.quiet;
             let ends = std::thread::Builder::new().name("kinfolk-end".to_string());
             let begun = ends.spawn(move || {
                 if let Some(report) = handle.wait_for_end(grace)
                     && !report.is_clean()
+                    && !quiet
                 {
                     say(Topic::End, format_args!("kinfolk: {report}"));
                 }
@@ -503,8 +547,8 @@ impl Drop for Runtime {
         if self.over.get() {
             return;
         }
-        match self.end(self.grace) {
-            Ok(report) if report.is_clean() => {}
+        match self.end() {
+            Ok(report) if report.is_clean() || self.manner.quiet => {}
             Ok(report) => {
                 say(Topic::End, format_args!("kinfolk: {report}"));
                 flush(MOMENT);
@@ -622,7 +666,7 @@ impl Handle {
 
     /// From here on the time is real; a virtual clock gives what holds it `grace` in
     /// real time.
-    fn real_grace(&self, grace: Duration) -> Option<RealGrace> {
+    pub(crate) fn real_grace(&self, grace: Duration) -> Option<RealGrace> {
         self.machine.shuts_down();
         self.machine.busy.counts().then(|| {
             let machine = self.machine.clone();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kinfolk_core::IntoOutcome;
-use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
+use kinfolk_core::host::say::{MOMENT, Topic, flush, say, say_error};
 use tokio::runtime::Builder;
 
 use crate::root::Root;
@@ -32,8 +32,7 @@ where
         match result {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
-                let error = error.resume();
-                say(Topic::Seldom, format_args!("Error: {error}"));
+                say_error(&error.resume());
                 ExitCode::FAILURE
             }
         }

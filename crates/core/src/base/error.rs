@@ -877,23 +877,42 @@ impl StdError for Error {
     }
 }
 
-impl From<Cancelled> for Error {
-    fn from(told: Cancelled) -> Self {
-        Error(Repr::Told(told))
+/// An error of which `?` alone makes an [`Error`]. One trait under all of them, so that
+/// the compiler can name the cure for those that are none.
+#[diagnostic::on_unimplemented(
+    message = "`?` alone makes no `kinfolk::Error` of `{Self}`",
+    label = "write `.or_fail()?` here",
+    note = "`.or_fail()?`, of `kinfolk::OrFail`, makes a `kinfolk::Error` of any error; `?` \
+            alone does so for `Cancelled`, `io::Error` and those of std"
+)]
+pub trait Familiar {
+    #[doc(hidden)]
+    fn into_error(self) -> Error;
+}
+
+impl<E: Familiar> From<E> for Error {
+    fn from(error: E) -> Self {
+        error.into_error()
     }
 }
 
-impl From<BoxError> for Error {
-    fn from(boxed: BoxError) -> Self {
-        Error::from_boxed(boxed)
+impl Familiar for Cancelled {
+    fn into_error(self) -> Error {
+        Error(Repr::Told(self))
+    }
+}
+
+impl Familiar for BoxError {
+    fn into_error(self) -> Error {
+        Error::from_boxed(self)
     }
 }
 
 macro_rules! from_std {
     ($($name:ty),* $(,)?) => {$(
-        impl From<$name> for Error {
-            fn from(error: $name) -> Self {
-                Error::from_boxed(Box::new(error))
+        impl Familiar for $name {
+            fn into_error(self) -> Error {
+                Error::from_boxed(Box::new(self))
             }
         }
     )*};

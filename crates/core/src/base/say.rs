@@ -1,7 +1,10 @@
-//! What the library itself says, on standard error. One thread writes it, so that a
+//! What the library itself says, on standard error; with the feature `tracing` and a
+//! subscriber that is set for all threads, there instead. One thread writes it, so that a
 //! standard error that cannot be written (its reader is gone, its pipe or its disk is
 //! full) makes no other thread wait or panic. Standard error is shared with other
 //! processes, so it is never made non-blocking.
+//!
+//! The two files beside this one have one shape: one knows `tracing`, the other does not.
 //!
 //! ```text
 //! say ──▶ a queue, bounded by lines and bytes ──▶ the thread ──▶ standard error
@@ -15,14 +18,25 @@
 //! Not covered: the panic hook of std, which writes to standard error on the thread
 //! that panics. A program that must not wait for that sets a hook of its own.
 
+#[cfg(feature = "tracing")]
+mod with_tracing;
+#[cfg(not(feature = "tracing"))]
+mod without_tracing;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::base::error::Error;
 use crate::base::sync::SPEAKS;
 use crate::base::unwind::{caught, discard};
+
+#[cfg(feature = "tracing")]
+use with_tracing::write;
+#[cfg(not(feature = "tracing"))]
+use without_tracing::write;
 
 /// How many lines wait to be written.
 const LINES: usize = 1024;
@@ -54,6 +68,8 @@ pub enum Topic {
     Thread,
     /// A spawn into a scope that had ended.
     Late,
+    /// A body that swallows Cancelled.
+    Swallows,
     /// The end of a runtime: what was left, or that nothing could wait for it. A
     /// program may have many.
     End,
@@ -63,7 +79,7 @@ pub enum Topic {
 }
 
 /// The topics that can come by the thousand.
-const OFTEN: usize = 5;
+const OFTEN: usize = 6;
 
 impl Topic {
     fn often(self) -> Option<usize> {
@@ -73,6 +89,7 @@ impl Topic {
             Topic::Thread => Some(2),
             Topic::Late => Some(3),
             Topic::End => Some(4),
+            Topic::Swallows => Some(5),
             Topic::Seldom => None,
         }
     }
@@ -85,6 +102,7 @@ const COUNTED: [&str; OFTEN] = [
     "calls for which no thread could be started",
     "spawns into scopes that had ended",
     "ends of runtimes",
+    "bodies that swallow cancellation",
 ];
 
 /// What was said of a topic since its last second began.
@@ -335,7 +353,7 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
 }
 
 /// The one place of the library that writes to standard error.
-fn write(bytes: &[u8]) -> io::Result<()> {
+fn to_stderr(bytes: &[u8]) -> io::Result<()> {
     io::stderr().write_all(bytes)
 }
 
@@ -348,6 +366,18 @@ static SPEAKER: Speaker<Out> = Speaker::new(write);
 pub fn say(topic: Topic, words: fmt::Arguments<'_>) {
     if SPEAKS {
         SPEAKER.say(topic, words);
+    }
+}
+
+/// Says the error with which a program ends, and the names of the jobs from the root to the
+/// one that it came up in.
+pub fn say_error(error: &Error) {
+    match error.path() {
+        [] => say(Topic::Seldom, format_args!("Error: {error}")),
+        path => {
+            let path = path.join("/");
+            say(Topic::Seldom, format_args!("Error: {error}\n  in {path}"));
+        }
     }
 }
 

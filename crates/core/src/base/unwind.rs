@@ -56,6 +56,7 @@
 //! | a stream made a point: poll, drop | `OrCancelItems` | it is the body's | none |
 //! | `with_world`, `Local::with` and `get`: call, clone | in the poll that calls them | it is the body's; the world is put back | none |
 //! | the body of `scope_blocking`: call | `Runtime::scope_blocking` | `and_after`: goes on in the caller once the children have ended | none |
+//! | a subscriber of `tracing` that is told what the library says | `say::with_tracing::write`, on the thread that speaks | `contained` | none |
 //! | a point hook: call, drop | `Shared::watched_point`, in the poll of the point | it is the body's; `Contained` | none |
 //! | a buffer of i/o whose waiter is gone | `flight::adopt` in the runtime | `contained` | none |
 //!

@@ -40,6 +40,9 @@ pub(crate) struct Context {
     /// its milliseconds then.
     clock_of: Cell<u64>,
     clock: Cell<u32>,
+    /// The job whose points said Cancelled last here, and in which of its polls.
+    told_job: Cell<u64>,
+    told_poll: Cell<u32>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -51,6 +54,8 @@ local!(static CONTEXT: Context = Context {
     lane: Cell::new(Lane::Pool),
     clock_of: Cell::new(NO_TREE),
     clock: Cell::new(0),
+    told_job: Cell::new(0),
+    told_poll: Cell::new(0),
     desk: Desk::new(),
     listed: Cell::new(false),
     again: Cell::new(false),
@@ -172,6 +177,21 @@ pub(crate) fn millis_of(serial: u64, scope: bool, read: impl FnOnce() -> u32) ->
             cx.clock_of.set(serial);
         }
         cx.clock.get()
+    })
+}
+
+/// A point of `h` says Cancelled. True if it is the first to do so in this poll of `h`,
+/// as far as this thread remembers: it remembers one job.
+pub(crate) fn is_first_told(h: &Header) -> bool {
+    let (job, poll) = (
+        h.id.bits(),
+        h.polls.load(std::sync::atomic::Ordering::Relaxed),
+    );
+    with(|cx| {
+        let same = cx.told_job.get() == job && cx.told_poll.get() == poll;
+        cx.told_job.set(job);
+        cx.told_poll.set(poll);
+        !same
     })
 }
 

@@ -25,7 +25,7 @@ pub use crate::engine::rows::{Ready, Turn};
 
 /// Messages of a library on standard error, written without blocking the caller.
 pub mod say {
-    pub use crate::base::say::{MOMENT, Topic, abort, flush, say};
+    pub use crate::base::say::{MOMENT, Topic, abort, flush, say, say_error};
 }
 
 /// The work of a host at this moment; see [`Tree::gauges`](crate::Tree::gauges).

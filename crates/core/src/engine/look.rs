@@ -16,9 +16,6 @@ use crate::record::cell;
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 
-/// How often a body may swallow a Cancelled before it is named for it.
-const SWALLOWS: u16 = 1000;
-
 /// One job, by itself.
 pub(crate) fn one(tree: &Shared, h: &Header) -> NodeSnapshot {
     let parent = h.parent_from_outside();
@@ -171,7 +168,7 @@ pub(crate) fn look_at(
             true => Some(h.site()),
             false => guarded_at.filter(|_| by_guard),
         },
-        swallows_cancellation: h.times_told() >= SWALLOWS,
+        swallows_cancellation: h.swallows(),
     }
 }
 

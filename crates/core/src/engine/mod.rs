@@ -5,6 +5,7 @@
 pub(crate) mod alarm;
 pub(crate) mod attach;
 pub(crate) mod blocking_call;
+pub(crate) mod brake;
 pub(crate) mod children;
 mod circle;
 pub(crate) mod context;

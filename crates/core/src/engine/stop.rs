@@ -50,6 +50,13 @@ impl Tree {
         moved
     }
 
+    /// Lifts every shield and guard, revokes every lease and asks what goes on beside the
+    /// bodies to end, so that the cancel of the root reaches every job. For hosts that
+    /// time a shutdown themselves; see [`host::ShutdownSteps`](crate::host::ShutdownSteps).
+    pub fn lift(&self) {
+        lift_all(self.shared());
+    }
+
     /// Cancels every task, shielded or not, and wakes it: each drops its future
     /// in its next turn, told or not, waiting or not. Revokes every lease. For
     /// hosts that end by force.

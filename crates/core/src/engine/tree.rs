@@ -474,8 +474,11 @@ impl Default for TreeOptions {
         TreeOptions {
             sink: None,
             failure_hook: Some(Box::new(|error| {
-                let name = error.job_name().unwrap_or("a job");
-                let words = format_args!("kinfolk: nobody took the failure of {name}: {error}");
+                let path = match error.path() {
+                    [] => "a job".to_string(),
+                    path => path.join("/"),
+                };
+                let words = format_args!("kinfolk: nobody took the failure of {path}: {error}");
                 say(Topic::Failure, words);
             })),
             forced_hook: Some(Box::new(|job| {

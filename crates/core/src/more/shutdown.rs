@@ -12,7 +12,6 @@ use crate::base::observe::node::NodeSnapshot;
 use crate::base::reason::ReasonKind;
 use crate::base::timer_queue::TimerKey;
 use crate::engine::context;
-use crate::engine::stop::lift_all;
 use crate::engine::tree::{MOST_NAMED, Tree};
 use crate::more::see::{ShutdownReport, in_the_way};
 use crate::surface::handle::Join;
@@ -33,57 +32,34 @@ enum ShutdownPhase {
     Dropped,
 }
 
-/// The future of [`Tree::shutdown`]. Polled outside any job.
-///
-/// # Cancellation
-/// *Not a point.*
-#[must_use = "futures do nothing unless awaited"]
-pub struct Shutdown {
+/// What a shutdown has seen, and what it came to: for one that is timed by a thread of its
+/// own, which asks no host for the time, beside [`Tree::request_shutdown`], [`Tree::lift`]
+/// and [`Tree::force`]. [`Tree::shutdown`] does all of it by the clock of the host.
+pub struct ShutdownSteps {
     tree: Tree,
-    grace: Duration,
-    force: Duration,
-    phase: ShutdownPhase,
-    began: Option<Instant>,
-    join: Option<Join>,
-    timer: Option<TimerKey>,
     /// What stood in the way at the grace.
     late: Vec<NodeSnapshot>,
     /// How many jobs were not looked at then.
     left_out: usize,
 }
 
-impl Tree {
-    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
-    /// and guards and revokes leases; `force` after that drops every parked
-    /// future; then says who was in the way. Await it outside every job.
-    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
-        Shutdown::new(self.clone(), grace, force)
-    }
-}
-
-impl Shutdown {
-    fn new(tree: Tree, grace: Duration, force: Duration) -> Shutdown {
-        Shutdown {
+impl ShutdownSteps {
+    /// Nothing has been seen yet.
+    pub fn new(tree: Tree) -> ShutdownSteps {
+        ShutdownSteps {
             tree,
-            grace,
-            force,
-            phase: ShutdownPhase::Start,
-            began: None,
-            join: None,
-            timer: None,
             late: Vec::new(),
             left_out: 0,
         }
     }
 
-    fn clear(&mut self) {
-        if let Some(key) = self.timer.take() {
-            crate::base::unwind::discard(self.tree.host().clear_timer(key));
-        }
+    /// The grace is over: the jobs that are in the way now are late.
+    pub fn note_late(&mut self) {
+        self.late = self.in_the_way();
     }
 
-    fn report(&mut self, now: Instant) -> ShutdownReport {
-        self.clear();
+    /// What it came to, after so long.
+    pub fn report(&mut self, took: Duration) -> ShutdownReport {
         let stragglers = self.in_the_way();
         let forced = std::mem::take(
             &mut *self
@@ -94,7 +70,6 @@ impl Shutdown {
                 .unwrap_or_else(PoisonError::into_inner),
         );
         let late = std::mem::take(&mut self.late);
-        let took = self.began.map_or(Duration::ZERO, |began| now - began);
         let mut report = ShutdownReport::new(took, late, forced.seen, stragglers);
         report.left_out = self.left_out.max(forced.more);
         report
@@ -110,6 +85,67 @@ impl Shutdown {
         }
         in_the_way(&seen)
     }
+}
+
+impl fmt::Debug for ShutdownSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let late = self.late.len();
+        f.debug_struct("ShutdownSteps")
+            .field("late", &late)
+            .finish()
+    }
+}
+
+/// The future of [`Tree::shutdown`]. Polled outside any job.
+///
+/// # Cancellation
+/// *Not a point.*
+#[must_use = "futures do nothing unless awaited"]
+pub struct Shutdown {
+    tree: Tree,
+    grace: Duration,
+    force: Duration,
+    phase: ShutdownPhase,
+    began: Option<Instant>,
+    join: Option<Join>,
+    timer: Option<TimerKey>,
+    steps: ShutdownSteps,
+}
+
+impl Tree {
+    /// Shuts the tree down: cancels everything, waits; at `grace` lifts shields
+    /// and guards and revokes leases; `force` after that drops every parked
+    /// future; then says who was in the way. Await it outside every job.
+    pub fn shutdown(&self, grace: Duration, force: Duration) -> Shutdown {
+        Shutdown::new(self.clone(), grace, force)
+    }
+}
+
+impl Shutdown {
+    pub(crate) fn new(tree: Tree, grace: Duration, force: Duration) -> Shutdown {
+        Shutdown {
+            steps: ShutdownSteps::new(tree.clone()),
+            tree,
+            grace,
+            force,
+            phase: ShutdownPhase::Start,
+            began: None,
+            join: None,
+            timer: None,
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(key) = self.timer.take() {
+            crate::base::unwind::discard(self.tree.host().clear_timer(key));
+        }
+    }
+
+    fn report(&mut self, now: Instant) -> ShutdownReport {
+        self.clear();
+        let took = self.began.map_or(Duration::ZERO, |began| now - began);
+        self.steps.report(took)
+    }
 
     /// Goes on to the next phase if its time has come; when to look again.
     fn advance(&mut self, now: Instant) -> Option<Instant> {
@@ -123,8 +159,8 @@ impl Shutdown {
                 }
                 ShutdownPhase::Asked => match at(self.grace) {
                     Some(due) if due <= now => {
-                        self.late = self.in_the_way();
-                        lift_all(self.tree.shared());
+                        self.steps.note_late();
+                        self.tree.lift();
                         self.phase = ShutdownPhase::Lifted;
                     }
                     due => return due,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -11,18 +12,21 @@ use crate::base::error::Cancelled;
 use crate::base::reason::Reason;
 use crate::base::unwind::contained;
 use crate::base::wait_kind::WaitKind;
+use crate::engine::brake;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
 use crate::engine::tree::PointHeld;
 use crate::engine::waker;
 use crate::points::wait::Wait;
+use crate::record::brake::FREE;
 use crate::record::header::{Header, Site};
 use crate::record::state::{self, Snapshot};
 
 /// Whether this point has yielded before failing once more. From the second
 /// Cancelled of a job on a point yields once, so that a loop that swallows it
-/// does not keep other tasks from running.
+/// does not keep other tasks from running; one that has swallowed a hundred waits
+/// longer ([`brake`]).
 ///
 /// In debug builds it also keeps the place of the point, for the point hook of a
 /// simulation. A release build keeps none: `checkpoint` would cost ten
@@ -30,6 +34,8 @@ use crate::record::state::{self, Snapshot};
 #[derive(Debug)]
 pub(crate) struct Yielded {
     once: bool,
+    /// The hold of the brake that it waits for.
+    held: u8,
     #[cfg(debug_assertions)]
     site: Site,
 }
@@ -41,6 +47,7 @@ impl Yielded {
     pub(crate) fn at(site: Site) -> Yielded {
         Yielded {
             once: false,
+            held: FREE,
             #[cfg(debug_assertions)]
             site,
         }
@@ -52,6 +59,7 @@ impl Yielded {
     pub(crate) fn here() -> Yielded {
         Yielded {
             once: false,
+            held: FREE,
             #[cfg(debug_assertions)]
             site: Site::of(Location::caller()),
         }
@@ -71,6 +79,7 @@ impl Yielded {
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.once = false;
+        self.held = FREE;
     }
 
     fn site(&self) -> Option<&'static Location<'static>> {
@@ -170,17 +179,43 @@ fn spent(
 
 #[cold]
 fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    if h.was_told() && !yielded.once {
+    match waits_before_failing(h, cx, yielded) {
+        true => Poll::Pending,
+        false => Poll::Ready(Err(tell(h))),
+    }
+}
+
+/// True if a point of `h`, which is being polled, waits before it fails, and is woken
+/// when that is over: what it would say was said here before.
+#[cold]
+pub(crate) fn waits_before_failing(
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+) -> bool {
+    if let Some(swallower) = brake::swallower(h) {
+        let holds = brake::holds(swallower, cx.waker(), &mut yielded.held);
+        if holds {
+            // A wait of ours: it is not idle.
+            h.wait_kind.store(WaitKind::Sleep as u8, Relaxed);
+            let site = yielded.site().map_or(h.site_mark(), Site::of);
+            h.wait_site.store(site.0, Relaxed);
+            let waits = h.waits.load(Relaxed).saturating_add(1);
+            h.waits.store(waits, Relaxed);
+        }
+        return holds;
+    }
+    let yields = h.was_told() && !yielded.once;
+    if yields {
         yielded.once = true;
         waker::go_round(cx.waker());
-        return Poll::Pending;
     }
-    Poll::Ready(Err(tell(h)))
+    yields
 }
 
 /// Tells the body of `h`, which is being polled, that it is cancelled.
 pub(crate) fn tell(h: &Header) -> Cancelled {
-    h.count_told();
+    brake::count(h, context::is_first_told(h));
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
     let now = tree.millis_now();

@@ -15,6 +15,7 @@ use crate::base::patience::Patience;
 use crate::base::reason::{ReasonData, ReasonKind};
 use crate::base::unwind::Contained;
 use crate::record::alarm::Alarm;
+use crate::record::brake::Brake;
 use crate::record::failures::Failures;
 use crate::record::header::{Header, JobRef};
 use crate::record::hook_cell::HookCell;
@@ -75,6 +76,8 @@ pub(crate) struct Cold {
     pub(crate) limit: Option<Duration>,
     /// The timer set for the deadline, or for a shield's budget.
     pub(crate) alarm: Option<Alarm>,
+    /// A body that swallows Cancelled: what its points wait for before they fail.
+    pub(crate) brake: Option<Box<Brake>>,
     /// A shield's budget, and since when it holds a cancel back.
     pub(crate) budget: Option<Duration>,
     pub(crate) held_since: Option<Instant>,
@@ -107,7 +110,7 @@ pub(crate) struct Cold {
     /// A branch that has lost: its future is the handle of a task, which is waited
     /// for as long as nothing else is to be told.
     pub(crate) waits_for_task: bool,
-    /// How often points here said Cancelled, beyond what the header counts.
+    /// What the Cancelleds weigh that were said here, beyond those that the header counts.
     pub(crate) told_beyond: u16,
     pub(crate) patience: Option<Patience>,
     /// When this cancel is looked at again, if it is on the sweeper's list.

@@ -106,8 +106,8 @@ pub(crate) struct Header {
     pub(crate) wait_site: AtomicU32,
     /// Waits of ours that the last poll left pending; written by the poller.
     pub(crate) waits: AtomicU16,
-    /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`] and
-    /// [`OPENED`]; written by the poller.
+    /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`],
+    /// [`OPENED`] and [`BORN_TOLD`]; written by the poller.
     told: AtomicU8,
     /// The lane: all eight bits are its own.
     lane: u8,
@@ -117,8 +117,21 @@ pub(crate) struct Header {
 const SEEN: u8 = 1 << 7;
 /// In `told`: the body has opened a scope.
 const OPENED: u8 = 1 << 6;
-/// In `told`: the count. What goes beyond it is counted in the cold part.
-const TIMES: u8 = OPENED - 1;
+/// In `told`: a scope, timeout or branch that a told body has opened.
+const BORN_TOLD: u8 = 1 << 5;
+/// In `told`: how often a point of this body, and not of a scope in it, said Cancelled. What
+/// goes beyond it is counted in the cold part.
+const TIMES: u8 = BORN_TOLD - 1;
+
+/// How many Cancelleds a body may swallow before it is named for it, and its points
+/// wait before they fail.
+pub(crate) const SWALLOWS: u16 = 100;
+/// What one Cancelled of the body itself weighs. One that a scope was told which the body
+/// had opened after it was told itself weighs 1: a body that stops may well open some of
+/// those on its way, and only a loop opens thousands.
+const OF_ITSELF: u16 = 40;
+/// The weight from which on a body swallows.
+const TOO_MUCH: u16 = SWALLOWS * OF_ITSELF;
 
 /// How many references there may be. As many again, each from a thread of its
 /// own that has counted and not looked yet, fit in before the count comes round.
@@ -653,29 +666,51 @@ impl Header {
         self.refs.load(Ordering::Acquire) == 1
     }
 
-    /// How often a point here said Cancelled.
-    pub(crate) fn times_told(&self) -> u16 {
+    /// What the Cancelleds weigh that were said in this body: by points of its own, and in
+    /// scopes that it has opened since it was told.
+    fn swallowed(&self) -> u16 {
         let here = self.told.load(Ordering::Relaxed) & TIMES;
-        match here {
-            TIMES => self.if_cold(|cold, _| cold.told_beyond).unwrap_or(0),
-            _ => 0,
-        }
-        .saturating_add(here.into())
+        let beyond = self.if_cold(|cold, _| cold.told_beyond).unwrap_or(0);
+        beyond.saturating_add(u16::from(here) * OF_ITSELF)
     }
 
-    /// True if a point here has said Cancelled.
+    /// True if the body has swallowed [`SWALLOWS`] Cancelleds.
+    pub(crate) fn swallows(&self) -> bool {
+        self.swallowed() >= TOO_MUCH
+    }
+
+    /// True if a point of this body, and not of a scope in it, has said Cancelled.
     pub(crate) fn was_told(&self) -> bool {
         self.told.load(Ordering::Relaxed) & TIMES != 0
     }
 
-    /// One more Cancelled. For the poller.
-    pub(crate) fn count_told(&self) {
+    /// One more Cancelled was said in this body: by a point `of_itself`, or in a scope
+    /// that it has opened since it was told. True if this is the one with which the body
+    /// begins to [swallow](Header::swallows). For the poller.
+    pub(crate) fn count_told(&self, of_itself: bool) -> bool {
+        let before = self.swallowed();
+        if before >= TOO_MUCH {
+            return false;
+        }
+        let weight = if of_itself { OF_ITSELF } else { 1 };
         let told = self.told.load(Ordering::Relaxed);
-        if told & TIMES < TIMES {
+        if of_itself && told & TIMES < TIMES {
             self.told.store(told + 1, Ordering::Relaxed);
         } else {
-            self.with_cold(|cold, _| cold.told_beyond = cold.told_beyond.saturating_add(1));
+            self.with_cold(|cold, _| cold.told_beyond = cold.told_beyond.saturating_add(weight));
         }
+        before + weight >= TOO_MUCH
+    }
+
+    /// A told body opens this scope, timeout or branch. Before the first poll of it.
+    pub(crate) fn is_opened_by_told_body(&self) {
+        let told = self.told.load(Ordering::Relaxed);
+        self.told.store(told | BORN_TOLD, Ordering::Relaxed);
+    }
+
+    /// True if a told body has opened this scope, timeout or branch.
+    pub(crate) fn was_born_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & BORN_TOLD != 0
     }
 
     /// The body opens a scope. For the poller.
@@ -981,19 +1016,31 @@ mod tests {
         }
     }
 
-    /// The header counts so far, and its cold part goes on.
+    /// The header counts so far, and its cold part goes on. The hundredth is said once.
     #[test]
     fn every_cancelled_that_was_told_is_counted() {
         let job = node(None, BirthFacts::NONE);
         assert!(!job.was_told());
         for told in 1..=1100 {
-            job.count_told();
-            assert_eq!(job.times_told(), told);
+            assert_eq!(job.count_told(true), told == 100, "{told}");
+            assert_eq!(job.swallows(), told >= 100, "{told}");
             assert!(job.was_told());
         }
-        assert!(!job.has_opened_scopes() && !job.has_seen_mark());
+        assert!(!job.has_opened_scopes() && !job.has_seen_mark() && !job.was_born_told());
         job.opens_scope();
-        assert_eq!(job.times_told(), 1100);
+        job.is_opened_by_told_body();
+        assert!(job.has_opened_scopes() && job.was_born_told() && job.swallows());
+    }
+
+    /// What scopes are told that a told body opened weighs a fortieth of its own.
+    #[test]
+    fn what_scopes_are_told_weighs_little() {
+        let job = node(None, BirthFacts::NONE);
+        for told in 1..=3_960 {
+            assert!(!job.count_told(false), "{told}");
+        }
+        assert!(!job.was_told() && !job.swallows());
+        assert!(job.count_told(true) && job.was_told() && job.swallows());
     }
 
     #[test]

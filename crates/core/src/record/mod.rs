@@ -2,6 +2,7 @@
 //! Data and the steps on it; what those mean is decided in [`engine`](crate::engine).
 
 pub(crate) mod alarm;
+pub(crate) mod brake;
 pub(crate) mod cell;
 mod cell_pool;
 pub(crate) mod cold;

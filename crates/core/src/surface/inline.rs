@@ -664,8 +664,12 @@ fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
         tree.emit(node.id, EventKind::State { to });
         // What a told body opens is part of its clean-up. Timeouts and branches are asked
         // for an end of their own.
-        if node.kind() == JobKind::Scope && parent.state.load().has(state::TOLD) {
+        let told = parent.state.load().has(state::TOLD);
+        if node.kind() == JobKind::Scope && told {
             node.state.tell(tree.millis_now());
+        }
+        if node.kind() != JobKind::Shield && (told || parent.was_born_told()) {
+            node.is_opened_by_told_body();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Cancelled, Error, ErrorKind, Result};
 use crate::base::kind::JobKind;
-use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::outcome::{BodyResult, IntoOutcome, Outcome};
 use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
@@ -54,10 +54,11 @@ pub struct Scope(JobRef);
 /// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
 /// scope and everything in it are cancelled too; the call returns what the body returns.
 #[track_caller]
-pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
+pub fn scope<F, B, R>(body: F) -> Inline<WithScope<F>>
 where
     F: FnOnce(Scope) -> B,
-    B: Future<Output = Result<T>>,
+    B: Future<Output = R>,
+    R: BodyResult,
 {
     Inline::new(
         WithScope(body),
@@ -325,10 +326,11 @@ impl ScopeBuilder {
     ///
     /// # Cancellation
     /// As [`scope`].
-    pub fn run<F, B, T>(self, body: F) -> Inline<WithScope<F>>
+    pub fn run<F, B, R>(self, body: F) -> Inline<WithScope<F>>
     where
         F: FnOnce(Scope) -> B,
-        B: Future<Output = Result<T>>,
+        B: Future<Output = R>,
+        R: BodyResult,
     {
         Inline::new(WithScope(body), self.0)
     }
@@ -455,7 +457,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = Place::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
@@ -465,7 +467,7 @@ impl Scope {
     #[track_caller]
     pub fn launch<F>(&self, future: F) -> Job
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Place::below(&self.0).launch::<Pool, F>(future, Location::caller())
     }
@@ -477,7 +479,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn(future)
     }
@@ -486,7 +488,7 @@ impl Scope {
     #[track_caller]
     pub fn try_launch<F>(&self, future: F) -> Result<Job, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_launch(future)
     }
@@ -498,7 +500,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_now(future)
     }
@@ -510,7 +512,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_atomic(future)
     }
@@ -522,7 +524,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_lazy(future)
     }
@@ -534,7 +536,7 @@ impl Scope {
         future: F,
     ) -> Result<Task<<F::Output as IntoOutcome>::Value>, SpawnError<F>>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).try_spawn_service(future)
     }
@@ -544,7 +546,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_now<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = Place::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
@@ -555,7 +557,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_atomic<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_atomic(future)
     }
@@ -564,7 +566,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_lazy<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_lazy(future)
     }
@@ -573,7 +575,7 @@ impl Scope {
     #[track_caller]
     pub fn spawn_service<F>(&self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where
-        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         Spawner::new(self.clone()).spawn_service(future)
     }

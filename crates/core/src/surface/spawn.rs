@@ -987,7 +987,7 @@ pub(crate) fn start_lazy(h: &Header) -> bool {
 #[track_caller]
 pub fn spawn<F>(future: F) -> Task<<F::Output as IntoOutcome>::Value>
 where
-    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
@@ -1003,7 +1003,7 @@ where
 #[track_caller]
 pub fn launch<F>(future: F) -> Job
 where
-    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
@@ -1021,7 +1021,7 @@ where
 #[track_caller]
 pub fn detach<F>(future: F) -> Job
 where
-    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
 {
     let scope = Scope::here("detach", Location::caller());
     // SAFETY: the current job has not ended.

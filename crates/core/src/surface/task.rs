@@ -25,7 +25,7 @@ use crate::engine::names;
 use crate::engine::untaken;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
-use crate::points::point;
+use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::cell;
 use crate::record::header::{Header, JobRef, Site};
@@ -84,6 +84,8 @@ struct TaskExtras {
     /// The interrupt of the waiter that was passed on to the task.
     forwarded: Option<Box<Forwarded>>,
     loser: LoserWait,
+    /// What the waiter, which is told again and again, waits for.
+    yielded: Option<Yielded>,
 }
 
 /// The wait of a branch that has lost and whose future is the handle of a task: a
@@ -428,6 +430,25 @@ impl TaskWait {
         self.more.as_mut()?.forwarded.take()
     }
 
+    /// True if the task ended without a value and its waiter, which is cancelled and was
+    /// told before, is to wait until it is told once more: a loop that goes on to spawn
+    /// and to await what was refused starves nobody.
+    fn waits_before_failing(&mut self, cx: &mut Context<'_>) -> bool {
+        let st = self.job.state.load();
+        if !st.has(state::ENDED_CANCELLED) || st.has(state::OUTPUT) {
+            return false;
+        }
+        let Some(waiter) = context::current() else {
+            return false;
+        };
+        if !waiter.was_told() && !waiter.swallows() {
+            return false;
+        }
+        let site = self.job.site_mark();
+        let yielded = self.more().yielded.get_or_insert_with(|| Yielded::at(site));
+        point::waits_before_failing(&waiter, cx, yielded)
+    }
+
     /// The wait is over: an interrupt that was passed on and not delivered, or that the
     /// task returned, is for the next point of the job that passed it on.
     fn give_up(&mut self) {
@@ -554,6 +575,7 @@ impl<T> Task<T> {
                 Poll::Ready(Err(told.into()))
             }
             PolledTask::Circular(error) => Poll::Ready(Err(error)),
+            PolledTask::Ended if cancelled && waiting.waits_before_failing(cx) => Poll::Pending,
             PolledTask::Ended => {
                 let back = waiting.take_back();
                 let (outcome, job) = self.take();

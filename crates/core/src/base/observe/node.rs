@@ -74,7 +74,7 @@ pub struct NodeSnapshot {
     pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
     pub lane: Lane,
-    /// True if its body has ignored a thousand `Cancelled`s.
+    /// True if its body has ignored a hundred `Cancelled`s.
     pub swallows_cancellation: bool,
 }
 

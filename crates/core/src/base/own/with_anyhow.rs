@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::{BoxError, Cancelled, Error};
+use crate::base::error::{BoxError, Cancelled, Error, Familiar};
 use crate::base::own::{OwnError, cast};
 
 /// An `anyhow::Error` as a std error.
@@ -61,8 +61,9 @@ pub(crate) fn from_other<E: Into<BoxError> + 'static>(error: E) -> Error {
 
 /// One of ours comes back as it was; one that has a [`Cancelled`] inside is of
 /// kind `Cancelled`. What is inside can be downcast.
-impl From<anyhow::Error> for Error {
-    fn from(error: anyhow::Error) -> Self {
+impl Familiar for anyhow::Error {
+    fn into_error(self) -> Error {
+        let error = self;
         // Only without context, which downcasting would throw away.
         if (*error).is::<Error>() || (*error).is::<Cancelled>() {
             return (error.downcast::<Error>())

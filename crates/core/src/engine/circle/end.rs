@@ -14,6 +14,7 @@ use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::wake;
+use crate::engine::brake;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
@@ -702,6 +703,9 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
     }
     if st.has(state::DEADLINE) {
         deadline::disarm(tree, h);
+    }
+    if st.has(state::HAS_NODES) {
+        brake::release(tree, h);
     }
     joiners
 }

@@ -31,7 +31,7 @@ pub enum StillThere {
         /// How many more children it has.
         others: usize,
     },
-    /// Its body has ignored a thousand `Cancelled`s, and goes on.
+    /// Its body has ignored a hundred `Cancelled`s, and goes on.
     SwallowsCancellation,
     /// It is in a wait that does not end at once: a blocking call, an operation that the system
     /// has not completed, its own clean-up.

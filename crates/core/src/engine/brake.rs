@@ -1,0 +1,158 @@
+//! The brake of a body that swallows Cancelled: from its hundredth on, the points of the
+//! body wait a millisecond on the host's clock before they fail, so that a loop that only
+//! logs the error neither fills a disk nor keeps a thread busy.
+//!
+//! There is one brake per job, with one timer at a time. A point that comes while the
+//! brake is set waits for the same timer; what it keeps is the number of that setting, so
+//! that a setting that came later holds it up no further.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use crate::base::say::{Topic, say};
+use crate::base::sync::SPEAKS;
+use crate::base::unwind::{Contained, wake};
+use crate::engine::alarm;
+use crate::engine::names;
+use crate::engine::tree::Shared;
+use crate::engine::walk;
+use crate::record::brake::FREE;
+use crate::record::header::{Header, JobRef};
+
+/// How long a point of such a body waits before it fails.
+const HOLD: Duration = Duration::from_millis(1);
+
+/// The timer's waker.
+struct BrakeRing {
+    job: JobRef,
+    number: u8,
+}
+
+impl Wake for BrakeRing {
+    fn wake(self: Arc<Self>) {
+        let rung = self.job.if_cold(|cold, _| {
+            let brake = cold.brake.as_mut()?;
+            Some(brake.ring(self.number))
+        });
+        let Some((alarm, wakers)) = rung.flatten() else {
+            return;
+        };
+        if let (Some(alarm), Some(tree)) = (alarm, walk::pin(&self.job)) {
+            alarm::clear(&tree, alarm.key());
+        }
+        for waker in wakers {
+            wake(waker.into_inner());
+        }
+    }
+}
+
+/// The job, out of `h` and the scopes around it in its task, that has swallowed too many.
+#[inline]
+pub(crate) fn swallower(h: &Header) -> Option<&Header> {
+    let mut at = Some(h);
+    while let Some(job) = at {
+        if job.swallows() {
+            return at;
+        }
+        at = around(job);
+    }
+    None
+}
+
+/// The scope or the task whose body has opened `h`; none if `h` was spawned.
+fn around(h: &Header) -> Option<&Header> {
+    match h.was_spawned() {
+        true => None,
+        // SAFETY: inside a job that has not ended (H3).
+        false => unsafe { h.parent() },
+    }
+}
+
+/// A point in `h`, which is being polled, says Cancelled: it counts once in each poll, so
+/// that many points that were waiting together count as one. What a scope is told that a
+/// told body has opened counts for that body too: a loop around a `timeout` swallows as
+/// well as one around a `sleep`.
+pub(crate) fn count(h: &Header, is_first_in_poll: bool) {
+    let told_before = h.was_told();
+    if is_first_in_poll && h.count_told(true) {
+        name(h);
+    }
+    let mut at = h;
+    while !told_before && at.was_born_told() {
+        let Some(opener) = around(at) else {
+            return;
+        };
+        if opener.count_told(false) {
+            name(opener);
+        }
+        at = opener;
+    }
+}
+
+/// Says once who it is.
+fn name(h: &Header) {
+    if !SPEAKS {
+        return;
+    }
+    // SAFETY: being polled, so it is linked.
+    let path = unsafe { names::victim(h) }.path.join("/");
+    let site = h.site();
+    say(
+        Topic::Swallows,
+        format_args!(
+            "kinfolk: {} {path}, from {}:{}, swallows cancellation: it goes on \
+             though its points have told it to stop again and again. From now on each of its points waits a millisecond before it fails. \
+             Return the `Cancelled` that its points give.",
+            h.kind(),
+            site.file(),
+            site.line(),
+        ),
+    );
+}
+
+/// True if the point that keeps `held` is to wait, and is woken when it is over.
+/// `swallower` is around the job that is being polled.
+pub(crate) fn holds(swallower: &Header, waker: &Waker, held: &mut u8) -> bool {
+    let mut waker = Some(Contained::new(waker.clone()));
+    let (number, is_new) = swallower.with_cold(|cold, _| {
+        let brake = cold.brake.get_or_insert_default();
+        brake.join(*held, &mut waker)
+    });
+    drop(waker);
+    *held = number;
+    if is_new {
+        set(swallower, number);
+    }
+    number != FREE
+}
+
+/// Sets the timer of the setting `number`. The host is called outside the lock.
+fn set(h: &Header, number: u8) {
+    // Its ender looks for the timer then.
+    h.state.publish_nodes();
+    // SAFETY: inside a job that has not ended.
+    let tree = unsafe { h.tree() };
+    let job = JobRef::from_header(h);
+    let ring = Waker::from(Arc::new(BrakeRing { job, number }));
+    let now = tree.host.now();
+    let at = now.checked_add(HOLD).unwrap_or(now);
+    let mut alarm = Some(alarm::set(tree, at, &ring));
+    h.if_cold(|cold, _| {
+        if let Some(brake) = &mut cold.brake {
+            brake.keep(number, &mut alarm);
+        }
+    });
+    // It has rung already.
+    if let Some(alarm) = alarm {
+        alarm::clear(tree, alarm.key());
+    }
+}
+
+/// The job has ended: no timer of its brake stays behind.
+pub(crate) fn release(tree: &Shared, h: &Header) {
+    let brake = h.if_cold(|cold, _| cold.brake.take()).flatten();
+    if let Some(alarm) = brake.and_then(|brake| brake.into_alarm()) {
+        alarm::clear(tree, alarm.key());
+    }
+}

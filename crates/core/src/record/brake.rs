@@ -1,0 +1,63 @@
+//! What makes the points of a body wait before they fail, once it has swallowed too many
+//! Cancelleds: the one timer that they wait for, and who waits. The cold part of the job
+//! has it; [`brake`](crate::engine::brake) of the engine sets it.
+
+use std::task::Waker;
+
+use crate::base::unwind::Contained;
+use crate::record::alarm::Alarm;
+
+/// What a point keeps that waits for no setting.
+pub(crate) const FREE: u8 = 0;
+
+/// The brake of one job.
+#[derive(Default)]
+pub(crate) struct Brake {
+    /// The number of the last setting, never [`FREE`] once there was one.
+    number: u8,
+    /// The timer of that setting has not rung.
+    is_set: bool,
+    alarm: Option<Alarm>,
+    wakers: Vec<Contained<Waker>>,
+}
+
+impl Brake {
+    /// A point that keeps `held` waits: the number of the setting that it waits for from
+    /// now on, and whether that one is new and has no timer yet. [`FREE`] if its wait is
+    /// over. A waker that comes twice in a row is left to the caller, to be dropped outside
+    /// the lock: one point is often polled again.
+    pub(crate) fn join(&mut self, held: u8, waker: &mut Option<Contained<Waker>>) -> (u8, bool) {
+        if held != FREE && !(self.is_set && self.number == held) {
+            return (FREE, false);
+        }
+        let new = waker.take_if(|new| !self.wakers.last().is_some_and(|old| old.will_wake(new)));
+        self.wakers.extend(new);
+        let is_new = !self.is_set;
+        if is_new {
+            self.number = self.number.checked_add(1).unwrap_or(FREE + 1);
+            self.is_set = true;
+        }
+        (self.number, is_new)
+    }
+
+    /// Keeps the timer of that setting, unless it has rung already.
+    pub(crate) fn keep(&mut self, number: u8, alarm: &mut Option<Alarm>) {
+        if self.is_set && self.number == number {
+            self.alarm = alarm.take();
+        }
+    }
+
+    /// The timer of that setting rings: itself, if it was kept, and who waits.
+    pub(crate) fn ring(&mut self, number: u8) -> (Option<Alarm>, Vec<Contained<Waker>>) {
+        if self.number != number {
+            return (None, Vec::new());
+        }
+        self.is_set = false;
+        (self.alarm.take(), std::mem::take(&mut self.wakers))
+    }
+
+    /// The job has ended: its timer.
+    pub(crate) fn into_alarm(self) -> Option<Alarm> {
+        self.alarm
+    }
+}
