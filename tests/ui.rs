@@ -36,6 +36,8 @@ fn scratch(name: &str) -> PathBuf {
 fn rustc(name: &str) -> Command {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let mut command = Command::new(rustc);
+    // The paths of our sources in its words are those from here: it shows their lines.
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     command
         .args(["--edition", "2024"])
         .arg("-L")

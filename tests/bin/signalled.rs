@@ -235,7 +235,7 @@ fn main() -> ExitCode {
         Some("hook") => run_main_with(soon(), async {
             on_cancel(|_| spin()).keep();
             println!("ready");
-            park().await
+            shield(std::future::pending::<()>()).await
         }),
         // Logs its Cancelled and goes on.
         Some("swallows") => run_main_with(soon(), async {

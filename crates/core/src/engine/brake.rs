@@ -15,7 +15,6 @@ use crate::base::sync::SPEAKS;
 use crate::base::unwind::{Contained, wake};
 use crate::engine::alarm;
 use crate::engine::names;
-use crate::engine::tree::Shared;
 use crate::engine::walk;
 use crate::record::brake::FREE;
 use crate::record::header::{Header, JobRef};
@@ -129,7 +128,7 @@ pub(crate) fn holds(swallower: &Header, waker: &Waker, held: &mut u8) -> bool {
 
 /// Sets the timer of the setting `number`. The host is called outside the lock.
 fn set(h: &Header, number: u8) {
-    // Its ender looks for the timer then.
+    // Its ender looks for the timer then, and gives it up.
     h.state.publish_nodes();
     // SAFETY: inside a job that has not ended.
     let tree = unsafe { h.tree() };
@@ -145,14 +144,6 @@ fn set(h: &Header, number: u8) {
     });
     // It has rung already.
     if let Some(alarm) = alarm {
-        alarm::clear(tree, alarm.key());
-    }
-}
-
-/// The job has ended: no timer of its brake stays behind.
-pub(crate) fn release(tree: &Shared, h: &Header) {
-    let brake = h.if_cold(|cold, _| cold.brake.take()).flatten();
-    if let Some(alarm) = brake.and_then(|brake| brake.into_alarm()) {
         alarm::clear(tree, alarm.key());
     }
 }

@@ -14,7 +14,7 @@ use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::wake;
-use crate::engine::brake;
+use crate::engine::alarm;
 use crate::engine::context;
 use crate::engine::deadline;
 use crate::engine::interrupts;
@@ -705,7 +705,11 @@ fn tidy_up(tree: &Shared, h: &Header, st: state::Snapshot) -> Vec<Waker> {
         deadline::disarm(tree, h);
     }
     if st.has(state::HAS_NODES) {
-        brake::release(tree, h);
+        // No timer of its brake stays behind.
+        let brake = h.if_cold(|cold, _| cold.brake.take()).flatten();
+        if let Some(set) = brake.and_then(|brake| brake.into_alarm()) {
+            alarm::clear(tree, set.key());
+        }
     }
     joiners
 }
