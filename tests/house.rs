@@ -67,8 +67,10 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("SO_REUSEADDR", "a socket option"),
     ("SO_REUSEPORT", "a socket option"),
     ("TCP_NODELAY", "a socket option"),
+    ("TaskTracker", "of tokio-util"),
     ("close_notify", "of TLS"),
     ("io_uring_enter", "a system call"),
+    ("on_task_spawn", "of tokio's runtime builder"),
     ("pre_exec", "of std's Command"),
 ];
 

@@ -405,6 +405,27 @@ fn handle_15_a_tokio_task_enters_a_root() {
     });
 }
 
+/// handle-15: a future that is not `Send` is hosted by the thread of a `LocalSet`.
+#[test]
+fn handle_15_a_local_set_hosts_what_is_not_send() {
+    on("a local set", |root| async move {
+        let local = tokio::task::LocalSet::new();
+        let hosts = local.run_until(async move {
+            let theirs = tokio::task::spawn_local(async move {
+                let rc = std::rc::Rc::new(7);
+                let hosted = root.enter(async move {
+                    let child = spawn(yield_now());
+                    child.await?;
+                    Ok::<_, Error>(*rc)
+                });
+                hosted.await
+            });
+            theirs.await.unwrap()
+        });
+        assert_eq!(hosts.await.unwrap(), 7);
+    });
+}
+
 /// handle-15: hosted futures on many tokio tasks, which are aborted, end, fail and outlive
 /// their scope at any moment: nothing is left, and no scope ends before them.
 #[test]
