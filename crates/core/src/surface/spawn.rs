@@ -475,7 +475,7 @@ impl<'a> SpawnPlace<'a> {
     }
 
     /// A child whose failure goes to its handle alone.
-    pub(crate) fn attempted(mut self) -> Place<'a> {
+    pub(crate) fn attempted(mut self) -> SpawnPlace<'a> {
         self.attempt = true;
         self
     }
