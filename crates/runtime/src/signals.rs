@@ -231,7 +231,7 @@ fn name(signal: i32) -> &'static str {
 }
 
 /// The thread that keeps the time.
-struct Reader {
+struct SignalReader {
     read: UnixStream,
     shared: Arc<Shared>,
 }
@@ -245,7 +245,7 @@ enum SignalByte {
     Nothing,
 }
 
-impl Reader {
+impl SignalReader {
     /// The next byte, waited for as long at most.
     fn next(&mut self, most: Duration) -> SignalByte {
         let mut byte = [STOP];
@@ -366,7 +366,7 @@ impl MainSignals {
         let its = shared.clone();
         let reader = std::thread::Builder::new()
             .name("kinfolk-signals".into())
-            .spawn(move || Reader { read, shared: its }.run())?;
+            .spawn(move || SignalReader { read, shared: its }.run())?;
         Ok(MainSignals {
             wire,
             reader: Some(reader),
