@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, TimerKey, TimerQueue, Turn, TurnRow};
 use kinfolk_core::kit::Work;
 use kinfolk_core::{
     Budget, Clock, Error, Main, Patience, ReasonKind, Scope, Tree, TreeOptions, checkpoint,
@@ -70,7 +70,7 @@ impl Host for Bare {
         self.0.lock().unwrap().push_back(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         self.0.lock().unwrap().extend(ready);
     }
 

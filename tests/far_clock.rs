@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{BlockingCall, Host, TimerKey, TimerQueue, Turn, TurnRow};
 use kinfolk_core::{Clock, Tree, TreeOptions, shield, sleep};
 use kinfolk_runtime::{HostClock, Runtime};
 use kinfolk_testkit::guarded;
@@ -189,7 +189,7 @@ impl Host for Still {
         drop(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         drop(ready);
     }
 

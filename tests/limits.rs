@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, TimerKey, TimerQueue, Turn, TurnRow};
 use kinfolk_core::{
     Cancelled, Error, ErrorKind, Event, JobState, Outcome, ReasonKind, RingSink, Scope, Sink, Task,
     Tree, TreeOptions, checkpoint, cleanup, detach, ignore_cancellation, launch, park, scope,
@@ -325,7 +325,7 @@ impl Host for Nowhere {
         drop(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         drop(ready);
     }
 
@@ -399,7 +399,7 @@ impl Host for CutOff {
         }
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         for turn in ready {
             self.start(turn);
         }

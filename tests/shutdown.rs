@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, ShutdownSteps, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, ShutdownSteps, TimerKey, TimerQueue, Turn, TurnRow};
 use kinfolk_core::{
     Error, FORCE, JobState, Lease, NodeSnapshot, OrCancel, Patience, ReasonKind, Scope,
     ShutdownReport, Task, Tree, TreeOptions, cleanup, ignore_cancellation, on_cancel, park, scope,
@@ -507,7 +507,7 @@ impl Host for ByHand {
         self.0.lock().unwrap().ready.push_back(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         self.0.lock().unwrap().ready.extend(ready);
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kinfolk_core::host::Ready;
+use kinfolk_core::host::TurnRow;
 
 /// How many rows there is room for without an allocation.
 const ROWS: usize = 64;
@@ -16,7 +16,7 @@ const ROWS: usize = 64;
 /// length is not made longer if it is to come out in one step: only if dozens of
 /// such rows wait does a push allocate.
 pub struct Injector {
-    rows: Mutex<VecDeque<Ready>>,
+    rows: Mutex<VecDeque<TurnRow>>,
     /// How long a row may grow.
     longest: usize,
     /// As many as there are in the rows, to be looked at without the lock.
@@ -46,16 +46,16 @@ impl Injector {
         }
     }
 
-    fn may_grow(&self, row: &Ready, by: &Ready) -> bool {
+    fn may_grow(&self, row: &TurnRow, by: &TurnRow) -> bool {
         !row.is_in_parts() && !by.is_in_parts() && row.len() + by.len() <= self.longest
     }
 
-    fn rows(&self) -> MutexGuard<'_, VecDeque<Ready>> {
+    fn rows(&self) -> MutexGuard<'_, VecDeque<TurnRow>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a row at the end. True if there was nothing before.
-    pub fn push(&self, ready: Ready) -> bool {
+    pub fn push(&self, ready: TurnRow) -> bool {
         let mut rows = self.rows();
         let before = self.len.load(Ordering::Relaxed);
         self.len.store(before + ready.len(), Ordering::SeqCst);
@@ -74,13 +74,13 @@ impl Injector {
 
     /// Takes up to `most` out, or a part.
     #[inline]
-    pub fn take(&self, most: usize) -> Ready {
+    pub fn take(&self, most: usize) -> TurnRow {
         if most == 0 || self.is_empty() {
-            return Ready::new();
+            return TurnRow::new();
         }
         let mut rows = self.rows();
         let Some(first) = rows.front_mut() else {
-            return Ready::new();
+            return TurnRow::new();
         };
         let taken = first.split_front(most);
         if first.is_empty() {
@@ -92,7 +92,7 @@ impl Injector {
     }
 
     /// Takes out as many as there are now, row by row: others may push on and on.
-    pub fn take_all(&self, mut each: impl FnMut(Ready)) {
+    pub fn take_all(&self, mut each: impl FnMut(TurnRow)) {
         let mut left = self.len();
         while left > 0 {
             let row = self.take(left);

@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use kinfolk_core::host::{Ready, Turn};
+use kinfolk_core::host::{Turn, TurnRow};
 
 use crate::injector::Injector;
 use crate::ring::{CacheLine, Item, Ring, STEAL_BATCH};
@@ -260,7 +260,7 @@ impl Tray {
     /// Puts a row into the backlog, if there is one; else gives it back, to be put
     /// back turn by turn.
     #[inline]
-    pub fn put_row_behind_backlog(&self, row: Ready) -> Result<Then, Ready> {
+    pub fn put_row_behind_backlog(&self, row: TurnRow) -> Result<Then, TurnRow> {
         if self.backlog.0.is_empty() {
             return Err(row);
         }
@@ -283,7 +283,7 @@ impl Tray {
 
     /// There is no room in the ring.
     fn defer(&self, turn: Turn) -> Then {
-        let mut row = Ready::new();
+        let mut row = TurnRow::new();
         row.push_back(turn);
         let before = self.backlog.0.len();
         self.backlog.0.push(row);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, OwnTime, Ready, TimerKey, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, OwnTime, TimerKey, Turn, TurnRow};
 use kinfolk_core::{Clock, IoGauges};
 use kinfolk_queue::{Idle, Injector};
 
@@ -163,7 +163,7 @@ impl Machine {
     }
 
     /// Puts turns where every worker looks. They are counted as busy already.
-    pub(crate) fn inject_counted(&self, row: Ready) {
+    pub(crate) fn inject_counted(&self, row: TurnRow) {
         self.injector.push(row);
         if self.workers.is_empty() {
             self.main.tell(self, Cause::Task);
@@ -179,7 +179,7 @@ impl Machine {
         }
     }
 
-    fn push_main(&self, row: Ready) {
+    fn push_main(&self, row: TurnRow) {
         if self.main.inbox.push(row) {
             self.main.tell(self, Cause::Task);
         }
@@ -378,7 +378,7 @@ impl Machine {
     }
 
     /// New or woken turns of one lane.
-    fn put(&self, row: Ready) {
+    fn put(&self, row: TurnRow) {
         self.busy.add(row.len());
         let lane = row.lane();
         match here::local(self) {
@@ -403,7 +403,7 @@ impl Machine {
                 worker.put(turn);
             }
             _ => {
-                let mut row = Ready::new();
+                let mut row = TurnRow::new();
                 row.push_back(turn);
                 self.put(row);
             }
@@ -428,7 +428,7 @@ impl Host for Native {
         self.0.put_one(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         self.0.put(ready);
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Contained, Lane, Ready, Turn, contained, look_again};
+use kinfolk_core::host::{Contained, Lane, Turn, TurnRow, contained, look_again};
 use kinfolk_queue::Injector;
 
 use crate::io::ThreadIo;
@@ -31,9 +31,9 @@ pub(crate) struct MainLocal {
     looked: Cell<bool>,
     /// Whose turn it was of the two rows.
     main_first: Cell<bool>,
-    main: RefCell<Ready>,
+    main: RefCell<TurnRow>,
     /// Pool work, with no workers.
-    pool: RefCell<Ready>,
+    pool: RefCell<TurnRow>,
     load: Arc<Load>,
     /// With no workers: then this thread carries out the i/o.
     thread_io: Option<ThreadIo>,
@@ -85,8 +85,8 @@ impl MainLocal {
             pace: Pace::new(Instant::now()),
             looked: Cell::new(false),
             main_first: Cell::new(false),
-            main: RefCell::new(Ready::new()),
-            pool: RefCell::new(Ready::new()),
+            main: RefCell::new(TurnRow::new()),
+            pool: RefCell::new(TurnRow::new()),
             load,
             thread_io,
         }
@@ -138,7 +138,7 @@ impl MainLocal {
         }
     }
 
-    fn row(&self, lane: Lane) -> &RefCell<Ready> {
+    fn row(&self, lane: Lane) -> &RefCell<TurnRow> {
         match lane {
             Lane::Main => &self.main,
             _ => &self.pool,
@@ -176,7 +176,7 @@ impl MainLocal {
     }
 
     /// Woken together.
-    pub(crate) fn put_row(&self, row: Ready) {
+    pub(crate) fn put_row(&self, row: TurnRow) {
         self.load.add(row.len());
         self.row(row.lane()).borrow_mut().append(row);
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, Host, HostGauges, Lane, Ready, TimerKey, TimerQueue, Turn, wake,
+    BlockingCall, Host, HostGauges, Lane, TimerKey, TimerQueue, Turn, TurnRow, wake,
 };
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
@@ -149,7 +149,7 @@ impl Host for SimHost {
         self.0.tell(&mut core);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         let mut core = self.0.core();
         ready.for_each(|turn| core.push(turn));
         self.0.tell(&mut core);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Ready, Turn, look_again};
+use kinfolk_core::host::{Turn, TurnRow, look_again};
 use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 use tokio::task::coop::has_budget_remaining;
 
@@ -111,7 +111,7 @@ impl DriverLocal {
     }
 
     /// Woken together.
-    pub(crate) fn put_row(&self, row: Ready) {
+    pub(crate) fn put_row(&self, row: TurnRow) {
         match row.len() > FEW {
             true => self.machine.inject(row),
             false => self.put_all_back(row),
@@ -124,7 +124,7 @@ impl DriverLocal {
         self.want_sentinel();
     }
 
-    fn put_all_back(&self, row: Ready) {
+    fn put_all_back(&self, row: TurnRow) {
         match self.tray().put_row_behind_backlog(row) {
             Ok(then) => self.want_help(then),
             Err(row) => row.for_each(|turn| self.put_back(turn)),
@@ -488,7 +488,7 @@ mod tests {
             self.0.lock().unwrap().push(turn);
         }
 
-        fn schedule(&self, ready: Ready) {
+        fn schedule(&self, ready: TurnRow) {
             self.0.lock().unwrap().extend(ready);
         }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Ready, TimerKey, Turn};
+use kinfolk_core::host::{BlockingCall, Host, HostGauges, TimerKey, Turn, TurnRow};
 
 use crate::machine::Machine;
 
@@ -24,7 +24,7 @@ impl Host for TokioHost {
         self.0.put_one(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         self.0.put(ready);
     }
 

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, HostGauges, OwnTime, Ready, TimerKey, TimerQueue, Turn, wake,
+    BlockingCall, HostGauges, OwnTime, TimerKey, TimerQueue, Turn, TurnRow, wake,
 };
 use kinfolk_core::{Clock, WeakTree};
 use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
@@ -169,13 +169,13 @@ impl Machine {
     }
 
     pub(crate) fn inject_one(self: &Arc<Self>, turn: Turn) {
-        let mut row = Ready::new();
+        let mut row = TurnRow::new();
         row.push_back(turn);
         self.inject(row);
     }
 
     /// New or woken turns.
-    pub(crate) fn put(self: &Arc<Self>, row: Ready) {
+    pub(crate) fn put(self: &Arc<Self>, row: TurnRow) {
         self.count(row.len());
         match here::local(self) {
             Some(local) => local.put_row(row),
@@ -184,7 +184,7 @@ impl Machine {
     }
 
     /// Puts turns where every driver looks. They are counted already.
-    pub(crate) fn inject(self: &Arc<Self>, row: Ready) {
+    pub(crate) fn inject(self: &Arc<Self>, row: TurnRow) {
         if row.is_empty() {
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 
-use kinfolk_core::host::Ready;
+use kinfolk_core::host::TurnRow;
 use kinfolk_queue::{Door, Tray};
 
 /// The tokio waker of the driver at a seat; none before its first poll.
@@ -114,8 +114,8 @@ impl Seat {
 
     /// Takes out all that is queued here. The driver's, or of whoever acts for it when
     /// it is gone.
-    pub(crate) fn clear(&self) -> Ready {
-        let mut all = Ready::new();
+    pub(crate) fn clear(&self) -> TurnRow {
+        let mut all = TurnRow::new();
         if let Some(turn) = self.door.get_up() {
             all.push_back(turn);
         }

@@ -113,21 +113,21 @@ impl Drop for OnLane {
 
 /// One turn more that is taken by `spawn_now` inside another, until it is
 /// dropped.
-pub(crate) struct Nested(u32);
+pub(crate) struct NestedDepth(u32);
 
 /// From here to the drop of the answer, `spawn_now` is nested one deeper; none
 /// if it is `most` deep already.
-pub(crate) fn nest(most: u32) -> Option<Nested> {
+pub(crate) fn nest(most: u32) -> Option<NestedDepth> {
     with(|cx| {
         let depth = cx.nested.get();
         (depth < most).then(|| {
             cx.nested.set(depth + 1);
-            Nested(depth)
+            NestedDepth(depth)
         })
     })
 }
 
-impl Drop for Nested {
+impl Drop for NestedDepth {
     fn drop(&mut self) {
         with(|cx| cx.nested.set(self.0));
     }

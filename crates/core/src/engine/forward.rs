@@ -28,7 +28,7 @@ pub(crate) struct Forwarded {
 const MANY_HOPS: u32 = 1024;
 
 /// Where a request of a task is, as far as the task knows.
-enum Place {
+enum RequestPlace {
     /// A point there took it, or it was taken back.
     Heard,
     /// Pending, between two tasks, or on its way out of a call.
@@ -59,15 +59,15 @@ impl Requests {
         (self.away.iter()).position(|note| std::ptr::eq(note.to.as_ptr(), target))
     }
 
-    fn place_of(&self, number: u64) -> Place {
+    fn place_of(&self, number: u64) -> RequestPlace {
         if self.pending.contains(number) || self.on_their_way.contains(number) {
-            return Place::Unheard;
+            return RequestPlace::Unheard;
         }
         let note = (self.away.iter()).find(|note| note.numbers.contains(number));
         match note.map(|note| (&note.to, note.there)) {
-            None => Place::Heard,
-            Some((_, None)) => Place::Unheard,
-            Some((to, Some(there))) => Place::PassedOn(to.clone(), there),
+            None => RequestPlace::Heard,
+            Some((_, None)) => RequestPlace::Unheard,
+            Some((to, Some(there))) => RequestPlace::PassedOn(to.clone(), there),
         }
     }
 }
@@ -133,9 +133,9 @@ fn is_unheard(target: &Header, number: u64) -> bool {
     // circle of awaits.
     loop {
         match (at.0).if_cold(|cold, _| cold.requests.place_of(at.1)) {
-            None | Some(Place::Heard) => return false,
-            Some(Place::Unheard) => return true,
-            Some(Place::PassedOn(job, number)) => at = (job, number),
+            None | Some(RequestPlace::Heard) => return false,
+            Some(RequestPlace::Unheard) => return true,
+            Some(RequestPlace::PassedOn(job, number)) => at = (job, number),
         }
     }
 }

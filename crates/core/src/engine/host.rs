@@ -21,7 +21,7 @@ pub use crate::base::unwind::{
     Contained, and_after, collect_contained, contained, discard, discard_waker, wake, wake_by_ref,
 };
 pub use crate::engine::blocking_call::BlockingCall;
-pub use crate::engine::rows::{Ready, Turn};
+pub use crate::engine::rows::{Turn, TurnRow};
 
 /// Messages of a library on standard error, written without blocking the caller.
 pub mod say {
@@ -65,7 +65,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Tasks of one lane that were woken together, to be run later, never inside this
     /// call.
-    fn schedule(&self, ready: Ready);
+    fn schedule(&self, ready: TurnRow);
 
     /// True if it has a main lane: a thread that takes turns of
     /// [`Lane::Main`], and that made the tree. Turns say which

@@ -18,14 +18,14 @@ const DEEPEST: usize = 16;
 
 /// One task, and since when it is polled, in milliseconds since its tree began
 /// by a clock that may be sixteen turns behind.
-struct Place {
+struct PollPlace {
     task: AtomicPtr<Header>,
     since: AtomicU32,
 }
 
-impl Place {
-    const fn new() -> Place {
-        Place {
+impl PollPlace {
+    const fn new() -> PollPlace {
+        PollPlace {
             task: AtomicPtr::new(ptr::null_mut()),
             since: AtomicU32::new(0),
         }
@@ -56,9 +56,9 @@ impl Place {
 /// What one thread polls. Written by that thread; an observer sees what was so
 /// at some moment of its call.
 pub(crate) struct Desk {
-    now: Place,
+    now: PollPlace,
     /// What that has interrupted, the outermost first.
-    by: [Place; DEEPEST],
+    by: [PollPlace; DEEPEST],
     depth: AtomicU32,
     /// Somebody has looked since the last turn began.
     looked_at: AtomicBool,
@@ -67,8 +67,8 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) const fn new() -> Desk {
         Desk {
-            now: Place::new(),
-            by: [const { Place::new() }; DEEPEST],
+            now: PollPlace::new(),
+            by: [const { PollPlace::new() }; DEEPEST],
             depth: AtomicU32::new(0),
             looked_at: AtomicBool::new(false),
         }
@@ -133,15 +133,15 @@ impl Desk {
 }
 
 /// A desk on the list.
-struct Listed(*const Desk);
+struct ListedDesk(*const Desk);
 
 // SAFETY: a desk is made of atomics, and on the list only while its thread
 // lives (D1).
-unsafe impl Send for Listed {}
+unsafe impl Send for ListedDesk {}
 
 /// D1: an entry is taken out, under the lock, before its thread's locals go;
 /// whoever reads one holds the lock.
-static DESKS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+static DESKS: Mutex<Vec<ListedDesk>> = Mutex::new(Vec::new());
 
 /// Takes a thread's desk off the list when the thread ends.
 struct Entry(*const Desk);
@@ -169,7 +169,7 @@ pub(crate) unsafe fn list(desk: &Desk) {
     }
     let _ = ENTRY.try_with(|entry| {
         let mut desks = DESKS.lock().unwrap_or_else(PoisonError::into_inner);
-        desks.push(Listed(desk));
+        desks.push(ListedDesk(desk));
         entry.replace(Some(Entry(desk)));
     });
 }

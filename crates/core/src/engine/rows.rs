@@ -82,7 +82,7 @@ impl fmt::Debug for Turn {
 /// marked. So a queue that many threads take from can give a part away without
 /// a walk along links that are in nobody's cache.
 #[must_use = "a task that is not run never ends"]
-pub struct Ready {
+pub struct TurnRow {
     /// Valid while it is not empty.
     pub(crate) head: *const Header,
     /// Valid while it is not empty; null if nobody has looked for it.
@@ -97,12 +97,12 @@ pub struct Ready {
 pub(crate) const PART: usize = 64;
 
 // SAFETY: as for Turn.
-unsafe impl Send for Ready {}
+unsafe impl Send for TurnRow {}
 
-impl Ready {
+impl TurnRow {
     /// An empty row.
-    pub const fn new() -> Ready {
-        Ready {
+    pub const fn new() -> TurnRow {
+        TurnRow {
             head: ptr::null(),
             tail: ptr::null(),
             len: 0,
@@ -147,7 +147,7 @@ impl Ready {
     }
 
     /// Puts all of `other` at the end, in one step.
-    pub fn append(&mut self, mut other: Ready) {
+    pub fn append(&mut self, mut other: TurnRow) {
         if other.is_empty() {
             return;
         }
@@ -162,20 +162,20 @@ impl Ready {
         self.in_parts = false;
     }
 
-    /// True if [`split_front`](Ready::split_front) takes a part out in one step.
+    /// True if [`split_front`](TurnRow::split_front) takes a part out in one step.
     pub fn is_in_parts(&self) -> bool {
         self.in_parts
     }
 
     /// Takes the first `most` out, or the first part of a row that is in parts.
-    pub fn split_front(&mut self, most: usize) -> Ready {
+    pub fn split_front(&mut self, most: usize) -> TurnRow {
         if most >= self.len {
             return std::mem::take(self);
         }
         if self.in_parts {
             return self.split_part();
         }
-        let mut front = Ready::new();
+        let mut front = TurnRow::new();
         front.head = self.head;
         front.len = most;
         for _ in 0..most {
@@ -188,11 +188,11 @@ impl Ready {
         front
     }
 
-    fn split_part(&mut self) -> Ready {
+    fn split_part(&mut self) -> TurnRow {
         if self.len <= PART {
             return std::mem::take(self);
         }
-        let front = Ready {
+        let front = TurnRow {
             head: self.head,
             tail: ptr::null(),
             len: PART,
@@ -241,19 +241,19 @@ impl Ready {
     }
 }
 
-impl Default for Ready {
+impl Default for TurnRow {
     fn default() -> Self {
-        Ready::new()
+        TurnRow::new()
     }
 }
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for TurnRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ready({})", self.len)
+        write!(f, "TurnRow({})", self.len)
     }
 }
 
-impl Iterator for Ready {
+impl Iterator for TurnRow {
     type Item = Turn;
 
     fn next(&mut self) -> Option<Turn> {
@@ -262,7 +262,7 @@ impl Iterator for Ready {
     }
 }
 
-impl Drop for Ready {
+impl Drop for TurnRow {
     fn drop(&mut self) {
         // Each turn that is dropped ends its job.
         for turn in self.by_ref() {
@@ -274,8 +274,8 @@ impl Drop for Ready {
 /// Tasks that were marked together, by lane. Those of the pool, which several
 /// threads may share, are in parts.
 pub(crate) struct MarkedRows {
-    pub(crate) pool: Ready,
-    pub(crate) main: Ready,
+    pub(crate) pool: TurnRow,
+    pub(crate) main: TurnRow,
     /// The first of the last part.
     part: *const Header,
 }
@@ -283,14 +283,14 @@ pub(crate) struct MarkedRows {
 impl MarkedRows {
     pub(crate) const fn new() -> MarkedRows {
         MarkedRows {
-            pool: Ready::new(),
-            main: Ready::new(),
+            pool: TurnRow::new(),
+            main: TurnRow::new(),
             part: ptr::null(),
         }
     }
 
     /// # Safety
-    /// As for [`Ready::push`]; and the caller has marked it, so that `walk` is
+    /// As for [`TurnRow::push`]; and the caller has marked it, so that `walk` is
     /// the caller's.
     // Always: it is most of what a walk does for a task without children.
     #[inline(always)]

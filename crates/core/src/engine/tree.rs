@@ -19,7 +19,7 @@ use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
-    Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, Tally,
+    Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, ThreadCounts,
 };
 use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
@@ -242,7 +242,7 @@ impl Shared {
 
     /// The identity of a new job.
     #[inline]
-    pub(crate) fn next_id(&self, counts: &Tally<'_>) -> JobId {
+    pub(crate) fn next_id(&self, counts: &ThreadCounts<'_>) -> JobId {
         JobId::new(self.number, counts.next_number())
     }
 
@@ -695,7 +695,7 @@ impl Tree {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engine::host::{BlockingCall, Ready, TimerKey, TimerQueue, Turn};
+    use crate::engine::host::{BlockingCall, TimerKey, TimerQueue, Turn, TurnRow};
     use crate::engine::walk::{self, Why};
     use crate::record::header::JobRef;
     use std::task::{Poll, Waker};
@@ -750,7 +750,7 @@ mod tests {
             }
         }
 
-        fn schedule(&self, ready: Ready) {
+        fn schedule(&self, ready: TurnRow) {
             for turn in ready {
                 self.start(turn);
             }

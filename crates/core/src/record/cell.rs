@@ -48,7 +48,7 @@ pub(crate) type Slot = Plain<Option<Waker>>;
 /// to a place of the caller's: a result of two words would be written and read
 /// in pieces of different size at every turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Polled {
+pub(crate) enum PolledBody {
     Pending,
     /// The value is in the cell.
     Value,
@@ -63,7 +63,7 @@ pub(crate) struct Vtable {
     stage: usize,
     /// Dropping the output runs code.
     output_drops: bool,
-    pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>, &mut Option<Error>) -> Polled,
+    pub(crate) poll: unsafe fn(*const Header, &mut Context<'_>, &mut Option<Error>) -> PolledBody,
     pub(crate) drop_future: unsafe fn(*const Header),
     drop_output: unsafe fn(*const Header),
 }
@@ -72,7 +72,7 @@ const SLOT_AT: usize = size_of::<Header>().next_multiple_of(align_of::<Slot>());
 const WHOSE_AT: usize = (SLOT_AT + size_of::<Slot>()).next_multiple_of(align_of::<AtomicU64>());
 const SLOT_END: usize = WHOSE_AT + size_of::<AtomicU64>();
 
-unsafe fn no_poll(h: *const Header, _: &mut Context<'_>, _: &mut Option<Error>) -> Polled {
+unsafe fn no_poll(h: *const Header, _: &mut Context<'_>, _: &mut Option<Error>) -> PolledBody {
     // SAFETY: the caller has a living header.
     unreachable!("job {} has no future of its own", unsafe { &*h }.id)
 }
@@ -167,10 +167,14 @@ where
         }
     }
 
-    unsafe fn poll(h: *const Header, cx: &mut Context<'_>, error: &mut Option<Error>) -> Polled {
+    unsafe fn poll(
+        h: *const Header,
+        cx: &mut Context<'_>,
+        error: &mut Option<Error>,
+    ) -> PolledBody {
         // SAFETY: C1.
         let Poll::Ready(output) = (unsafe { Self::future(h) }).poll(cx) else {
-            return Polled::Pending;
+            return PolledBody::Pending;
         };
         let result = output.into_result();
         // The future goes before its outcome is visible to anybody.
@@ -178,13 +182,13 @@ where
         if let Err(payload) = caught(|| unsafe { Self::drop_future(h) }) {
             discard(result);
             *error = Some(Error::panicked(payload));
-            return Polled::Failed;
+            return PolledBody::Failed;
         }
         let value = match result {
             Ok(value) => value,
             Err(failed) => {
                 *error = Some(failed);
-                return Polled::Failed;
+                return PolledBody::Failed;
             }
         };
         // SAFETY: C2; the future's memory is free.
@@ -196,7 +200,7 @@ where
                 at.cast::<Value<F>>().write(value);
             }
         }
-        Polled::Value
+        PolledBody::Value
     }
 
     unsafe fn drop_output(h: *const Header) {

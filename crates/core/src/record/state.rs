@@ -324,7 +324,7 @@ pub(crate) enum Claim {
 /// What a turn that ended Pending has to do.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Park {
+pub(crate) enum ParkAnswer {
     /// It is parked; do not touch it again.
     Parked,
     /// It was woken meanwhile: give it another turn.
@@ -484,12 +484,12 @@ impl State {
     }
 
     /// The end of a turn that found the body Pending.
-    pub(crate) fn park(&self) -> Park {
+    pub(crate) fn park(&self) -> ParkAnswer {
         self.update(|st| {
             if st.has(NOTIFIED) {
-                (None, Park::Again)
+                (None, ParkAnswer::Again)
             } else {
-                (Some(st.0 & !BUSY), Park::Parked)
+                (Some(st.0 & !BUSY), ParkAnswer::Parked)
             }
         })
     }
@@ -982,8 +982,8 @@ mod tests {
         assert_eq!(start(BUSY | LAZY), did(true, 0, LAZY));
         assert_eq!(start(BUSY), did(false, 0, 0));
         let park = |from| step(from, State::park);
-        assert_eq!(park(BUSY), did(Park::Parked, 0, BUSY));
-        assert_eq!(park(BUSY | NOTIFIED), did(Park::Again, 0, 0));
+        assert_eq!(park(BUSY), did(ParkAnswer::Parked, 0, BUSY));
+        assert_eq!(park(BUSY | NOTIFIED), did(ParkAnswer::Again, 0, 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::base::outcome::IntoOutcome;
 use crate::engine::context;
 use crate::surface::lane::{LaneFor, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{ChildSort, Place, Spawner};
+use crate::surface::spawn::{ChildSort, SpawnPlace, Spawner};
 use crate::surface::task::Task;
 
 impl Scope {
@@ -46,7 +46,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        let place = Place::below(self.header()).attempted();
+        let place = SpawnPlace::below(self.header()).attempted();
         place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 }
@@ -76,11 +76,11 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => {
-            Place::below(job)
-                .attempted()
-                .spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site)
-        }
+        Some(job) => SpawnPlace::below(job).attempted().spawn_as::<Pool, F>(
+            future,
+            ChildSort::ORDINARY,
+            site,
+        ),
         None => Scope::here("attempt", site).attempt(future),
     })
 }

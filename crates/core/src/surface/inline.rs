@@ -144,7 +144,7 @@ pub(crate) struct Setup {
 pub(crate) struct More {
     pub(crate) options: Options,
     pub(crate) text: Option<Cow<'static, str>>,
-    pub(crate) budget: Option<Budget>,
+    pub(crate) budget: Option<SectionBudget>,
     pub(crate) cancelled: Option<Cow<'static, str>>,
     /// A branch whose future is a task: it has lost, and is opened to wait for it.
     pub(crate) lost: Option<Why>,
@@ -155,7 +155,7 @@ pub(crate) struct More {
 
 /// How long a shield may hold a cancel back.
 #[derive(Clone, Copy)]
-pub(crate) enum Budget {
+pub(crate) enum SectionBudget {
     For(Duration),
     /// As long as the patience of the place says for clean-up.
     Cleanup,
@@ -211,7 +211,7 @@ impl<O: Open> Finish<O> for AsItIs {
 pin_project! {
     #[project = StageProj]
     #[project_replace = StageOwn]
-    enum Stage<O: Open> {
+    enum InlineStage<O: Open> {
         Start { open: O, setup: Setup },
         Body { #[pin] body: O::Body },
         Waiting { got: Got<O::Value>, own: Own<O> },
@@ -228,7 +228,7 @@ pin_project! {
     #[must_use = "futures do nothing unless awaited"]
     pub struct Inline<O: Open> {
         #[pin]
-        stage: Stage<O>,
+        stage: InlineStage<O>,
         node: Option<JobRef>,
         wait: Wait,
     }
@@ -241,7 +241,7 @@ pin_project! {
                     drop_left_behind(this.stage);
                     return;
                 }
-                let in_body = matches!(*this.stage, Stage::Body { .. });
+                let in_body = matches!(*this.stage, InlineStage::Body { .. });
                 let forced = if in_body { forced_here(&node) } else { None };
                 drop_stage(&node, this.stage, in_body);
                 if let Some(seen) = forced {
@@ -253,9 +253,9 @@ pin_project! {
                     left_open::close_all(&node);
                 }
                 left_open::abandon(&node, in_body, ReasonKind::ScopeDropped);
-            } else if matches!(*this.stage, Stage::Start { .. }) {
+            } else if matches!(*this.stage, InlineStage::Start { .. }) {
                 // It was never opened: what it was to run goes, by itself.
-                contained(|| this.stage.set(Stage::Done));
+                contained(|| this.stage.set(InlineStage::Done));
             }
         }
     }
@@ -264,7 +264,7 @@ pin_project! {
 impl<O: Open> Inline<O> {
     pub(crate) fn new(open: O, setup: Setup) -> Inline<O> {
         Inline {
-            stage: Stage::Start { open, setup },
+            stage: InlineStage::Start { open, setup },
             node: None,
             wait: Wait::new(),
         }
@@ -286,7 +286,7 @@ impl<O: Open> Inline<O> {
             Ok(node) => {
                 let body = open.open(Scope::new(node.clone()));
                 Ok(Inline {
-                    stage: Stage::Body { body },
+                    stage: InlineStage::Body { body },
                     node: Some(node),
                     wait: Wait::new(),
                 })
@@ -315,7 +315,7 @@ impl<O: Open> Inline<O> {
         then: impl FnOnce(&Header, &mut Context<'_>),
     ) -> Poll<R::Out> {
         let mut this = self.project();
-        if matches!(*this.stage, Stage::Start { .. })
+        if matches!(*this.stage, InlineStage::Start { .. })
             && let Err(outside) = open_here(this.stage.as_mut(), this.node, cx.waker())
         {
             return Poll::Ready(R::never(outside.into()));
@@ -339,16 +339,17 @@ impl<O: Open> Inline<O> {
         if h.state.peek().has(state::DEADLINE) {
             deadline::check(tree, h);
         }
-        if matches!(*this.stage, Stage::Body { .. })
+        if matches!(*this.stage, InlineStage::Body { .. })
             && let Some((got, own)) = poll_body::<O>(this.stage.as_mut(), tree, h, cx)
         {
             leave_body(h);
-            this.stage.set(Stage::Waiting { got, own });
+            this.stage.set(InlineStage::Waiting { got, own });
         }
-        let waiting = matches!(*this.stage, Stage::Waiting { .. });
+        let waiting = matches!(*this.stage, InlineStage::Waiting { .. });
         if waiting && end::leave_if_nothing_left(h) {
             unwinds.not();
-            let StageOwn::Waiting { got, own } = this.stage.as_mut().project_replace(Stage::Done)
+            let StageOwn::Waiting { got, own } =
+                this.stage.as_mut().project_replace(InlineStage::Done)
             else {
                 unreachable!("looked at just above");
             };
@@ -416,11 +417,11 @@ impl<O: Open> Future for Inline<O> {
 /// The first poll: makes the node and the body. The error says that there is no job here.
 #[inline]
 fn open_here<O: Open>(
-    mut stage: Pin<&mut Stage<O>>,
+    mut stage: Pin<&mut InlineStage<O>>,
     kept: &mut Option<JobRef>,
     waker: &Waker,
 ) -> Result<()> {
-    let StageOwn::Start { open, setup } = stage.as_mut().project_replace(Stage::Done) else {
+    let StageOwn::Start { open, setup } = stage.as_mut().project_replace(InlineStage::Done) else {
         unreachable!("looked at by the caller");
     };
     let node = match open_node(setup) {
@@ -437,11 +438,11 @@ fn open_here<O: Open>(
     };
     *kept = Some(node.clone());
     match opened {
-        Ok(body) => stage.set(Stage::Body { body }),
+        Ok(body) => stage.set(InlineStage::Body { body }),
         Err(payload) => {
             let got = body_failed(&node, &Error::panicked(payload));
             leave_body(&node);
-            stage.set(Stage::Waiting { got, own: None });
+            stage.set(InlineStage::Waiting { got, own: None });
         }
     }
     Ok(())
@@ -451,7 +452,7 @@ fn open_here<O: Open>(
 /// cancellation with which that was done.
 #[cold]
 fn left_behind<O: Open>(
-    stage: Pin<&mut Stage<O>>,
+    stage: Pin<&mut InlineStage<O>>,
     node: &mut Option<JobRef>,
     wait: &mut Wait,
 ) -> O::Error {
@@ -475,17 +476,17 @@ fn left_behind<O: Open>(
 /// Drops what is left of the scope `h`. The body goes under its own job; the value
 /// of a body that is over goes where the drop happens: that job may take no more
 /// children, and its scopes are waited for by nothing.
-fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut Stage<O>>, in_body: bool) {
+fn drop_stage<O: Open>(h: &Header, mut stage: Pin<&mut InlineStage<O>>, in_body: bool) {
     let _entered = in_body.then(|| context::enter(h, Waker::noop()));
-    contained(|| context::half_way(|| stage.set(Stage::Done)));
+    contained(|| context::half_way(|| stage.set(InlineStage::Done)));
 }
 
 /// Drops what is left of a scope that was left behind. Its job may have ended,
 /// so that this is done under none.
 #[cold]
-fn drop_left_behind<O: Open>(mut stage: Pin<&mut Stage<O>>) {
+fn drop_left_behind<O: Open>(mut stage: Pin<&mut InlineStage<O>>) {
     let _none = context::leave();
-    contained(|| context::half_way(|| stage.set(Stage::Done)));
+    contained(|| context::half_way(|| stage.set(InlineStage::Done)));
 }
 
 /// Makes the node and links it below the current job, or below the one that the setup names.
@@ -632,9 +633,11 @@ impl Begins {
 /// `parent` is linked, if it opens a clean-up.
 unsafe fn give_more(node: &Header, tree: &Shared, parent: &Header, more: More) -> Begins {
     let budget = match more.budget {
-        Some(Budget::For(budget)) => Some(budget),
+        Some(SectionBudget::For(budget)) => Some(budget),
         // SAFETY: passed on.
-        Some(Budget::Cleanup) => Some(unsafe { patience::patience_inside(tree, parent) }.cleanup),
+        Some(SectionBudget::Cleanup) => {
+            Some(unsafe { patience::patience_inside(tree, parent) }.cleanup)
+        }
         None => None,
     };
     if budget.is_some() {
@@ -677,7 +680,7 @@ fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
 /// Polls the body once; what it came to, if it is over, and the error it
 /// returned, if that is a failure. The body is dropped under its own job.
 fn poll_body<O: Open>(
-    mut stage: Pin<&mut Stage<O>>,
+    mut stage: Pin<&mut InlineStage<O>>,
     tree: &Shared,
     h: &Header,
     cx: &mut Context<'_>,
@@ -697,7 +700,7 @@ fn poll_body<O: Open>(
     {
         return None;
     }
-    let dropped = caught(|| stage.set(Stage::Done));
+    let dropped = caught(|| stage.set(InlineStage::Done));
     let result = match (polled, dropped) {
         (Err(payload), _) => Err((Error::panicked(payload), None)),
         (Ok(polled), Err(payload)) => {

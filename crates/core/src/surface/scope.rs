@@ -21,10 +21,10 @@ use crate::points::sleep::Moment;
 use crate::record::header::{Header, JobRef};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
-use crate::surface::inline::{Budget, Inline, Just, Open, Setup, WithScope, WithScopeAs};
+use crate::surface::inline::{Inline, Just, Open, SectionBudget, Setup, WithScope, WithScopeAs};
 use crate::surface::lane::Pool;
 use crate::surface::lease::Lease;
-use crate::surface::spawn::{ChildSort, Place, SpawnError, Spawner};
+use crate::surface::spawn::{ChildSort, SpawnError, SpawnPlace, Spawner};
 use crate::surface::task::Task;
 
 /// A handle to a scope, with which to spawn into the scope and to cancel it. It is cheap
@@ -227,7 +227,7 @@ where
     B: Future<Output: IntoOutcome>,
 {
     let mut setup = Setup::new(JobKind::Shield, Location::caller());
-    setup.more().budget = Some(Budget::For(budget));
+    setup.more().budget = Some(SectionBudget::For(budget));
     Inline::new(Just(future), setup)
 }
 
@@ -253,7 +253,7 @@ where
     B: Future<Output: IntoOutcome>,
 {
     let mut setup = Setup::new(JobKind::Shield, Location::caller());
-    setup.more().budget = Some(Budget::Cleanup);
+    setup.more().budget = Some(SectionBudget::Cleanup);
     Inline::new(Just(future), setup)
 }
 
@@ -459,7 +459,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
-        let place = Place::below(&self.0);
+        let place = SpawnPlace::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
     }
 
@@ -469,7 +469,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
-        Place::below(&self.0).launch::<Pool, F>(future, Location::caller())
+        SpawnPlace::below(&self.0).launch::<Pool, F>(future, Location::caller())
     }
 
     /// Spawns, or gives the future back; see [`Spawner::try_spawn`].
@@ -548,7 +548,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
-        let place = Place::below(&self.0);
+        let place = SpawnPlace::below(&self.0);
         place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
     }
 

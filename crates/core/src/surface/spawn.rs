@@ -106,7 +106,7 @@ pub struct Spawner<L = Pool> {
 /// Where a task is spawned, with the options of its spawner. It goes by
 /// reference, as [`Birth`] does: a copy is read in larger pieces than it was
 /// just written in, and waits for them.
-pub(crate) struct Place<'a> {
+pub(crate) struct SpawnPlace<'a> {
     parent: &'a Header,
     options: Option<&'a Options>,
     attempt: bool,
@@ -455,8 +455,8 @@ impl<L> Spawner<L> {
         &self.scope
     }
 
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place {
+    pub(crate) fn place(&self) -> SpawnPlace<'_> {
+        SpawnPlace {
             parent: self.scope.header(),
             options: Some(&self.options),
             attempt: self.attempt,
@@ -464,10 +464,10 @@ impl<L> Spawner<L> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> SpawnPlace<'a> {
     /// Without options.
-    pub(crate) fn below(parent: &'a Header) -> Place<'a> {
-        Place {
+    pub(crate) fn below(parent: &'a Header) -> SpawnPlace<'a> {
+        SpawnPlace {
             parent,
             options: None,
             attempt: false,
@@ -475,7 +475,7 @@ impl<'a> Place<'a> {
     }
 
     /// A child whose failure goes to its handle alone.
-    pub(crate) fn attempted(mut self) -> Place<'a> {
+    pub(crate) fn attempted(mut self) -> SpawnPlace<'a> {
         self.attempt = true;
         self
     }
@@ -519,7 +519,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// As [`spawn_as`](Place::spawn_as), but a refusal gives the future back.
+    /// As [`spawn_as`](SpawnPlace::spawn_as), but a refusal gives the future back.
     fn try_spawn_as<L, F>(
         &self,
         future: F,
@@ -991,7 +991,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => Place::below(job).spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site),
+        Some(job) => SpawnPlace::below(job).spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site),
         None => Scope::here("spawn", site).spawn(future),
     })
 }
@@ -1007,7 +1007,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => Place::below(job).launch::<Pool, F>(future, site),
+        Some(job) => SpawnPlace::below(job).launch::<Pool, F>(future, site),
         None => Scope::here("launch", site).launch(future),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Host, Ready, TimerKey, TimerQueue, Turn};
+use kinfolk_core::host::{Host, TimerKey, TimerQueue, Turn, TurnRow};
 use kinfolk_core::{Patience, ReasonKind, Tree, TreeOptions};
 use loom::sync::Mutex;
 
@@ -108,7 +108,7 @@ impl Host for LoomHost {
         self.queue.0.lock().unwrap().push_back(turn);
     }
 
-    fn schedule(&self, ready: Ready) {
+    fn schedule(&self, ready: TurnRow) {
         for turn in ready {
             self.queue.0.lock().unwrap().push_back(turn);
         }

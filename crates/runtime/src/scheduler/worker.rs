@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Ready, Turn, contained, look_again};
+use kinfolk_core::host::{Turn, TurnRow, contained, look_again};
 use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
 
 use super::pace::Pace;
@@ -274,7 +274,7 @@ impl Worker {
     }
 
     /// All of them behind the others.
-    fn put_all_back(&self, row: Ready) {
+    fn put_all_back(&self, row: TurnRow) {
         match self.own().put_row_behind_backlog(row) {
             Ok(then) => self.want_help(then),
             Err(row) => {
@@ -286,7 +286,7 @@ impl Worker {
     }
 
     /// Woken together.
-    pub(crate) fn put_row(&self, row: Ready) {
+    pub(crate) fn put_row(&self, row: TurnRow) {
         if row.len() > FEW {
             return self.machine.inject_counted(row);
         }

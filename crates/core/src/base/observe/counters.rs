@@ -135,7 +135,7 @@ pub(crate) struct Numbered(u64);
 impl Counters {
     /// The counts of this thread, looked up once for several events.
     #[inline]
-    pub(crate) fn here(&self) -> Tally<'_> {
+    pub(crate) fn here(&self) -> ThreadCounts<'_> {
         let me = thread::thread();
         let shard = &self.shards[me as usize % SHARDS];
         // Relaxed: only a thread itself makes it equal to its own number.
@@ -144,7 +144,7 @@ impl Counters {
         } else {
             Self::claim(shard, me)
         };
-        Tally { own, all: self }
+        ThreadCounts { own, all: self }
     }
 
     #[cold]
@@ -196,13 +196,13 @@ impl Counters {
 }
 
 /// The counters of a tree, as one thread raises them.
-pub(crate) struct Tally<'a> {
+pub(crate) struct ThreadCounts<'a> {
     /// Its own shard, if it has one.
     own: Option<&'a Shard>,
     all: &'a Counters,
 }
 
-impl Tally<'_> {
+impl ThreadCounts<'_> {
     #[inline]
     fn raise(&self, at: usize) {
         match self.own {
@@ -323,7 +323,7 @@ mod tests {
         assert!(numbers.iter().all(|number| *number <= MOST_NUMBER));
         assert_eq!(numbers[0], MOST_NUMBER - 70);
         assert!(numbers[BLOCK as usize] < 2 * BLOCK, "{numbers:?}");
-        let rest = Tally {
+        let rest = ThreadCounts {
             own: None,
             all: &counters,
         };

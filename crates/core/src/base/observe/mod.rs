@@ -8,7 +8,7 @@ pub(crate) mod node;
 mod ring;
 mod sink;
 
-pub(crate) use counters::{Count, Numbered, Tally};
+pub(crate) use counters::{Count, Numbered, ThreadCounts};
 pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
 pub use gauges::{Gauges, IoGauges};

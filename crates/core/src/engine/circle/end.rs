@@ -23,7 +23,7 @@ use crate::engine::names;
 use crate::engine::on_its_way::OnItsWay;
 use crate::engine::tree::Shared;
 use crate::engine::turn;
-use crate::engine::waker::{self, Taken};
+use crate::engine::waker::{self, TakenWaker};
 use crate::engine::walk::{self, Why};
 use crate::record::cell;
 use crate::record::cold;
@@ -67,7 +67,7 @@ enum Left {
 #[must_use]
 pub(crate) enum Last {
     /// The scope's poller ends it, and is to be woken.
-    Wake(Taken),
+    Wake(TakenWaker),
     /// Services and unstarted tasks are to be stopped.
     Stop(JobRef),
     /// The job is to be ended, by whoever has this.
@@ -367,7 +367,7 @@ fn last_of(locked: &LockedJob<'_>, left: Left) -> Last {
     let inline = !matches!(h.kind(), JobKind::Task | JobKind::Root);
     if inline && !h.state.load().has(state::BODY_DONE) {
         // SAFETY: a scope; linked, since its poller cannot end it before our lock.
-        Last::Wake(unsafe { Taken::new(waker::take_poller(locked)) })
+        Last::Wake(unsafe { TakenWaker::new(waker::take_poller(locked)) })
     } else {
         Last::End(h)
     }
@@ -632,13 +632,13 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     if st.has(state::WAITER) {
         // SAFETY: H4, WAITER: the slot is the ender's. Still linked. Noticed by
         // `waiter_add_vs_end`.
-        match unsafe { Taken::new(cell::slot(h).and_then(|slot| slot.take())) } {
-            Taken::Nobody => {}
+        match unsafe { TakenWaker::new(cell::slot(h).and_then(|slot| slot.take())) } {
+            TakenWaker::Nobody => {}
             // Pushed here: while we are linked the tree is there, so the host
             // needs no holding. It may run at once; it finds the outcome.
             // SAFETY: claimed by us.
-            Taken::Claimed(task) => unsafe { turn::push_claimed_below(tree, &*task) },
-            Taken::Owned(waker) => waiter = Some(waker),
+            TakenWaker::Claimed(task) => unsafe { turn::push_claimed_below(tree, &*task) },
+            TakenWaker::Owned(waker) => waiter = Some(waker),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::engine::guard;
 use crate::engine::hook;
 use crate::engine::names;
 use crate::engine::tree::{ForcedDrop, Shared};
-use crate::engine::waker::{self, Taken};
+use crate::engine::waker::{self, TakenWaker};
 use crate::engine::walk::{self, Why};
 use crate::record::header::{Header, JobRef};
 use crate::record::state::{self, Remains};
@@ -34,7 +34,7 @@ use crate::record::works;
 /// The caller has the future of an open scope, to poll or to drop it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum ScopeHold {
     /// Inside the job it belongs to.
     AtHome,
     /// Elsewhere: marked AWAY until [`let_go`].
@@ -44,33 +44,33 @@ pub(crate) enum Held {
 /// The future of the scope `h` is about to be polled or dropped. None if the
 /// scope has been left behind: it may have ended, and its tree may be gone.
 #[inline]
-pub(crate) fn hold(h: &Header) -> Option<Held> {
+pub(crate) fn hold(h: &Header) -> Option<ScopeHold> {
     // A pointer of a scope that is left behind may be anybody's; it is compared
     // only, and the word is looked at too.
     // A hosted future belongs to its executor, wherever that polls it, and the body around
     // it may be over.
     let at_home = context::with(|cx| cx.current().is_some_and(|job| h.is_child_of(job)));
     if !at_home || h.is_hosted() {
-        return h.state.go_away().then_some(Held::Away);
+        return h.state.go_away().then_some(ScopeHold::Away);
     }
     let left = h.state.load().has(state::BODY_DONE | state::AWAY);
-    (!left).then_some(Held::AtHome)
+    (!left).then_some(ScopeHold::AtHome)
 }
 
 /// The poll is over and the scope is not. False if the body around it is gone
 /// meanwhile: then the caller drops the body and [gives it up](give_up).
 #[inline]
-pub(crate) fn let_go(h: &Header, held: Held) -> bool {
-    held == Held::AtHome || h.state.come_back()
+pub(crate) fn let_go(h: &Header, held: ScopeHold) -> bool {
+    held == ScopeHold::AtHome || h.state.come_back()
 }
 
 /// Lets go of a scope if the poll that [holds](hold) it unwinds: the body around it
 /// may be gone, and nothing else would ever give the scope up.
-pub(crate) struct Unwinds<'a>(&'a Header, Held);
+pub(crate) struct Unwinds<'a>(&'a Header, ScopeHold);
 
 impl<'a> Unwinds<'a> {
     #[inline]
-    pub(crate) fn new(scope: &'a Header, held: Held) -> Unwinds<'a> {
+    pub(crate) fn new(scope: &'a Header, held: ScopeHold) -> Unwinds<'a> {
         Unwinds(scope, held)
     }
 
@@ -245,10 +245,10 @@ pub(crate) fn abandon(h: &Header, in_body: bool, kind: ReasonKind) {
             // Its future lives: what polls it elsewhere finds out that it was left
             // behind. A cancel that came before has used up the wake of this one.
             // SAFETY: linked, and its ender cannot pass our lock.
-            ReasonKind::ScopeEnded => unsafe { Taken::new(kept) },
+            ReasonKind::ScopeEnded => unsafe { TakenWaker::new(kept) },
             _ => {
                 let_go = kept;
-                Taken::default()
+                TakenWaker::default()
             }
         };
         (last, poller, stops)

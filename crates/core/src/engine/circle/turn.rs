@@ -12,14 +12,14 @@ use crate::engine::context;
 use crate::engine::end::{self, BodyEnd};
 use crate::engine::guard;
 use crate::engine::interrupts;
-use crate::engine::rows::{MarkedRows, Ready, Turn};
+use crate::engine::rows::{MarkedRows, Turn, TurnRow};
 use crate::engine::tree::{ForcedDrop, Shared};
 use crate::engine::untaken;
 use crate::engine::waker;
 use crate::engine::walk::{self, Why};
-use crate::record::cell::{self, Polled};
+use crate::record::cell::{self, PolledBody};
 use crate::record::header::Header;
-use crate::record::state::{self, Park, Remains, Snapshot};
+use crate::record::state::{self, ParkAnswer, Remains, Snapshot};
 
 impl Turn {
     /// Polls the task once. A task that was woken
@@ -90,7 +90,7 @@ fn wrong_thread(turn: &Turn) -> ! {
 unsafe fn run_one(h: &Header) -> Option<Turn> {
     let _lane = context::on_lane(h.lane());
     // SAFETY: passed on.
-    if unsafe { take_turn(h) } != Poll::Ready(Park::Again) {
+    if unsafe { take_turn(h) } != Poll::Ready(ParkAnswer::Again) {
         return None;
     }
     // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
@@ -176,7 +176,7 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
 
 /// # Safety
 /// As for [`dispatch`].
-unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
+unsafe fn hand_over(tree: &Shared, mut ready: TurnRow) {
     if ready.len() == 1 {
         while let Some(h) = ready.pop() {
             // SAFETY: H5, ours until the push.
@@ -202,13 +202,13 @@ unsafe fn hand_over(tree: &Shared, mut ready: Ready) {
     tree.host.schedule(ready);
 }
 
-/// Polls a task once. `Ready(Parked)`: do not touch it again. `Ready(Again)`:
+/// Polls a task once. `TurnRow(Parked)`: do not touch it again. `TurnRow(Again)`:
 /// the caller pushes it. `Pending`: the body is over, do not touch it again.
 ///
 /// # Safety
 /// The caller owns this turn (H5).
 #[inline(always)]
-unsafe fn take_turn(h: &Header) -> Poll<Park> {
+unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
     // SAFETY: a task with a turn has not ended, or its root is held open.
     let tree = unsafe { h.tree() };
     let mut st = h.state.load();
@@ -245,7 +245,7 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
         tree.emit(h.id, EventKind::PollEnd);
     }
     let over = match polled {
-        Ok(Polled::Value) => {
+        Ok(PolledBody::Value) => {
             // Nothing is in it: it need not be looked at to be dropped.
             std::mem::forget(error);
             drop(entered);
@@ -256,20 +256,24 @@ unsafe fn take_turn(h: &Header) -> Poll<Park> {
             end::body_returned(h, Remains::Output);
             return Poll::Pending;
         }
-        Ok(Polled::Pending) => {
+        Ok(PolledBody::Pending) => {
             std::mem::forget(error);
             // SAFETY: this turn is ours.
             if !unsafe { drop_if_idle(tree, h) } {
                 let again = context::goes_round();
                 drop(entered);
                 // BUSY stays: the next turn is its own already.
-                let park = if again { Park::Again } else { h.state.park() };
+                let park = if again {
+                    ParkAnswer::Again
+                } else {
+                    h.state.park()
+                };
                 return Poll::Ready(park);
             }
             // SAFETY: this turn is ours.
             unsafe { drop_half_way(tree, h) }
         }
-        Ok(Polled::Failed) => BodyEnd::Failed(
+        Ok(PolledBody::Failed) => BodyEnd::Failed(
             error.unwrap_or_else(|| unreachable!("job {} failed without an error", h.id)),
         ),
         Err(payload) => {
@@ -430,10 +434,10 @@ mod tests {
 
     /// Keeps the rows as it gets them.
     #[derive(Clone, Default)]
-    struct Rows(Arc<Mutex<Vec<Ready>>>);
+    struct Rows(Arc<Mutex<Vec<TurnRow>>>);
 
     impl Rows {
-        fn take(&self) -> Vec<Ready> {
+        fn take(&self) -> Vec<TurnRow> {
             std::mem::take(&mut self.0.lock().expect("not poisoned"))
         }
 
@@ -452,12 +456,12 @@ mod tests {
 
     impl Host for Rows {
         fn start(&self, turn: Turn) {
-            let mut row = Ready::new();
+            let mut row = TurnRow::new();
             row.push_back(turn);
             self.schedule(row);
         }
 
-        fn schedule(&self, ready: Ready) {
+        fn schedule(&self, ready: TurnRow) {
             self.0.lock().expect("not poisoned").push(ready);
         }
 
@@ -528,7 +532,7 @@ mod tests {
     }
 
     /// A tree of parked tasks, cancelled: the row that the cancel woke.
-    fn cancelled(tasks: usize) -> (Tree, Rows, Ready) {
+    fn cancelled(tasks: usize) -> (Tree, Rows, TurnRow) {
         let host = Rows::default();
         let tree = Tree::new(Box::new(host.clone()), TreeOptions::default());
         for _ in 0..tasks {
@@ -541,7 +545,7 @@ mod tests {
         (tree, host, rows.remove(0))
     }
 
-    fn run_and_end(tree: Tree, host: &Rows, rows: impl IntoIterator<Item = Ready>) {
+    fn run_and_end(tree: Tree, host: &Rows, rows: impl IntoIterator<Item = TurnRow>) {
         host.0.lock().expect("not poisoned").extend(rows);
         host.run();
         assert!(tree.root_job().is_ended(), "{}", tree.snapshot());
@@ -552,7 +556,7 @@ mod tests {
         let (tree, host, mut row) = cancelled(2 * PART + 22);
         assert!(row.is_in_parts());
         let parts = [1, 10, 10].map(|most| row.split_front(most));
-        assert_eq!(parts.each_ref().map(Ready::len), [PART, PART, 22]);
+        assert_eq!(parts.each_ref().map(TurnRow::len), [PART, PART, 22]);
         assert!(row.is_empty());
         // A part has forgotten where it ends; it can still grow.
         let [mut first, second, third] = parts;

@@ -75,13 +75,13 @@ pub(crate) unsafe fn drop_output(h: &Header) {
 const DEEPEST: u32 = 16;
 
 /// Outputs that have to wait.
-type Waiting = RefCell<VecDeque<JobRef>>;
+type UntakenJobs = RefCell<VecDeque<JobRef>>;
 
 /// The outputs that are being dropped on this thread.
 struct Drops {
     depth: Cell<u32>,
     /// Of the deepest: null while there is none.
-    waiting: Cell<*const Waiting>,
+    waiting: Cell<*const UntakenJobs>,
 }
 
 local!(static DROPS: Drops = Drops {
@@ -121,7 +121,7 @@ unsafe fn drop_nested(h: &Header) {
 /// As for [`drop_output`].
 #[inline(never)]
 unsafe fn drop_deepest(h: &Header) {
-    let waiting = Waiting::default();
+    let waiting = UntakenJobs::default();
     drops(|here| here.waiting.set(&raw const waiting));
     // SAFETY: passed on.
     unsafe { cell::drop_output(h) };

@@ -156,47 +156,47 @@ fn is_ours(waker: &Waker) -> bool {
 /// meanwhile: a bare task is claimed.
 #[must_use = "a waker that is taken out must be woken"]
 #[derive(Default)]
-pub(crate) enum Taken {
+pub(crate) enum TakenWaker {
     #[default]
     Nobody,
     Claimed(*const Header),
     Owned(Waker),
 }
 
-impl Taken {
+impl TakenWaker {
     /// # Safety
     /// The job of the slot is linked, or its parent's lock, in which it was
     /// unlinked, is still held: so a bare task is alive (H3).
-    pub(crate) unsafe fn new(kept: Option<Waker>) -> Taken {
+    pub(crate) unsafe fn new(kept: Option<Waker>) -> TakenWaker {
         match kept {
-            None => Taken::Nobody,
+            None => TakenWaker::Nobody,
             Some(waker) if std::ptr::eq(waker.vtable(), &raw const BARE) => {
                 // SAFETY: alive by the caller's promise.
                 let h = unsafe { &*waker.data().cast::<Header>() };
                 h.assert_alive();
                 match h.state.claim() {
-                    Claim::Push => Taken::Claimed(h),
-                    Claim::Leave => Taken::Nobody,
+                    Claim::Push => TakenWaker::Claimed(h),
+                    Claim::Leave => TakenWaker::Nobody,
                 }
             }
-            Some(waker) => Taken::Owned(waker),
+            Some(waker) => TakenWaker::Owned(waker),
         }
     }
 
     /// Wakes it. Not under a lock.
     #[inline]
     pub(crate) fn wake(self) {
-        if !matches!(self, Taken::Nobody) {
+        if !matches!(self, TakenWaker::Nobody) {
             self.wake_somebody();
         }
     }
 
     fn wake_somebody(self) {
         match self {
-            Taken::Nobody => {}
+            TakenWaker::Nobody => {}
             // SAFETY: claimed by us, so it has not ended (H5).
-            Taken::Claimed(h) => unsafe { turn::push_claimed(&*h) },
-            Taken::Owned(waker) => unwind::wake(waker),
+            TakenWaker::Claimed(h) => unsafe { turn::push_claimed(&*h) },
+            TakenWaker::Owned(waker) => unwind::wake(waker),
         }
     }
 }

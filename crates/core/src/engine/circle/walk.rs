@@ -25,7 +25,7 @@ use crate::engine::hook;
 use crate::engine::rows::MarkedRows;
 use crate::engine::tree::{Shared, Tree};
 use crate::engine::turn;
-use crate::engine::waker::{self, Taken};
+use crate::engine::waker::{self, TakenWaker};
 use crate::engine::waymark;
 use crate::record::header::{Header, JobRef};
 use crate::record::hook_cell::HookCell;
@@ -397,7 +397,7 @@ fn call_nested(late: Late, make: impl FnOnce(Late)) {
         });
     }
     let waiting = Waiting::default();
-    let _nested = Nested::enter(depth + 1, &waiting);
+    let _nested = CallDepth::enter(depth + 1, &waiting);
     make(late);
     loop {
         // Others may be added while these are called.
@@ -433,21 +433,21 @@ fn call_each(mut calls: Calls, mut push: impl FnMut(&Header)) {
 }
 
 /// Calls are being made here, so many walks deep.
-struct Nested {
+struct CallDepth {
     depth: u32,
     waiting: *const Waiting,
 }
 
-impl Nested {
-    fn enter(depth: u32, waiting: &Waiting) -> Nested {
-        walks(|here| Nested {
+impl CallDepth {
+    fn enter(depth: u32, waiting: &Waiting) -> CallDepth {
+        walks(|here| CallDepth {
             depth: here.depth.replace(depth),
             waiting: here.waiting.replace(waiting),
         })
     }
 }
 
-impl Drop for Nested {
+impl Drop for CallDepth {
     fn drop(&mut self) {
         walks(|here| {
             here.depth.set(self.depth);
@@ -463,10 +463,10 @@ pub(crate) fn wake_poller(h: &Header) {
         let locked = h.lock();
         // SAFETY: a scope. One that is not linked any more has nobody in its slot: its
         // poller or dropper has taken it out.
-        unsafe { Taken::new(waker::take_poller(&locked)) }
+        unsafe { TakenWaker::new(waker::take_poller(&locked)) }
     };
     match waker {
-        Taken::Owned(waker) => hook::wake_for(h, waker),
+        TakenWaker::Owned(waker) => hook::wake_for(h, waker),
         ours => ours.wake(),
     }
 }

@@ -20,7 +20,7 @@ use crate::record::header::Site;
 use crate::surface::handle::Job;
 use crate::surface::lane::Pool;
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{ChildSort, Place};
+use crate::surface::spawn::{ChildSort, SpawnPlace};
 use crate::surface::task::TaskOutcome;
 
 /// Child tasks whose results are taken as they come.
@@ -322,7 +322,7 @@ impl<T> TaskSet<T> {
         F: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
         T: Send,
     {
-        let mut place = Place::below(self.scope.header());
+        let mut place = SpawnPlace::below(self.scope.header());
         if attempt {
             place = place.attempted();
         }

@@ -28,7 +28,7 @@ use crate::points::sleep::{Moment, Sleep, now};
 use crate::surface::handle::Job;
 use crate::surface::lane::{LaneFor, Main, OnMain, Pool};
 use crate::surface::scope::Scope;
-use crate::surface::spawn::{ChildSort, Place, Spawner};
+use crate::surface::spawn::{ChildSort, SpawnPlace, Spawner};
 
 /// A factory timer with options: a name, a lane, what happens to missed ticks.
 /// Made by [`Scope::timer`]; ends with one of its verbs.
@@ -243,7 +243,7 @@ where
     L: LaneFor<R>,
     R: Future<Output: IntoOutcome>,
 {
-    Place::below(here.header())
+    SpawnPlace::below(here.header())
         .spawn_as::<L, R>(run, ChildSort::ORDINARY, site)
         .into_job()
 }
