@@ -189,7 +189,7 @@ async fn write_and_read(town: &Town, rng: &mut Rng) -> Result<()> {
 async fn serve(listener: TcpListener) -> Result<()> {
     Scope::named("server")
         .supervisor()
-        .run(async |s| -> Result<()> {
+        .run(async |s| {
             loop {
                 // A fault may keep a connection from us.
                 let Ok((stream, _)) = listener.accept().await else {

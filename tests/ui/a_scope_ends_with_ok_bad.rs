@@ -1,6 +1,5 @@
-// error: E0277
-// says: the body of a scope returns `()`, not a `kinfolk::Result`
-// says: end this body with `Ok(value)`, or with `Ok(())`
+// error: E0308
+// says: Result<_, kinfolk_core::Error>
 async fn work() {}
 
 pub async fn f() -> kinfolk_core::Result<()> {

@@ -19,3 +19,14 @@ pub async fn f(text: String) -> kinfolk_core::Result<usize> {
     let named = kinfolk_core::Scope::named("more").run(async |_| Ok("7".parse::<u8>()?));
     Ok(digits + usize::from(named.await?.pow(2)))
 }
+
+/// A body that never returns needs no type either.
+pub async fn serve() -> kinfolk_core::Result<()> {
+    kinfolk_core::scope(async |s| {
+        loop {
+            kinfolk_core::checkpoint().await?;
+            s.launch(work());
+        }
+    })
+    .await
+}

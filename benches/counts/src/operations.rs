@@ -346,7 +346,7 @@ async fn grow(s: &Scope, nodes: usize) -> Result<()> {
 }
 
 async fn tree_of_nodes(times: usize) -> Result<()> {
-    scope(async |s| -> Result<()> {
+    scope(async |s| {
         grow(&s, times).await?;
         exit(0)
     })
@@ -355,7 +355,7 @@ async fn tree_of_nodes(times: usize) -> Result<()> {
 
 /// The call of `cancel` alone: every node is marked and woken, none has run.
 async fn cancel_per_node(times: usize) -> Result<()> {
-    scope(async |s| -> Result<()> {
+    scope(async |s| {
         grow(&s, times).await?;
         s.cancel("counted");
         exit(0)

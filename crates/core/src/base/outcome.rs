@@ -101,18 +101,6 @@ pub trait IntoOutcome {
     fn into_result(self) -> Result<Self::Value>;
 }
 
-/// What the body of [`scope`](crate::scope) returns: a [`Result`]. Its error is fixed, so
-/// that `?` works in the body without a type at its end.
-#[diagnostic::on_unimplemented(
-    message = "the body of a scope returns `{Self}`, not a `kinfolk::Result`",
-    label = "end this body with `Ok(value)`, or with `Ok(())`",
-    note = "the body of a scope may fail, so that `?` works in it: end it with `Ok(())` if \
-            there is nothing to return"
-)]
-pub trait BodyResult: IntoOutcome {}
-
-impl<T> BodyResult for Result<T> {}
-
 impl<T: Success> IntoOutcome for T {
     type Value = T;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Cancelled, Error, ErrorKind, Result};
 use crate::base::kind::JobKind;
-use crate::base::outcome::{BodyResult, IntoOutcome, Outcome};
+use crate::base::outcome::{IntoOutcome, Outcome};
 use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
@@ -54,11 +54,10 @@ pub struct Scope(JobRef);
 /// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
 /// scope and everything in it are cancelled too; the call returns what the body returns.
 #[track_caller]
-pub fn scope<F, B, R>(body: F) -> Inline<WithScope<F>>
+pub fn scope<F, B, T>(body: F) -> Inline<WithScope<F>>
 where
     F: FnOnce(Scope) -> B,
-    B: Future<Output = R>,
-    R: BodyResult,
+    B: Future<Output = Result<T>>,
 {
     Inline::new(
         WithScope(body),
@@ -326,11 +325,10 @@ impl ScopeBuilder {
     ///
     /// # Cancellation
     /// As [`scope`].
-    pub fn run<F, B, R>(self, body: F) -> Inline<WithScope<F>>
+    pub fn run<F, B, T>(self, body: F) -> Inline<WithScope<F>>
     where
         F: FnOnce(Scope) -> B,
-        B: Future<Output = R>,
-        R: BodyResult,
+        B: Future<Output = Result<T>>,
     {
         Inline::new(WithScope(body), self.0)
     }

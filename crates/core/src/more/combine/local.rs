@@ -21,7 +21,7 @@ use pin_project_lite::pin_project;
 use crate::base::error::{Cancelled, Error, Result};
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
-use crate::base::outcome::{BodyResult, IntoOutcome, Outcome};
+use crate::base::outcome::{IntoOutcome, Outcome};
 use crate::base::reason::ReasonKind;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::unwind::{Contained, discard};
@@ -78,13 +78,12 @@ use crate::surface::task::{LoserWait, cancel_awaited, cancel_with, not_completed
 /// half-way drops the children where they stand; each that has begun is a forced
 /// drop, counted and reported as one.
 #[track_caller]
-pub fn local_scope<'env, F, B, R>(
+pub fn local_scope<'env, F, B, T>(
     body: F,
 ) -> LocalInline<WithLocal<F, SendChild<'env>, B>, SendChild<'env>>
 where
     F: FnOnce(LocalScope<'env>) -> B,
-    B: Future<Output = R>,
-    R: BodyResult,
+    B: Future<Output = Result<T>>,
 {
     open(body, Location::caller())
 }
@@ -110,13 +109,12 @@ where
 /// # Cancellation
 /// As [`local_scope`].
 #[track_caller]
-pub fn local_scope_unsend<'env, F, B, R>(
+pub fn local_scope_unsend<'env, F, B, T>(
     body: F,
 ) -> LocalInline<WithLocal<F, AnyChild<'env>, B>, AnyChild<'env>>
 where
     F: FnOnce(UnsendScope<'env>) -> B,
-    B: Future<Output = R>,
-    R: BodyResult,
+    B: Future<Output = Result<T>>,
 {
     open(body, Location::caller())
 }
