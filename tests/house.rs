@@ -57,7 +57,6 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("IPV6_V6ONLY", "a socket option"),
     ("JOB_SHIELD_LIFTED", "the contract's name for an event"),
     ("LocalKey", "of std"),
-    ("LocalSet", "of tokio"),
     ("NOT_ACTIVE", "a name as it should not be"),
     ("NameArgs", "stands for a name"),
     ("RLIMIT_MEMLOCK", "a limit of Linux"),

@@ -616,10 +616,16 @@ async fn script(log: Log) -> Result<(), Error> {
 fn see_4_a_sink_that_panics_harms_nobody() {
     for seed in 0..SEEDS {
         let sink = Arc::new(LoudSink(AtomicUsize::new(0)));
-        let mut sim = Sim::builder(seed).sink(sink.clone()).build();
+        let reported = Arc::new(AtomicUsize::new(0));
+        let reports = reported.clone();
+        let mut sim = Sim::builder(seed)
+            .sink(sink.clone())
+            .on_failure(move |_| drop(reports.fetch_add(1, SeqCst)))
+            .build();
         let log = Log::new();
         sim.run(script(log.clone())).unwrap();
         assert_eq!(log.text(), "cleaned fails done");
+        assert_eq!(reported.load(SeqCst), 1, "once");
         assert_eq!(sink.0.load(SeqCst), 1, "it is called no more");
         sim.assert_nothing_left();
         sim.finish();

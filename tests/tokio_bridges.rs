@@ -11,7 +11,7 @@ use kinfolk_core::{
     Error, ErrorKind, OrCancel, OrFail, Outcome, ReasonKind, Scope, cancel_current, checkpoint,
     park, scope, spawn, yield_now,
 };
-use kinfolk_testkit::guarded;
+use kinfolk_testkit::{GuardedRun, guarded};
 use kinfolk_tokio::{AdoptExt, Root, TokenExt, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -514,26 +514,32 @@ fn handle_15_a_forced_shutdown_gives_a_hosted_future_up() {
 #[test]
 fn handle_15_a_host_that_goes_gives_a_hosted_future_up() {
     guarded("its host goes", |watched| {
-        let tokio = workers();
-        let guard = tokio.enter();
-        let root = Root::builder().on_forced(Box::new(|_| {})).build();
-        drop(guard);
-        watched.watch(root.tree());
-        let (count, gone) = dropped();
-        let mut hosted = Box::pin(root.enter(async move {
-            let _gone = gone;
-            park().await.map(|_| ()).map_err(Error::from)
-        }));
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(hosted.as_mut().poll(&mut cx).is_pending());
-        drop(tokio);
-        assert_eq!(root.counters().living(), 1, "{}", root.counters());
-        let Poll::Ready(Err(error)) = hosted.as_mut().poll(&mut cx) else {
-            panic!("it is over");
-        };
-        assert_eq!(error.reason().unwrap().kind(), ReasonKind::HostGone);
-        assert_eq!(count.load(SeqCst), 1);
+        gives_up_as_it_goes(workers(), &watched);
+        // One that has never given its tasks a turn.
+        let tokio = tokio::runtime::Builder::new_current_thread();
+        gives_up_as_it_goes({ tokio }.enable_all().build().unwrap(), &watched);
     });
+}
+
+fn gives_up_as_it_goes(tokio: tokio::runtime::Runtime, watched: &GuardedRun) {
+    let guard = tokio.enter();
+    let root = Root::builder().on_forced(Box::new(|_| {})).build();
+    drop(guard);
+    watched.watch(root.tree());
+    let (count, gone) = dropped();
+    let mut hosted = Box::pin(root.enter(async move {
+        let _gone = gone;
+        park().await.map(|_| ()).map_err(Error::from)
+    }));
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(hosted.as_mut().poll(&mut cx).is_pending());
+    drop(tokio);
+    assert_eq!(root.counters().living(), 1, "{}", root.counters());
+    let Poll::Ready(Err(error)) = hosted.as_mut().poll(&mut cx) else {
+        panic!("it is over");
+    };
+    assert_eq!(error.reason().unwrap().kind(), ReasonKind::HostGone);
+    assert_eq!(count.load(SeqCst), 1);
 }
 
 // ------------------------------------------------------------- the root of a runtime
@@ -693,7 +699,7 @@ fn cancel_5_a_future_of_tokio_in_a_native_job_is_cancelled_after_each_poll() {
                 other => panic!("after {polls} polls: {other:?}"),
             }
         }
-        assert!(polls > 3, "{polls} polls");
+        assert!(polls > 1, "the sleep is one: {polls} polls");
         // Every connection that the server saw has ended.
         while tokio.metrics().num_alive_tasks() > 1 {
             std::thread::yield_now();

@@ -479,6 +479,7 @@ pub async fn src_p12_the_words_travel_with_it(lab: Lab) {
     assert!(task.interrupt("new"));
     let outcome = task.outcome().await.unwrap();
     let reason = outcome.reason().unwrap();
+    let by = format!("{} {}", me().name(), me().id());
     assert_eq!(reason.text(), Some("new"));
     assert_eq!(
         (reason.site().file(), reason.site().line()),
@@ -486,7 +487,7 @@ pub async fn src_p12_the_words_travel_with_it(lab: Lab) {
     );
     assert_eq!(
         reason.to_string(),
-        format!("interrupted \"new\" at {}:{line}", file!())
+        format!("interrupted \"new\" by {by} at {}:{line}", file!())
     );
     // None at all is fine.
     let task = spawn(async {

@@ -35,8 +35,15 @@ enum NextWake {
 
 /// Serves the timers of `machine` until it is gone. The keeper holds the machine
 /// only while it looks; the last to let go of it says that something has changed.
-pub(crate) async fn keep(machine: Weak<Machine>) {
-    let _alive = Alive(machine.clone());
+///
+/// Not an `async fn`: one that is dropped before its first poll says too that the tokio
+/// runtime is gone.
+pub(crate) fn keep(machine: Weak<Machine>) -> impl Future<Output = ()> {
+    let alive = Alive(machine);
+    async move { keep_while(&alive.0).await }
+}
+
+async fn keep_while(machine: &Weak<Machine>) {
     // The timer whose time was up by tokio's clock.
     let mut up = None;
     loop {
