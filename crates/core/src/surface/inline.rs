@@ -634,8 +634,8 @@ impl Begins {
 unsafe fn give_more(node: &Header, tree: &Shared, parent: &Header, more: More) -> Begins {
     let budget = match more.budget {
         Some(SectionBudget::For(budget)) => Some(budget),
-        // SAFETY: passed on.
         Some(SectionBudget::Cleanup) => {
+            // SAFETY: passed on.
             Some(unsafe { patience::patience_inside(tree, parent) }.cleanup)
         }
         None => None,
