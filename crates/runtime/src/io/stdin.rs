@@ -209,6 +209,8 @@ struct State {
     bell: Option<PipeWriter>,
     /// There is a byte in that pipe.
     rung: bool,
+    /// The thread waits for input, and hears the pipe.
+    listens: bool,
 }
 
 /// Where bytes come from.
@@ -307,14 +309,12 @@ impl Input {
         loop {
             let idle = |state: &mut State| state.waiting.is_empty();
             let state = self.wanted.wait_while(self.state(), idle);
-            drop(state.unwrap_or_else(PoisonError::into_inner));
-            match wait_readable(fd, heard.as_fd()) {
+            state.unwrap_or_else(PoisonError::into_inner).listens = true;
+            let woken_by = wait_readable(fd, heard.as_fd());
+            self.state().hears_no_more(&mut heard);
+            match woken_by {
                 Ok(WokenBy::Input) => {}
-                Ok(WokenBy::Bell) => {
-                    let _ = heard.read(&mut [0]);
-                    self.state().rung = false;
-                    continue;
-                }
+                Ok(WokenBy::Bell) => continue,
                 Err(error) => {
                     self.fail(error);
                     continue;
@@ -339,11 +339,21 @@ impl Input {
 impl State {
     fn ring_if_idle(&mut self) {
         if self.waiting.is_empty()
+            && self.listens
             && !self.rung
             && let Some(bell) = &mut self.bell
         {
             // One byte at most is in the pipe, so this does not block.
             self.rung = bell.write(&[1]).is_ok();
+        }
+    }
+
+    /// The thread does not wait for input any more. It takes the byte out of the pipe, which
+    /// may have come after it was woken for another reason.
+    fn hears_no_more(&mut self, heard: &mut PipeReader) {
+        self.listens = false;
+        if std::mem::take(&mut self.rung) {
+            let _ = heard.read(&mut [0]);
         }
     }
 
@@ -578,6 +588,31 @@ mod tests {
             assert_eq!(stdin.read_line().await?.as_deref(), Some("later"));
             Ok(())
         });
+    }
+
+    /// The last wait leaves before the thread has come to listen: no byte is left in the pipe,
+    /// and none is when the thread was woken by input in the same moment.
+    #[test]
+    fn io_7_the_bell_rings_only_while_the_thread_listens() {
+        let (read, _write) = io::pipe().expect("a pipe");
+        let input = Input::read_from(InputSource::Other(read.into()));
+        let (mut heard, bell) = io::pipe().expect("a pipe");
+        input.state().bell = Some(bell);
+        input.leave(0);
+        assert!(!input.state().rung, "the thread would not hear it");
+
+        input.state().listens = true;
+        input.leave(0);
+        assert!(input.state().rung);
+        input.state().hears_no_more(&mut heard);
+        input.leave(0);
+        assert!(!input.state().rung);
+        input.state().bell = None;
+        assert_eq!(
+            heard.read(&mut [0]).expect("the end"),
+            0,
+            "the byte was taken"
+        );
     }
 
     #[test]
