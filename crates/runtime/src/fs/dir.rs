@@ -92,7 +92,7 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<()
 /// the blocking pool.
 ///
 /// # Cancellation
-/// A *point* until it has begun, like [`blocking`].
+/// A *point* until it has begun, like [`blocking`](kinfolk_core::blocking).
 ///
 /// # Errors
 /// Those of the system.
