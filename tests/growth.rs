@@ -7,8 +7,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -662,6 +662,55 @@ fn cancel_1_wakers_that_cancel_the_next_job_do_not_recurse() {
             took
         });
     }
+}
+
+/// A waker that owns the wait before it.
+struct OwnsWait(#[expect(dead_code, reason = "dropped")] Mutex<BoxedWait>);
+
+type BoxedWait = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+impl Wake for OwnsWait {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A row of waits, each of which keeps a waker that owns the wait before it: the last
+/// is dropped, and all of them with it.
+#[test]
+fn cancel_5_wakers_that_hold_the_wait_before_are_dropped_by_a_loop() {
+    fn row_of_waits(n: usize, wait: impl Fn() -> BoxedWait) -> BoxedWait {
+        let mut last = None;
+        for _ in 0..n {
+            let waker = Waker::from(Arc::new(OwnsWait(Mutex::new(last.take()))));
+            let mut next = wait().expect("a wait");
+            let polled = next.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            last = Some(next);
+        }
+        last
+    }
+
+    is_a_line("waits in wakers", 12_500, |n| {
+        let completers = Arc::new(Mutex::new(Vec::new()));
+        let kept = completers.clone();
+        let last = row_of_waits(n, move || {
+            let (wait, completer) = kit::completion::<()>();
+            kept.lock().unwrap().push(completer);
+            Some(Box::pin(async { drop(wait.await) }))
+        });
+        let took = time(|| drop(last));
+        assert_eq!(completers.lock().unwrap().len(), n);
+        assert!(!completers.lock().unwrap()[0].complete(()));
+        took
+    });
+    is_a_line("branches in wakers", 2_500, |n| {
+        let mut sim = Sim::seeded(1);
+        let took = sim.run(async move {
+            let last = row_of_waits(n, || Some(Box::pin(async { drop(all([park()]).await) })));
+            Ok::<_, Error>(time(|| drop(last)))
+        });
+        sim.finish();
+        took.unwrap()
+    });
 }
 
 /// A value that holds the handle of the task before it.

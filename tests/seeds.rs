@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use kinfolk::{Error, checkpoint, now, park, sleep, spawn, yield_now};
+use kinfolk::{Error, blocking, checkpoint, now, park, sleep, spawn, yield_now};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -325,6 +325,27 @@ async fn test_1_a_contained_panic_fails_the_test() -> Result<(), Error> {
     let task = spawn(async { Ok::<_, Error>(Box::new(Bomb) as Box<dyn Send>) });
     let _ended = task.join().await?;
     drop(task);
+    Ok(())
+}
+
+/// On the thread of a blocking call too.
+#[kinfolk::test(seeds = 4)]
+#[should_panic(expected = "panicked:\n  in a destructor")]
+async fn test_1_a_panic_that_a_call_contains_fails_the_test() -> Result<(), Error> {
+    let (answer, asked) = std::sync::mpsc::channel::<()>();
+    let mut call = Box::pin(blocking(move |_| {
+        let _gone = asked.recv();
+        Box::new(Bomb) as Box<dyn Send>
+    }));
+    // It begins, and is given up: no future takes its value.
+    std::future::poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    sleep(MS).await?;
+    drop(call);
+    drop(answer);
     Ok(())
 }
 

@@ -863,6 +863,7 @@ macro_rules! for_each_case {
                 handle_7_abort_all_and_the_results_still_come,
                 handle_7_map_keeps_the_order_of_its_items,
                 handle_7_map_stops_at_a_failure,
+                handle_7_map_stops_at_a_task_cancelled_alone,
                 handle_7_map_that_is_told,
                 handle_7_map_of_hostile_values,
             ;
@@ -946,6 +947,7 @@ macro_rules! for_each_case {
             ;
             stopping:
                 handle_11_the_children_are_cancelled_alone,
+                handle_11_hosted_futures_are_children,
                 handle_11_the_children_of_another_job,
                 handle_11_a_task_is_stopped_and_waited_for,
                 handle_11_the_waiter_of_a_stop_is_told,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, Result, Success, TaskSet, checkpoint, cleanup, park, scope, sleep, spawn,
-    timeout,
+    Error, ErrorKind, Result, Success, TaskSet, cancel_current, checkpoint, cleanup, park, scope,
+    sleep, spawn, timeout,
 };
 use kinfolk_testkit::{Lab, Tally};
 
@@ -184,6 +184,36 @@ pub async fn handle_7_map_stops_at_a_failure(lab: Lab) {
         (ErrorKind::Failed, "no".into())
     );
     assert_eq!((items.next(), lab.elapsed()), (Some(2), 5 * MS));
+    checkpoint().await.unwrap();
+    assert!(lab.take_failures().is_empty());
+}
+
+/// handle-7: a task of a `map` that is cancelled by itself leaves the call without its
+/// value: no further item is taken, the rest is cancelled, and the call is `Stopped`.
+/// Also: outcome-4.
+pub async fn handle_7_map_stops_at_a_task_cancelled_alone(lab: Lab) {
+    let mut items = 0..10;
+    let stopped = TaskSet::map(&mut items, 2, |n| async move {
+        if n == 1 {
+            sleep(5 * MS).await?;
+            cancel_current("alone");
+        }
+        let Err(told) = park().await;
+        Err::<u32, Error>(told.into())
+    });
+    let error = stopped.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stopped, "{error:?}");
+    assert_eq!((items.next(), lab.elapsed()), (Some(2), 5 * MS));
+    // One of those that are all running already.
+    let stopped = TaskSet::map(0..3, 3, |n| async move {
+        if n == 1 {
+            cancel_current("alone");
+        }
+        let Err(told) = park().await;
+        Err::<u32, Error>(told.into())
+    });
+    let error = stopped.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stopped, "{error:?}");
     checkpoint().await.unwrap();
     assert!(lab.take_failures().is_empty());
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::Context;
 use std::time::Duration;
 
 use kinfolk_core::{
@@ -54,6 +55,24 @@ pub async fn handle_11_the_children_are_cancelled_alone(lab: Lab) {
     .await;
     assert_eq!(answer.unwrap(), 1);
     assert!(inner.lock().unwrap().take().unwrap().is_ended());
+    assert!(lab.take_failures().is_empty());
+}
+
+/// handle-11: futures that the scope hosts are children too. Also: handle-15.
+pub async fn handle_11_hosted_futures_are_children(lab: Lab) {
+    scope(async |s| {
+        let mut hosted = Box::pin(s.host(forever()));
+        let waker = std::task::Waker::noop();
+        let polled = hosted.as_mut().poll(&mut Context::from_waker(waker));
+        assert!(polled.is_pending());
+        assert_eq!(s.cancel_children("a newer query"), 1);
+        let error = hosted.await.unwrap_err();
+        assert_eq!(error.reason().unwrap().text(), Some("a newer query"));
+        assert!(!s.cancel_requested());
+        Ok(())
+    })
+    .await
+    .unwrap();
     assert!(lab.take_failures().is_empty());
 }
 

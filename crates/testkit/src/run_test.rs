@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use kinfolk_core::host::collect_contained;
+use kinfolk_core::host::ContainedPanics;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::{IntoOutcome, Outcome};
 
@@ -98,10 +98,10 @@ impl TestOptions {
         self
     }
 
-    /// What panics that were contained on this thread say of the test.
+    /// What panics that were contained say of the test.
     #[track_caller]
-    fn check_contained(&self, name: &str) {
-        if let Some(complaint) = contained_panics(&collect_contained(true))
+    fn check_contained(&self, name: &str, panics: &ContainedPanics) {
+        if let Some(complaint) = contained_panics(&panics.take())
             && !self.failures_allowed
         {
             panic!(
@@ -247,7 +247,7 @@ impl TestOptions {
         let unseen = Cell::new(None);
         let run = || {
             let unheard = Unheard::default();
-            collect_contained(true);
+            let collected = ContainedPanics::collect();
             let mut builder = Sim::builder(seed).explore().on_failure(unheard.hook());
             builder.io = self.rough.io(seed);
             if self.time_slips {
@@ -273,7 +273,7 @@ impl TestOptions {
             sim.assert_nothing_left();
             sim.finish();
             self.check(name, &unheard);
-            self.check_contained(name);
+            self.check_contained(name, collected.panics());
         };
         catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
             let words = match payload.downcast_ref::<&str>() {

@@ -3,15 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 
 use crate::base::list::List;
-use crate::base::unwind::{Contained, wake};
+use crate::base::unwind::{KeptWaker, wake};
 
 /// The frames of one tree.
 pub(crate) struct Frames {
     number: AtomicU64,
-    waiting: Mutex<List<Contained<Waker>>>,
+    waiting: Mutex<List<KeptWaker>>,
 }
 
 impl Default for Frames {
@@ -25,7 +24,7 @@ impl Default for Frames {
 
 impl Frames {
     /// The waits for the next one.
-    pub(crate) fn waiting(&self) -> MutexGuard<'_, List<Contained<Waker>>> {
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, List<KeptWaker>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,7 +20,7 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::base::unwind::Contained;
+use crate::base::unwind::KeptWaker;
 
 /// Names a timer that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ impl HeapEntry {
 /// Where a timer is found by its key.
 struct HeapPlace {
     /// There while the timer is pending.
-    waker: Option<Contained<Waker>>,
+    waker: Option<KeptWaker>,
     /// Pending: the position in the heap. Free: the next free place.
     position: u32,
     /// How many timers have been here: an old key finds nothing.
@@ -154,7 +154,7 @@ impl TimerQueue {
         let free = self.free;
         if let Some(place) = self.places.get_mut(free as usize) {
             self.free = place.position;
-            place.waker = Some(Contained::new(waker));
+            place.waker = Some(KeptWaker::new(waker));
             return free;
         }
         let fresh = u32::try_from(self.places.len()).unwrap_or(NONE);
@@ -163,7 +163,7 @@ impl TimerQueue {
             "four billion timers are pending in one queue"
         );
         self.places.push(HeapPlace {
-            waker: Some(Contained::new(waker)),
+            waker: Some(KeptWaker::new(waker)),
             position: NONE,
             uses: 0,
         });

@@ -35,7 +35,7 @@
 //! | an error: `Into`, and `From<Error>` of `scope_as` | inside the poll of the body; `own::give_back` after the scope has ended | `caught` with the body; the second is the caller's | none |
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
-//! | a waker: drop | slots (`waker::let_go`), lists and queues (`Contained<Waker>`), `alarm::clear`; lines and hooks of channels and locks | `Contained`, `discard`, `discard_waker` | taken out under it, dropped outside |
+//! | a waker: drop | slots (`waker::let_go`), lists and queues (`KeptWaker`), `alarm::clear`; lines and hooks of channels and locks | `discard_waker`, `discard` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `waker::go_round`, after all has | it is the body's | none |
 //! | a hook, for the end of another job too: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
 //! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
@@ -75,11 +75,13 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use crate::base::sync::local;
@@ -121,29 +123,74 @@ pub fn contained(f: impl FnOnce()) -> bool {
 }
 
 thread_local! {
-    /// What was contained on this thread, while a test tool collects it.
-    static COLLECTED: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    /// Where the messages of panics that are contained on this thread go, while a test tool
+    /// collects them.
+    static COLLECTOR: RefCell<Option<ContainedPanics>> = const { RefCell::new(None) };
 }
 
-/// Collects the messages of panics that are contained on this thread, from now on or,
-/// with `false`, no longer. Returns those collected so far. For test tools: a program
-/// goes on after such a panic, a test must not be green after it.
-pub fn collect_contained(collect: bool) -> Vec<String> {
-    let next = collect.then(Vec::new);
-    let before = COLLECTED.try_with(|collected| collected.replace(next));
-    before.ok().flatten().unwrap_or_default()
+/// The messages of panics that were contained on the threads that collect into it. For test
+/// tools: a program goes on after such a panic, a test must not be green after it.
+#[derive(Clone, Debug, Default)]
+pub struct ContainedPanics(Arc<Mutex<Vec<String>>>);
+
+impl ContainedPanics {
+    /// This thread collects into a new one from now on, until the guard is dropped.
+    pub fn collect() -> CollectGuard {
+        ContainedPanics::default().collect_here()
+    }
+
+    /// What this thread collects into; none if it does not collect.
+    pub fn here() -> Option<ContainedPanics> {
+        let here = COLLECTOR.try_with(|here| here.borrow().clone());
+        here.ok().flatten()
+    }
+
+    /// This thread collects into this one too, until the guard is dropped.
+    pub fn collect_here(self) -> CollectGuard {
+        let before = COLLECTOR.try_with(|here| here.replace(Some(self.clone())));
+        CollectGuard {
+            panics: self,
+            before: before.ok().flatten(),
+            _here: PhantomData,
+        }
+    }
+
+    /// Takes the messages that there are.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// While it lives, panics that are contained on its thread are collected.
+#[derive(Debug)]
+pub struct CollectGuard {
+    panics: ContainedPanics,
+    before: Option<ContainedPanics>,
+    /// Of this thread alone.
+    _here: PhantomData<*const ()>,
+}
+
+impl CollectGuard {
+    /// What this thread collects into.
+    pub fn panics(&self) -> &ContainedPanics {
+        &self.panics
+    }
+}
+
+impl Drop for CollectGuard {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        let _ = COLLECTOR.try_with(|here| *here.borrow_mut() = before);
+    }
 }
 
 /// A panic with this payload is contained.
 #[cold]
 fn note_contained(payload: &(dyn Any + Send)) {
-    let _ = COLLECTED.try_with(|collected| {
-        if let Ok(mut collected) = collected.try_borrow_mut()
-            && let Some(messages) = &mut *collected
-        {
-            messages.push(message_of(payload).to_string());
-        }
-    });
+    if let Some(ContainedPanics(messages)) = ContainedPanics::here() {
+        let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.push(message_of(payload).to_string());
+    }
 }
 
 /// The message of a panic, where it has one.
@@ -224,6 +271,44 @@ pub fn discard_waker(waker: Waker) {
         contain(nested(move || drop(waker)));
     } else {
         later(LaterWaker::Drop(Contained::new(waker)));
+    }
+}
+
+/// A waker that we keep, in whatever list or record: it is dropped as by [`discard_waker`],
+/// wherever that happens, so that a chain of wakers of any length does not grow the stack.
+/// A plain [`Contained`] would.
+pub struct KeptWaker(ManuallyDrop<Waker>);
+
+impl KeptWaker {
+    /// To be dropped by us.
+    #[inline]
+    pub const fn new(waker: Waker) -> KeptWaker {
+        KeptWaker(ManuallyDrop::new(waker))
+    }
+
+    /// Takes it out, to be woken.
+    #[inline]
+    pub fn into_inner(self) -> Waker {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, and not used again.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl Drop for KeptWaker {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this is the only destructor, and `into_inner` goes round it.
+        discard_waker(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
+
+impl Deref for KeptWaker {
+    type Target = Waker;
+
+    #[inline]
+    fn deref(&self) -> &Waker {
+        &self.0
     }
 }
 

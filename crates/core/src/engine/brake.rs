@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::base::say::{Topic, say};
 use crate::base::sync::SPEAKS;
-use crate::base::unwind::{Contained, wake};
+use crate::base::unwind::{KeptWaker, wake};
 use crate::engine::alarm;
 use crate::engine::names;
 use crate::engine::walk;
@@ -113,7 +113,7 @@ fn name(h: &Header) {
 /// True if the point that keeps `held` is to wait, and is woken when it is over.
 /// `swallower` is around the job that is being polled.
 pub(crate) fn holds(swallower: &Header, waker: &Waker, held: &mut u8) -> bool {
-    let mut waker = Some(Contained::new(waker.clone()));
+    let mut waker = Some(KeptWaker::new(waker.clone()));
     let (number, is_new) = swallower.with_cold(|cold, _| {
         let brake = cold.brake.get_or_insert_default();
         brake.join(*held, &mut waker)

@@ -18,7 +18,8 @@ pub use crate::base::own_time::OwnTime;
 pub use crate::base::real_grace::RealGrace;
 pub use crate::base::timer_queue::{TimerKey, TimerQueue};
 pub use crate::base::unwind::{
-    Contained, and_after, collect_contained, contained, discard, discard_waker, wake, wake_by_ref,
+    CollectGuard, Contained, ContainedPanics, and_after, contained, discard, discard_waker, wake,
+    wake_by_ref,
 };
 pub use crate::engine::blocking_call::BlockingCall;
 pub use crate::engine::rows::{Turn, TurnRow};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::base::error::{Error, Result};
-use crate::base::unwind::{Contained, Payload, caught, wake};
+use crate::base::unwind::{Contained, KeptWaker, Payload, caught, wake};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::blocking_call::{Asks, BlockingCall, RunCall};
 use crate::engine::context;
@@ -70,7 +70,7 @@ enum CallFailed {
 
 struct State<T> {
     stage: CallStage<T>,
-    waker: Option<Contained<Waker>>,
+    waker: Option<KeptWaker>,
     /// Keeps a job open until the call has returned: the one that asked for
     /// it, or the one below the root that it was left to.
     share: Option<Share>,
@@ -153,7 +153,7 @@ impl<T> Shared<T> {
 
     /// Its value, if it is over; else `waker` is woken then.
     fn poll(&self, waker: &Waker) -> Option<Result<Contained<T>, CallFailed>> {
-        let new = Contained::new(waker.clone());
+        let new = KeptWaker::new(waker.clone());
         let mut state = self.state();
         if let CallStage::Over(_) = state.stage {
             let stage = std::mem::replace(&mut state.stage, CallStage::Taken);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::Cancelled;
 use crate::base::frames::Frames;
 use crate::base::list::Key;
-use crate::base::unwind::Contained;
+use crate::base::unwind::KeptWaker;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::tree::Tree;
@@ -133,7 +133,7 @@ impl ListedPump {
     /// True if its frame has come; else it is listed.
     fn look(&mut self, waker: &Waker) -> bool {
         self.unlist();
-        let new = Contained::new(waker.clone());
+        let new = KeptWaker::new(waker.clone());
         let mut waiting = self.frames().waiting();
         if self.frames().number() > self.since {
             return true;

@@ -187,12 +187,18 @@ fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<
 
 /// True if a point of `h`, which is being polled, waits before it fails, and is woken
 /// when that is over: what it would say was said here before.
-#[cold]
+#[inline]
 pub(crate) fn waits_before_failing(
     h: &Header,
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
 ) -> bool {
+    let is_first = h.was_told_nothing() && h.was_spawned();
+    !is_first && waits_again(h, cx, yielded)
+}
+
+#[cold]
+fn waits_again(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> bool {
     if let Some(swallower) = brake::swallower(h) {
         let holds = brake::holds(swallower, cx.waker(), &mut yielded.held);
         if holds {

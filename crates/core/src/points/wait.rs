@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use crate::base::list::Key;
-use crate::base::unwind::{Contained, wake_by_ref};
+use crate::base::unwind::{KeptWaker, wake_by_ref};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::record::header::{Header, JobRef, Site};
@@ -101,7 +101,7 @@ impl Wait {
             self.noticed = 0;
             self.unlist();
         }
-        let mut new = Some(Contained::new(waker.clone()));
+        let mut new = Some(KeptWaker::new(waker.clone()));
         let key = self.leaf.as_ref().map(|leaf| leaf.key);
         let (key, old, listed) = job.with_cold(|cold, _| {
             if let Some(key) = key

@@ -2,9 +2,7 @@
 //! Cancelleds: the one timer that they wait for, and who waits. The cold part of the job
 //! has it; [`brake`](crate::engine::brake) of the engine sets it.
 
-use std::task::Waker;
-
-use crate::base::unwind::Contained;
+use crate::base::unwind::KeptWaker;
 use crate::record::alarm::Alarm;
 
 /// What a point keeps that waits for no setting.
@@ -18,7 +16,7 @@ pub(crate) struct Brake {
     /// The timer of that setting has not rung.
     is_set: bool,
     alarm: Option<Alarm>,
-    wakers: Vec<Contained<Waker>>,
+    wakers: Vec<KeptWaker>,
 }
 
 impl Brake {
@@ -26,7 +24,7 @@ impl Brake {
     /// now on, and whether that one is new and has no timer yet. [`FREE`] if its wait is
     /// over. A waker that comes twice in a row is left to the caller, to be dropped outside
     /// the lock: one point is often polled again.
-    pub(crate) fn join(&mut self, held: u8, waker: &mut Option<Contained<Waker>>) -> (u8, bool) {
+    pub(crate) fn join(&mut self, held: u8, waker: &mut Option<KeptWaker>) -> (u8, bool) {
         if held != FREE && !(self.is_set && self.number == held) {
             return (FREE, false);
         }
@@ -48,7 +46,7 @@ impl Brake {
     }
 
     /// The timer of that setting rings: itself, if it was kept, and who waits.
-    pub(crate) fn ring(&mut self, number: u8) -> (Option<Alarm>, Vec<Contained<Waker>>) {
+    pub(crate) fn ring(&mut self, number: u8) -> (Option<Alarm>, Vec<KeptWaker>) {
         if self.number != number {
             return (None, Vec::new());
         }

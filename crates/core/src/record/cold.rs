@@ -5,7 +5,6 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
@@ -13,7 +12,7 @@ use crate::base::id::JobId;
 use crate::base::list::List;
 use crate::base::patience::Patience;
 use crate::base::reason::{ReasonData, ReasonKind};
-use crate::base::unwind::Contained;
+use crate::base::unwind::{Contained, KeptWaker};
 use crate::record::alarm::Alarm;
 use crate::record::brake::Brake;
 use crate::record::failures::Failures;
@@ -24,7 +23,7 @@ use crate::record::works::Works;
 
 /// One registered wait for the end of a job.
 pub(crate) struct Joiner {
-    pub(crate) waker: Contained<Waker>,
+    pub(crate) waker: KeptWaker,
     /// The job that waits; none outside every job.
     pub(crate) job: Option<JobId>,
 }
@@ -90,7 +89,7 @@ pub(crate) struct Cold {
     /// The decided error of a job that ended failed.
     pub(crate) outcome: Option<Error>,
     /// Wakers of our leaves that are polled under wakers not the job's own.
-    pub(crate) leaves: List<Contained<Waker>>,
+    pub(crate) leaves: List<KeptWaker>,
     /// Observers that wait for the end.
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.

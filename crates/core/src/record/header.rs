@@ -107,7 +107,7 @@ pub(crate) struct Header {
     /// Waits of ours that the last poll left pending; written by the poller.
     pub(crate) waits: AtomicU16,
     /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`],
-    /// [`OPENED`] and [`BORN_TOLD`]; written by the poller.
+    /// [`OPENED`], [`BORN_TOLD`] and [`BEYOND`]; written by the poller.
     told: AtomicU8,
     /// The lane: all eight bits are its own.
     lane: u8,
@@ -119,9 +119,11 @@ const SEEN: u8 = 1 << 7;
 const OPENED: u8 = 1 << 6;
 /// In `told`: a scope, timeout or branch that a told body has opened.
 const BORN_TOLD: u8 = 1 << 5;
+/// In `told`: some of what this body was told is counted in the cold part.
+const BEYOND: u8 = 1 << 4;
 /// In `told`: how often a point of this body, and not of a scope in it, said Cancelled. What
 /// goes beyond it is counted in the cold part.
-const TIMES: u8 = BORN_TOLD - 1;
+const TIMES: u8 = BEYOND - 1;
 
 /// How many Cancelleds a body may swallow before it is named for it, and its points
 /// wait before they fail.
@@ -132,6 +134,10 @@ pub(crate) const SWALLOWS: u16 = 100;
 const OF_ITSELF: u16 = 40;
 /// The weight from which on a body swallows.
 const TOO_MUCH: u16 = SWALLOWS * OF_ITSELF;
+const _: () = assert!(
+    (TIMES as u16) * OF_ITSELF < TOO_MUCH,
+    "what the header counts by itself is no swallowing"
+);
 
 /// How many references there may be. As many again, each from a thread of its
 /// own that has counted and not looked yet, fit in before the count comes round.
@@ -675,8 +681,10 @@ impl Header {
     }
 
     /// True if the body has swallowed [`SWALLOWS`] Cancelleds.
+    #[inline]
     pub(crate) fn swallows(&self) -> bool {
-        self.swallowed() >= TOO_MUCH
+        // What the header counts by itself is too little for that.
+        self.told.load(Ordering::Relaxed) & BEYOND != 0 && self.swallowed() >= TOO_MUCH
     }
 
     /// True if a point of this body, and not of a scope in it, has said Cancelled.
@@ -684,10 +692,29 @@ impl Header {
         self.told.load(Ordering::Relaxed) & TIMES != 0
     }
 
+    /// True if neither a point of this body nor one in a scope that it has opened since has
+    /// said Cancelled.
+    #[inline]
+    pub(crate) fn was_told_nothing(&self) -> bool {
+        self.told.load(Ordering::Relaxed) & (TIMES | BEYOND) == 0
+    }
+
     /// One more Cancelled was said in this body: by a point `of_itself`, or in a scope
     /// that it has opened since it was told. True if this is the one with which the body
     /// begins to [swallow](Header::swallows). For the poller.
+    #[inline]
     pub(crate) fn count_told(&self, of_itself: bool) -> bool {
+        let told = self.told.load(Ordering::Relaxed);
+        if of_itself && told & BEYOND == 0 && told & TIMES < TIMES {
+            self.told.store(told + 1, Ordering::Relaxed);
+            return false;
+        }
+        self.count_beyond(of_itself)
+    }
+
+    /// The same once the header alone has no room for it.
+    #[cold]
+    fn count_beyond(&self, of_itself: bool) -> bool {
         let before = self.swallowed();
         if before >= TOO_MUCH {
             return false;
@@ -697,6 +724,7 @@ impl Header {
         if of_itself && told & TIMES < TIMES {
             self.told.store(told + 1, Ordering::Relaxed);
         } else {
+            self.told.store(told | BEYOND, Ordering::Relaxed);
             self.with_cold(|cold, _| cold.told_beyond = cold.told_beyond.saturating_add(weight));
         }
         before + weight >= TOO_MUCH
@@ -1020,7 +1048,7 @@ mod tests {
     #[test]
     fn every_cancelled_that_was_told_is_counted() {
         let job = node(None, BirthFacts::NONE);
-        assert!(!job.was_told());
+        assert!(!job.was_told() && job.was_told_nothing());
         for told in 1..=1100 {
             assert_eq!(job.count_told(true), told == 100, "{told}");
             assert_eq!(job.swallows(), told >= 100, "{told}");
@@ -1039,7 +1067,7 @@ mod tests {
         for told in 1..=3_960 {
             assert!(!job.count_told(false), "{told}");
         }
-        assert!(!job.was_told() && !job.swallows());
+        assert!(!job.was_told() && !job.was_told_nothing() && !job.swallows());
         assert!(job.count_told(true) && job.was_told() && job.swallows());
     }
 

@@ -1,10 +1,8 @@
 //! What goes on beside the body of a job, as its cold part knows it. The handle to it is
 //! [`Work`](crate::kit::Work); the end of the body, and shutdown, ask it to end.
 
-use std::task::Waker;
-
 use crate::base::list::{Key, List};
-use crate::base::unwind::{Contained, contained};
+use crate::base::unwind::{Contained, KeptWaker, contained};
 use crate::record::header::{Header, LockedJob};
 
 pub(crate) type StopWork = Contained<Box<dyn FnOnce() + Send>>;
@@ -25,7 +23,7 @@ pub(crate) struct Works {
     /// Those that are finished and not yet collected, in the order they were finished.
     pub(crate) finished: List<Key>,
     /// The waits until one is.
-    pub(crate) waiters: List<Contained<Waker>>,
+    pub(crate) waiters: List<KeptWaker>,
 }
 
 impl Works {
@@ -53,7 +51,7 @@ impl Works {
     }
 
     /// The waiter is to look again.
-    pub(crate) fn take_waiters(&mut self) -> Vec<Contained<Waker>> {
+    pub(crate) fn take_waiters(&mut self) -> Vec<KeptWaker> {
         std::iter::from_fn(|| self.waiters.pop()).collect()
     }
 }

@@ -13,7 +13,7 @@ use crate::base::list::Key;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::outcome::Outcome;
 use crate::base::reason::{Reason, ReasonKind};
-use crate::base::unwind::Contained;
+use crate::base::unwind::KeptWaker;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::end;
@@ -329,7 +329,7 @@ impl Join {
             return Poll::Ready(());
         };
         let joiner = Joiner {
-            waker: Contained::new(cx.waker().clone()),
+            waker: KeptWaker::new(cx.waker().clone()),
             job: context::current_id(),
         };
         let (added, key, old) = this.job.with_cold(|cold, _| {

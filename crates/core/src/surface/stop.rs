@@ -14,8 +14,8 @@ use crate::surface::scope::Scope;
 use crate::surface::task::{Task, TaskOutcome};
 
 impl Scope {
-    /// Cancels every child task of the scope, and leaves the scope and its body alone: it
-    /// takes new children at once. Services are passed over, since they serve the children
+    /// Cancels every child task of the scope, and every future that it [hosts](Scope::host),
+    /// and leaves the scope and its body alone: it takes new children at once. Services are passed over, since they serve the children
     /// that come next. Returns how many children this call moved.
     ///
     /// It cancels the children that are there when it is called, each with what is below it;

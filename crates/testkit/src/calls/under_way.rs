@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::BlockingCall;
 use kinfolk_core::host::say::{Topic, say};
+use kinfolk_core::host::{BlockingCall, ContainedPanics};
 
 use super::asleep::Activity;
 use super::baton::{At, Baton};
@@ -124,7 +124,10 @@ impl UnderWay {
         };
         let baton = Arc::new(Baton::new(crew::here()));
         let (asks, own) = (baton.clone(), baton.clone());
+        let panics = ContainedPanics::here();
         thread.run(move || {
+            // What is contained there belongs to the test too.
+            let _collected = panics.map(ContainedPanics::collect_here);
             own.begins();
             // Also if something of ours unwinds: the simulation waits for this.
             let _over = Over(&own);

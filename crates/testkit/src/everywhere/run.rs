@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kinfolk_core::host::collect_contained;
+use kinfolk_core::host::{CollectGuard, ContainedPanics};
 use kinfolk_core::{
     Error, ErrorKind, IntoOutcome, Job, OrCancel, Outcome, ReasonKind, Scope, Task, current_job,
     timeout,
@@ -54,6 +54,8 @@ pub(super) struct StoppedRun<T> {
     /// Gives none if the future was dropped.
     task: Option<Task<Option<T>>>,
     unheard: Unheard,
+    /// What was contained in this run.
+    collected: CollectGuard,
     options: CancelEverywhere,
     /// Where the scenario was when it was stopped.
     place: SharedStoppedAt,
@@ -71,7 +73,7 @@ impl<T: Send + 'static> StoppedRun<T> {
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = T>> + Send + 'static,
     {
-        collect_contained(true);
+        let collected = ContainedPanics::collect();
         let probe = Arc::new(Probe::default());
         if let StopMoment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
@@ -137,6 +139,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             trapdoor,
             task: Some(task),
             unheard,
+            collected,
             options,
             place,
         }
@@ -154,6 +157,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             case,
             probe,
             unheard,
+            collected,
             options,
             ..
         } = self;
@@ -171,7 +175,7 @@ impl<T: Send + 'static> StoppedRun<T> {
                      lets failures pass, but no panics"
                 );
             }
-            if let Some(complaint) = contained_panics(&collect_contained(true)) {
+            if let Some(complaint) = contained_panics(&collected.panics().take()) {
                 panic!("{complaint}");
             }
         };

@@ -22,10 +22,10 @@ impl<T> TaskSet<T> {
     /// once, in parallel; returns the values in the order of the items. An item is taken
     /// from the iterator when there is room for its task. A limit of zero is an error.
     ///
-    /// The tasks are children of a scope of this call. The first task that fails decides:
-    /// no further item is taken, the other tasks are cancelled and waited for, and the
-    /// call returns that failure; what else fails is
-    /// [suppressed](crate::Error::suppressed). Futures that borrow, or need no task, are
+    /// The tasks are children of a scope of this call. The first task that ends without a
+    /// value decides: no further item is taken, the other tasks are cancelled and waited for,
+    /// and the call returns that failure, or `Stopped` for a task that was cancelled by
+    /// itself; what else fails is [suppressed](crate::Error::suppressed). Futures that borrow, or need no task, are
     /// for [`for_each_concurrent`](crate::for_each_concurrent).
     ///
     /// ```
@@ -167,33 +167,35 @@ where
         let this = self.get_mut();
         check_limit("TaskSet::map with a limit", this.limit)?;
         this.set.most = this.limit;
-        while let Some(items) = &mut this.items {
+        loop {
             // One that knows its end is not asked for more once there is room.
-            if items.size_hint().1 == Some(0) {
-                this.items = None;
+            let items = this.items.as_ref();
+            if items.is_none_or(|items| items.size_hint().1 == Some(0)) {
                 break;
             }
             ready!(this.set.poll_room(cx, this.site))?;
-            match items.next() {
-                None => this.items = None,
-                Some(item) => {
-                    let number = this.values.len();
-                    let future = (this.f)(item);
-                    this.set
-                        .start(NumberedItem { number, future }, false, this.site);
-                    this.values.push(None);
-                    this.take_results();
-                }
+            this.take_results();
+            if this.error.is_some() {
+                break;
             }
+            let Some(item) = this.items.as_mut().and_then(|items| items.next()) else {
+                break;
+            };
+            let number = this.values.len();
+            let future = (this.f)(item);
+            this.set
+                .start(NumberedItem { number, future }, false, this.site);
+            this.values.push(None);
         }
+        this.items = None;
         this.take_results();
-        if this.set.running > 0 {
-            this.set.park(cx, this.site);
-            return Poll::Pending;
-        }
+        // Decided: the scope cancels the tasks that still run, and waits for them.
         if this.error.is_some() {
             // A task that was cancelled with this scope: the scope's body is told.
             ready!(this.set.poll_told(cx, this.site))?;
+        } else if this.set.running > 0 {
+            this.set.park(cx, this.site);
+            return Poll::Pending;
         }
         this.set.leave();
         match this.error.take() {

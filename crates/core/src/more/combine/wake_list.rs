@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::unwind::{Contained, wake, wake_by_ref};
+use crate::base::unwind::{KeptWaker, wake, wake_by_ref};
 
 #[derive(Default)]
 struct Inner {
@@ -20,7 +20,7 @@ struct Inner {
     /// By index: it is in `listed`.
     is_listed: Vec<bool>,
     /// There while the poller is parked.
-    poller: Option<Contained<Waker>>,
+    poller: Option<KeptWaker>,
 }
 
 impl Inner {
@@ -118,7 +118,7 @@ impl WakeList {
     /// The poller is about to wait: the next wake is its own. If somebody is
     /// listed it is woken at once.
     pub(crate) fn park(&self, poller: &Waker) {
-        let kept = Contained::new(poller.clone());
+        let kept = KeptWaker::new(poller.clone());
         let (waiting, old) = {
             let mut inner = self.shared.lock();
             if inner.listed.is_empty() {

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::unwind::{Contained, contained, wake};
+use crate::base::unwind::{Contained, KeptWaker, contained, wake};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::more::kit::point::Point;
@@ -50,7 +50,7 @@ enum CompletionStage<T> {
     /// The completer is gone, and there is none.
     Never,
     /// There is one, and the waiter has not taken it.
-    There(T),
+    There(Contained<T>),
     /// It was taken, or the waiter is gone.
     Over,
 }
@@ -59,7 +59,7 @@ struct State<T> {
     stage: CompletionStage<T>,
     /// A value was accepted, whatever became of it.
     completed: bool,
-    waker: Option<Contained<Waker>>,
+    waker: Option<KeptWaker>,
     undelivered: Option<Undelivered<T>>,
 }
 
@@ -76,7 +76,7 @@ impl<T> Shared<T> {
 
     /// True if there is something to wait for: `waker` is woken then.
     fn waits(&self, waker: &Waker) -> bool {
-        let new = Contained::new(waker.clone());
+        let new = KeptWaker::new(waker.clone());
         let mut state = self.state();
         if !matches!(state.stage, CompletionStage::Open) {
             return false;
@@ -93,7 +93,7 @@ impl<T> Shared<T> {
             CompletionStage::Open => None,
             CompletionStage::Never => Some(Err(NeverCompleted)),
             CompletionStage::There(_) | CompletionStage::Over => match take(&mut state.stage) {
-                CompletionStage::There(value) => Some(Ok(value)),
+                CompletionStage::There(value) => Some(Ok(value.into_inner())),
                 _ => unreachable!("a completion is polled by its one waiter"),
             },
         }
@@ -189,7 +189,7 @@ impl<T> Completer<T> {
             give_back(undelivered, value);
             return false;
         }
-        state.stage = CompletionStage::There(value);
+        state.stage = CompletionStage::There(Contained::new(value));
         state.completed = true;
         let waker = state.waker.take();
         drop(state);
@@ -215,7 +215,7 @@ impl<T> Completer<T> {
     }
 }
 
-fn wake_waiter(waker: Option<Contained<Waker>>) {
+fn wake_waiter(waker: Option<KeptWaker>) {
     if let Some(waker) = waker {
         wake(waker.into_inner());
     }
@@ -325,10 +325,10 @@ impl<T> Completion<T> {
         self.shared = None;
         match shared.close() {
             CompletionStage::There(value) if self.begun && !self.prompt && !self.stopped => {
-                Some(value)
+                Some(value.into_inner())
             }
             CompletionStage::There(value) => {
-                shared.give_back(value);
+                shared.give_back(value.into_inner());
                 None
             }
             CompletionStage::Open | CompletionStage::Never | CompletionStage::Over => None,
@@ -407,7 +407,7 @@ impl<T> Drop for Completion<T> {
             return;
         };
         match shared.close() {
-            CompletionStage::There(value) => shared.give_back(value),
+            CompletionStage::There(value) => shared.give_back(value.into_inner()),
             CompletionStage::Open => {
                 if let Some(abort) = self.abort.take() {
                     contained(move || {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::base::error::Cancelled;
 use crate::base::list::Key;
-use crate::base::unwind::{Contained, contained, wake};
+use crate::base::unwind::{Contained, KeptWaker, contained, wake};
 use crate::engine::context;
 use crate::more::kit::held_clock::{HeldClock, virtual_time};
 use crate::points::point;
@@ -125,7 +125,7 @@ impl Drop for Work {
 
 /// Outside the lock: what was listed goes, the waiter looks again, and the
 /// job may end.
-fn release(gone: Option<(Piece, Vec<Contained<Waker>>)>, lease: Option<Lease>) {
+fn release(gone: Option<(Piece, Vec<KeptWaker>)>, lease: Option<Lease>) {
     if let Some((piece, waiters)) = gone {
         drop(piece);
         for waiter in waiters {
@@ -164,7 +164,7 @@ impl Reap {
         let Some(job) = context::current() else {
             return Poll::Ready(0);
         };
-        let waker = Contained::new(cx.waker().clone());
+        let waker = KeptWaker::new(cx.waker().clone());
         let answer = job.if_cold(|cold, _| match cold.works.reap() {
             Some(left) => Err((left, waker)),
             None => Ok(cold.works.waiters.push(waker)),

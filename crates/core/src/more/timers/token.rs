@@ -26,7 +26,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 
 use crate::base::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::base::unwind::{Contained, wake};
+use crate::base::unwind::{KeptWaker, wake};
 use crate::surface::handle::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ struct State {
     phase: TokenPhase,
     cancelled: bool,
     /// The driver's, while it waits.
-    waker: Option<Contained<Waker>>,
+    waker: Option<KeptWaker>,
 }
 
 /// What the driver must do now.
@@ -101,7 +101,7 @@ impl Signal {
     /// The driver waits, and is woken by a cancel.
     pub(crate) fn wait(&self, waker: &Waker) -> NextRun {
         // Cloned and dropped outside the lock.
-        let new = Contained::new(waker.clone());
+        let new = KeptWaker::new(waker.clone());
         let mut state = self.lock();
         if state.cancelled {
             drop(state);
