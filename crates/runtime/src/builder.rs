@@ -197,7 +197,7 @@ impl Builder {
     ///
     /// # Errors
     /// If the system starts no more threads, if 4,095 roots live in the process, and if
-    /// [signals](Builder::signals) cannot be heard.
+    /// [signals](Builder::signals) cannot be caught.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
@@ -257,7 +257,9 @@ impl Builder {
         if let Some(listen) = self.listen {
             let heard = listen(runtime.handle(), self.manner.grace, self.manner.quiet);
             let heard = heard.map_err(|error| {
-                Error::msg(format!("Ctrl-C and SIGTERM cannot be heard: {error}"))
+                Error::msg(format!(
+                    "cannot install handlers for SIGINT and SIGTERM: {error}"
+                ))
             })?;
             runtime.hear(heard);
         }

@@ -809,7 +809,7 @@ impl Error {
                 reason,
                 virtual_time,
             } => {
-                f.write_str(self.job_name().unwrap_or("it"))?;
+                f.write_str(self.job_name().unwrap_or("the scope"))?;
                 f.write_str(" timed out")?;
                 if let Some(after) = after {
                     write!(f, " after {after:?}")?;
@@ -880,10 +880,10 @@ impl StdError for Error {
 /// An error of which `?` alone makes an [`Error`]. One trait under all of them, so that
 /// the compiler can name the cure for those that are none.
 #[diagnostic::on_unimplemented(
-    message = "`?` alone makes no `kinfolk::Error` of `{Self}`",
+    message = "`?` cannot convert `{Self}` into `kinfolk::Error`",
     label = "write `.or_fail()?` here",
-    note = "`.or_fail()?`, of `kinfolk::OrFail`, makes a `kinfolk::Error` of any error; `?` \
-            alone does so for `Cancelled`, `io::Error` and those of std"
+    note = "`.or_fail()?`, of `kinfolk::OrFail`, converts any error; `?` without it converts \
+            `Cancelled` and the errors of std, such as `io::Error`"
 )]
 pub trait Familiar {
     #[doc(hidden)]

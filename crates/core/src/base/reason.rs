@@ -172,7 +172,7 @@ impl Reason {
 impl fmt::Display for ReasonKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ReasonKind::Asked => "asked to",
+            ReasonKind::Asked => "cancel requested",
             ReasonKind::Deadline => "its deadline passed",
             ReasonKind::ChildFailed => "a child failed",
             ReasonKind::BodyFailed => "its body failed",

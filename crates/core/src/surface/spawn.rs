@@ -79,7 +79,7 @@ fn words(refusal: Refusal) -> &'static str {
         }
         Refusal::NotHere => {
             "a future that is not Send can be spawned on the main thread of its runtime only: \
-             spawn it there, or hand over a closure that makes it with spawn_with"
+             spawn it there, or pass a closure that makes it to spawn_with"
         }
     }
 }

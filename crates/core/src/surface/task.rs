@@ -516,7 +516,7 @@ pub(crate) fn cancel_awaited(target: &Header, site: Site) {
         return;
     }
     let mut why = Why::new(ReasonKind::HandleDropped, site.location());
-    why.text = Some("whoever awaited it was cancelled".into());
+    why.text = Some("the task that awaited it was cancelled".into());
     walk::cancel(target, why);
 }
 

@@ -166,7 +166,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             };
             if let Some(complaint) = complaint {
                 panic!(
-                    "it left {complaint}\n\
+                    "the scenario left {complaint}\n\
                      take the outcome of that job, or use CancelEverywhere::allow_failures, which \
                      lets failures pass, but no panics"
                 );
@@ -187,8 +187,8 @@ impl<T: Send + 'static> StoppedRun<T> {
         let cut = probe.cut();
         if !cut.is_empty() && !options.cut_allowed {
             panic!(
-                "clean-up did not come to its end:\n  {}\n\
-                 give it an end of its own, or use CancelEverywhere::allow_cut_cleanup",
+                "clean-up did not finish:\n  {}\n\
+                 bound it with a timeout, or use CancelEverywhere::allow_cut_cleanup",
                 cut.join("\n  ")
             );
         }
@@ -242,7 +242,7 @@ impl<T: Send + 'static> StoppedRun<T> {
                 }
                 assert!(
                     turns < MOST_TURNS,
-                    "it was told to stop and goes on, for {turns} turns so far:\n{}",
+                    "the scenario was told to stop and is still running after {turns} turns:\n{}",
                     sim.snapshot()
                 );
             }
@@ -265,14 +265,14 @@ impl<T: Send + 'static> StoppedRun<T> {
                 let left_alone = self.case.at == StopMoment::Never;
                 let own = own_failures(&error, target.as_ref());
                 if let Some(panic) = own.iter().find(|e| e.kind() == ErrorKind::Panicked) {
-                    panic!("it panicked: {panic}");
+                    panic!("the scenario panicked: {panic}");
                 }
-                assert!(!left_alone, "it did not succeed: {error}");
+                assert!(!left_alone, "the scenario did not succeed: {error}");
                 if let Some(own) = own.first()
                     && !self.options.failures_allowed
                 {
                     panic!(
-                        "it was stopped and failed: {own}\n\
+                        "the scenario was stopped and failed: {own}\n\
                          a scenario that is stopped returns the Cancelled it is told with, or a value; \
                          an error of its own must name that Cancelled as its source. \
                          If the failure is meant, use CancelEverywhere::allow_failures"
@@ -281,7 +281,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             }
             Outcome::Cancelled { reason, .. } => {
                 let left_alone = self.case.at == StopMoment::Never;
-                assert!(!left_alone, "it did not succeed: {reason}");
+                assert!(!left_alone, "the scenario did not succeed: {reason}");
             }
         }
     }
