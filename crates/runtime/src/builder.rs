@@ -131,7 +131,7 @@ impl Builder {
         self
     }
 
-    /// How long the end of the runtime waits before it lifts shields, after the first
+    /// Sets how long the end of the runtime waits before it lifts shields, after the first
     /// [signal](Builder::signals), in [`Runtime::run_main`] and when the runtime is
     /// dropped; a second later it forces. Ten seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// Whether the runtime says nothing by itself of [signals](Builder::signals), and of
+    /// Sets whether the runtime says nothing by itself of [signals](Builder::signals), and of
     /// what was in the way of its end. The error of [`Runtime::run_main`] is said all the
     /// same, and what the hooks for failures and forced drops say.
     pub fn quiet(mut self, quiet: bool) -> Self {
@@ -147,7 +147,7 @@ impl Builder {
         self
     }
 
-    /// Whether [`Runtime::run_main`] answers with 128 and the number of the signal after
+    /// Sets whether [`Runtime::run_main`] answers with 128 and the number of the signal after
     /// every signal, however main has ended. `false` by default.
     pub fn exit_by_signal(mut self, always: bool) -> Self {
         self.manner.exit_by_signal = always;

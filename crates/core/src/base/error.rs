@@ -20,13 +20,13 @@ use crate::base::reason::Reason;
 use crate::base::sync::local;
 use crate::base::unwind::{Contained, Payload, caught};
 
-/// The result of everything that can fail here.
+/// `std::result::Result` with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of anybody's, boxed.
+/// Any error, boxed, as in `Box<dyn Error + Send + Sync>`.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// You are being cancelled: clean up and return.
+/// The error of a cancellation point whose job has been cancelled: clean up and return it.
 ///
 /// Only cancellation points make this value. It carries the reason, the job
 /// at which the cancel entered the tree and the call site of that cancel.
@@ -42,17 +42,17 @@ impl Cancelled {
         Cancelled { reason }
     }
 
-    /// Why.
+    /// Returns why the job was cancelled.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// The job at which the cancel entered the tree.
+    /// Returns the job at which the cancel entered the tree.
     pub fn origin(&self) -> JobId {
         self.reason.origin()
     }
 
-    /// Where in the code the cancel was asked for.
+    /// Returns the place in the code that called for the cancel.
     pub fn site(&self) -> &'static Location<'static> {
         self.reason.site()
     }
@@ -333,7 +333,7 @@ impl Error {
         Error(Repr::Full(SharedError::new(inner)))
     }
 
-    /// An error with nothing but words.
+    /// Makes an error from a message.
     pub fn msg(words: impl Into<String>) -> Error {
         Error::from_boxed(words.into().into())
     }
@@ -877,7 +877,7 @@ impl StdError for Error {
     }
 }
 
-/// An error of which `?` alone makes an [`Error`]. One trait under all of them, so that
+/// An error that `?` converts into an [`Error`]. One trait under all of them, so that
 /// the compiler can name the cure for those that are none.
 #[diagnostic::on_unimplemented(
     message = "`?` cannot convert `{Self}` into `kinfolk::Error`",

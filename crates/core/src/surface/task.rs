@@ -147,7 +147,7 @@ impl<T> Task<T> {
         self.inner().job.id
     }
 
-    /// An observer of the task.
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         Job::new(self.inner().job.clone())
     }
@@ -678,7 +678,7 @@ pub struct OutcomeOf<O> {
 }
 
 impl<T> OutcomeOf<Outcome<T>> {
-    /// An observer of the task.
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         self.task.job()
     }

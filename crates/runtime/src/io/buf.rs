@@ -208,12 +208,12 @@ pub struct Slice<B> {
 }
 
 impl<B> Slice<B> {
-    /// The whole.
+    /// Returns the whole buffer.
     pub fn into_inner(self) -> B {
         self.buf
     }
 
-    /// Where the part begins in the whole.
+    /// Returns where the slice begins in the whole buffer.
     pub fn begin(&self) -> usize {
         self.begin
     }
@@ -275,7 +275,7 @@ pub struct Aligned<const ALIGN: usize = 4096> {
 }
 
 impl<const ALIGN: usize> Aligned<ALIGN> {
-    /// Zeroed bytes, `len` of them.
+    /// Makes a buffer of `len` zeroed bytes.
     ///
     /// # Panics
     /// If `len` is zero or no multiple of `ALIGN`, or `ALIGN` no power of two.

@@ -306,17 +306,17 @@ impl BufferGroup {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many buffers there are.
+    /// Returns how many buffers there are.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// How many bytes each has room for.
+    /// Returns how many bytes each has room for.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Where the bytes of a buffer lie.
+    /// Returns where the bytes of a buffer lie.
     ///
     /// # Panics
     /// If there is no such buffer.

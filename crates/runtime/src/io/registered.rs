@@ -98,7 +98,7 @@ impl RegisteredBufs {
     /// Takes a buffer; waits until one is free. First come, first served.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken none.
+    /// A *point*. If it returns `Cancelled`, no buffer was taken.
     #[track_caller]
     pub fn take(&self) -> Take {
         Take {

@@ -137,16 +137,17 @@ where
     }
 }
 
-/// A child of [`local_scope`], as its scope owns it.
+/// The type of the children of [`local_scope`]: futures that are `Send`.
 pub type SendChild<'env> = dyn Future<Output = ()> + Send + 'env;
 
-/// A child of [`local_scope_unsend`], as its scope owns it.
+/// The type of the children of [`local_scope_unsend`]: futures that need not be `Send`.
 pub type AnyChild<'env> = dyn Future<Output = ()> + 'env;
 
-/// A [`local_scope`], as its body and its children hold it.
+/// The handle that the body of a [`local_scope`] receives, to spawn children that borrow.
 pub type LocalScope<'env> = LocalScopeOf<SendChild<'env>>;
 
-/// A [`local_scope_unsend`], as its body and its children hold it.
+/// The handle that the body of a [`local_scope_unsend`] receives, to spawn children that borrow
+/// and are not `Send`.
 pub type UnsendScope<'env> = LocalScopeOf<AnyChild<'env>>;
 
 /// A [`LocalScope`] or an [`UnsendScope`]: spawn into it, cancel it. Cheap to
@@ -158,7 +159,7 @@ pub struct LocalScopeOf<C: ?Sized> {
 }
 
 impl<C: ?Sized> LocalScopeOf<C> {
-    /// The scope, to cancel it, to close it, or to spawn into it what borrows
+    /// Returns the scope, to cancel it, to close it, or to spawn into it what borrows
     /// nothing and runs in parallel.
     pub fn scope(&self) -> &Scope {
         &self.scope
@@ -617,17 +618,17 @@ impl<T> LocalTask<T> {
             .expect("a LocalTask was used after its outcome was taken")
     }
 
-    /// Its identity.
+    /// Returns the identity of the child.
     pub fn id(&self) -> JobId {
         self.held().join.job().id
     }
 
-    /// An observer of the child.
+    /// Returns an observer of the child.
     pub fn job(&self) -> Job {
         Job::new(self.held().join.job().clone())
     }
 
-    /// True if the child has ended: awaiting it will not wait.
+    /// Returns true if the child has ended: awaiting it will not wait.
     pub fn is_ended(&self) -> bool {
         self.held().join.job().state.load().ended()
     }

@@ -73,7 +73,7 @@ enum SharedOutcome<T> {
 }
 
 impl<T> Shared<T> {
-    /// An observer of the task.
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
