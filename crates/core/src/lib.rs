@@ -54,7 +54,7 @@ pub use more::combine::branches::{Alike, Branches};
 #[doc(hidden)]
 pub use more::combine::chosen::{__select_none, __select_where};
 pub use more::combine::each::{ForEach, Items, for_each_concurrent};
-pub use more::combine::local::{
+pub use more::combine::local_scope::{
     LocalInline, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, UnsendScope, local_scope,
     local_scope_unsend,
 };
