@@ -462,7 +462,10 @@ mod tests {
         assert!(speaker.flush(LONG));
         let seen: Vec<String> = lines.try_iter().collect();
         assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].contains("and 4990 more failures"), "{seen:?}");
+        assert!(
+            seen[0].contains("and 4990 more unhandled failures"),
+            "{seen:?}"
+        );
     }
 
     /// The last of a flood are counted though no line follows them.
