@@ -63,7 +63,7 @@ pub use more::combine::race::race;
 #[doc(hidden)]
 pub use more::combine::select::__select;
 pub use more::combine::set_verbs::{ExtendSet, JoinAllInSet};
-pub use more::combine::shared::Shared;
+pub use more::combine::shared::SharedTask;
 #[cfg(feature = "stream")]
 pub use more::combine::stream::{OrCancelItems, OrCancelStream};
 pub use more::combine::task_set::{NextInSet, SpawnInSet, TaskSet};
