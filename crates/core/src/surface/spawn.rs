@@ -610,10 +610,8 @@ impl<'a> SpawnPlace<'a> {
         let parent = self.parent;
         let Some(pinned) = walk::pin(parent) else {
             walk::count_refused(parent);
-            return Err(SpawnError {
-                future,
-                refusal: Refusal::Ended,
-            });
+            let refusal = Refusal::Ended;
+            return Err(SpawnError { future, refusal });
         };
         let tree: &Shared = &pinned;
         let counts = tree.counters.here();

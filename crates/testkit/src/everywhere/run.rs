@@ -59,6 +59,22 @@ pub(super) struct StoppedRun<T> {
     place: SharedStoppedAt,
 }
 
+/// A simulation of which `probe` sees the points, the forced drops and the events, and
+/// `unheard` the failures.
+fn watched_sim(seed: u64, rough: bool, probe: &Arc<Probe>, unheard: &Unheard) -> Sim {
+    let (points, forced) = (probe.clone(), probe.clone());
+    let mut builder = Sim::builder(seed)
+        .explore()
+        .on_point(move |job, site| points.point(job, site))
+        .on_failure(unheard.hook())
+        .on_forced(move |job| forced.forced(job))
+        .sink(Arc::new(Lifted(probe.clone())));
+    if rough {
+        builder.io = side::rough();
+    }
+    builder.build()
+}
+
 impl<T: Send + 'static> StoppedRun<T> {
     pub(super) fn new<F, B>(
         case: StopCase,
@@ -76,18 +92,8 @@ impl<T: Send + 'static> StoppedRun<T> {
         if let StopMoment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
         }
-        let (points, forced) = (probe.clone(), probe.clone());
         let unheard = Unheard::default();
-        let mut builder = Sim::builder(seed)
-            .explore()
-            .on_point(move |job, site| points.point(job, site))
-            .on_failure(unheard.hook())
-            .on_forced(move |job| forced.forced(job))
-            .sink(Arc::new(Lifted(probe.clone())));
-        if case.rough {
-            builder.io = side::rough();
-        }
-        let sim = builder.build();
+        let sim = watched_sim(seed, case.rough, &probe, &unheard);
         let (fuse, trapdoor) = (Gate::new(), Trapdoor::default());
         let root = sim.root().task("scenario");
         let (scenario, aimed, lit) = (scenario(), probe.clone(), fuse.clone());
