@@ -99,7 +99,6 @@ impl<F> std::error::Error for SpawnError<F> {}
 pub struct Spawner<L = Pool> {
     scope: Scope,
     options: Options,
-    attempt: bool,
     lane: PhantomData<L>,
 }
 
@@ -109,6 +108,7 @@ pub struct Spawner<L = Pool> {
 pub(crate) struct SpawnPlace<'a> {
     parent: &'a Header,
     options: Option<&'a Options>,
+    /// It is one without being asked by its options.
     attempt: bool,
 }
 
@@ -198,7 +198,6 @@ impl Spawner {
         Spawner {
             scope,
             options: Options::default(),
-            attempt: false,
             lane: PhantomData,
         }
     }
@@ -215,7 +214,6 @@ impl<L> Spawner<L> {
         Spawner {
             scope: self.scope,
             options: self.options,
-            attempt: self.attempt,
             lane: PhantomData,
         }
     }
@@ -237,7 +235,7 @@ impl<L> Spawner<L> {
     /// job; see [`Scope::attempt`]. Holds for every spawning verb: a failure of a
     /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes it.
     pub fn attempted(mut self) -> Self {
-        self.attempt = true;
+        self.options.attempt = true;
         self
     }
 
@@ -458,7 +456,7 @@ impl<L> Spawner<L> {
         SpawnPlace {
             parent: self.scope.header(),
             options: Some(&self.options),
-            attempt: self.attempt,
+            attempt: false,
         }
     }
 }
