@@ -752,6 +752,7 @@ macro_rules! for_each_case {
                 tree_2_a_scope_whose_body_is_over_is_completing,
             ;
             select_handlers:
+                handle_7_patterns_may_bind_with_mut,
                 handle_7_the_first_arm_is_handled,
                 handle_7_handlers_are_part_of_the_body,
                 handle_7_guards_and_patterns,
