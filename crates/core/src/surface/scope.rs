@@ -50,6 +50,10 @@ pub struct Scope(JobRef);
 /// # }
 /// ```
 ///
+/// The body returns a [`Result`]: one without a value ends with `Ok(())`. Where that is
+/// missing, the compiler says only "expected `Result<_, kinfolk::Error>`, found `()`": the
+/// type is fixed here so that `Ok` and `?` in a body need no type written out.
+///
 /// # Cancellation
 /// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
 /// scope and everything in it are cancelled too; the call returns what the body returns.
