@@ -525,7 +525,7 @@ impl Tree {
     /// Makes a new root on `host`.
     ///
     /// # Panics
-    /// If 4,095 roots live already.
+    /// If 4,095 roots exist already.
     #[track_caller]
     pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
         match Tree::try_new(host, options) {
@@ -537,7 +537,7 @@ impl Tree {
     /// Like [`new`](Tree::new), but returns an error instead of panicking.
     ///
     /// # Errors
-    /// If 4,095 roots live already.
+    /// If 4,095 roots exist already.
     #[track_caller]
     pub fn try_new(host: Box<dyn Host>, options: TreeOptions) -> Result<Tree> {
         Tree::numbered(host, options, None)
