@@ -379,6 +379,10 @@ impl<T> OutputSlot<T> {
         value.map(Contained::into_inner)
     }
 
+    fn has_no_handle(&self) -> bool {
+        self.lock().handle_gone
+    }
+
     /// The handle of `job` goes. A failure that an attempt owes to it is reported: here if
     /// the job has ended, else by what polls it.
     fn handle_goes(&self, job: &Header) {
@@ -440,7 +444,7 @@ impl<F: Future<Output: IntoOutcome>> Future for LocalChild<F> {
         let how = ready!(this.inline.poll(cx));
         discard(how);
         if let Some((job, slot)) = this.owes.take()
-            && slot.lock().handle_gone
+            && slot.has_no_handle()
         {
             end::report_untaken(&job);
         }
