@@ -77,8 +77,8 @@ impl<T> Outcome<T> {
 /// The trait exists because a body may also return a `Result`, whose `Err` is a failure, and
 /// stable Rust cannot express "any type but `Result`".
 #[diagnostic::on_unimplemented(
-    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
-               whose error is a `std::error::Error`",
+    message = "a body cannot return `{Self}`: it returns a type that implements `kinfolk::Success`, \
+               or a `Result` whose error is a `std::error::Error`",
     label = "this body returns `{Self}`",
     note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
 )]
@@ -88,8 +88,8 @@ pub trait Success {}
 // The message carries the remedy: the compiler drops the notes where it proposes
 // to borrow the future.
 #[diagnostic::on_unimplemented(
-    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
-               whose error is a `std::error::Error`",
+    message = "a body cannot return `{Self}`: it returns a type that implements `kinfolk::Success`, \
+               or a `Result` whose error is a `std::error::Error`",
     label = "this body returns `{Self}`",
     note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
 )]
