@@ -635,7 +635,7 @@ fn test_2_a_call_that_the_seed_does_not_decide_about_is_named() {
             },
         );
     });
-    assert!(said.contains("it does not replay"), "{said}");
+    assert!(said.contains("the test does not replay"), "{said}");
     assert!(said.contains("blocking call that sleeps"), "{said}");
     assert!(said.contains("tests/calls.rs:"), "{said}");
 }

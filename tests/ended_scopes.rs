@@ -164,7 +164,9 @@ fn see_7_the_ends_of_many_runtimes_are_counted() {
         assert!(child.status.success(), "{said}");
         let lines = said.matches("dropped inside a job").count();
         // On a slow machine they take several seconds.
-        let counts = said.matches("more ends of runtimes").count();
+        let counts = said
+            .matches("more reports of runtimes that have ended")
+            .count();
         assert!(counts > 0 && lines <= 10 * (counts + 1), "{said}");
         assert!(lines < MANY, "{said}");
     });

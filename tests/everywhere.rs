@@ -188,7 +188,7 @@ fn test_3_one_that_does_not_stop_is_found() {
         });
     });
     assert!(
-        found.contains("told to stop and goes on") && found.contains("swallows"),
+        found.contains("told to stop and is still running") && found.contains("swallows"),
         "{found}"
     );
 }
@@ -605,7 +605,7 @@ fn test_3_a_failure_of_its_own_once_stopped_is_found() {
         cancel_everywhere(scenario);
     });
     assert!(
-        found.contains("it was stopped and failed: the connection is lost"),
+        found.contains("the scenario was stopped and failed: the connection is lost"),
         "{found}"
     );
     CancelEverywhere::new().allow_failures().run(scenario);
@@ -639,7 +639,7 @@ fn test_3_clean_up_that_does_not_end_is_found() {
         cancel_everywhere(section);
     });
     assert!(
-        found.contains("clean-up did not come to its end")
+        found.contains("clean-up did not finish")
             && found.contains("the clean-up or shield at tests/everywhere.rs:")
             && found.contains("ran out of time"),
         "{found}"
@@ -844,7 +844,7 @@ fn test_3_one_run_alone() {
     );
     let (ok, said) = run(&[("KINFOLK_SEED", "two")]);
     assert!(
-        !ok && said.contains("KINFOLK_SEED is \"two\", and is to be a number"),
+        !ok && said.contains("KINFOLK_SEED must be a number, not \"two\""),
         "{said}"
     );
     let (ok, all) = run(&[]);

@@ -224,14 +224,20 @@ fn tree_8_a_root_beyond_the_most_of_a_process_is_an_error() {
         .map(|_| Tree::new(Box::new(Still), TreeOptions::default()))
         .collect();
     let error = build().expect_err("there is no room").to_string();
-    assert!(error.contains("4095 Kinfolk roots live already"), "{error}");
+    assert!(
+        error.contains("4095 Kinfolk roots exist already"),
+        "{error}"
+    );
     assert!(error.contains("shut some down"), "{error}");
     let panicked = std::panic::catch_unwind(|| {
         drop(Tree::new(Box::new(Still), TreeOptions::default()));
     });
     let words = panicked.expect_err("there is no room");
     let words = words.downcast_ref::<String>().expect("words");
-    assert!(words.contains("4095 Kinfolk roots live already"), "{words}");
+    assert!(
+        words.contains("4095 Kinfolk roots exist already"),
+        "{words}"
+    );
     for tree in trees {
         tree.request_shutdown(kinfolk_core::ReasonKind::Shutdown);
     }

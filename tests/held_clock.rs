@@ -236,7 +236,7 @@ fn test_1_a_clock_that_is_never_let_go_is_named() {
         sim.run(async { sleep(HOUR).await })
     });
     let words = *held.unwrap_err().downcast::<String>().expect("words");
-    assert!(words.contains("the clock is held"), "{words}");
+    assert!(words.contains("the clock is still held by"), "{words}");
     assert!(words.contains("tests/held_clock.rs:"), "{words}");
     assert!(words.contains("seed 3"), "{words}");
 }

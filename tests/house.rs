@@ -32,7 +32,10 @@ const IDIOMS: &[(&str, &str)] = &[
         "SenderClosed",
         "the wait of that name in each module of channels",
     ),
-    ("Shared", "what the two sides of one thing share"),
+    (
+        "Shared",
+        "what the two sides of one thing share, and never public",
+    ),
     ("State", "what stands under the lock of its file"),
     ("TryRecvError", "each module of channels has one, as in std"),
 ];
@@ -81,8 +84,133 @@ const MOST_PRONOUNS: f64 = 2.5;
 /// task, so a few are allowed.
 const MOST_WHO: f64 = 1.0;
 
+/// The files in which `compare_exchange` stands: each has the one word of one protocol.
+const PROTOCOLS: &[(&str, &str)] = &[
+    (
+        "crates/core/src/base/observe/counters.rs",
+        "which thread has a place",
+    ),
+    (
+        "crates/core/src/base/sync.rs",
+        "the byte lock, and std or loom",
+    ),
+    (
+        "crates/core/src/engine/tree.rs",
+        "which tree has a place in the table of roots",
+    ),
+    (
+        "crates/core/src/record/slab_word.rs",
+        "the word of a slab of cells",
+    ),
+    ("crates/core/src/record/state.rs", "the state word of a job"),
+    (
+        "crates/queue/src/door.rs",
+        "who hands a turn to a driver that sleeps",
+    ),
+    (
+        "crates/queue/src/ring.rs",
+        "who takes from the head of a ring",
+    ),
+    ("crates/queue/src/slot.rs", "who takes what is in a slot"),
+    (
+        "crates/runtime/src/io/mailbox.rs",
+        "whether the thread waits in its driver",
+    ),
+    (
+        "crates/runtime/src/io/readiness/offload.rs",
+        "whether a call was begun or given up",
+    ),
+    (
+        "crates/runtime/src/main_lane.rs",
+        "whether the main thread sleeps",
+    ),
+    (
+        "crates/runtime/src/signals.rs",
+        "which signal came first, and which counts",
+    ),
+    (
+        "crates/sync/src/permits.rs",
+        "the word of permits that are free",
+    ),
+    (
+        "crates/sync/src/sync.rs",
+        "the lock of a line, and std or loom",
+    ),
+];
+
+/// Lines of a function, at most, unless its comment says why it has more.
+const LONGEST: usize = 80;
+
+/// Types of which a file defines two and a build takes one.
+const ONE_OF_TWO: &[(&str, &str)] = &[
+    ("crates/core/src/base/sync.rs", "Link"),
+    ("crates/core/src/base/sync.rs", "Plain"),
+    ("crates/runtime/src/linux.rs", "StatBuf"),
+    ("crates/sync/src/sync.rs", "Lock"),
+    ("crates/sync/src/sync.rs", "Plain"),
+];
+
+/// File names that stand in a crate more than once, and why that misleads no reader.
+const SAME_FILE_NAMES: &[(&str, &str)] = &[
+    (
+        "core: alarm.rs",
+        "record has what is kept, engine what is done with it",
+    ),
+    (
+        "core: brake.rs",
+        "record has what is kept, engine what is done with it",
+    ),
+    (
+        "core: lane.rs",
+        "base has the lane as a value, surface the types that a spawn takes",
+    ),
+    (
+        "core: lease.rs",
+        "engine has the share, surface the handle of it",
+    ),
+    (
+        "core: patience.rs",
+        "base has the setting, engine the timers that apply it",
+    ),
+    (
+        "core: point.rs",
+        "points has those of core, more/kit what authors of libraries write theirs with",
+    ),
+    (
+        "core: with_tracing.rs",
+        "each folder has one, for what it does with the feature",
+    ),
+    (
+        "core: without_tracing.rs",
+        "each folder has one, for what it does without the feature",
+    ),
+    (
+        "runtime: names.rs",
+        "fs has those of files, net those of hosts",
+    ),
+    (
+        "runtime: registered.rs",
+        "io has the pool that programs use, io/uring what a ring knows of it",
+    ),
+    (
+        "runtime: stream.rs",
+        "io has what every stream can do, io/series a stream of items, net what sockets share",
+    ),
+    (
+        "runtime: sync.rs",
+        "io/ops has the operation of that name; the other is the switch to loom",
+    ),
+    (
+        "runtime: vectored.rs",
+        "io/ops has the operations, fs the methods that begin them",
+    ),
+];
+
 /// Words of the glossary that a user needs, at most.
 const MOST_FOR_USERS: usize = 30;
+
+/// In how many words they are explained, at most: one page.
+const MOST_ON_THE_PAGE: usize = 720;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -171,12 +299,9 @@ fn modules_for_tests(files: &BTreeMap<String, String>) -> BTreeSet<String> {
 /// In which files each type name is defined. The cases of the conformance suite are
 /// tests, and have their types beside them.
 fn types() -> BTreeMap<String, BTreeSet<String>> {
-    let files = files(&[".rs"]);
-    let for_tests = modules_for_tests(&files);
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
-    for (file, text) in &files {
-        let ours = file.starts_with("crates/") && file.contains("/src/");
-        if !ours || file.starts_with("crates/conformance/") || for_tests.contains(file) {
+    for (file, text) in &sources() {
+        if file.starts_with("crates/conformance/") {
             continue;
         }
         for name in code(text).filter_map(defined) {
@@ -184,6 +309,27 @@ fn types() -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     found
+}
+
+/// The files of our crates, without those that are compiled for tests alone.
+fn sources() -> BTreeMap<String, String> {
+    let mut files = files(&[".rs"]);
+    let for_tests = modules_for_tests(&files);
+    files.retain(|file, _| {
+        file.starts_with("crates/") && file.contains("/src/") && !for_tests.contains(file)
+    });
+    files
+}
+
+/// The types that a file defines more than once.
+fn twice_in(text: &str) -> BTreeSet<String> {
+    let (mut seen, mut twice) = (BTreeSet::new(), BTreeSet::new());
+    for name in code(text).filter_map(defined) {
+        if !seen.insert(name.clone()) {
+            twice.insert(name);
+        }
+    }
+    twice
 }
 
 #[test]
@@ -210,6 +356,137 @@ fn a_type_name_is_defined_once() {
     assert!(three.is_empty(), "in more than two files: {three:?}");
 }
 
+#[test]
+fn a_type_name_is_defined_once_in_a_file() {
+    let mut found = BTreeSet::new();
+    for (file, text) in sources() {
+        found.extend(twice_in(&text).into_iter().map(|name| (file.clone(), name)));
+    }
+    let known = (ONE_OF_TWO.iter()).map(|(file, name)| (file.to_string(), name.to_string()));
+    let known: BTreeSet<_> = known.collect();
+    let more: Vec<_> = found.difference(&known).collect();
+    assert!(more.is_empty(), "defined twice in one file: {more:#?}");
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(gone.is_empty(), "no longer needed in the list: {gone:?}");
+}
+
+/// A name that several files may define is not one that programs see: there it says too
+/// little. The modules of channels are the exception; they are not in the facade's lists.
+#[test]
+fn an_idiom_is_not_public() {
+    let facade = root().join("crates/kinfolk/src/lib.rs");
+    let facade = fs::read_to_string(facade).expect("the facade");
+    let code: Vec<_> = code(&facade)
+        .filter(|line| !line.starts_with("//!"))
+        .collect();
+    let names: BTreeSet<_> = (code.iter())
+        .flat_map(|line| line.split(|c| !is_word(c)))
+        .collect();
+    let public: Vec<_> = (IDIOMS.iter())
+        .filter(|(name, _)| names.contains(name))
+        .collect();
+    assert!(public.is_empty(), "excused, but public: {public:?}");
+}
+
+/// The name of a file, but for those that each folder or crate has.
+fn file_name(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next().expect("a path");
+    (!["mod.rs", "lib.rs", "main.rs"].contains(&name)).then_some(name)
+}
+
+#[test]
+fn a_file_name_stands_once_in_a_crate() {
+    let mut places = BTreeMap::<String, Vec<String>>::new();
+    for file in sources().keys() {
+        let krate = file.split('/').nth(1).expect("a crate");
+        if let Some(name) = file_name(file) {
+            let place = places.entry(format!("{krate}: {name}")).or_default();
+            place.push(file.clone());
+        }
+    }
+    places.retain(|_, files| files.len() > 1);
+    let known: BTreeSet<_> = SAME_FILE_NAMES.iter().map(|(name, _)| *name).collect();
+    let more: Vec<_> = (places.iter())
+        .filter(|(name, _)| !known.contains(name.as_str()))
+        .collect();
+    assert!(more.is_empty(), "several files of one name: {more:#?}");
+    let gone: Vec<_> = (known.iter())
+        .filter(|name| !places.contains_key(**name))
+        .collect();
+    assert!(gone.is_empty(), "no longer needed in the list: {gone:?}");
+}
+
+#[test]
+fn each_protocol_has_one_file() {
+    let mut found = BTreeSet::new();
+    for (file, text) in sources() {
+        if code(&text).any(|line| line.contains("compare_exchange")) {
+            found.insert(file);
+        }
+    }
+    let known: BTreeSet<_> = PROTOCOLS.iter().map(|(file, _)| file.to_string()).collect();
+    let more: Vec<_> = found.difference(&known).collect();
+    assert!(
+        more.is_empty(),
+        "compare_exchange outside the file of a protocol: {more:?}"
+    );
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(gone.is_empty(), "no longer needed in the list: {gone:?}");
+}
+
+/// A function of a file: its name, the line on which it begins, and how many it has.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<_> = text
+        .lines()
+        .take_while(|line| !is_for_tests(line))
+        .collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let begin = line.trim_start();
+        let indent = &line[..line.len() - begin.len()];
+        let head = begin.split_once("fn ").filter(|(before, _)| {
+            before.split_whitespace().all(|word| {
+                ["const", "unsafe", "async", "extern", "\"C\""].contains(&word)
+                    || word.starts_with("pub")
+            })
+        });
+        let Some((_, head)) = head else { continue };
+        let name = head.chars().take_while(|c| is_word(*c)).collect();
+        // Formatted code: a body ends with a brace below the beginning of its function; one
+        // without a body, or on a single line, ends before that.
+        let rest = &lines[at..];
+        let own = |line: &&str| line.starts_with(indent) && !line[indent.len()..].starts_with(' ');
+        let last = (rest.iter().enumerate()).find(|(n, line)| match n {
+            0 => line.ends_with(['}', ';']),
+            _ => own(line) && (line.trim() == "}" || line.ends_with(';')),
+        });
+        if let Some((last, _)) = last {
+            found.push((name, at, last + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_long_function_says_why() {
+    let mut long = Vec::new();
+    for (file, text) in sources() {
+        let lines: Vec<_> = text.lines().collect();
+        for (name, at, length) in functions(&text) {
+            let comment = (lines[..at].iter().rev())
+                .take_while(|line| line.trim_start().starts_with(['/', '#']))
+                .any(|line| line.contains("Long because"));
+            if length > LONGEST && !comment {
+                long.push(format!("{name} in {file}: {length} lines"));
+            }
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "more than {LONGEST} lines, and no comment says \"Long because …\": {long:#?}"
+    );
+}
+
 /// The glossary: its sections, each with its entries as they stand.
 fn glossary() -> Vec<(String, Vec<(String, String)>)> {
     let text = fs::read_to_string(root().join("GLOSSARY.md")).expect("the glossary");
@@ -231,6 +508,13 @@ fn glossary() -> Vec<(String, Vec<(String, String)>)> {
 fn the_glossary_is_short_sorted_and_used() {
     let sections = glossary();
     let (first, for_users) = sections.first().expect("a section");
+    let page: usize = (for_users.iter())
+        .map(|(word, rest)| word.split(' ').count() + rest.split_whitespace().count())
+        .sum();
+    assert!(
+        page <= MOST_ON_THE_PAGE,
+        "\"{first}\" has {page} words, more than a page"
+    );
     assert!(
         for_users.len() <= MOST_FOR_USERS,
         "{} words in \"{first}\"",
@@ -262,11 +546,13 @@ fn the_glossary_is_short_sorted_and_used() {
             words.extend(text.split_whitespace().flat_map(|word| [" ", word]));
         }
     }
+    words.push(' ');
     let is_used = |word: &&String| {
         let word = word.replace(|c: char| !c.is_alphanumeric(), " ");
-        // As words, or as the name of a type.
-        words.contains(&format!(" {word}"))
-            || words.contains(&format!(" {}", word.replace(' ', "")))
+        // As whole words, one or many, or as the name of a type.
+        words.contains(&format!(" {word} "))
+            || words.contains(&format!(" {word}s "))
+            || words.contains(&format!(" {} ", word.replace(' ', "")))
     };
     let unused: Vec<_> = seen.iter().filter(|word| !is_used(word)).collect();
     assert!(unused.is_empty(), "used nowhere: {unused:?}");
@@ -358,7 +644,7 @@ fn named(part: &str) -> Vec<&str> {
     let looks_like_code = |word: &str| {
         let caps = word.chars().filter(|c| c.is_uppercase()).count();
         let small = word.chars().filter(|c| c.is_lowercase()).count();
-        let camel = word.starts_with(|c: char| c.is_uppercase()) && caps > 1 && small > 0;
+        let camel = word.starts_with(|c: char| c.is_uppercase()) && caps > 0 && small > 0;
         let snake = word.trim_matches('_').contains('_');
         (camel || snake) && word.is_ascii()
     };
@@ -495,8 +781,21 @@ fn definitions_and_names_are_seen() {
     assert_eq!(named("Scope::close()"), ["Scope", "close"]);
     assert_eq!(named("TaskSet"), ["TaskSet"]);
     assert_eq!(named("next_pump()"), ["next_pump"]);
-    assert_eq!(named("Local<T>"), Vec::<&str>::new());
+    assert_eq!(named("Local<T>"), ["Local"]);
     assert_eq!(named("cancel"), Vec::<&str>::new());
+    assert_eq!(named("Held"), ["Held"]);
+    assert_eq!(named("A"), Vec::<&str>::new());
+    assert_eq!(
+        twice_in("struct A;\nenum B {}\nfn a() { struct A; }\n").len(),
+        0
+    );
+    let twice = twice_in("struct A;\nfn a() {\n    struct A;\n}\n");
+    assert!(twice.contains("A"));
+    let two = "fn a() -> u8 {\n    1\n}\n    pub(crate) unsafe fn b(\n        x: u8,\n    ) {\n        c;\n    }\nfn d();\n";
+    let two = functions(two);
+    assert_eq!(two[0], ("a".to_string(), 0, 3));
+    assert_eq!(two[1], ("b".to_string(), 3, 5));
+    assert_eq!(two[2], ("d".to_string(), 8, 1));
     assert_eq!(named("a sentence"), Vec::<&str>::new());
     assert_eq!(named("cargo test"), Vec::<&str>::new());
     let doc = "/// One `A`.\n/// ```\n/// let b = `c`;\n/// ```\nfn d() {}\n//// no\n";

@@ -89,7 +89,10 @@ fn in_an_environment_that_says_uring() {
 fn in_an_environment_that_says_nonsense() {
     let rt = build(Runtime::builder().workers(1));
     let error = trip(&rt).expect_err("no such driver").to_string();
-    assert!(error.contains("KINFOLK_IO is `nonsense`"), "{error}");
+    assert!(
+        error.contains("KINFOLK_IO must be `uring` or `epoll`, not `nonsense`"),
+        "{error}"
+    );
     assert_eq!(rt.io_driver(), None);
 }
 
@@ -154,17 +157,17 @@ fn io_4_without_io_uring_readiness_takes_over() {
                 })
                 .expect("a pipe");
             }
-            // But where it was demanded, that is said.
+            // But where it was requested, that is said.
             for workers in 0..2 {
                 let rt = build(Runtime::builder().workers(workers).io(IoDriver::Ring));
                 let error = trip(&rt).expect_err("forbidden").to_string();
                 assert!(error.contains("io_uring"), "{error}");
-                assert!(error.contains("demanded"), "{error}");
+                assert!(error.contains("requested"), "{error}");
                 assert!(error.contains("not permitted"), "{error}");
                 // Each that follows, too.
                 let error = rt.block_on(async { Ok::<_, Error>(pipe().map(drop)?) });
                 let error = error.expect_err("forbidden").to_string();
-                assert!(error.contains("demanded"), "{error}");
+                assert!(error.contains("requested"), "{error}");
             }
         });
     }

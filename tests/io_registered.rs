@@ -205,7 +205,7 @@ fn each_begins_at_a_page_whatever_its_size() {
 }
 
 #[test]
-#[should_panic(expected = "a pool of nothing")]
+#[should_panic(expected = "a pool must have at least one buffer")]
 fn a_pool_of_nothing_is_refused() {
     let _ = registered(0, PAGE);
 }

@@ -408,6 +408,54 @@ fn lane_1_an_output_nobody_takes_is_dropped_on_its_lane() {
     });
 }
 
+/// cancel-10: what hears of the end of a job is called on the job's lane, also if its last
+/// child ends on another.
+#[test]
+fn cancel_10_the_end_is_heard_on_the_lane_of_the_job() {
+    guarded("on_end on its lane", |_| {
+        let rt = rt(2);
+        let main = here();
+        let places = rt.block_on(async {
+            let scope = Scope::current().unwrap();
+            let mut places = Vec::new();
+            for ends_on_main in [true, false] {
+                let (gate, heard) = (Gate::new(), Arc::new(Mutex::new(Vec::new())));
+                let held = gate.clone();
+                // The last child ends on the other lane, after the body.
+                let job = match ends_on_main {
+                    false => scope.on(Main).launch(async move {
+                        Scope::current().unwrap().on(Pool).launch(async move {
+                            held.wait().await;
+                        });
+                    }),
+                    true => scope.on(Pool).launch(async move {
+                        Scope::current().unwrap().on(Main).launch(async move {
+                            held.wait().await;
+                        });
+                    }),
+                };
+                for _ in 0..2 {
+                    let heard = heard.clone();
+                    job.on_end(move |_| heard.lock().unwrap().push(here()))
+                        .keep();
+                }
+                // Until only the child is left.
+                while job.state() != JobState::Completing {
+                    yield_now().await?;
+                }
+                gate.open();
+                let _ = job.join().await?;
+                let heard = heard.lock().unwrap().clone();
+                assert_eq!(heard.len(), 2);
+                places.push(heard.iter().map(|at| *at == main).collect::<Vec<_>>());
+            }
+            Ok::<_, Error>(places)
+        });
+        // That of a job of the pool on a worker, that of a main job on the main thread.
+        assert_eq!(places.unwrap(), [[false; 2], [true; 2]]);
+    });
+}
+
 /// A job of the main lane whose last child has ended on a worker waits for its
 /// thread to end it: a cancel that finds it so does not queue it again.
 #[test]

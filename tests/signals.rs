@@ -200,7 +200,7 @@ fn cancel_3_a_loop_that_swallows_ends_with_its_program() {
         assert_eq!(named, 1, "{said}");
         assert!(said.contains("bin/signalled.rs"), "{said}");
         assert!(
-            said.contains("goes on though its points have told it"),
+            said.contains("keeps running although its cancellation points"),
             "{said}"
         );
     });
@@ -462,7 +462,7 @@ fn see_7_a_flood_of_failures_is_cut_short_and_counted() {
     guarded("flood", |_| {
         let (ended, _, said) = Process::start("floods").end();
         assert_eq!(ended, Some(0), "{said}");
-        let failed = "nobody took the failure of";
+        let failed = "unhandled failure of";
         let lines = said.lines().filter(|line| line.contains(failed)).count() as u64;
         let more = said.lines().filter_map(|line| number_before(line, " more"));
         assert!((1..=1_000).contains(&lines), "{lines} lines");

@@ -1,5 +1,5 @@
 // error: E0277
-// says: a body cannot return `User`, only what is `kinfolk::Success`
+// says: a body cannot return `User`: it returns a type that implements `kinfolk::Success`
 pub struct User;
 
 pub fn f(s: &kinfolk_core::Scope) {

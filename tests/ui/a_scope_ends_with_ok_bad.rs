@@ -1,5 +1,5 @@
 // error: E0308
-// says: Result<_, kinfolk_core::Error>
+// says: expected `Result<_, kinfolk_core::Error>`, found `()`
 async fn work() {}
 
 pub async fn f() -> kinfolk_core::Result<()> {

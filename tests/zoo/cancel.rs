@@ -24,11 +24,11 @@ zoo! {
     shield_forgotten everywhere "clean-up of a task that is cancelled begins with a point, which fails at once"
         says "what was opened is closed";
     clean_up_without_an_end everywhere "clean-up waits for an answer that may never come"
-        says "clean-up did not come to its end";
+        says "clean-up did not finish";
     stop_turned_into_a_failure everywhere "the error that says `cancelled` is replaced by an error of the program's own"
-        says "it was stopped and failed: the disk is slow";
+        says "the scenario was stopped and failed: the disk is slow";
     stop_taken_for_a_failure everywhere "a loop tries again after every error, also after a cancel"
-        says "it was told to stop and goes on";
+        says "the scenario was told to stop and is still running";
     interrupt_swallowed everywhere "an error of a sleep is thrown away, and the interrupt with it"
         says "told to stop, and sent it all the same";
     farewell_to_a_closed_channel everywhere "a task that is stopped sends a last message, and expects a listener"

@@ -189,7 +189,7 @@ where
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     let number = text.trim().parse();
-    Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, and is to be a number")))
+    Some(number.unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")))
 }
 
 /// The twin stays green.

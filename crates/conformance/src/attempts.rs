@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, JobState, ReasonKind, Result, TaskSet, all, attempt, cleanup, park, scope,
-    sleep, spawn,
+    Error, ErrorKind, JobState, ReasonKind, Result, TaskSet, all, attempt, cleanup, local_scope,
+    park, scope, sleep, spawn,
 };
 use kinfolk_testkit::{Lab, Tally};
 
@@ -120,6 +120,82 @@ pub async fn outcome_10_an_attempt_is_an_option_of_every_verb(lab: Lab) {
     .await
     .unwrap();
     assert!(lab.take_failures().is_empty());
+}
+
+/// outcome-10: a child that borrows may be an attempt too: its failure or panic is what its
+/// await returns, and the scope, its body and its other children go on.
+/// Also: handle-8.
+pub async fn outcome_10_a_local_child_may_be_an_attempt(lab: Lab) {
+    let words_of_it = String::from("refused");
+    let sum = local_scope(async |s| {
+        let sibling = s.spawn(after(20 * MS, 1));
+        let failed = s.task("fails").attempt(async {
+            sleep(MS).await?;
+            Err::<u32, _>(Error::msg(words_of_it.as_str()))
+        });
+        let panicked = s.task("panics").attempted().spawn(async {
+            sleep(2 * MS).await?;
+            std::panic::resume_unwind(Box::new("oops"));
+            #[expect(unreachable_code, reason = "says what the body returns")]
+            Ok::<u32, Error>(0)
+        });
+        let fine = s.task("fine").attempt(after(MS, 2));
+        let error = failed.await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (ErrorKind::Failed, "refused".into())
+        );
+        assert!(error.path().iter().any(|name| name == "fails"), "{error:?}");
+        assert_eq!(panicked.await.unwrap_err().kind(), ErrorKind::Panicked);
+        assert!(!s.scope().cancel_requested() && !sibling.job().cancel_requested());
+        Ok(sibling.await? + fine.await?)
+    })
+    .await;
+    assert_eq!((sum.unwrap(), lab.elapsed()), (3, 20 * MS));
+    assert!(lab.take_failures().is_empty());
+}
+
+/// outcome-10: what no handle of a local attempt takes goes to the failure hook, once: the
+/// handle is dropped before the end or after it, given up, or there never was one.
+/// Also: handle-8.
+pub async fn outcome_10_a_failure_of_a_local_attempt_that_is_not_taken_is_reported(lab: Lab) {
+    let fails = async |wait: Duration, text: &'static str| {
+        sleep(wait).await?;
+        Err::<(), _>(Error::msg(text))
+    };
+    local_scope(async |s| {
+        let begin = |name: &'static str| s.task(name).attempted();
+        let dropped = begin("dropped").spawn(async {
+            let _ = park().await;
+            Err::<(), _>(Error::msg("dropped before"))
+        });
+        let given_up = begin("given up").spawn(fails(MS, "given up"));
+        let ended = begin("ended").spawn(fails(Duration::ZERO, "dropped after"));
+        let ended_given_up = begin("ended").spawn(fails(Duration::ZERO, "given up after"));
+        begin("launched").launch(fails(MS, "launched"));
+        let taken = begin("taken").spawn(fails(MS, "taken"));
+        sleep(MS / 2).await?;
+        assert!(ended.is_ended() && ended_given_up.is_ended());
+        assert!(lab.take_failures().is_empty(), "the handles may take them");
+        drop(dropped);
+        let _observer = given_up.into_job();
+        drop(ended);
+        let observer = ended_given_up.into_job();
+        assert!(observer.join().await?.is_failed());
+        assert!(taken.job().join().await?.is_failed());
+        assert_eq!(taken.await.unwrap_err().to_string(), "taken");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let all = [
+        "dropped after",
+        "dropped before",
+        "given up",
+        "given up after",
+        "launched",
+    ];
+    assert_eq!(words(&lab), all);
 }
 
 /// outcome-10: cancelled, it is told and waited for as any child; its body's failure is the

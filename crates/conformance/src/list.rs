@@ -30,6 +30,8 @@ macro_rules! for_each_case {
                 outcome_10_a_failed_attempt_touches_nobody,
                 outcome_10_a_failure_that_is_not_taken_is_reported,
                 outcome_10_an_attempt_is_an_option_of_every_verb,
+                outcome_10_a_local_child_may_be_an_attempt,
+                outcome_10_a_failure_of_a_local_attempt_that_is_not_taken_is_reported,
                 outcome_10_an_attempt_that_is_cancelled,
                 outcome_10_an_attempt_that_is_passed_on,
                 outcome_10_attempts_in_a_set,
@@ -515,6 +517,7 @@ macro_rules! for_each_case {
                 handle_8_a_late_value_of_a_local_child,
                 handle_8_dropping_a_local_scope_forces_its_children,
                 handle_8_a_deaf_local_child_is_forced_alone,
+                handle_8_a_local_child_has_a_patience_of_its_own,
                 handle_8_a_local_scope_in_a_timeout_and_a_race,
                 handle_8_an_interrupt_is_not_for_local_children,
                 handle_8_a_local_child_cannot_wait_for_its_scope,
@@ -749,6 +752,7 @@ macro_rules! for_each_case {
                 tree_2_a_scope_whose_body_is_over_is_completing,
             ;
             select_handlers:
+                handle_7_patterns_may_bind_with_mut,
                 handle_7_the_first_arm_is_handled,
                 handle_7_handlers_are_part_of_the_body,
                 handle_7_guards_and_patterns,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, JobKind, JobState, LocalScope, ReasonKind, Result, checkpoint, cleanup,
-    current_job, local_scope, park, race, sleep, spawn, timeout, yield_now,
+    Error, ErrorKind, JobKind, JobState, LocalScope, Patience, ReasonKind, Result, checkpoint,
+    cleanup, current_job, local_scope, park, race, sleep, spawn, timeout, yield_now,
 };
 
 use kinfolk_testkit::{Gate, Lab, Log, Tally};
@@ -381,6 +381,39 @@ pub async fn handle_8_a_deaf_local_child_is_forced_alone(lab: Lab) {
     assert_eq!(tally.drops(), 1);
     assert_eq!(lab.counters().jobs_force_dropped, before + 1);
     assert_eq!(lab.elapsed(), HOUR);
+}
+
+/// handle-8: a local child may have a patience of its own, which what it spawns inherits.
+/// Also: cancel-6.
+pub async fn handle_8_a_local_child_has_a_patience_of_its_own(lab: Lab) {
+    let before = lab.counters().jobs_force_dropped;
+    let got = local_scope(async |s| {
+        let patience = |unaware| Patience {
+            unaware,
+            ..Patience::default()
+        };
+        let quick = s.task("quick").patience(patience(10 * MS));
+        let quick = quick.spawn(async {
+            kinfolk_core::launch(pending::<()>());
+            pending::<()>().await;
+        });
+        let slow = s.task("slow").patience(patience(500 * MS));
+        let slow = slow.spawn(pending::<()>());
+        // Until all of them have begun: what was never polled is no forced drop.
+        sleep(MS).await?;
+        let begin = lab.elapsed();
+        quick.cancel("deaf");
+        slow.cancel("deaf");
+        assert_eq!(quick.await.unwrap_err().kind(), ErrorKind::Stopped);
+        let quick = lab.elapsed() - begin;
+        assert_eq!(slow.await.unwrap_err().kind(), ErrorKind::Stopped);
+        Ok((quick, lab.elapsed() - begin))
+    })
+    .await;
+    let (quick, slow) = got.unwrap();
+    assert!((10 * MS..100 * MS).contains(&quick), "{quick:?}");
+    assert!((500 * MS..600 * MS).contains(&slow), "{slow:?}");
+    assert_eq!(lab.counters().jobs_force_dropped, before + 3);
 }
 
 /// handle-8: inside a timeout and as a branch that loses, the children hear it.

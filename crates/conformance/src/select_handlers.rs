@@ -15,6 +15,28 @@ async fn after<T>(millis: u32, value: T) -> Result<T> {
     Ok(value)
 }
 
+/// handle-7: a pattern may bind with `mut`, alone or right inside a variant.
+pub async fn handle_7_patterns_may_bind_with_mut(_: Lab) {
+    let grow = async |which: u32| -> Result<String> {
+        select! {
+            mut whole = after(which, String::from("whole")) => {
+                whole.push('!');
+                whole
+            }
+            Some(mut part) = after(2, Some(String::from("part"))), if which > 1 => {
+                part.push('?');
+                part
+            }
+            Err(mut error) = after(9, Err::<(), _>(String::new())), if which == 0 => {
+                error.push('.');
+                error
+            },
+        }
+    };
+    assert_eq!(grow(1).await.unwrap(), "whole!");
+    assert_eq!(grow(3).await.unwrap(), "part?");
+}
+
 /// handle-7: the handler of the first arm that ends is the value; the others are told.
 pub async fn handle_7_the_first_arm_is_handled(lab: Lab) {
     let tally = Tally::new();

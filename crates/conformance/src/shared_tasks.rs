@@ -108,7 +108,8 @@ pub async fn handle_13_a_waiter_is_at_a_point(lab: Lab) {
     assert!(told.outcome().await.unwrap().is_cancelled());
     let (send, receive) = futures_channel();
     let circle = attempt(async move {
-        let itself: kinfolk_core::Shared<u8> = receive.recv().expect("sent before its first turn");
+        let itself: kinfolk_core::SharedTask<u8> =
+            receive.recv().expect("sent before its first turn");
         itself.await
     });
     let here = circle.shared();

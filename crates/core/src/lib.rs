@@ -54,7 +54,7 @@ pub use more::combine::branches::{Alike, Branches};
 #[doc(hidden)]
 pub use more::combine::chosen::{__select_none, __select_where};
 pub use more::combine::each::{ForEach, Items, for_each_concurrent};
-pub use more::combine::local::{
+pub use more::combine::local_scope::{
     LocalInline, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, UnsendScope, local_scope,
     local_scope_unsend,
 };
@@ -63,7 +63,7 @@ pub use more::combine::race::race;
 #[doc(hidden)]
 pub use more::combine::select::__select;
 pub use more::combine::set_verbs::{ExtendSet, JoinAllInSet};
-pub use more::combine::shared::Shared;
+pub use more::combine::shared::SharedTask;
 #[cfg(feature = "stream")]
 pub use more::combine::stream::{OrCancelItems, OrCancelStream};
 pub use more::combine::task_set::{NextInSet, SpawnInSet, TaskSet};

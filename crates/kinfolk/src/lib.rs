@@ -136,8 +136,9 @@ pub mod job {
     pub use kinfolk_core::{
         BoxError, Caller, HookGuard, IgnoreGuard, IntoOutcome, JobId, JobKind, JobState, Lane,
         LaneFor, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain, OwnError,
-        Ready, RescheduleError, ScopeBuilder, Service, Shared, SpawnError, Spawner, UnsendScope,
-        cancel_current, forever, is_shielded, on_cancel_or_end, restarting, shield_for, try_shield,
+        Ready, RescheduleError, ScopeBuilder, Service, SharedTask, SpawnError, Spawner,
+        UnsendScope, cancel_current, forever, is_shielded, on_cancel_or_end, restarting,
+        shield_for, try_shield,
     };
 }
 

@@ -131,7 +131,7 @@ impl Builder {
         self
     }
 
-    /// How long the end of the runtime waits before it lifts shields, after the first
+    /// Sets how long the end of the runtime waits before it lifts shields, after the first
     /// [signal](Builder::signals), in [`Runtime::run_main`] and when the runtime is
     /// dropped; a second later it forces. Ten seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// Whether the runtime says nothing by itself of [signals](Builder::signals), and of
+    /// Sets whether the runtime says nothing by itself of [signals](Builder::signals), and of
     /// what was in the way of its end. The error of [`Runtime::run_main`] is said all the
     /// same, and what the hooks for failures and forced drops say.
     pub fn quiet(mut self, quiet: bool) -> Self {
@@ -147,7 +147,7 @@ impl Builder {
         self
     }
 
-    /// Whether [`Runtime::run_main`] answers with 128 and the number of the signal after
+    /// Sets whether [`Runtime::run_main`] answers with 128 and the number of the signal after
     /// every signal, however main has ended. `false` by default.
     pub fn exit_by_signal(mut self, always: bool) -> Self {
         self.manner.exit_by_signal = always;
@@ -197,7 +197,7 @@ impl Builder {
     ///
     /// # Errors
     /// If the system starts no more threads, if 4,095 roots live in the process, and if
-    /// [signals](Builder::signals) cannot be heard.
+    /// [signals](Builder::signals) cannot be caught.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
@@ -257,7 +257,9 @@ impl Builder {
         if let Some(listen) = self.listen {
             let heard = listen(runtime.handle(), self.manner.grace, self.manner.quiet);
             let heard = heard.map_err(|error| {
-                Error::msg(format!("Ctrl-C and SIGTERM cannot be heard: {error}"))
+                Error::msg(format!(
+                    "cannot install handlers for SIGINT and SIGTERM: {error}"
+                ))
             })?;
             runtime.hear(heard);
         }

@@ -45,7 +45,7 @@ impl Runtime {
         )
     }
 
-    /// Like [`pump`](Runtime::pump), and lends `world` to the tasks of the main
+    /// Pumps like [`pump`](Runtime::pump), and lends `world` to the tasks of the main
     /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
@@ -132,8 +132,8 @@ impl Runtime {
         )
     }
 
-    /// Like [`run_expired`](Runtime::run_expired), and lends `world` to the tasks
-    /// of the main lane meanwhile; see [`with_world`](kinfolk_core::with_world).
+    /// Runs what is due like [`run_expired`](Runtime::run_expired), and lends `world` to the
+    /// tasks of the main lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
     /// As [`run_expired`](Runtime::run_expired).

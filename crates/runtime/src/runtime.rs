@@ -353,8 +353,8 @@ impl Runtime {
         Ok(self.drive(&turning, pin!(future)))
     }
 
-    /// Like [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main lane
-    /// meanwhile; see [`with_world`](kinfolk_core::with_world).
+    /// Waits like [`wait_for`](Runtime::wait_for), and lends `world` to the tasks of the main
+    /// lane meanwhile; see [`with_world`](kinfolk_core::with_world).
     ///
     /// # Errors
     /// As [`wait_for`](Runtime::wait_for).
@@ -366,8 +366,8 @@ impl Runtime {
         self.tree().lend(world, || self.wait_for(future))
     }
 
-    /// Like [`block_on`](Runtime::block_on), and lends `world` to `future` and the other tasks
-    /// of the main lane meanwhile.
+    /// Runs a future like [`block_on`](Runtime::block_on), and lends `world` to `future` and
+    /// the other tasks of the main lane meanwhile.
     ///
     /// # Errors
     /// As [`block_on`](Runtime::block_on).
@@ -442,8 +442,8 @@ impl Runtime {
         self.end()
     }
 
-    /// Like [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the main lane
-    /// meanwhile, so that they can clean up the host's state.
+    /// Shuts down like [`shutdown`](Runtime::shutdown), and lends `world` to the tasks of the
+    /// main lane meanwhile, so that they can clean up the host's state.
     ///
     /// # Errors
     /// As [`shutdown`](Runtime::shutdown).

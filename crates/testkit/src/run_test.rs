@@ -106,7 +106,7 @@ impl TestOptions {
         {
             panic!(
                 "{name}: {complaint}\n\
-                 mend it, or write #[kinfolk::test(failures = \"allowed\")]"
+                 fix it, or write #[kinfolk::test(failures = \"allowed\")]"
             );
         }
     }
@@ -142,7 +142,7 @@ where
     let seeds = seeds::chosen(options.seeds.clone());
     assert!(
         !seeds.is_empty(),
-        "{name} would run on no seed at all: give at least one"
+        "{name} has no seeds to run on: give at least one"
     );
     assert!(
         !options.real_time,
@@ -186,8 +186,8 @@ impl RunFailure {
             )
         });
         Some(format!(
-            "it does not replay: run again with the same seed it {what}\n\
-             something decides that the seed does not know: the order of a HashMap, the time \
+            "the test does not replay: run again with the same seed it {what}\n\
+             something that the seed does not control decides: the order of a HashMap, the time \
              of the system, a static that is left from the first run, another thread{calls}"
         ))
     }

@@ -13,7 +13,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
     let number = text.to_str().and_then(|text| text.trim().parse().ok());
     match number {
         Some(number) => Some(number),
-        None => panic!("{variable} is {text:?}, and is to be a number"),
+        None => panic!("{variable} must be a number, not {text:?}"),
     }
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn picked() -> Option<Range<u64>> {
     let seed = number("KINFOLK_SEED")?;
     match seed.checked_add(1) {
         Some(end) => Some(seed..end),
-        None => panic!("KINFOLK_SEED is {seed}, and is to be less"),
+        None => panic!("KINFOLK_SEED must be less than {seed}"),
     }
 }
 
@@ -31,10 +31,7 @@ pub(crate) fn picked() -> Option<Range<u64>> {
 #[track_caller]
 pub(crate) fn how_many() -> Option<u64> {
     let count = number("KINFOLK_SEEDS")?;
-    assert!(
-        count > 0,
-        "KINFOLK_SEEDS is 0: nothing would run; give at least one"
-    );
+    assert!(count > 0, "KINFOLK_SEEDS must be at least 1, not 0");
     Some(count)
 }
 

@@ -858,14 +858,14 @@ impl Sim {
     /// Runs until every task is blocked. Time stands still.
     pub fn settle(&mut self) {
         while self.step() {
-            self.assert_not_endless("it never settles");
+            self.assert_not_endless("the simulation never settles");
         }
     }
 
     /// Runs until every task is blocked and no thread holds the clock.
     fn settle_with_others(&mut self) {
         self.settle();
-        while self.waits_for_others("the clock is to be moved") {
+        while self.waits_for_others("the clock should move on") {
             self.settle();
         }
     }
@@ -1283,10 +1283,10 @@ impl Sim {
     fn report(&self, stuck: Stuck, what: &str) -> String {
         let why = match stuck {
             Stuck::Deadlock => "nothing is ready, no timer will be due and no i/o will be over",
-            Stuck::Endless => "it takes turns without end",
+            Stuck::Endless => "turns go on without end",
             Stuck::Busy => &format!(
-                "nothing else goes on and the clock stands still, while these tasks wake \
-                 themselves or each other for ever: {}",
+                "the clock stands still while these tasks wake themselves or each other for \
+                 ever, and nothing else runs: {}",
                 self.busiest()
             ),
             Stuck::Waiting => &format!(
@@ -1301,8 +1301,7 @@ impl Sim {
                     .iter()
                     .map(|at| format!("{}:{}", at.file(), at.line()));
                 &format!(
-                    "nothing is ready, and the clock is held and not let go of, by what was \
-                     begun at {}",
+                    "nothing is ready, and the clock is still held by what was begun at {}",
                     sites.collect::<Vec<_>>().join(", ")
                 )
             }

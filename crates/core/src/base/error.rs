@@ -20,13 +20,13 @@ use crate::base::reason::Reason;
 use crate::base::sync::local;
 use crate::base::unwind::{Contained, Payload, caught};
 
-/// The result of everything that can fail here.
+/// `std::result::Result` with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of anybody's, boxed.
+/// Any error, boxed, as in `Box<dyn Error + Send + Sync>`.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// You are being cancelled: clean up and return.
+/// The error of a cancellation point whose job has been cancelled: clean up and return it.
 ///
 /// Only cancellation points make this value. It carries the reason, the job
 /// at which the cancel entered the tree and the call site of that cancel.
@@ -42,17 +42,17 @@ impl Cancelled {
         Cancelled { reason }
     }
 
-    /// Why.
+    /// Returns why the job was cancelled.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// The job at which the cancel entered the tree.
+    /// Returns the job at which the cancel entered the tree.
     pub fn origin(&self) -> JobId {
         self.reason.origin()
     }
 
-    /// Where in the code the cancel was asked for.
+    /// Returns the place in the code that called for the cancel.
     pub fn site(&self) -> &'static Location<'static> {
         self.reason.site()
     }
@@ -333,7 +333,7 @@ impl Error {
         Error(Repr::Full(SharedError::new(inner)))
     }
 
-    /// An error with nothing but words.
+    /// Makes an error from a message.
     pub fn msg(words: impl Into<String>) -> Error {
         Error::from_boxed(words.into().into())
     }
@@ -809,7 +809,7 @@ impl Error {
                 reason,
                 virtual_time,
             } => {
-                f.write_str(self.job_name().unwrap_or("it"))?;
+                f.write_str(self.job_name().unwrap_or("the scope"))?;
                 f.write_str(" timed out")?;
                 if let Some(after) = after {
                     write!(f, " after {after:?}")?;
@@ -877,13 +877,13 @@ impl StdError for Error {
     }
 }
 
-/// An error of which `?` alone makes an [`Error`]. One trait under all of them, so that
+/// An error that `?` converts into an [`Error`]. One trait under all of them, so that
 /// the compiler can name the cure for those that are none.
 #[diagnostic::on_unimplemented(
-    message = "`?` alone makes no `kinfolk::Error` of `{Self}`",
+    message = "`?` cannot convert `{Self}` into `kinfolk::Error`",
     label = "write `.or_fail()?` here",
-    note = "`.or_fail()?`, of `kinfolk::OrFail`, makes a `kinfolk::Error` of any error; `?` \
-            alone does so for `Cancelled`, `io::Error` and those of std"
+    note = "`.or_fail()?`, of `kinfolk::OrFail`, converts any error; `?` without it converts \
+            `Cancelled` and the errors of std, such as `io::Error`"
 )]
 pub trait Familiar {
     #[doc(hidden)]

@@ -57,7 +57,7 @@ impl JobId {
         self.0 >> LOCAL
     }
 
-    /// The number of the job within its tree; the root is 0. The same in
+    /// Returns the number of the job within its tree; the root is 0. The same in
     /// every replay of one seed.
     pub fn number(self) -> u64 {
         self.0 & MOST_NUMBER

@@ -22,7 +22,7 @@ pub enum Outcome<T = ()> {
 }
 
 impl<T> Outcome<T> {
-    /// The value of a completed job.
+    /// Returns the value of a completed job.
     pub fn completed(self) -> Option<T> {
         match self {
             Outcome::Completed(value) => Some(value),
@@ -30,7 +30,7 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The value, in time or late.
+    /// Returns the value, also if the job produced it after it was cancelled.
     pub fn into_value(self) -> Option<T> {
         match self {
             Outcome::Completed(value) => Some(value),
@@ -39,22 +39,22 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// True if it completed.
+    /// Returns true if the job completed.
     pub fn is_completed(&self) -> bool {
         matches!(self, Outcome::Completed(_))
     }
 
-    /// True if it failed.
+    /// Returns true if the job failed.
     pub fn is_failed(&self) -> bool {
         matches!(self, Outcome::Failed(_))
     }
 
-    /// True if it was cancelled.
+    /// Returns true if the job was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Outcome::Cancelled { .. })
     }
 
-    /// The failure, if it is one.
+    /// Returns the failure of a failed job.
     pub fn error(&self) -> Option<&Error> {
         match self {
             Outcome::Failed(error) => Some(error),
@@ -62,7 +62,7 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// Why it was cancelled, if it was.
+    /// Returns why the job was cancelled, if it was.
     pub fn reason(&self) -> Option<&Reason> {
         match self {
             Outcome::Cancelled { reason, .. } => Some(reason),
@@ -77,8 +77,8 @@ impl<T> Outcome<T> {
 /// The trait exists because a body may also return a `Result`, whose `Err` is a failure, and
 /// stable Rust cannot express "any type but `Result`".
 #[diagnostic::on_unimplemented(
-    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
-               whose error is a `std::error::Error`",
+    message = "a body cannot return `{Self}`: it returns a type that implements `kinfolk::Success`, \
+               or a `Result` whose error is a `std::error::Error`",
     label = "this body returns `{Self}`",
     note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
 )]
@@ -88,8 +88,8 @@ pub trait Success {}
 // The message carries the remedy: the compiler drops the notes where it proposes
 // to borrow the future.
 #[diagnostic::on_unimplemented(
-    message = "a body cannot return `{Self}`, only what is `kinfolk::Success`, or a `Result` \
-               whose error is a `std::error::Error`",
+    message = "a body cannot return `{Self}`: it returns a type that implements `kinfolk::Success`, \
+               or a `Result` whose error is a `std::error::Error`",
     label = "this body returns `{Self}`",
     note = "for a type of your own, write `impl kinfolk::Success for TheType {{}}`"
 )]

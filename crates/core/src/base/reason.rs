@@ -12,7 +12,7 @@ use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::numbers::Numbers;
 
-/// The kinds of reason.
+/// What led to a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReasonKind {
@@ -133,9 +133,9 @@ impl Reason {
         self.data.origin
     }
 
-    /// For [`ReasonKind::ChildFailed`] and [`ReasonKind::BodyFailed`], and for
-    /// [`ReasonKind::RaceLost`] if a branch failed: the job that failed, and its
-    /// name.
+    /// Returns the job whose failure led to the cancel, and its name: of a
+    /// [`ReasonKind::ChildFailed`] or [`ReasonKind::BodyFailed`], and of a
+    /// [`ReasonKind::RaceLost`] if a branch failed.
     pub fn culprit(&self) -> Option<(JobId, &str)> {
         self.data
             .culprit
@@ -143,8 +143,9 @@ impl Reason {
             .map(|(id, name)| (*id, name.as_str()))
     }
 
-    /// For [`ReasonKind::Asked`] and [`ReasonKind::Interrupted`]: the job that asked, and its
-    /// name. None if the call was made outside every job, in a hook for example.
+    /// Returns the job that called `cancel` or `interrupt`, and its name: of a
+    /// [`ReasonKind::Asked`] or [`ReasonKind::Interrupted`]. None if the call was made outside
+    /// every job, in a hook for example.
     pub fn asked_by(&self) -> Option<(JobId, String)> {
         self.data.by.as_ref().map(|by| (by.id, by.name()))
     }
@@ -172,7 +173,7 @@ impl Reason {
 impl fmt::Display for ReasonKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ReasonKind::Asked => "asked to",
+            ReasonKind::Asked => "cancel requested",
             ReasonKind::Deadline => "its deadline passed",
             ReasonKind::ChildFailed => "a child failed",
             ReasonKind::BodyFailed => "its body failed",

@@ -97,11 +97,11 @@ impl Topic {
 
 /// What the lines are called that were only counted.
 const COUNTED: [&str; OFTEN] = [
-    "failures that no handle took",
-    "jobs dropped that did not hear their cancel",
-    "calls for which no thread could be started",
+    "unhandled failures",
+    "jobs dropped because they reached no cancellation point",
+    "blocking calls for which no thread could be started",
     "spawns into scopes that had ended",
-    "ends of runtimes",
+    "reports of runtimes that have ended",
     "bodies that swallow cancellation",
 ];
 
@@ -211,7 +211,7 @@ fn cut(line: &mut String) {
 fn line(words: fmt::Arguments<'_>) -> String {
     caught(|| format!("{words}\n")).unwrap_or_else(|payload| {
         discard(payload);
-        "kinfolk: a message could not be made: it panicked\n".into()
+        "kinfolk: a message could not be written: its `Display` panicked\n".into()
     })
 }
 
@@ -320,7 +320,7 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
                 None if owes => {
                     let dropped = std::mem::take(&mut state.dropped);
                     Some(format!(
-                        "kinfolk: {dropped} lines are missing here: standard error could not be written\n"
+                        "kinfolk: {dropped} lines were lost: standard error could not be written\n"
                     ))
                 }
                 next => next,
@@ -462,7 +462,10 @@ mod tests {
         assert!(speaker.flush(LONG));
         let seen: Vec<String> = lines.try_iter().collect();
         assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(seen[0].contains("and 4990 more failures"), "{seen:?}");
+        assert!(
+            seen[0].contains("and 4990 more unhandled failures"),
+            "{seen:?}"
+        );
     }
 
     /// The last of a flood are counted though no line follows them.
@@ -528,7 +531,7 @@ mod tests {
         let seen: Vec<String> = lines.try_iter().collect();
         assert_eq!(seen.len(), 2, "{seen:?}");
         assert_eq!(seen[0], "line 5\n");
-        assert!(seen[1].contains("5 lines are missing"), "{seen:?}");
+        assert!(seen[1].contains("5 lines were lost"), "{seen:?}");
     }
 
     #[test]
@@ -542,7 +545,12 @@ mod tests {
         let (speaker, lines) = speaker();
         speaker.say(Topic::Seldom, format_args!("{Panics}"));
         assert!(speaker.flush(LONG));
-        assert!(lines.try_recv().expect("a line").contains("it panicked"));
+        assert!(
+            lines
+                .try_recv()
+                .expect("a line")
+                .contains("`Display` panicked")
+        );
     }
 
     #[test]

@@ -100,9 +100,9 @@ fn name(h: &Header) {
     say(
         Topic::Swallows,
         format_args!(
-            "kinfolk: {} {path}, from {}:{}, swallows cancellation: it goes on \
-             though its points have told it to stop again and again. From now on each of its points waits a millisecond before it fails. \
-             Return the `Cancelled` that its points give.",
+            "kinfolk: {} {path}, from {}:{}, swallows cancellation: it keeps running although \
+             its cancellation points returned `Cancelled` a hundred times; each now waits 1 ms. \
+             Return the `Cancelled` that a point returns.",
             h.kind(),
             site.file(),
             site.line(),

@@ -71,7 +71,7 @@ impl Serials {
     fn take(&mut self, first: Option<u64>) -> (u64, u64) {
         assert!(
             (self.living.len() as u64) < MOST_TREE_NUMBERS,
-            "{MOST_TREE_NUMBERS} Kinfolk trees are kept already: let go of their handles"
+            "{MOST_TREE_NUMBERS} Kinfolk trees exist already: drop handles of trees that are no longer used"
         );
         let mut serial = first.unwrap_or(self.next);
         loop {
@@ -478,7 +478,7 @@ impl Default for TreeOptions {
                     [] => "a job".to_string(),
                     path => path.join("/"),
                 };
-                let words = format_args!("kinfolk: nobody took the failure of {path}: {error}");
+                let words = format_args!("kinfolk: unhandled failure of {path}: {error}");
                 say(Topic::Failure, words);
             })),
             forced_hook: Some(Box::new(|job| {
@@ -486,8 +486,8 @@ impl Default for TreeOptions {
                 say(
                     Topic::Forced,
                     format_args!(
-                        "kinfolk: dropped {} \"{}\", spawned at {file}:{line}, \
-                         which did not hear its cancel",
+                        "kinfolk: dropped {} \"{}\", spawned at {file}:{line}: it reached no \
+                         cancellation point after it was cancelled",
                         job.kind, job.name,
                     ),
                 );
@@ -525,7 +525,7 @@ impl Tree {
     /// Makes a new root on `host`.
     ///
     /// # Panics
-    /// If 4,095 roots live already.
+    /// If 4,095 roots exist already.
     #[track_caller]
     pub fn new(host: Box<dyn Host>, options: TreeOptions) -> Tree {
         match Tree::try_new(host, options) {
@@ -537,7 +537,7 @@ impl Tree {
     /// Like [`new`](Tree::new), but returns an error instead of panicking.
     ///
     /// # Errors
-    /// If 4,095 roots live already.
+    /// If 4,095 roots exist already.
     #[track_caller]
     pub fn try_new(host: Box<dyn Host>, options: TreeOptions) -> Result<Tree> {
         Tree::numbered(host, options, None)
@@ -587,9 +587,9 @@ impl Tree {
         });
         if free.is_none() {
             return Err(Error::msg(format!(
-                "{MOST_TREES} Kinfolk roots live already: shut some down before making more \
-                 (a runtime that was dropped inside a job keeps its root for as long as it has \
-                 a task that no thread turns)"
+                "{MOST_TREES} Kinfolk roots exist already: shut some down before making more \
+                 (a runtime that was dropped inside a job keeps its root while one of its \
+                 tasks waits for a turn that no thread will run)"
             )));
         }
         // The entry's reference.

@@ -48,7 +48,8 @@ pub struct Pumped {
 }
 
 impl Pumped {
-    /// What a pump did.
+    /// Makes the report of a pump: turns run, timers fired, when the next timer is due, and
+    /// whether there is more to do.
     pub fn new(ran: usize, fired: usize, next_deadline: Option<Instant>, more: bool) -> Pumped {
         Pumped {
             ran,
@@ -59,7 +60,7 @@ impl Pumped {
         }
     }
 
-    /// The same, with so many operations under way.
+    /// Sets [`under_way`](Pumped::under_way).
     pub fn with_under_way(mut self, operations: usize) -> Pumped {
         self.under_way = operations;
         self

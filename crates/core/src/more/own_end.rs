@@ -19,10 +19,10 @@ use crate::surface::inline::{Finish, Inline, Open, Own};
 use crate::surface::scope::Scope;
 
 impl Scope {
-    /// True if the deadline of this scope itself has passed and cancelled it, for a body that
-    /// has a value to return nevertheless. Looks at the clock, so that a busy body sees it
-    /// before its next point. False if something else cancelled the scope first, or if an
-    /// explicit [`cancel`](Scope::cancel) has taken the deadline's place since.
+    /// Returns true if the deadline of this scope itself has passed and cancelled it, for a
+    /// body that has a value to return nevertheless. Looks at the clock, so that a busy body
+    /// sees it before its next point. False if something else cancelled the scope first, or if
+    /// an explicit [`cancel`](Scope::cancel) has taken the deadline's place since.
     ///
     /// ```
     /// # use kinfolk_core as kinfolk;

@@ -120,7 +120,7 @@ where
 fn stop_itself(site: &'static Location<'static>) -> Option<Cancelled> {
     let job = context::current()?;
     let mut why = Why::new(ReasonKind::BodyFailed, site);
-    why.text = Some("it failed before it was ready".into());
+    why.text = Some("the service failed before it was ready".into());
     walk::cancel(&job, why);
     job.reason().map(Cancelled::new)
 }

@@ -304,7 +304,8 @@ pub(crate) fn marked_here() -> Option<Cancelled> {
     Some(Cancelled::new(unsafe { reason_inside(&here) }))
 }
 
-/// A cancellation point that waits for nothing: use it in long loops.
+/// Returns at once, with `Cancelled` if the job was cancelled: a cancellation point for long
+/// loops.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;

@@ -249,7 +249,7 @@ impl Header {
             kept.checked_add(STEP).unwrap_or(kept)
         });
         Header {
-            state: State::new(birth.state),
+            state: State::born(birth.state, birth.kind == JobKind::Task),
             refs: AtomicU32::new(birth.refs),
             lock: ByteLock::new(),
             wait_kind: AtomicU8::new(0),

@@ -180,8 +180,27 @@ const TOLD_AT: u32 = u32::MAX >> 3;
 /// What only tasks have.
 const OF_TASKS: u64 = HANDLE | WAITER | OUTPUT;
 
+/// Whose word it is, where that matters: three places mean one thing in the word of a task
+/// and another in that of any other job. The word does not say which; the steps that
+/// change those places are for one of the two, and know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WordOf {
+    Task,
+    /// Of a scope or the root.
+    Scope,
+    /// A step that is for both, and changes none of the three in a way that a rule forbids.
+    Either,
+}
+
+impl WordOf {
+    fn task(task: bool) -> WordOf {
+        if task { WordOf::Task } else { WordOf::Scope }
+    }
+}
+
 /// What a bit needs beside it, and what it excludes.
 struct Rule {
+    of: WordOf,
     bit: u64,
     needs: u64,
     excludes: u64,
@@ -189,14 +208,27 @@ struct Rule {
 
 const fn rule(bit: u64, needs: u64, excludes: u64) -> Rule {
     Rule {
+        of: WordOf::Either,
         bit,
         needs,
         excludes,
     }
 }
 
-/// Every step of the word keeps these; debug builds check it after each.
-const RULES: [Rule; 13] = [
+/// A rule for the words of these jobs alone.
+const fn rule_of(of: WordOf, bit: u64, needs: u64) -> Rule {
+    Rule {
+        of,
+        bit,
+        needs,
+        excludes: 0,
+    }
+}
+
+/// Every word keeps these from its birth on, and every step; debug builds check it.
+const RULES: [Rule; 15] = [
+    rule_of(WordOf::Task, LAZY, BUSY),
+    rule_of(WordOf::Scope, OWED, AWAY),
     rule(ORIGIN, CANCELLED, 0),
     rule(TOLD, CANCELLED, GUARD),
     rule(ENDED, BODY_DONE | BUSY, 0),
@@ -214,20 +246,22 @@ const RULES: [Rule; 13] = [
 
 /// The first rule that a step has broken. Only of those whose bits it has changed: what
 /// was wrong before is for the step that made it so.
-fn broken(before: u64, after: u64) -> Option<&'static Rule> {
+fn broken(of: WordOf, before: u64, after: u64) -> Option<&'static Rule> {
     let changed = before ^ after;
-    RULES.iter().find(|rule| {
+    let rules = RULES.iter();
+    let mut rules = rules.filter(|rule| rule.of == WordOf::Either || rule.of == of);
+    rules.find(|rule| {
         let touched = changed & (rule.bit | rule.needs | rule.excludes) != 0;
         let kept = after & rule.needs == rule.needs && after & rule.excludes == 0;
         touched && after & rule.bit != 0 && !kept
     })
 }
 
-/// After a step of the word.
+/// After a step of the word; after its birth, `before` is zero.
 #[inline]
-fn check(before: u64, after: u64) {
+fn check(of: WordOf, before: u64, after: u64) {
     if cfg!(debug_assertions)
-        && let Some(rule) = broken(before, after)
+        && let Some(rule) = broken(of, before, after)
     {
         panic!(
             "{:?} became {:?}: {:?} needs {:?} and excludes {:?}",
@@ -379,7 +413,16 @@ impl Drop for ParentRead<'_> {
 pub(crate) struct State(AtomicU64);
 
 impl State {
-    pub(crate) fn new(bits: u64) -> Self {
+    /// The word of a job that is made.
+    #[inline]
+    pub(crate) fn born(bits: u64, task: bool) -> Self {
+        check(WordOf::task(task), 0, bits);
+        State::new(bits)
+    }
+
+    /// A word that no rule was asked about.
+    #[inline]
+    fn new(bits: u64) -> Self {
         State(AtomicU64::new(bits))
     }
 
@@ -397,7 +440,7 @@ impl State {
     #[inline]
     fn add(&self, bits: u64) -> Snapshot {
         let before = self.0.fetch_or(bits, AcqRel);
-        check(before, before | bits);
+        check(WordOf::Either, before, before | bits);
         Snapshot(before)
     }
 
@@ -405,21 +448,21 @@ impl State {
     #[inline]
     fn remove(&self, bits: u64) -> Snapshot {
         let before = self.0.fetch_and(!bits, AcqRel);
-        check(before, before & !bits);
+        check(WordOf::Either, before, before & !bits);
         Snapshot(before)
     }
 
     /// The one compare-and-exchange loop: `f` gives the next word and an
     /// answer, or only an answer.
     #[inline]
-    fn update<R>(&self, mut f: impl FnMut(Snapshot) -> (Option<u64>, R)) -> R {
+    fn update<R>(&self, of: WordOf, mut f: impl FnMut(Snapshot) -> (Option<u64>, R)) -> R {
         let mut now = self.0.load(Acquire);
         loop {
             let (next, answer) = f(Snapshot(now));
             let Some(next) = next else { return answer };
             match self.0.compare_exchange_weak(now, next, AcqRel, Acquire) {
                 Ok(_) => {
-                    check(now, next);
+                    check(of, now, next);
                     return answer;
                 }
                 Err(seen) => now = seen,
@@ -429,7 +472,7 @@ impl State {
 
     /// Arrow 3. Sets the mark, and claims a parked task in the same step.
     pub(crate) fn mark(&self, entered: MarkFrom, task: bool) -> Marked {
-        self.update(|st| {
+        self.update(WordOf::task(task), |st| {
             if st.has(CANCELLED | ENDED) {
                 return (None, Marked::No);
             }
@@ -458,7 +501,7 @@ impl State {
 
     /// A wake: who gets [`Claim::Push`] owns the task until it has pushed it.
     pub(crate) fn claim(&self) -> Claim {
-        self.update(|st| {
+        self.update(WordOf::Task, |st| {
             if st.has(BUSY) {
                 if st.has(BODY_DONE) {
                     return (None, Claim::Leave);
@@ -474,7 +517,7 @@ impl State {
 
     /// Starts a lazy task: true for the one call that must push it.
     pub(crate) fn start_lazy(&self) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Task, |st| {
             if st.has(LAZY) {
                 (Some(st.0 & !LAZY), true)
             } else {
@@ -485,7 +528,7 @@ impl State {
 
     /// The end of a turn that found the body Pending.
     pub(crate) fn park(&self) -> ParkAnswer {
-        self.update(|st| {
+        self.update(WordOf::Task, |st| {
             if st.has(NOTIFIED) {
                 (None, ParkAnswer::Again)
             } else {
@@ -498,7 +541,7 @@ impl State {
     /// belongs to is not the current one. False if it has been left behind: then
     /// nothing of the job may be touched but its own cell.
     pub(crate) fn go_away(&self) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Scope, |st| {
             if st.has(BODY_DONE | AWAY) {
                 (None, false)
             } else {
@@ -510,7 +553,7 @@ impl State {
     /// The end of such a poll. False if the body that the scope belongs to is
     /// gone meanwhile: it stays AWAY, and the caller gives it up.
     pub(crate) fn come_back(&self) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Scope, |st| {
             if st.has(OWED) {
                 (None, false)
             } else {
@@ -523,7 +566,7 @@ impl State {
     /// the caller who gives the scope up; none if its future was dropped, or is
     /// polled or dropped at this moment: whoever does that gives it up.
     pub(crate) fn leave_behind(&self) -> Option<Snapshot> {
-        self.update(|st| {
+        self.update(WordOf::Scope, |st| {
             if st.has(BODY_DONE) {
                 (None, None)
             } else if st.has(AWAY) {
@@ -536,7 +579,7 @@ impl State {
 
     /// Enters an ignore guard; false if cancelled before.
     pub(crate) fn enter_guard(&self) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Either, |st| {
             if st.has(CANCELLED) {
                 (None, false)
             } else {
@@ -548,7 +591,7 @@ impl State {
     /// Leaves the outermost guard. A mark that was held back takes effect in
     /// the same step, and the caller walks.
     pub(crate) fn leave_guard(&self, task: bool) -> Marked {
-        self.update(|st| {
+        self.update(WordOf::task(task), |st| {
             if !st.has(GUARD) {
                 return (None, Marked::No);
             }
@@ -564,7 +607,7 @@ impl State {
 
     /// Told at `at`; true the first time.
     pub(crate) fn tell(&self, at: u32) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Either, |st| {
             if st.has(TOLD) || !st.effective() {
                 (None, false)
             } else {
@@ -575,7 +618,7 @@ impl State {
 
     /// Asks for one Cancelled; false if the body is over.
     pub(crate) fn interrupt(&self) -> bool {
-        self.update(|st| {
+        self.update(WordOf::Either, |st| {
             if st.has(BODY_DONE | ENDED) {
                 (None, false)
             } else {
@@ -595,7 +638,7 @@ impl State {
         reason_kept: bool,
     ) -> Option<Snapshot> {
         let owed = if owes_report { UNREPORTED } else { 0 };
-        self.update(|st| {
+        self.update(WordOf::Either, |st| {
             assert!(!st.ended(), "a job ended twice: {st:?}");
             if !reason_kept && st.has(CANCELLED) && !st.has(ORIGIN) {
                 return (None, None);
@@ -618,7 +661,7 @@ impl State {
     /// None if it has, or as for [`State::end`]; and if it has ended, which the
     /// long way does not forgive.
     pub(crate) fn end_alone(&self, remains: Remains, reason_kept: bool) -> Option<Snapshot> {
-        self.update(|st| {
+        self.update(WordOf::Either, |st| {
             if !st.is_alone() || st.ended() || !reason_kept && st.has(CANCELLED) && !st.has(ORIGIN)
             {
                 return (None, None);
@@ -766,7 +809,7 @@ impl State {
 
     /// Removes the join slot's owner bit; the word before.
     pub(crate) fn take_waiter(&self) -> Snapshot {
-        self.update(|st| {
+        self.update(WordOf::Task, |st| {
             if st.ended() {
                 (None, st)
             } else {
@@ -1181,31 +1224,54 @@ mod tests {
     #[test]
     fn a_step_that_breaks_a_rule_is_heard() {
         for rule in &RULES {
-            let kept = with_needs(rule.bit);
-            assert!(broken(0, kept).is_none());
+            let kept = with_needs(rule.of, rule.bit);
+            assert!(broken(rule.of, 0, kept).is_none());
             for missing in bits_of(rule.needs) {
-                assert!(broken(0, kept & !missing).is_some());
+                assert!(broken(rule.of, 0, kept & !missing).is_some());
             }
             for excluded in bits_of(rule.excludes) {
-                assert!(broken(0, kept | excluded).is_some());
+                assert!(broken(rule.of, 0, kept | excluded).is_some());
             }
         }
         // Not by a step that has not touched it.
-        assert!(broken(ORIGIN, ORIGIN | BUSY).is_none());
-        let step = || State::new(OUTPUT).was_dropped();
+        assert!(broken(WordOf::Either, ORIGIN, ORIGIN | BUSY).is_none());
+        let heard = |step: fn()| crate::base::unwind::caught(step).is_err();
         assert_eq!(
-            crate::base::unwind::caught(step).is_err(),
+            heard(|| State::new(OUTPUT).was_dropped()),
             cfg!(debug_assertions)
         );
+        // The places with two meanings, in steps that know whose word it is.
+        assert!(broken(WordOf::Task, 0, LAZY | NOTIFIED).is_some());
+        assert!(broken(WordOf::Scope, 0, LAZY | NOTIFIED).is_none());
+        assert!(broken(WordOf::Scope, 0, OWED | LEFT).is_some());
+        assert!(broken(WordOf::Task, 0, OWED | LEFT).is_none());
+        assert_eq!(
+            heard(|| _ = State::new(LAZY | BUSY).park()),
+            cfg!(debug_assertions)
+        );
+        // And at birth.
+        let born = |bits: u64, task| {
+            crate::base::unwind::caught(move || _ = State::born(bits, task)).is_err()
+        };
+        assert_eq!(born(LAZY, true), cfg!(debug_assertions));
+        assert_eq!(born(OWED, false), cfg!(debug_assertions));
+        assert_eq!(born(TOLD, false), cfg!(debug_assertions));
+        assert!(!born(LAZY | BUSY | HANDLE, true));
+        assert!(!born(CANCELLED | TOLD | COUNTED, false));
     }
 
     /// These, what they need, what that needs, and so on.
-    fn with_needs(bits: u64) -> u64 {
+    fn with_needs(of: WordOf, bits: u64) -> u64 {
         let more = RULES
             .iter()
+            .filter(|rule| rule.of == WordOf::Either || rule.of == of)
             .filter(|rule| bits & rule.bit != 0)
             .fold(bits, |all, rule| all | rule.needs);
-        if more == bits { bits } else { with_needs(more) }
+        if more == bits {
+            bits
+        } else {
+            with_needs(of, more)
+        }
     }
 
     fn bits_of(bits: u64) -> impl Iterator<Item = u64> {

@@ -172,7 +172,7 @@ impl Job {
 }
 
 impl Tree {
-    /// The root job: cancel it to cancel everything, join it to wait for it.
+    /// Returns the root job: cancel it to cancel everything, join it to wait for it.
     pub fn root_job(&self) -> Job {
         Job::new(JobRef::from_header(self.shared().root()))
     }

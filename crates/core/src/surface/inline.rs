@@ -49,15 +49,16 @@ use crate::surface::scope::Scope;
 use crate::surface::spawn::{refused_error, refused_job};
 use crate::surface::verdict::{Got, verdict};
 
-/// Makes the body once the scope is there.
+/// Something that a scope can run: a closure that takes the [`Scope`] and returns the body, or
+/// a future.
 pub trait Open {
-    /// The body.
+    /// The future that the scope polls.
     type Body: Future;
 
-    /// What the call yields.
+    /// The value that the call returns.
     type Value;
 
-    /// What it fails with.
+    /// The error that the call returns.
     type Error: OwnError;
 
     #[doc(hidden)]

@@ -47,7 +47,7 @@ impl OnMain {
 }
 
 impl Tree {
-    /// Evidence that this is the thread that made the tree; none on another.
+    /// Returns evidence that this is the thread that made the tree; none on another.
     pub fn on_main(&self) -> Option<OnMain> {
         self.shared().is_main_thread().then(OnMain::new)
     }

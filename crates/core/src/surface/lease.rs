@@ -21,12 +21,13 @@ impl Lease {
         Leased::of(h).map(Lease)
     }
 
-    /// The scope it keeps open.
+    /// Returns the scope that the lease keeps open.
     pub fn scope(&self) -> Scope {
         Scope::new(self.0.job().clone())
     }
 
-    /// Spawns into the scope; the lease goes over into the child.
+    /// Spawns a child into the scope and gives up the lease: the child now keeps the scope
+    /// open.
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> Task<<F::Output as IntoOutcome>::Value>
     where

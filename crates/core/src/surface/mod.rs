@@ -10,6 +10,6 @@ pub(crate) mod options;
 pub(crate) mod scope;
 pub(crate) mod span;
 pub(crate) mod spawn;
-pub(crate) mod stop;
+pub(crate) mod stopping;
 pub(crate) mod task;
 pub(crate) mod verdict;

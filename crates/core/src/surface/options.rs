@@ -6,17 +6,20 @@ use crate::base::patience::Patience;
 use crate::engine::tree::Shared;
 use crate::record::header::Header;
 
-/// A name, and a patience that is inherited by what is below.
+/// A name, a patience that is inherited by what is below, and for tasks whether they are
+/// attempts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) patience: Option<Patience>,
+    /// Its failure goes to its handle alone.
+    pub(crate) attempt: bool,
 }
 
 impl Options {
     /// None was chosen.
     pub(crate) fn is_empty(&self) -> bool {
-        self.name.is_none() && self.patience.is_none()
+        self.name.is_none() && self.patience.is_none() && !self.attempt
     }
 
     /// They go to `job`, which no other thread has seen yet.
@@ -30,6 +33,7 @@ impl Options {
         job.with_cold(|cold, _| {
             cold.name = self.name;
             cold.patience = self.patience;
+            cold.attempt = self.attempt;
         });
     }
 }

@@ -50,6 +50,10 @@ pub struct Scope(JobRef);
 /// # }
 /// ```
 ///
+/// The body returns a [`Result`]: one without a value ends with `Ok(())`. Where that is
+/// missing, the compiler says only "expected `Result<_, kinfolk::Error>`, found `()`": the
+/// type is fixed here so that `Ok` and `?` in a body need no type written out.
+///
 /// # Cancellation
 /// Opening and leaving a scope is *not a point*. If the enclosing job is cancelled, the
 /// scope and everything in it are cancelled too; the call returns what the body returns.
@@ -65,7 +69,7 @@ where
     )
 }
 
-/// Like [`scope`], for a body that fails with an error type of your own; the call
+/// Opens a scope like [`scope`], for a body that fails with an error type of your own; the call
 /// returns that type too.
 ///
 /// If the body's error is all that went wrong, the caller gets it exactly as it
@@ -176,7 +180,7 @@ where
     timeout_for(Moment::After(limit), future, Location::caller())
 }
 
-/// Like [`timeout`], with an instant instead of a duration.
+/// Runs a future with a time limit like [`timeout`], with an instant instead of a duration.
 ///
 /// # Cancellation
 /// As [`timeout`].
@@ -214,9 +218,9 @@ where
     )
 }
 
-/// Like [`shield`], for a limited time: `budget` is counted from the moment at which the
-/// shield first holds a cancel back, and once for nested shields. When it is spent, the
-/// cancel reaches the future inside.
+/// Protects a future from cancellation like [`shield`], for a limited time: `budget` is counted
+/// from the moment at which the shield first holds a cancel back, and once for nested shields.
+/// When it is spent, the cancel reaches the future inside.
 ///
 /// # Cancellation
 /// *Not a point.*
@@ -333,7 +337,7 @@ impl ScopeBuilder {
         Inline::new(WithScope(body), self.0)
     }
 
-    /// Like [`run`](ScopeBuilder::run), with an error type of your own; see
+    /// Opens the scope like [`run`](ScopeBuilder::run), with an error type of your own; see
     /// [`scope_as`].
     ///
     /// # Cancellation
@@ -364,7 +368,7 @@ impl fmt::Debug for ScopeBuilder {
     }
 }
 
-/// Why [`Scope::reschedule`] did nothing.
+/// The error of [`Scope::reschedule`]: why the deadline was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RescheduleError {
@@ -631,7 +635,7 @@ impl Scope {
         handle::cancel_asked(&self.0, why.into(), Location::caller())
     }
 
-    /// True once the scope has been cancelled. One atomic load.
+    /// Returns true once the scope has been cancelled. One atomic load.
     pub fn cancel_requested(&self) -> bool {
         self.0.state.peek().has(state::CANCELLED)
     }
@@ -646,7 +650,7 @@ impl Scope {
         let _before = self.0.state.close();
     }
 
-    /// True if [`close`](Scope::close) was called.
+    /// Returns true if [`close`](Scope::close) was called.
     pub fn is_closed(&self) -> bool {
         self.0.state.peek().has(state::NO_NEW_CHILDREN)
     }
@@ -777,7 +781,7 @@ impl Scope {
 }
 
 impl Tree {
-    /// A scope that spawns below the root.
+    /// Returns a scope that spawns below the root.
     pub fn root_scope(&self) -> Scope {
         Scope::new(JobRef::from_header(self.shared().root()))
     }

@@ -35,7 +35,7 @@ use crate::surface::task::Task;
 /// How deep `spawn_now` may nest before it is like `spawn`.
 const DEEPEST_NOW: u32 = 16;
 
-/// Why [`try_spawn`](Spawner::try_spawn) refused, with the future given back.
+/// The error of [`try_spawn`](Spawner::try_spawn): why it refused, and the future back.
 pub struct SpawnError<F> {
     /// The future, untouched.
     pub future: F,
@@ -43,17 +43,17 @@ pub struct SpawnError<F> {
 }
 
 impl<F> SpawnError<F> {
-    /// True if the scope was cancelled.
+    /// Returns true if the scope was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.refusal == Refusal::Cancelled
     }
 
-    /// True if the scope had ended or was closed.
+    /// Returns true if the scope had ended or was closed.
     pub fn is_ended(&self) -> bool {
         self.refusal == Refusal::Ended
     }
 
-    /// True if the scope had as many children as one job may have.
+    /// Returns true if the scope had as many children as one job may have.
     pub fn is_full(&self) -> bool {
         self.refusal == Refusal::TooMany
     }
@@ -79,7 +79,7 @@ fn words(refusal: Refusal) -> &'static str {
         }
         Refusal::NotHere => {
             "a future that is not Send can be spawned on the main thread of its runtime only: \
-             spawn it there, or hand over a closure that makes it with spawn_with"
+             spawn it there, or pass a closure that makes it to spawn_with"
         }
     }
 }
@@ -92,14 +92,13 @@ impl<F> fmt::Debug for SpawnError<F> {
 
 impl<F> std::error::Error for SpawnError<F> {}
 
-/// A spawn with options: a name, patience. Made by [`Scope::task`]; ends with
-/// one of the spawning verbs.
+/// Options of a task that is about to be spawned: a name, patience. Made by [`Scope::task`];
+/// ends with one of the spawning verbs.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is spawned until a spawning verb is called"]
 pub struct Spawner<L = Pool> {
     scope: Scope,
     options: Options,
-    attempt: bool,
     lane: PhantomData<L>,
 }
 
@@ -109,6 +108,7 @@ pub struct Spawner<L = Pool> {
 pub(crate) struct SpawnPlace<'a> {
     parent: &'a Header,
     options: Option<&'a Options>,
+    /// It is one without being asked by its options.
     attempt: bool,
 }
 
@@ -198,7 +198,6 @@ impl Spawner {
         Spawner {
             scope,
             options: Options::default(),
-            attempt: false,
             lane: PhantomData,
         }
     }
@@ -215,7 +214,6 @@ impl<L> Spawner<L> {
         Spawner {
             scope: self.scope,
             options: self.options,
-            attempt: self.attempt,
             lane: PhantomData,
         }
     }
@@ -226,19 +224,18 @@ impl<L> Spawner<L> {
         self
     }
 
-    /// How long the task may stay idle once cancelled; inherited by what it
+    /// Sets how long the task may stay idle once it is cancelled; inherited by what it
     /// spawns.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = Some(patience);
         self
     }
 
-    /// The task's failure is only what its handle gives out, and cancels no other job; see
-    /// [`Scope::attempt`]. Holds for every spawning verb: a failure of a
-    /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes
-    /// it.
+    /// Makes the task an attempt: its failure is returned by its handle and cancels no other
+    /// job; see [`Scope::attempt`]. Holds for every spawning verb: a failure of a
+    /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes it.
     pub fn attempted(mut self) -> Self {
-        self.attempt = true;
+        self.options.attempt = true;
         self
     }
 
@@ -459,7 +456,7 @@ impl<L> Spawner<L> {
         SpawnPlace {
             parent: self.scope.header(),
             options: Some(&self.options),
-            attempt: self.attempt,
+            attempt: false,
         }
     }
 }
@@ -611,10 +608,8 @@ impl<'a> SpawnPlace<'a> {
         let parent = self.parent;
         let Some(pinned) = walk::pin(parent) else {
             walk::count_refused(parent);
-            return Err(SpawnError {
-                future,
-                refusal: Refusal::Ended,
-            });
+            let refusal = Refusal::Ended;
+            return Err(SpawnError { future, refusal });
         };
         let tree: &Shared = &pinned;
         let counts = tree.counters.here();

@@ -147,7 +147,7 @@ impl<T> Task<T> {
         self.inner().job.id
     }
 
-    /// An observer of the task.
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         Job::new(self.inner().job.clone())
     }
@@ -516,7 +516,7 @@ pub(crate) fn cancel_awaited(target: &Header, site: Site) {
         return;
     }
     let mut why = Why::new(ReasonKind::HandleDropped, site.location());
-    why.text = Some("whoever awaited it was cancelled".into());
+    why.text = Some("the task that awaited it was cancelled".into());
     walk::cancel(target, why);
 }
 
@@ -678,7 +678,7 @@ pub struct OutcomeOf<O> {
 }
 
 impl<T> OutcomeOf<Outcome<T>> {
-    /// An observer of the task.
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         self.task.job()
     }

@@ -19,7 +19,7 @@ use crate::io::ops::{MakeDir, Unlink};
 /// Creates a directory.
 ///
 /// # Cancellation
-/// A *point*. Told, it may be there.
+/// A *point*. If it returns `Cancelled`, the directory may have been made.
 ///
 /// # Errors
 /// `AlreadyExists`; `NotFound` if the parent directory does not exist; other errors of the
@@ -79,7 +79,7 @@ async fn make_or_find(site: &'static Location<'static>, path: &Path) -> io::Resu
 /// Removes an empty directory.
 ///
 /// # Cancellation
-/// A *point*. Told, it may be gone.
+/// A *point*. If it returns `Cancelled`, it may have been removed.
 ///
 /// # Errors
 /// `DirectoryNotEmpty`; those of the system.

@@ -126,7 +126,7 @@ impl DirectFile {
         unless_refused(begun)
     }
 
-    /// `fdatasync`: flushes what was written from the disk's own cache; see
+    /// Calls `fdatasync`: flushes what was written from the disk's own cache; see
     /// [`File::sync_data`].
     ///
     /// # Cancellation
@@ -136,7 +136,7 @@ impl DirectFile {
         self.file.sync_data()
     }
 
-    /// See [`File::allocate`].
+    /// Allocates space for a part of the file; see [`File::allocate`].
     ///
     /// # Cancellation
     /// A *point*.
@@ -149,7 +149,7 @@ impl DirectFile {
         self.file.allocate(at, len)
     }
 
-    /// See [`File::metadata`].
+    /// Returns the file's metadata; see [`File::metadata`].
     ///
     /// # Cancellation
     /// A *point*.
@@ -158,7 +158,7 @@ impl DirectFile {
         self.file.metadata()
     }
 
-    /// See [`File::close`].
+    /// Closes the file; see [`File::close`].
     ///
     /// # Cancellation
     /// A *point*. If it returns `Cancelled`, the file is closed too.

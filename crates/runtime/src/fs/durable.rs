@@ -57,8 +57,8 @@ impl File {
         }
     }
 
-    /// `sync_file_range`: writes this part of the file from the page cache to the disk, and
-    /// waits for that. It keeps the amount small that [`sync_data`](File::sync_data) has to
+    /// Calls `sync_file_range`: writes this part of the file from the page cache to the disk,
+    /// and waits for that. It keeps the amount small that [`sync_data`](File::sync_data) has to
     /// write later; alone it promises nothing after a power cut.
     ///
     /// # Cancellation

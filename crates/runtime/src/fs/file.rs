@@ -192,7 +192,8 @@ impl File {
         (Ok(()), buf)
     }
 
-    /// `fsync`: waits until everything that was written is on the disk, metadata included.
+    /// Calls `fsync`: waits until everything that was written is on the disk, metadata
+    /// included.
     ///
     /// # Cancellation
     /// A *point*.
@@ -201,8 +202,8 @@ impl File {
         self.op(Fsync::new(self.fd.clone(), false))
     }
 
-    /// `fdatasync`: waits until everything that was written is on the disk, without metadata
-    /// such as times.
+    /// Calls `fdatasync`: waits until everything that was written is on the disk, without
+    /// metadata such as times.
     ///
     /// # Cancellation
     /// A *point*.

@@ -174,7 +174,7 @@ pub(super) fn metadata_for(
     async move { op.await.map(Metadata) }
 }
 
-/// Like [`metadata`], but does not follow a symbolic link at `path`.
+/// Returns the metadata like [`metadata`], but does not follow a symbolic link at `path`.
 ///
 /// # Cancellation
 /// A *point*.

@@ -37,7 +37,7 @@ where
 /// step: at any time the name leads to one of the two.
 ///
 /// # Cancellation
-/// A *point*. Told, it has the one name or the other.
+/// A *point*. If it returns `Cancelled`, the file has one of the two names.
 ///
 /// # Errors
 /// Those of the system, `CrossesDevices` among them.
@@ -53,7 +53,7 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(
 /// nowhere.
 ///
 /// # Cancellation
-/// A *point*. Told, it may be gone.
+/// A *point*. If it returns `Cancelled`, the file may have been removed.
 ///
 /// # Errors
 /// Those of the system.

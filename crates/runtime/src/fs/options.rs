@@ -97,12 +97,14 @@ impl OpenOptions {
             (false, _, true) => libc::O_WRONLY | libc::O_APPEND,
             (true, _, true) => libc::O_RDWR | libc::O_APPEND,
             (false, false, false) => {
-                return wrong("a file is opened for nothing: ask for read, write or append");
+                return wrong("a file must be opened for reading, writing or appending");
             }
         };
         let makes = self.create || self.create_new;
         if (makes || self.truncate) && !self.write && !self.append {
-            return wrong("a file is made or emptied only if it can be written: ask for write");
+            return wrong(
+                "a file can be created or truncated only if it is opened for writing or appending",
+            );
         }
         let creation = match (self.create, self.truncate, self.create_new) {
             (_, _, true) => libc::O_CREAT | libc::O_EXCL,

@@ -13,7 +13,7 @@ impl File {
     /// extended to the end of the part; new bytes are zero.
     ///
     /// # Cancellation
-    /// A *point*. Told, there may be room.
+    /// A *point*. If it returns `Cancelled`, the space may have been allocated.
     ///
     /// # Errors
     /// `StorageFull`; where the file system cannot, `Unsupported`.

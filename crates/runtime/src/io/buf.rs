@@ -44,10 +44,13 @@ pub unsafe trait IoBuf: Send + 'static {
         };
         assert!(
             begin <= self.filled(),
-            "a slice from {begin} of a buffer with {} bytes",
+            "a slice cannot begin at {begin} in a buffer with {} bytes",
             self.filled()
         );
-        assert!(begin <= end, "a slice from {begin} to {end}");
+        assert!(
+            begin <= end,
+            "a slice cannot begin at {begin} and end at {end}"
+        );
         Slice {
             buf: self,
             begin,
@@ -205,12 +208,12 @@ pub struct Slice<B> {
 }
 
 impl<B> Slice<B> {
-    /// The whole.
+    /// Returns the whole buffer.
     pub fn into_inner(self) -> B {
         self.buf
     }
 
-    /// Where the part begins in the whole.
+    /// Returns where the slice begins in the whole buffer.
     pub fn begin(&self) -> usize {
         self.begin
     }
@@ -272,14 +275,14 @@ pub struct Aligned<const ALIGN: usize = 4096> {
 }
 
 impl<const ALIGN: usize> Aligned<ALIGN> {
-    /// Zeroed bytes, `len` of them.
+    /// Makes a buffer of `len` zeroed bytes.
     ///
     /// # Panics
     /// If `len` is zero or no multiple of `ALIGN`, or `ALIGN` no power of two.
     pub fn zeroed(len: usize) -> Aligned<ALIGN> {
         assert!(
             len > 0 && len.is_multiple_of(ALIGN),
-            "a buffer for direct i/o of {len} bytes: ask for a multiple of {ALIGN}"
+            "the length of a buffer for direct i/o must be a multiple of {ALIGN}, not {len}"
         );
         let layout = Self::layout(len);
         // SAFETY: the size is not zero.
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a slice from 5 of a buffer with 3 bytes")]
+    #[should_panic(expected = "a slice cannot begin at 5 in a buffer with 3 bytes")]
     fn a_slice_begins_within_what_is_filled() {
         let _ = Vec::from(*b"abc").slice(5..);
     }
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "ask for a multiple of 512")]
+    #[should_panic(expected = "must be a multiple of 512")]
     fn an_aligned_buffer_has_an_aligned_length() {
         let _ = Aligned::<512>::zeroed(100);
     }

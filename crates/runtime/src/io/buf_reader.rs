@@ -35,9 +35,9 @@ const SIZE: usize = 8 * 1024;
 /// ```
 ///
 /// # Cancellation
-/// Each method that waits is a *point*. Told, it has taken nothing: bytes that were read
-/// before, a part of a line for example, stay in the reader, and the next call returns them
-/// with the rest. The same holds for a wait that is dropped half-way.
+/// Each method that waits is a *point*. If it returns `Cancelled`, nothing was taken: bytes
+/// that were read before, a part of a line for example, stay in the reader, and the next call
+/// returns them with the rest. The same holds for a wait that is dropped half-way.
 pub struct BufReader<S> {
     stream: S,
     /// What was read; the bytes before `at` were taken.
@@ -68,18 +68,18 @@ impl<S: ReadStream> BufReader<S> {
         }
     }
 
-    /// The stream, for its addresses, and to write to. What is read from it directly passes
-    /// by the bytes in here.
+    /// Returns the stream, for its addresses, and to write to. What is read from it directly
+    /// passes by the bytes in here.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
-    /// The bytes that were read and not taken yet.
+    /// Returns the bytes that were read and not taken yet.
     pub fn buffer(&self) -> &[u8] {
         &self.buf[self.at..]
     }
 
-    /// The lines of the stream, one after the other.
+    /// Returns the lines of the stream, one after the other.
     pub fn lines(self) -> Lines<S> {
         Lines {
             reader: self,
@@ -107,7 +107,7 @@ impl<S: ReadStream> BufReader<S> {
     /// ```
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing.
+    /// A *point*. If it returns `Cancelled`, nothing was taken.
     ///
     /// # Errors
     /// Those of the stream. What was read before stays in the reader.
@@ -125,7 +125,7 @@ impl<S: ReadStream> BufReader<S> {
     /// Reads a line, without its `\n` or `\r\n`; `None` at the end of the stream.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing.
+    /// A *point*. If it returns `Cancelled`, nothing was taken.
     ///
     /// # Errors
     /// Those of the stream; `InvalidData` for a line that is not UTF-8: the error inside is a
@@ -145,8 +145,8 @@ impl<S: ReadStream> BufReader<S> {
     /// Fills all of `buf`.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing: the bytes that are there stay in the reader,
-    /// and `buf` is as it was.
+    /// A *point*. If it returns `Cancelled`, nothing was taken: the bytes that are there stay
+    /// in the reader, and `buf` is as it was.
     ///
     /// # Errors
     /// `UnexpectedEof` if the stream ends before; the bytes stay in the reader.
@@ -175,7 +175,7 @@ impl<S: ReadStream> BufReader<S> {
     /// Reads some bytes into `buf`, up to its room; 0 at the end of the stream.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing.
+    /// A *point*. If it returns `Cancelled`, nothing was taken.
     #[track_caller]
     pub fn read<B: IoBufMut>(
         &mut self,
@@ -202,7 +202,8 @@ impl<S: ReadStream> BufReader<S> {
     /// Reads to the end of the stream.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing: what was read until then stays in the reader.
+    /// A *point*. If it returns `Cancelled`, nothing was taken: what was read until then stays
+    /// in the reader.
     ///
     /// # Errors
     /// Those of the stream.
@@ -401,12 +402,12 @@ impl<S: ReadStream> Lines<S> {
         self
     }
 
-    /// The next line, without its `\n` or `\r\n`; `None` at the end of the stream. What
-    /// stands behind the last `\n` is a line too, unless it is empty.
+    /// Waits for the next line, without its `\n` or `\r\n`; `None` at the end of the stream.
+    /// What stands behind the last `\n` is a line too, unless it is empty.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing: a part of a line stays in the reader, and the
-    /// next call, in a clean-up for example, returns it with the rest.
+    /// A *point*. If it returns `Cancelled`, nothing was taken: a part of a line stays in the
+    /// reader, and the next call, in a clean-up for example, returns it with the rest.
     ///
     /// # Errors
     /// As [`BufReader::read_line`]; `InvalidData` for a line that is too long, which stays in
@@ -421,12 +422,12 @@ impl<S: ReadStream> Lines<S> {
         async move { line.await.and_then(text).transpose() }
     }
 
-    /// The reader, with what it has read.
+    /// Returns the reader, with what it has read.
     pub fn get_ref(&self) -> &BufReader<S> {
         &self.reader
     }
 
-    /// The reader back, with what it has read: for what follows the lines.
+    /// Converts back into the reader, with what it has read: for what follows the lines.
     pub fn into_reader(self) -> BufReader<S> {
         self.reader
     }

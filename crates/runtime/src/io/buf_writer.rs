@@ -85,17 +85,17 @@ impl<S: WriteStream> BufWriter<S> {
         }
     }
 
-    /// The stream, for its addresses, and to read from.
+    /// Returns the stream, for its addresses, and to read from.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
-    /// How many bytes the stream has taken since the writer was made.
+    /// Returns how many bytes the stream has taken since the writer was made.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// How many bytes were taken and are not known to be written.
+    /// Returns how many bytes were taken and are not known to be written.
     pub fn unwritten(&self) -> usize {
         self.unwritten
     }
@@ -109,7 +109,7 @@ impl<S: WriteStream> BufWriter<S> {
     /// before, these are written first.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken none of `bytes`.
+    /// A *point*. If it returns `Cancelled`, it has taken none of `bytes`.
     ///
     /// # Errors
     /// Those of the stream; then it has taken none of `bytes` either.
@@ -153,8 +153,8 @@ impl<S: WriteStream> BufWriter<S> {
     /// Writes everything that was taken, and ends this direction of the stream.
     ///
     /// # Cancellation
-    /// A *point*. Told, it may have written a part, as [`flush`](BufWriter::flush); called
-    /// again it goes on from there.
+    /// A *point*. If it returns `Cancelled`, it may have written a part, as
+    /// [`flush`](BufWriter::flush); called again it goes on from there.
     ///
     /// # Errors
     /// Those of the stream.

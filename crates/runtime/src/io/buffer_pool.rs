@@ -180,11 +180,11 @@ impl BufferPool {
     pub fn new(count: usize, size: usize) -> BufferPool {
         assert!(
             (1..=MOST).contains(&count),
-            "a pool of {count} buffers: a pool has 1 to {MOST}"
+            "a pool must have 1 to {MOST} buffers, not {count}"
         );
         assert!(
             size > 0 && u32::try_from(size).is_ok() && size.checked_mul(count).is_some(),
-            "a pool of {count} buffers of {size} bytes"
+            "a pool cannot have {count} buffers of {size} bytes"
         );
         BufferPool(Arc::new(Inner {
             count: count as u16,
@@ -306,17 +306,17 @@ impl BufferGroup {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many buffers there are.
+    /// Returns how many buffers there are.
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// How many bytes each has room for.
+    /// Returns how many bytes each has room for.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Where the bytes of a buffer lie.
+    /// Returns where the bytes of a buffer lie.
     ///
     /// # Panics
     /// If there is no such buffer.

@@ -39,7 +39,7 @@ impl IoDriver {
             "epoll" => Ok(IoDriver::Readiness),
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{VARIABLE} is `{name}`: it may be `uring` or `epoll`"),
+                format!("{VARIABLE} must be `uring` or `epoll`, not `{name}`"),
             )),
         }
     }
@@ -67,7 +67,7 @@ impl IoDriver {
 fn wanting(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(
         error.kind(),
-        format!("the {name} driver, which was demanded, is not to be had here: {error}"),
+        format!("the requested {name} driver is not available: {error}"),
     )
 }
 

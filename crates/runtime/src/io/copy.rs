@@ -61,12 +61,12 @@ pub struct Copy<R, W> {
 }
 
 impl<R: ReadStream, W: WriteStream> Copy<R, W> {
-    /// How many bytes have been written so far.
+    /// Returns how many bytes have been written so far.
     pub fn written(&self) -> u64 {
         self.flow.written
     }
 
-    /// How many bytes have been read so far.
+    /// Returns how many bytes have been read so far.
     pub fn read(&self) -> u64 {
         self.flow.read
     }
@@ -161,12 +161,12 @@ where
     A: ReadStream + WriteStream,
     B: ReadStream + WriteStream,
 {
-    /// How many bytes have been written so far: from `a` to `b`, and from `b` to `a`.
+    /// Returns how many bytes have been written so far: from `a` to `b`, and from `b` to `a`.
     pub fn written(&self) -> (u64, u64) {
         (self.there.written, self.back.written)
     }
 
-    /// How many bytes have been read so far: from `a`, and from `b`.
+    /// Returns how many bytes have been read so far: from `a`, and from `b`.
     pub fn read(&self) -> (u64, u64) {
         (self.there.read, self.back.read)
     }

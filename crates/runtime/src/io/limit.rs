@@ -45,7 +45,7 @@ pub fn at_most<B>(
 where
     B: Future<Output: IntoOutcome>,
 {
-    assert!(most > 0, "a limit of no operations: ask for one at least");
+    assert!(most > 0, "a limit on operations must be at least 1");
     async move {
         let limit = Limit {
             // That of the job in which it runs, wherever it was made.

@@ -179,7 +179,7 @@ pub(crate) fn cancelled(told: Cancelled) -> io::Error {
     io::Error::other(kinfolk_core::Error::from(told))
 }
 
-/// The cancel that an error of i/o comes from, if it does: also one that stands
+/// Returns the cancel that an error of i/o comes from, if it does: also one that stands
 /// further down among its sources, as when a library has wrapped it. See
 /// [`cancelled_in`] for errors of other types.
 ///

@@ -71,7 +71,10 @@ pub struct RegisteredBufs(Arc<Inner>);
 /// # Panics
 /// If `count` or `size` is zero.
 pub fn registered(count: u32, size: usize) -> RegisteredBufs {
-    assert!(count > 0 && size > 0, "a pool of nothing: ask for one byte");
+    assert!(
+        count > 0 && size > 0,
+        "a pool must have at least one buffer of at least one byte"
+    );
     let whole = size
         .checked_next_multiple_of(PAGE)
         .and_then(|stride| Some((stride, stride.checked_mul(count as usize)?)));
@@ -95,7 +98,7 @@ impl RegisteredBufs {
     /// Takes a buffer; waits until one is free. First come, first served.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken none.
+    /// A *point*. If it returns `Cancelled`, no buffer was taken.
     #[track_caller]
     pub fn take(&self) -> Take {
         Take {

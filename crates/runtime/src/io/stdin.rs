@@ -24,7 +24,7 @@ use super::{IoBufMut, IoHandle, ReadStream, StreamRead, cancelled};
 /// How much is read at once.
 const SIZE: usize = 8 * 1024;
 
-/// Standard input of the process, whose reads are cancellation points.
+/// Returns standard input of the process, whose reads are cancellation points.
 ///
 /// ```no_run
 /// # mod kinfolk { pub use kinfolk_core::*; pub use kinfolk_runtime::io; }
@@ -68,7 +68,7 @@ pub struct Stdin {
 }
 
 impl Stdin {
-    /// The lines that come, one after the other.
+    /// Returns the lines of standard input, one after the other.
     pub fn lines(&self) -> StdinLines {
         StdinLines {
             stdin: self.clone(),
@@ -78,8 +78,8 @@ impl Stdin {
     /// Reads a line, without its `\n` or `\r\n`; `None` at the end of the input.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing: the line, and a part of one, stays for the next
-    /// read.
+    /// A *point*. If it returns `Cancelled`, nothing was taken: the line, and a part of one,
+    /// stays for the next read.
     ///
     /// # Errors
     /// Those of the system; `InvalidData` for a line that is not UTF-8: the error inside is a
@@ -94,7 +94,7 @@ impl Stdin {
     /// nothing.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing.
+    /// A *point*. If it returns `Cancelled`, nothing was taken.
     ///
     /// # Errors
     /// Those of the system.
@@ -110,7 +110,7 @@ impl Stdin {
     /// Reads some bytes into `buf`, up to its room; 0 at the end of the input.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing.
+    /// A *point*. If it returns `Cancelled`, nothing was taken.
     #[track_caller]
     pub fn read<B: IoBufMut>(
         &self,
@@ -169,11 +169,11 @@ pub struct StdinLines {
 }
 
 impl StdinLines {
-    /// The next line, without its `\n` or `\r\n`; `None` at the end of the input.
+    /// Waits for the next line, without its `\n` or `\r\n`; `None` at the end of the input.
     ///
     /// # Cancellation
-    /// A *point*. Told, it has taken nothing: the line, and a part of one, stays for the next
-    /// read, through this handle or another.
+    /// A *point*. If it returns `Cancelled`, nothing was taken: the line, and a part of one,
+    /// stays for the next read, through this handle or another.
     ///
     /// # Errors
     /// As [`Stdin::read_line`].
@@ -235,7 +235,7 @@ impl InputSource {
 }
 
 impl Input {
-    /// One that a test types into.
+    /// Makes a standard input that a test writes into.
     pub fn typed() -> Arc<Input> {
         Input::read_from(InputSource::Typed)
     }
@@ -252,12 +252,12 @@ impl Input {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These bytes come.
+    /// Adds these bytes to what can be read.
     pub fn type_in(&self, bytes: &[u8]) {
         self.change(|state| state.unread.extend_from_slice(bytes));
     }
 
-    /// No more come.
+    /// Ends the input.
     pub fn end(&self) {
         self.change(|state| state.ended = true);
     }

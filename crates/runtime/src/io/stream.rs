@@ -111,7 +111,7 @@ enum Ending {
 }
 
 impl StreamRead {
-    /// The read of a stream of your own.
+    /// Makes the read of a stream of your own.
     pub fn new(
         read: impl Future<Output = (io::Result<usize>, Vec<u8>)> + Send + 'static,
     ) -> StreamRead {
@@ -146,7 +146,7 @@ impl StreamRead {
 }
 
 impl StreamWrite {
-    /// The write of a stream of your own.
+    /// Makes the write of a stream of your own.
     pub fn new(
         write: impl Future<Output = (io::Result<usize>, Slice<Vec<u8>>)> + Send + 'static,
     ) -> StreamWrite {
@@ -181,12 +181,12 @@ impl StreamWrite {
 }
 
 impl StreamEnd {
-    /// The end of a direction of a stream of your own.
+    /// Makes the end of a direction of a stream of your own.
     pub fn new(end: impl Future<Output = io::Result<()>> + Send + 'static) -> StreamEnd {
         StreamEnd(Ending::Other(Box::pin(end)))
     }
 
-    /// For a stream whose directions do not end one by one.
+    /// Makes an end that does nothing, for a stream whose directions do not end one by one.
     pub fn nothing() -> StreamEnd {
         StreamEnd(Ending::Nothing)
     }

@@ -7,8 +7,8 @@ use std::panic::Location;
 use super::names::look_up;
 use crate::io::told;
 
-/// What can stand for an address: a socket address, an ip address and a port, several
-/// addresses, or the name of a host and a port, `"localhost:80"`.
+/// What can be resolved to socket addresses: a socket address, an ip address and a port,
+/// several addresses, or the name of a host and a port, `"localhost:80"`.
 ///
 /// A name is looked up on a thread that is not part of the pool for blocking calls; a job
 /// that is told while it waits for the look-up returns at once.
@@ -16,7 +16,7 @@ pub trait ToSocketAddrs: sealed::Sealed {}
 
 impl<T: sealed::Sealed + ?Sized> ToSocketAddrs for T {}
 
-/// Addresses, or what leads to them.
+/// Socket addresses, or the name of a host to look up.
 pub enum Addrs {
     Known(Vec<SocketAddr>),
     /// A name and a port in one string.

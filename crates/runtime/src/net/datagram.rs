@@ -12,10 +12,11 @@ use crate::io::{IoBuf, IoBufMut};
 macro_rules! datagrams {
     ($($name:ident: $addr:ty = $made_by:path),* $(,)?) => {$(
         impl $name {
-            /// Receives a message into `buf`: how many bytes, and from whom.
+            /// Receives a message into `buf` and returns how many bytes it has, and its sender.
             ///
             /// # Cancellation
-            /// A *point*. Told, no message was taken. The buffer comes back either way.
+            /// A *point*. If it returns `Cancelled`, no message was taken. The buffer comes
+            /// back either way.
             #[track_caller]
             pub fn recv_from<B: IoBufMut>(
                 &self,
@@ -24,10 +25,12 @@ macro_rules! datagrams {
                 self.socket.recv_from(buf, $made_by)
             }
 
-            /// Sends `buf` as a message to whom it is [connected](Self::connect).
+            /// Sends `buf` as a message to the address to which it is
+            /// [connected](Self::connect).
             ///
             /// # Cancellation
-            /// A *point*. Told, nothing was sent. The buffer comes back either way.
+            /// A *point*. If it returns `Cancelled`, nothing was sent. The buffer comes back
+            /// either way.
             #[track_caller]
             pub fn send<B: IoBuf>(
                 &self,
@@ -36,10 +39,11 @@ macro_rules! datagrams {
                 self.socket.send(buf)
             }
 
-            /// Receives a message into `buf`; how many bytes.
+            /// Receives a message into `buf` and returns how many bytes it has.
             ///
             /// # Cancellation
-            /// A *point*. Told, no message was taken. The buffer comes back either way.
+            /// A *point*. If it returns `Cancelled`, no message was taken. The buffer comes
+            /// back either way.
             #[track_caller]
             pub fn recv<B: IoBufMut>(
                 &self,
@@ -48,7 +52,7 @@ macro_rules! datagrams {
                 self.socket.recv(buf)
             }
 
-            /// The address of this side.
+            /// Returns the address of this side.
             ///
             /// # Errors
             /// Those of the system.

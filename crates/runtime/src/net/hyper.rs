@@ -97,17 +97,7 @@ where
             }
             connection.as_mut().poll(cx)
         });
-        let ended = match ended.await {
-            Err(error) if client_left(&error) => Ok(()),
-            ended => ended,
-        };
-        ended.or_fail().map_err(|error| {
-            // There is one if its time was spent.
-            match cancelled_here() {
-                Some(told) if has_words_of(&error, &told) => told.into(),
-                _ => error,
-            }
-        })
+        how_it_ended(ended.await)
     };
     // No clean-up, though it has the time of one: that of a clean-up inside would
     // count from its beginning.
@@ -155,6 +145,24 @@ where
             },
         }
     }
+}
+
+/// What the end of the connection says of it: nothing if the client has left.
+fn how_it_ended<E>(ended: std::result::Result<(), E>) -> Result<()>
+where
+    E: Into<Box<dyn error::Error + Send + Sync>> + 'static,
+{
+    let ended = match ended {
+        Err(error) if client_left(&error) => Ok(()),
+        ended => ended,
+    };
+    ended.or_fail().map_err(|error| {
+        // There is one if its time was spent.
+        match cancelled_here() {
+            Some(told) if has_words_of(&error, &told) => told.into(),
+            _ => error,
+        }
+    })
 }
 
 /// True for an error of hyper's that only says that the other side is gone.

@@ -38,7 +38,7 @@ pub struct Incoming<'a, S> {
 }
 
 impl TcpListener {
-    /// Its connections, one after the other; with the feature `stream` a
+    /// Returns the connections that arrive, one after the other; with the feature `stream` a
     /// `Stream`.
     #[track_caller]
     pub fn incoming(&self) -> Incoming<'_, TcpStream> {
@@ -51,7 +51,7 @@ impl TcpListener {
 }
 
 impl UnixListener {
-    /// Its connections, one after the other; with the feature `stream` a
+    /// Returns the connections that arrive, one after the other; with the feature `stream` a
     /// `Stream`.
     #[track_caller]
     pub fn incoming(&self) -> Incoming<'_, UnixStream> {
@@ -64,7 +64,7 @@ impl UnixListener {
 }
 
 impl<S> Incoming<'_, S> {
-    /// The next connection; there is always another.
+    /// Waits for the next connection; there is always another.
     ///
     /// # Cancellation
     /// A *point*: see [`Incoming`].

@@ -22,7 +22,7 @@ const GOOD_FOR: Duration = Duration::from_secs(10);
 /// How many answers are remembered.
 const MOST: usize = 1024;
 
-/// The addresses of a host: `lookup_host("localhost:80")`, or `("localhost", 80)`.
+/// Looks up the addresses of a host: `lookup_host("localhost:80")`, or `("localhost", 80)`.
 ///
 /// A name is looked up on a thread that blocking calls of the program do not take. Jobs that
 /// ask for the same name at the same time share one look-up, and its answer is remembered for

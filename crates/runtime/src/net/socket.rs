@@ -264,7 +264,7 @@ macro_rules! files {
                 $name { socket }
             }
 
-            /// The socket for other code, which may block on it.
+            /// Converts the socket into the type of std, for other code, which may block on it.
             ///
             /// # Errors
             /// If an operation on it is under way, which may be one that nobody

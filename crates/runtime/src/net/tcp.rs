@@ -148,7 +148,7 @@ impl TcpStream {
         }
     }
 
-    /// `TCP_NODELAY`: sends small writes at once, without waiting for more.
+    /// Sets `TCP_NODELAY`: sends small writes at once, without waiting for more.
     ///
     /// # Errors
     /// Those of the system.

@@ -22,7 +22,7 @@ impl UnixListener {
     /// Listens at `path`.
     ///
     /// # Cancellation
-    /// A *point*. Told, nothing listens.
+    /// A *point*. If it returns `Cancelled`, nothing listens.
     ///
     /// # Errors
     /// Those of the system.
@@ -60,7 +60,7 @@ impl UnixListener {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     ///
     /// # Errors
     /// Those of the system.
@@ -69,8 +69,9 @@ impl UnixListener {
     }
 }
 
-/// A stream between two sockets of this machine. See [`TcpStream`](super::TcpStream)
-/// for what several jobs may do with one, and what its drop does.
+/// A Unix stream socket, connected with another one of this machine. See
+/// [`TcpStream`](super::TcpStream) for what several jobs may do with one, and what its drop
+/// does.
 pub struct UnixStream {
     pub(super) socket: Socket,
 }
@@ -79,7 +80,7 @@ impl UnixStream {
     /// Connects to the listener at `path`.
     ///
     /// # Cancellation
-    /// A *point*. Told, there is no connection.
+    /// A *point*. If it returns `Cancelled`, there is no connection.
     ///
     /// # Errors
     /// Those of the system.
@@ -95,7 +96,7 @@ impl UnixStream {
         }
     }
 
-    /// Two that are connected with each other.
+    /// Makes two streams that are connected with each other.
     ///
     /// # Errors
     /// Those of the system, and outside any job.
@@ -114,7 +115,7 @@ impl UnixDatagram {
     /// Binds a socket to `path`.
     ///
     /// # Cancellation
-    /// A *point*. Told, there is no socket.
+    /// A *point*. If it returns `Cancelled`, there is no socket.
     ///
     /// # Errors
     /// Those of the system.
@@ -139,7 +140,7 @@ impl UnixDatagram {
         Ok(UnixDatagram::new(socket))
     }
 
-    /// Two that are connected with each other.
+    /// Makes two sockets that are connected with each other.
     ///
     /// # Errors
     /// Those of the system, and outside any job.
@@ -152,7 +153,7 @@ impl UnixDatagram {
     /// from it are received.
     ///
     /// # Cancellation
-    /// A *point*. Told, it is as before.
+    /// A *point*. If it returns `Cancelled`, the socket is as before.
     ///
     /// # Errors
     /// Those of the system.
@@ -171,7 +172,8 @@ impl UnixDatagram {
     /// Sends `buf` as a message to the socket at `path`. Returns how many bytes were sent.
     ///
     /// # Cancellation
-    /// A *point*. Told, nothing was sent. The buffer comes back either way.
+    /// A *point*. If it returns `Cancelled`, nothing was sent. The buffer comes back either
+    /// way.
     #[track_caller]
     pub fn send_to<B: IoBuf, P: AsRef<Path>>(
         &self,

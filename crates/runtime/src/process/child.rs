@@ -72,7 +72,11 @@ impl Child {
             // How the reaper ended does not matter: it never fails.
             let _outcome = ended.await.map_err(|told| io_error(told.into()))?;
             let status = process.status();
-            status.unwrap_or_else(|| Err(io::Error::other("the process has no reaper")))
+            status.unwrap_or_else(|| {
+                Err(io::Error::other(
+                    "the runtime no longer waits for this process",
+                ))
+            })
         }
     }
 
@@ -94,7 +98,7 @@ impl Child {
     /// As [`wait`](Child::wait).
     #[track_caller]
     pub fn stop(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
-        self.reaper.cancel("the process is to be stopped");
+        self.reaper.cancel("the process is being stopped");
         self.wait()
     }
 

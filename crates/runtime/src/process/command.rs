@@ -239,7 +239,7 @@ impl Command {
     /// Runs the process and returns its exit status.
     ///
     /// # Cancellation
-    /// A *point*. Told, the process is stopped, and has ended when this returns.
+    /// A *point*. If it returns `Cancelled`, the process was stopped and has ended.
     ///
     /// # Errors
     /// Those of [`spawn`](Command::spawn). That the process failed is none: see
@@ -256,7 +256,7 @@ impl Command {
     /// Runs the process and returns its exit status and its output.
     ///
     /// # Cancellation
-    /// A *point*. Told, the process is stopped, and has ended when this returns;
+    /// A *point*. If it returns `Cancelled`, the process was stopped and has ended;
     /// what it wrote is lost.
     ///
     /// # Errors

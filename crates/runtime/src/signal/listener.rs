@@ -44,7 +44,7 @@ impl Signals {
         if let Some(wrong) = signals.iter().find(|n| !(1..=MOST).contains(*n)) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{wrong} is no signal"),
+                format!("{wrong} is not a signal number"),
             ));
         }
         let pending = Arc::new(AtomicU64::new(0));

@@ -24,7 +24,7 @@ impl Wire {
     /// `heard` is async-signal-safe: it is called in a signal handler.
     ///
     /// # Errors
-    /// If a signal cannot be heard; those of the system.
+    /// If a signal cannot be caught; those of the system.
     pub(crate) unsafe fn new<F>(signals: &[i32], heard: F) -> io::Result<(Wire, UnixStream)>
     where
         F: Fn(i32) -> Option<u8> + Clone + Send + Sync + 'static,
@@ -39,7 +39,7 @@ impl Wire {
             if signal_hook_registry::FORBIDDEN.contains(&signal) {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("signal {signal} cannot be heard"),
+                    format!("signal {signal} cannot be caught"),
                 ));
             }
             let (write, heard) = (wire.write.clone(), heard.clone());

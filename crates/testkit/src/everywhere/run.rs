@@ -61,6 +61,22 @@ pub(super) struct StoppedRun<T> {
     place: SharedStoppedAt,
 }
 
+/// A simulation of which `probe` sees the points, the forced drops and the events, and
+/// `unheard` the failures.
+fn watched_sim(seed: u64, rough: bool, probe: &Arc<Probe>, unheard: &Unheard) -> Sim {
+    let (points, forced) = (probe.clone(), probe.clone());
+    let mut builder = Sim::builder(seed)
+        .explore()
+        .on_point(move |job, site| points.point(job, site))
+        .on_failure(unheard.hook())
+        .on_forced(move |job| forced.forced(job))
+        .sink(Arc::new(Lifted(probe.clone())));
+    if rough {
+        builder.io = side::rough();
+    }
+    builder.build()
+}
+
 impl<T: Send + 'static> StoppedRun<T> {
     pub(super) fn new<F, B>(
         case: StopCase,
@@ -78,18 +94,8 @@ impl<T: Send + 'static> StoppedRun<T> {
         if let StopMoment::Point(at) = case.at {
             probe.at.store(at, SeqCst);
         }
-        let (points, forced) = (probe.clone(), probe.clone());
         let unheard = Unheard::default();
-        let mut builder = Sim::builder(seed)
-            .explore()
-            .on_point(move |job, site| points.point(job, site))
-            .on_failure(unheard.hook())
-            .on_forced(move |job| forced.forced(job))
-            .sink(Arc::new(Lifted(probe.clone())));
-        if case.rough {
-            builder.io = side::rough();
-        }
-        let sim = builder.build();
+        let sim = watched_sim(seed, case.rough, &probe, &unheard);
         let (fuse, trapdoor) = (Gate::new(), Trapdoor::default());
         let root = sim.root().task("scenario");
         let (scenario, aimed, lit) = (scenario(), probe.clone(), fuse.clone());
@@ -170,7 +176,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             };
             if let Some(complaint) = complaint {
                 panic!(
-                    "it left {complaint}\n\
+                    "the scenario left {complaint}\n\
                      take the outcome of that job, or use CancelEverywhere::allow_failures, which \
                      lets failures pass, but no panics"
                 );
@@ -191,8 +197,8 @@ impl<T: Send + 'static> StoppedRun<T> {
         let cut = probe.cut();
         if !cut.is_empty() && !options.cut_allowed {
             panic!(
-                "clean-up did not come to its end:\n  {}\n\
-                 give it an end of its own, or use CancelEverywhere::allow_cut_cleanup",
+                "clean-up did not finish:\n  {}\n\
+                 bound it with a timeout, or use CancelEverywhere::allow_cut_cleanup",
                 cut.join("\n  ")
             );
         }
@@ -246,7 +252,7 @@ impl<T: Send + 'static> StoppedRun<T> {
                 }
                 assert!(
                     turns < MOST_TURNS,
-                    "it was told to stop and goes on, for {turns} turns so far:\n{}",
+                    "the scenario was told to stop and is still running after {turns} turns:\n{}",
                     sim.snapshot()
                 );
             }
@@ -269,14 +275,14 @@ impl<T: Send + 'static> StoppedRun<T> {
                 let left_alone = self.case.at == StopMoment::Never;
                 let own = own_failures(&error, target.as_ref());
                 if let Some(panic) = own.iter().find(|e| e.kind() == ErrorKind::Panicked) {
-                    panic!("it panicked: {panic}");
+                    panic!("the scenario panicked: {panic}");
                 }
-                assert!(!left_alone, "it did not succeed: {error}");
+                assert!(!left_alone, "the scenario did not succeed: {error}");
                 if let Some(own) = own.first()
                     && !self.options.failures_allowed
                 {
                     panic!(
-                        "it was stopped and failed: {own}\n\
+                        "the scenario was stopped and failed: {own}\n\
                          a scenario that is stopped returns the Cancelled it is told with, or a value; \
                          an error of its own must name that Cancelled as its source. \
                          If the failure is meant, use CancelEverywhere::allow_failures"
@@ -285,7 +291,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             }
             Outcome::Cancelled { reason, .. } => {
                 let left_alone = self.case.at == StopMoment::Never;
-                assert!(!left_alone, "it did not succeed: {reason}");
+                assert!(!left_alone, "the scenario did not succeed: {reason}");
             }
         }
     }

@@ -294,7 +294,7 @@ impl Faults {
     pub(crate) fn set_rate(&mut self, fault: Fault, whose: FaultOwner, rate: f64) {
         assert!(
             (0.0..=1.0).contains(&rate),
-            "a rate of {rate}: it lies between 0 and 1"
+            "a rate must lie between 0 and 1, not {rate}"
         );
         self.rates
             .retain(|(other, of, _)| !same_sort(*other, fault) || *of != whose);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "it lies between 0 and 1")]
+    #[should_panic(expected = "must lie between 0 and 1")]
     fn a_rate_is_a_probability() {
         Faults::default().set_rate(Fault::Short, FaultOwner::All, 20.0);
     }

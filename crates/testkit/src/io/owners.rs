@@ -78,7 +78,7 @@ impl Owners {
     fn why_not(&self, fd: RawFd) -> &'static str {
         match (FIRST..FIRST + self.made).contains(&fd) {
             true => "after it was closed",
-            false => "which is none of ours",
+            false => "which the kernel never opened",
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
         let wrong = owners.wrong().join("\n");
         assert!(wrong.contains(&format!("close of file {fd} after it was closed")));
         assert!(wrong.contains(&format!("a read on file {fd} after it was closed")));
-        assert!(wrong.contains("a read on file 3 which is none of ours"));
+        assert!(wrong.contains("a read on file 3 which the kernel never opened"));
         assert!(wrong.contains("was closed while 1 operations use it"));
     }
 }

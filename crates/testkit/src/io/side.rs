@@ -117,7 +117,7 @@ impl IoSide {
         let never = self.kernel.never_came();
         assert!(
             never.is_empty(),
-            "seed {seed}: what the test has asked for did not go wrong, because there were too \
+            "seed {seed}: faults that the test asked for did not happen, because there were too \
              few operations: {}",
             never.join("; ")
         );

@@ -550,7 +550,8 @@ unsafe fn note_failure(h: &Header, error: Error) -> Option<Error> {
 #[cold]
 pub(crate) unsafe fn local_task_over(h: &Header, failed: bool, error: &Error) {
     if failed {
-        // SAFETY: passed on. Its scope is no supervisor: nothing is owed.
+        // SAFETY: passed on. Its scope is no supervisor: something is owed of an attempt
+        // alone, and that is for what polls it and for its handle.
         drop(unsafe { note_failure(h, error.clone()) });
         return;
     }
@@ -799,9 +800,15 @@ pub(crate) fn decided(h: &Header) -> (JobState, Option<Error>, Option<Reason>) {
 /// Hands a failure that the handle owed to the failure hook.
 #[track_caller]
 pub(crate) fn report_owed(h: &Header) {
-    if !h.state.take_report() {
-        return;
+    if h.state.take_report() {
+        report_untaken(h);
     }
+}
+
+/// Hands the failure of a job that has ended to the failure hook, unless that was done or
+/// [forgotten](forget_report), or the failure is its parent's.
+#[track_caller]
+pub(crate) fn report_untaken(h: &Header) {
     let owed = h.if_cold(|cold, _| (cold.outcome.clone(), cold.reporter.take()));
     if let Some((Some(error), Some(reporter))) = owed {
         reporter.report(&error);
@@ -811,6 +818,11 @@ pub(crate) fn report_owed(h: &Header) {
 /// The handle took the outcome: nothing is owed any more.
 pub(crate) fn outcome_taken(h: &Header) {
     if h.state.peek().has(state::UNREPORTED) && h.state.take_report() {
-        drop(h.if_cold(|cold, _| cold.reporter.take()));
+        forget_report(h);
     }
+}
+
+/// The failure was given out.
+pub(crate) fn forget_report(h: &Header) {
+    drop(h.if_cold(|cold, _| cold.reporter.take()));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How soon something is tried again after a failure, and how often: pauses that begin with
+/// Says how soon and how often something is tried again after a failure: pauses that begin with
 /// 100 ms and double up to 10 s, without a limit unless one is set.
 ///
 /// ```
@@ -32,19 +32,19 @@ impl Backoff {
         }
     }
 
-    /// At most this many tries, the first included. There is always one.
+    /// Sets the largest number of tries, the first included. There is always one.
     pub const fn tries(mut self, most: u32) -> Backoff {
         self.tries = most;
         self
     }
 
-    /// The pause after the first failure. Each further one is twice as long.
+    /// Sets the pause after the first failure. Each further one is twice as long.
     pub const fn first(mut self, pause: Duration) -> Backoff {
         self.first = pause;
         self
     }
 
-    /// No pause is longer than this.
+    /// Sets the longest pause.
     pub const fn longest(mut self, pause: Duration) -> Backoff {
         self.longest = pause;
         self

@@ -14,9 +14,9 @@ use crate::points::sleep::{Moment, Sleep, now};
 use crate::record::header::Site;
 use crate::surface::inline::{Inline, Just, Setup};
 
-/// A body for a child that restarts itself: runs `f`, and when that fails or panics, reports
-/// the failure to the failure hook, pauses as `policy` says and runs `f` anew. Siblings are
-/// not touched (one for one).
+/// Makes the body of a child that restarts itself: runs `f`, and when that fails or panics,
+/// reports the failure to the failure hook, pauses as `policy` says and runs `f` anew. Siblings
+/// are not touched (one for one).
 ///
 /// Each run has a scope of its own, named `run`: what it has spawned has ended before the
 /// next run begins. A value ends it, and so does a cancellation, which is never a reason to

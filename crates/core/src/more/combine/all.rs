@@ -52,8 +52,9 @@ pub fn all<Shape, B: Branches<Shape>>(branches: B) -> Together<B::BranchGroup, W
     Together::new(group, whole, site)
 }
 
-/// Like [`all`], but a branch that fails does not cancel the others: returns how each branch
-/// ended, in the order of the branches. A panic is an error of kind `Panicked`.
+/// Runs all branches side by side like [`all`], but a branch that fails does not cancel the
+/// others: returns how each branch ended, in the order of the branches. A panic is an error of
+/// kind `Panicked`.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;

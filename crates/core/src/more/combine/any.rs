@@ -130,8 +130,8 @@ fn report_panic(error: Error) {
 /// There was nothing to choose from.
 pub(crate) fn no_branches(verb: &str) -> Error {
     let error = Error::msg(format!(
-        "{verb} of no branches: there is nothing to wait for. Give it at least one, or ask first \
-         whether there is one"
+        "{verb} of no branches: there is nothing to wait for. Give it at least one, or check \
+         first that there is one"
     ));
     match names::victim_here() {
         Some(here) => error.at(here, None),

@@ -14,7 +14,7 @@ use crate::base::outcome::IntoOutcome;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::contained;
 use crate::engine::walk::{self, Why};
-use crate::more::combine::local::LocalTask;
+use crate::more::combine::local_scope::LocalTask;
 use crate::surface::inline::{Inline, Just, Setup};
 use crate::surface::task::{OutcomeOf, Task};
 

@@ -14,7 +14,7 @@ use crate::more::combine::many::Many;
 ///
 /// `Shape` tells iterators from tuples; it is always inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is nothing to run side by side",
+    message = "`{Self}` is not a set of futures",
     note = "give an array, a `Vec`, an iterator of futures, or a tuple of two to eight futures",
     note = "each future must return an outcome: a `Result` or what is `kinfolk::Success`"
 )]

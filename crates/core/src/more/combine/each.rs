@@ -96,7 +96,7 @@ where
 ///
 /// `Shape` tells the two apart; it is always inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no items to take",
+    message = "`{Self}` is not an iterator",
     note = "give an iterator, or a `Stream` with the feature `stream`"
 )]
 pub trait Items<Shape> {

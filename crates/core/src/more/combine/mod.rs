@@ -13,7 +13,7 @@ pub(crate) mod branch;
 pub(crate) mod branches;
 pub(crate) mod chosen;
 pub(crate) mod each;
-pub(crate) mod local;
+pub(crate) mod local_scope;
 pub(crate) mod many;
 pub(crate) mod map;
 pub(crate) mod race;

@@ -71,9 +71,11 @@ use crate::more::combine::tuple::Tuples;
 /// ```
 ///
 /// - A guard, `, if condition`, is asked first: where it is false the future is not made.
-/// - A value that its pattern does not match is dropped, and the other arms go on. It is
-///   looked at by reference before it is moved, so that patterns cannot hold `ref` or `mut`
-///   inside others.
+/// - A value that its pattern does not match is dropped, and the other arms go on.
+/// - A pattern is matched by reference first, and then by value. So `mut x = …` and
+///   `Some(mut x) = …` work, but a `mut` or `ref` deeper inside, as in `Some((mut x, y)) = …`,
+///   does not compile: the compiler says that a binding modifier may not be written there.
+///   Bind without it, and write `let mut x = x;` in the handler.
 /// - If no arm is left, `else` is the value; without it that is an error.
 /// - An arm that fails first fails the whole, whatever its pattern.
 ///
@@ -139,29 +141,39 @@ macro_rules! __select_handlers {
     ({$($free:ident)*} $done:tt) => {
         $crate::__select_match!($done {::core::result::Result::Err($crate::__select_none())})
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:block, $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ({ $h })}] $($rest)*)
+    // A pattern is needed twice. Where it binds with `mut`, it looks at a value without.
+    ({$v:ident $($free:ident)*} $done:tt mut $x:ident = $($rest:tt)*) => {
+        $crate::__select_handlers!({$v $($free)*} $done @as (_) (mut $x) $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:block $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ({ $h })}] $($rest)*)
+    ({$v:ident $($free:ident)*} $done:tt $n:ident (mut $x:ident) = $($rest:tt)*) => {
+        $crate::__select_handlers!({$v $($free)*} $done @as ($n(_)) ($n(mut $x)) $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:expr, $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ($h)}] $($rest)*)
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr, if $g:expr => $h:block, $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) ($g) ({ $h })} $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr, if $g:expr => $h:expr) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) ($g) ($h)}])
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr, if $g:expr => $h:block $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) ($g) ({ $h })} $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:block, $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ({ $h })}] $($rest)*)
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr, if $g:expr => $h:expr, $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) ($g) ($h)} $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:block $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ({ $h })}] $($rest)*)
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr, if $g:expr => $h:expr) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) ($g) ($h)})
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:expr, $($rest:tt)*) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ($h)}] $($rest)*)
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr => $h:block, $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) (true) ({ $h })} $($rest)*)
     };
-    ({$v:ident $($free:ident)*} [$($done:tt)*] $p:pat = $f:expr => $h:expr) => {
-        $crate::__select_handlers!({$($free)*} [$($done)* {$v ($p) ($f) (true) ($h)}])
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr => $h:block $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) (true) ({ $h })} $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr => $h:expr, $($rest:tt)*) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) (true) ($h)} $($rest)*)
+    };
+    ({$v:ident $($free:ident)*} $done:tt @as $q:tt $p:tt $f:expr => $h:expr) => {
+        $crate::__select_done!({$($free)*} $done {$v $q $p ($f) (true) ($h)})
+    };
+    ({$v:ident $($free:ident)*} $done:tt $p:pat = $($rest:tt)*) => {
+        $crate::__select_handlers!({$v $($free)*} $done @as ($p) ($p) $($rest)*)
     };
     ($free:tt $done:tt $($other:tt)*) => {
         ::core::compile_error!(
@@ -171,11 +183,20 @@ macro_rules! __select_handlers {
     };
 }
 
+/// One arm more is done.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select_done {
+    ($free:tt [$($done:tt)*] $arm:tt $($rest:tt)*) => {
+        $crate::__select_handlers!($free [$($done)* $arm] $($rest)*)
+    };
+}
+
 /// The race, and the match over what it came to.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select_match {
-    ([$({$v:ident ($p:pat) ($f:expr) ($g:expr) ($h:expr)})+] {$none:expr}) => {
+    ([$({$v:ident ($q:pat) ($p:pat) ($f:expr) ($g:expr) ($h:expr)})+] {$none:expr}) => {
         match $crate::__select_where(
             ($(if $g {
                 ::core::option::Option::Some($f)
@@ -185,7 +206,7 @@ macro_rules! __select_match {
             |arm| match arm {
                 $(
                     #[allow(unused_variables)]
-                    $crate::Arm::$v($p) => true,
+                    $crate::Arm::$v($q) => true,
                 )+
                 #[allow(unreachable_patterns)]
                 _ => false,

@@ -1,4 +1,4 @@
-//! [`Shared`]: one task, several waiters of its value.
+//! [`SharedTask`]: one task, several waiters of its value.
 
 use std::fmt;
 use std::panic::Location;
@@ -19,11 +19,11 @@ impl<T> Task<T> {
     /// cancelled when the last of the handles is dropped.
     ///
     /// ```
-    /// use kinfolk::{Result, job::Shared, spawn};
-    /// # mod kinfolk { pub use kinfolk_core::*; pub mod job { pub use kinfolk_core::Shared; } }
+    /// use kinfolk::{Result, job::SharedTask, spawn};
+    /// # mod kinfolk { pub use kinfolk_core::*; pub mod job { pub use kinfolk_core::SharedTask; } }
     /// # async fn load() -> Result<String> { Ok(String::new()) }
     ///
-    /// async fn render(config: Shared<String>) -> Result<usize> {
+    /// async fn render(config: SharedTask<String>) -> Result<usize> {
     ///     Ok(config.await?.len())
     /// }
     ///
@@ -35,8 +35,8 @@ impl<T> Task<T> {
     /// }
     /// ```
     #[track_caller]
-    pub fn shared(self) -> Shared<T> {
-        Shared {
+    pub fn shared(self) -> SharedTask<T> {
+        SharedTask {
             job: self.job(),
             place: Arc::new(Mutex::new(SharedOutcome::Running(self))),
             join: None,
@@ -56,8 +56,8 @@ impl<T> Task<T> {
 /// # Cancellation
 /// Awaiting is a *point*: others wait for the task too, so a waiter that is cancelled returns
 /// `Cancelled` and leaves the task alone.
-#[must_use = "dropping the last Shared cancels the task"]
-pub struct Shared<T> {
+#[must_use = "dropping the last SharedTask cancels the task"]
+pub struct SharedTask<T> {
     job: Job,
     place: Arc<Mutex<SharedOutcome<T>>>,
     join: Option<Join>,
@@ -72,8 +72,8 @@ enum SharedOutcome<T> {
     Over(Arc<Contained<Outcome<T>>>),
 }
 
-impl<T> Shared<T> {
-    /// An observer of the task.
+impl<T> SharedTask<T> {
+    /// Returns an observer of the task.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
@@ -97,7 +97,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Clone> Future for Shared<T> {
+impl<T: Clone> Future for SharedTask<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
@@ -126,9 +126,9 @@ impl<T: Clone> Future for Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Shared<T> {
-        Shared {
+impl<T> Clone for SharedTask<T> {
+    fn clone(&self) -> SharedTask<T> {
+        SharedTask {
             job: self.job.clone(),
             place: self.place.clone(),
             join: None,
@@ -137,8 +137,8 @@ impl<T> Clone for Shared<T> {
     }
 }
 
-impl<T> fmt::Debug for Shared<T> {
+impl<T> fmt::Debug for SharedTask<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.job).finish()
+        f.debug_tuple("SharedTask").field(&self.job).finish()
     }
 }

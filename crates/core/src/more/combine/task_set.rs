@@ -461,7 +461,7 @@ pub(crate) fn check_limit(verb: &str, most: usize) -> Result<()> {
         return Ok(());
     }
     let error = Error::msg(format!(
-        "{verb} of zero: nothing would ever run. Give at least one"
+        "{verb} of zero: no task could ever run. The limit must be at least 1"
     ));
     Err(match names::victim_here() {
         Some(here) => error.at(here, None),

@@ -35,7 +35,7 @@ pub struct NeverCompleted;
 
 impl fmt::Display for NeverCompleted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it was never completed: its completer is gone")
+        f.write_str("the `Completer` was dropped before it completed")
     }
 }
 

@@ -22,11 +22,13 @@ use crate::base::error::{Cancelled, Error, Result};
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::outcome::{IntoOutcome, Outcome};
+use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::unwind::{Contained, discard};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
+use crate::engine::end;
 use crate::engine::interrupts;
 use crate::engine::names;
 use crate::engine::walk::{self, Why};
@@ -37,6 +39,7 @@ use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Inline, Just, Open, Setup};
+use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::span::{self, Spanned};
 use crate::surface::spawn::refused_job;
@@ -137,16 +140,17 @@ where
     }
 }
 
-/// A child of [`local_scope`], as its scope owns it.
+/// The type of the children of [`local_scope`]: futures that are `Send`.
 pub type SendChild<'env> = dyn Future<Output = ()> + Send + 'env;
 
-/// A child of [`local_scope_unsend`], as its scope owns it.
+/// The type of the children of [`local_scope_unsend`]: futures that need not be `Send`.
 pub type AnyChild<'env> = dyn Future<Output = ()> + 'env;
 
-/// A [`local_scope`], as its body and its children hold it.
+/// The handle that the body of a [`local_scope`] receives, to spawn children that borrow.
 pub type LocalScope<'env> = LocalScopeOf<SendChild<'env>>;
 
-/// A [`local_scope_unsend`], as its body and its children hold it.
+/// The handle that the body of a [`local_scope_unsend`] receives, to spawn children that borrow
+/// and are not `Send`.
 pub type UnsendScope<'env> = LocalScopeOf<AnyChild<'env>>;
 
 /// A [`LocalScope`] or an [`UnsendScope`]: spawn into it, cancel it. Cheap to
@@ -158,17 +162,20 @@ pub struct LocalScopeOf<C: ?Sized> {
 }
 
 impl<C: ?Sized> LocalScopeOf<C> {
-    /// The scope, to cancel it, to close it, or to spawn into it what borrows
+    /// Returns the scope, to cancel it, to close it, or to spawn into it what borrows
     /// nothing and runs in parallel.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// A spawn with a name.
+    /// Begins a spawn with options, the first of which is a name.
     pub fn task(&self, name: impl Into<Cow<'static, str>>) -> LocalSpawner<'_, C> {
         LocalSpawner {
             scope: self,
-            name: Some(name.into()),
+            options: Options {
+                name: Some(name.into()),
+                ..Options::default()
+            },
         }
     }
 
@@ -183,7 +190,7 @@ impl<C: ?Sized> LocalScopeOf<C> {
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
     {
-        self.put(None, future, Location::caller())
+        self.put(Options::default(), future, Location::caller())
     }
 
     /// Spawns a child without an owning handle: it runs on whatever happens to the returned
@@ -194,12 +201,13 @@ impl<C: ?Sized> LocalScopeOf<C> {
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
     {
-        self.put(None, future, Location::caller()).into_job()
+        let site = Location::caller();
+        self.put(Options::default(), future, site).into_job()
     }
 
     fn put<F>(
         &self,
-        name: Option<Cow<'static, str>>,
+        options: Options,
         future: F,
         site: &'static Location<'static>,
     ) -> LocalTask<ValueOf<F>>
@@ -207,7 +215,10 @@ impl<C: ?Sized> LocalScopeOf<C> {
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
     {
-        let slot = Arc::new(OutputSlot(Mutex::new(None)));
+        let slot = Arc::new(OutputSlot(Mutex::new(LocalOutput {
+            value: None,
+            handle_gone: false,
+        })));
         let parent = self.scope.header();
         let deliver = Deliver {
             future: span::inherit(parent, future),
@@ -215,8 +226,9 @@ impl<C: ?Sized> LocalScopeOf<C> {
             begun: false,
         };
         let mut setup = Setup::new(JobKind::LocalTask, site);
-        if name.is_some() {
-            setup.more().options.name = name;
+        let attempt = options.attempt;
+        if !options.is_empty() {
+            setup.more().options = options;
         }
         let job = match Inline::spawned(Just(deliver), setup, parent) {
             Ok(inline) => {
@@ -224,7 +236,9 @@ impl<C: ?Sized> LocalScopeOf<C> {
                     .job()
                     .map(JobRef::from_header)
                     .unwrap_or_else(|| unreachable!("it was just opened"));
-                self.shared.arrive(C::boxed(LocalChild { inline }), parent);
+                let owes = attempt.then(|| (job.clone(), slot.clone()));
+                let child = LocalChild { inline, owes };
+                self.shared.arrive(C::boxed(child), parent);
                 job
             }
             Err((refused, refusal)) => {
@@ -258,15 +272,40 @@ impl<C: ?Sized> fmt::Debug for LocalScopeOf<C> {
     }
 }
 
-/// A spawn into a local scope, with a name. Made by [`LocalScopeOf::task`].
+/// Options of a child of a local scope that is about to be spawned: a name, patience. Made
+/// by [`LocalScopeOf::task`]; ends with one of the spawning verbs.
 #[must_use = "nothing is spawned until a spawning verb is called"]
 #[derive(Debug)]
 pub struct LocalSpawner<'a, C: ?Sized> {
     scope: &'a LocalScopeOf<C>,
-    name: Option<Cow<'static, str>>,
+    options: Options,
 }
 
 impl<C: ?Sized> LocalSpawner<'_, C> {
+    /// Sets how long the child may stay idle once it is cancelled; inherited by what it
+    /// spawns. See [`Patience`].
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = Some(patience);
+        self
+    }
+
+    /// Makes the child an attempt: its failure is returned by its handle and cancels no other
+    /// job; see [`Scope::attempt`]. What no handle takes goes to the failure hook.
+    pub fn attempted(mut self) -> Self {
+        self.options.attempt = true;
+        self
+    }
+
+    /// Spawns a child whose failure is only what its `await` returns; see [`Scope::attempt`].
+    #[track_caller]
+    pub fn attempt<F>(self, future: F) -> LocalTask<ValueOf<F>>
+    where
+        F: Future<Output: IntoOutcome>,
+        C: Takes<F>,
+    {
+        self.attempted().spawn(future)
+    }
+
     /// Spawns it; see [`LocalScopeOf::spawn`].
     #[track_caller]
     pub fn spawn<F>(self, future: F) -> LocalTask<ValueOf<F>>
@@ -274,7 +313,7 @@ impl<C: ?Sized> LocalSpawner<'_, C> {
         F: Future<Output: IntoOutcome>,
         C: Takes<F>,
     {
-        self.scope.put(self.name, future, Location::caller())
+        self.scope.put(self.options, future, Location::caller())
     }
 
     /// Launches it; see [`LocalScopeOf::launch`].
@@ -285,7 +324,7 @@ impl<C: ?Sized> LocalSpawner<'_, C> {
         C: Takes<F>,
     {
         let site = Location::caller();
-        self.scope.put(self.name, future, site).into_job()
+        self.scope.put(self.options, future, site).into_job()
     }
 }
 
@@ -317,18 +356,40 @@ where
     }
 }
 
-/// Where a child leaves its value.
-struct OutputSlot<T>(Mutex<Option<Contained<T>>>);
+/// Where a child leaves its value, and its handle that it is gone.
+struct OutputSlot<T>(Mutex<LocalOutput<T>>);
+
+struct LocalOutput<T> {
+    value: Option<Contained<T>>,
+    /// No handle takes a failure any more.
+    handle_gone: bool,
+}
 
 impl<T> OutputSlot<T> {
+    fn lock(&self) -> MutexGuard<'_, LocalOutput<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, value: T) {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Contained::new(value));
+        self.lock().value = Some(Contained::new(value));
     }
 
     fn take(&self) -> Option<T> {
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        place.take().map(Contained::into_inner)
+        let value = self.lock().value.take();
+        value.map(Contained::into_inner)
+    }
+
+    fn has_no_handle(&self) -> bool {
+        self.lock().handle_gone
+    }
+
+    /// The handle of `job` goes. A failure that an attempt owes to it is reported: here if
+    /// the job has ended, else by what polls it.
+    fn handle_goes(&self, job: &Header) {
+        self.lock().handle_gone = true;
+        if job.state.load().ended() {
+            end::report_untaken(job);
+        }
     }
 }
 
@@ -368,6 +429,9 @@ pin_project! {
     {
         #[pin]
         inline: Inline<Just<Deliver<F>>>,
+        // Of an attempt: its failure is for its handle, or, without one, for the failure
+        // hook.
+        owes: Option<(JobRef, Arc<OutputSlot<ValueOf<F>>>)>,
     }
 }
 
@@ -375,9 +439,15 @@ impl<F: Future<Output: IntoOutcome>> Future for LocalChild<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
         // An error is kept at the job, for whoever asks.
-        let how = ready!(self.project().inline.poll(cx));
+        let how = ready!(this.inline.poll(cx));
         discard(how);
+        if let Some((job, slot)) = this.owes.take()
+            && slot.has_no_handle()
+        {
+            end::report_untaken(&job);
+        }
         Poll::Ready(())
     }
 }
@@ -617,17 +687,17 @@ impl<T> LocalTask<T> {
             .expect("a LocalTask was used after its outcome was taken")
     }
 
-    /// Its identity.
+    /// Returns the identity of the child.
     pub fn id(&self) -> JobId {
         self.held().join.job().id
     }
 
-    /// An observer of the child.
+    /// Returns an observer of the child.
     pub fn job(&self) -> Job {
         Job::new(self.held().join.job().clone())
     }
 
-    /// True if the child has ended: awaiting it will not wait.
+    /// Returns true if the child has ended: awaiting it will not wait.
     pub fn is_ended(&self) -> bool {
         self.held().join.job().state.load().ended()
     }
@@ -641,7 +711,9 @@ impl<T> LocalTask<T> {
     /// Gives up the owning handle: the child goes on.
     pub fn into_job(mut self) -> Job {
         let job = self.job();
-        self.held = None;
+        if let Some(held) = self.held.take() {
+            held.slot.handle_goes(held.join.job());
+        }
         job
     }
 
@@ -654,6 +726,9 @@ impl<T> LocalTask<T> {
         let job: &Header = held.join.job();
         let value = held.slot.take();
         let st = job.state.load();
+        if st.has(state::ENDED_FAILED) {
+            end::forget_report(job);
+        }
         if !st.has(state::ENDED_FAILED | state::ENDED_CANCELLED) {
             return Ok(value.unwrap_or_else(|| unreachable!("completed without a value: {st:?}")));
         }
@@ -727,6 +802,7 @@ impl<T> Drop for LocalTask<T> {
             if !job.state.load().ended() {
                 walk::cancel(job, Why::new(ReasonKind::HandleDropped, job.site()));
             }
+            held.slot.handle_goes(job);
         }
     }
 }
