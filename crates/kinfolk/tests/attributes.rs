@@ -153,6 +153,51 @@ mod with_options {
     }
 }
 
+/// The same on tokio, with one worker; and with none, where the runtime has one thread.
+mod on_tokio {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+
+    mod with_a_worker {
+        #[kinfolk::main(tokio, workers = 1, grace = "1s", signals = false, quiet)]
+        async fn main() -> kinfolk::Result<()> {
+            let here = super::Handle::current();
+            assert_eq!(here.runtime_flavor(), super::RuntimeFlavor::MultiThread);
+            assert_eq!(here.metrics().num_workers(), 1);
+            // `run` finds the root of main.
+            assert_eq!(
+                kinfolk::tokio::Root::current().snapshot().len(),
+                2,
+                "the root and main"
+            );
+            Ok(())
+        }
+
+        #[test]
+        fn main_takes_options() {
+            let success = std::process::ExitCode::SUCCESS;
+            assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+        }
+    }
+
+    mod with_none {
+        #[kinfolk::main(tokio, workers = 0, signals = false)]
+        async fn main() -> kinfolk::Result<()> {
+            let here = super::Handle::current();
+            assert_eq!(here.runtime_flavor(), super::RuntimeFlavor::CurrentThread);
+            // Its timers and its i/o are there.
+            kinfolk::sleep(std::time::Duration::from_millis(1)).await?;
+            ::tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            Ok(())
+        }
+
+        #[test]
+        fn main_takes_options() {
+            let success = std::process::ExitCode::SUCCESS;
+            assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+        }
+    }
+}
+
 /// Main's own thread mostly waits: it has as many workers as there are processors; a
 /// runtime that is built by hand has one less.
 #[test]

@@ -10,15 +10,18 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 /// program does. It runs on the native runtime, with the feature `runtime`, which is on by
 /// default; as `#[kinfolk::main(tokio)]` on a tokio runtime, with the feature `tokio`.
 ///
-/// On the native runtime the first Ctrl-C or SIGTERM cancels everything, and shuts the
+/// The first Ctrl-C or SIGTERM cancels everything, and shuts the
 /// runtime down by itself from then on; the second drops what is parked, the third aborts.
 /// `main` is told as every task is, at a point: it may still say what was done and what
 /// was not, and return. `Runtime::run_main` has the exit codes, `Builder::signals` what
-/// happens when.
+/// happens when; on tokio `Root::run_main` and `RootBuilder::signals`.
 ///
-/// Options stand side by side, with commas between:
+/// Options stand side by side, with commas between, as in
+/// `#[kinfolk::main(tokio, grace = "5s")]`:
 ///
 /// - `workers = 4`: how many worker threads; as many as there are processors by default.
+///   With `workers = 0` the main thread does all; on tokio the runtime is a current-thread
+///   one then.
 /// - `grace = "5s"`: how long after the first signal, or after the end of `main`, jobs
 ///   have until shields are lifted; `"10s"` by default. A number and `ms`, `s` or `m`.
 /// - `signals = false`: leaves signals alone.
@@ -102,17 +105,20 @@ struct Features {
 /// The call that runs main, which it calls `MAIN`.
 fn main_call(words: &[String], features: Features) -> Result<String, String> {
     const USAGE: &str = "expected #[kinfolk::main], #[kinfolk::main(tokio)], or in brackets, \
-                         with commas between: workers = 4; grace = \"5s\"; signals = false; \
-                         exit = \"signal\"; quiet";
-    if words == ["tokio"] {
-        return match features.tokio {
-            true => Ok("::kinfolk::tokio::run_main(MAIN)".to_string()),
-            false => Err(
-                "#[kinfolk::main(tokio)] needs the feature `tokio` of kinfolk: \
+                         with commas between: tokio, which comes first; workers = 4; \
+                         grace = \"5s\"; signals = false; exit = \"signal\"; quiet";
+    let (tokio, words) = match words.split_first() {
+        Some((first, rest)) if first == "tokio" && rest.first().is_none_or(|word| word == ",") => {
+            (true, rest)
+        }
+        _ => (false, words),
+    };
+    if tokio && !features.tokio {
+        return Err(
+            "#[kinfolk::main(tokio)] needs the feature `tokio` of kinfolk: \
                           kinfolk = { default-features = false, features = [\"tokio\"], … }"
-                    .to_string(),
-            ),
-        };
+                .to_string(),
+        );
     }
     let mut options = String::new();
     let mut seen = Vec::new();
@@ -141,7 +147,7 @@ fn main_call(words: &[String], features: Features) -> Result<String, String> {
         }
         seen.push(words[0].to_string());
     }
-    if !features.runtime {
+    if !tokio && !features.runtime {
         return Err(
             "#[kinfolk::main] needs the feature `runtime` of kinfolk, which is on by \
                     default: leave out `default-features = false`, or add \
@@ -149,8 +155,12 @@ fn main_call(words: &[String], features: Features) -> Result<String, String> {
                 .to_string(),
         );
     }
+    let host = match tokio {
+        true => "::kinfolk::tokio",
+        false => "::kinfolk::__main",
+    };
     Ok(format!(
-        "::kinfolk::__main::run_main_with(::kinfolk::__main::main_options(){options}, MAIN)"
+        "{host}::run_main_with({host}::main_options(){options}, MAIN)"
     ))
 }
 
@@ -368,8 +378,19 @@ mod tests {
         ] {
             assert_eq!(call(text, BOTH), Ok(native(expected)), "{text}");
         }
-        let tokio = "::kinfolk::tokio::run_main(MAIN)";
-        assert_eq!(call("tokio", BOTH).as_deref(), Ok(tokio));
+        // The same of tokio.
+        for options in [
+            "",
+            "workers = 4",
+            "signals = false",
+            "grace = \"5s\", quiet",
+        ] {
+            let theirs = call(options, BOTH).map(|call| call.replace("__main", "tokio"));
+            for text in [format!("tokio, {options}"), format!("tokio, {options},")] {
+                assert_eq!(call(&text, BOTH), theirs, "{text}");
+            }
+        }
+        assert_eq!(call("tokio", BOTH), call("tokio,", BOTH));
     }
 
     /// Whichever feature another crate turns on: plain `main` is native.
@@ -387,15 +408,25 @@ mod tests {
             tokio: false,
         };
         assert_eq!(call("", lacks), call("", BOTH));
-        let said = call("tokio", lacks).unwrap_err();
-        assert!(said.contains("needs the feature `tokio`"), "{said}");
+        for text in ["tokio", "tokio, quiet"] {
+            let said = call(text, lacks).unwrap_err();
+            assert!(said.contains("needs the feature `tokio`"), "{said}");
+        }
+        let lacks = Features {
+            runtime: false,
+            tokio: true,
+        };
+        assert_eq!(call("tokio, quiet", lacks), call("tokio, quiet", BOTH));
     }
 
     #[test]
     fn options_of_main_that_mean_nothing_are_refused() {
         for (text, complaint) in [
             ("toki", "expected #[kinfolk::main]"),
-            ("tokio, quiet", "expected #[kinfolk::main]"),
+            ("tokio quiet", "expected #[kinfolk::main]"),
+            ("quiet, tokio", "expected #[kinfolk::main]"),
+            ("tokio, tokio", "expected #[kinfolk::main]"),
+            ("tokio, quiet, quiet", "given twice"),
             ("workers = many", "expected #[kinfolk::main]"),
             ("workers", "expected #[kinfolk::main]"),
             ("quiet = true", "expected #[kinfolk::main]"),

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, HostGauges, OwnTime, TimerKey, TimerQueue, Turn, TurnRow, wake,
+    BlockingCall, HostGauges, OwnTime, RealGrace, TimerKey, TimerQueue, Turn, TurnRow, wake,
 };
 use kinfolk_core::{Clock, WeakTree};
 use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
@@ -348,6 +348,19 @@ impl Machine {
             ],
         }
     }
+}
+
+/// From here on a shutdown goes by real time, or from its grace on if the clock is
+/// tokio's, which a test may have paused, or virtual.
+pub(crate) fn real_grace(machine: &Arc<Machine>, grace: Duration) -> RealGrace {
+    let machine = machine.clone();
+    if !machine.clock.is_virtual() && !machine.is_tokios {
+        // A clock that is paused meanwhile, or stands still, holds up nothing.
+        machine.clock.run();
+        machine.changed.notify_one();
+    }
+    let began = machine.clock.now();
+    RealGrace::begin(grace, move || machine.fire_anyway(began, grace))
 }
 
 /// Wakers of timers are being called, which may take long: the watch looks meanwhile.
