@@ -62,6 +62,11 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// workers instead, still with virtual time; it needs the feature `runtime`. With
 /// `#[kinfolk::test(flavor = "native", time = "real")]` time is the system's, and the
 /// test is run once: for tests that talk to other processes or machines.
+/// `#[kinfolk::test(flavor = "tokio")]` runs it on a current-thread tokio runtime whose
+/// clock is paused: tokio's timers and Kinfolk's jump together when no task can go on; it
+/// needs the feature `tokio`. Sockets do not hold that clock: with
+/// `#[kinfolk::test(flavor = "tokio", time = "real")]` the runtime has two workers, and time
+/// is the system's.
 ///
 /// On every other seed i/o is as rough as every program must bear: short reads and
 /// writes, operations that are late, cancels that come too late.
@@ -85,10 +90,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
         Err(message) => return error(message),
     };
     let name = &function.name;
-    let runner = match how.native {
-        true => "run_native_test",
-        false => "run_test",
-    };
+    let runner = how.flavor.runner();
     let options = how.options();
     let call = format!("::kinfolk::testkit::{runner}(stringify!({name}), {options}, {name});");
     let head = format!("#[::core::prelude::v1::test] fn {name}()");
@@ -177,10 +179,30 @@ fn millis(text: &str) -> Option<u64> {
     digits.trim_end().parse::<u64>().ok()?.checked_mul(each)
 }
 
+/// What a test runs on.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Flavor {
+    #[default]
+    Sim,
+    Native,
+    Tokio,
+}
+
+impl Flavor {
+    /// The function of testkit that runs it.
+    fn runner(self) -> &'static str {
+        match self {
+            Flavor::Sim => "run_test",
+            Flavor::Native => "run_native_test",
+            Flavor::Tokio => "run_tokio_test",
+        }
+    }
+}
+
 /// How a test is run.
 #[derive(Default)]
 struct How {
-    native: bool,
+    flavor: Flavor,
     /// The seeds, as the expression of a range.
     seeds: Option<String>,
     failures_allowed: bool,
@@ -214,7 +236,7 @@ impl How {
 /// How the words of the attribute say that a test is run.
 fn how(words: &[String]) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\" or \"slips\"; \
+                         seeds = 100 or seed = 7; flavor = \"native\" or \"tokio\"; time = \"real\" or \"slips\"; \
                          failures = \"allowed\"; io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let mut how = How::default();
@@ -235,7 +257,8 @@ fn how(words: &[String]) -> Result<How, &'static str> {
         }
         seen.push(option.to_string());
         match (*what, *value) {
-            ("flavor", "\"native\"") => how.native = true,
+            ("flavor", "\"native\"") => how.flavor = Flavor::Native,
+            ("flavor", "\"tokio\"") => how.flavor = Flavor::Tokio,
             ("flavor", "\"sim\"") => {}
             ("time", "\"real\"") => how.real_time = true,
             ("time", "\"virtual\"") => {}
@@ -254,16 +277,29 @@ fn how(words: &[String]) -> Result<How, &'static str> {
             _ => return Err(USAGE),
         }
     }
-    if how.native && how.seeds.is_some() {
-        return Err("flavor = \"native\" takes no seeds: its schedules are those of real threads");
+    let is_sim = how.flavor == Flavor::Sim;
+    if how.seeds.is_some() {
+        match how.flavor {
+            Flavor::Sim => {}
+            Flavor::Native => {
+                return Err(
+                    "flavor = \"native\" takes no seeds: its schedules are those of real threads",
+                );
+            }
+            Flavor::Tokio => {
+                return Err("flavor = \"tokio\" takes no seeds: its schedules are tokio's");
+            }
+        }
     }
-    if how.real_time && !how.native {
-        return Err("time = \"real\" needs flavor = \"native\": a simulation has no real time");
+    if how.real_time && is_sim {
+        return Err(
+            "time = \"real\" needs flavor = \"native\" or \"tokio\": a simulation has no real time",
+        );
     }
-    if how.native && !how.io.is_empty() {
-        return Err("flavor = \"native\" takes no io: its kernel is the real one");
+    if !is_sim && !how.io.is_empty() {
+        return Err("flavor = \"native\" and \"tokio\" take no io: their kernel is the real one");
     }
-    if how.time_slips && how.native {
+    if how.time_slips && !is_sim {
         return Err("time = \"slips\" is for simulations, whose seed says when it does");
     }
     Ok(how)
@@ -342,7 +378,7 @@ fn error(message: &str) -> TokenStream {
 
 #[cfg(test)]
 mod tests {
-    use super::{Features, how, main_call};
+    use super::{Features, Flavor, how, main_call};
 
     const BOTH: Features = Features {
         runtime: true,
@@ -451,7 +487,11 @@ mod tests {
         let how = how(&words)?;
         let options = how.options();
         let calls = options.strip_prefix("::kinfolk::testkit::TestOptions::default()");
-        let runner = if how.native { "native" } else { "sim" };
+        let runner = match how.flavor {
+            Flavor::Sim => "sim",
+            Flavor::Native => "native",
+            Flavor::Tokio => "tokio",
+        };
         Ok(format!("{runner}{}", calls.unwrap_or(&options)))
     }
 
@@ -465,6 +505,12 @@ mod tests {
             ("flavor = \"sim\"", "sim"),
             ("flavor = \"native\"", "native"),
             ("flavor = \"native\", time = \"real\"", "native.real_time()"),
+            ("flavor = \"tokio\"", "tokio"),
+            ("flavor = \"tokio\", time = \"real\"", "tokio.real_time()"),
+            (
+                "flavor = \"tokio\", failures = \"allowed\"",
+                "tokio.allow_failures()",
+            ),
             ("time = \"virtual\"", "sim"),
             ("time = \"slips\"", "sim.time_slips()"),
             (
@@ -480,7 +526,7 @@ mod tests {
     #[test]
     fn options_that_mean_nothing_are_refused() {
         for (text, complaint) in [
-            ("flavor = \"tokio\"", "expected #[kinfolk::test]"),
+            ("flavor = \"smol\"", "expected #[kinfolk::test]"),
             ("flavour = \"native\"", "expected #[kinfolk::test]"),
             ("flavor", "expected #[kinfolk::test]"),
             ("native", "expected #[kinfolk::test]"),
@@ -513,7 +559,10 @@ mod tests {
             ),
             ("flavor = \"native\", seeds = 10", "takes no seeds"),
             ("flavor = \"native\", seed = 7", "takes no seeds"),
-            ("flavor = \"native\", io = \"rough\"", "takes no io"),
+            ("flavor = \"native\", io = \"rough\"", "take no io"),
+            ("flavor = \"tokio\", io = \"rough\"", "take no io"),
+            ("flavor = \"tokio\", seeds = 10", "takes no seeds"),
+            ("flavor = \"tokio\", time = \"slips\"", "is for simulations"),
             (
                 "flavor = \"native\", time = \"slips\"",
                 "is for simulations",

@@ -22,6 +22,8 @@ pub struct RootBuilder {
     options: TreeOptions,
     /// Tokio's, if there is none.
     clock: Option<Arc<dyn Clock>>,
+    /// Tokio's clock is paused.
+    paused: bool,
     manner: Manner,
     /// The line that asked for signals.
     listen: Option<&'static Location<'static>>,
@@ -32,6 +34,7 @@ impl RootBuilder {
         RootBuilder {
             options: TreeOptions::default(),
             clock: None,
+            paused: false,
             manner: Manner::default(),
             listen: None,
         }
@@ -114,6 +117,16 @@ impl RootBuilder {
         self
     }
 
+    /// Says that tokio's clock is paused, as with `#[tokio::test(start_paused = true)]`: open
+    /// [`kit::Work`](kinfolk_core::kit::Work) and what has
+    /// [held the clock](kinfolk_core::kit::hold_clock) keep it from jumping then, by a blocking
+    /// call of tokio's that lasts as long. Blocking calls of jobs do without it. On a
+    /// current-thread runtime, the only one whose clock can be paused.
+    pub fn paused_clock(mut self) -> Self {
+        self.paused = true;
+        self
+    }
+
     /// A root of its own on the current tokio runtime.
     ///
     /// # Panics
@@ -129,7 +142,7 @@ impl RootBuilder {
         });
         // Panics if there are no timers: the tasks of the root would when they need one.
         drop(tokio::time::sleep(Duration::ZERO));
-        let machine = Arc::new(Machine::new(tokio, self.clock));
+        let machine = Arc::new(Machine::new(tokio, self.clock, self.paused));
         let changed = Arc::downgrade(&machine.changed);
         machine.clock.on_change(Box::new(move || {
             let changed = changed.upgrade();

@@ -14,7 +14,7 @@ use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-use crate::clock::TokioClock;
+use crate::clock::{PausedClock, TokioClock};
 use crate::driver::TokioDriver;
 use crate::here;
 use crate::seat::Seat;
@@ -36,6 +36,8 @@ pub(crate) struct Machine {
     pub(crate) clock: OwnTime,
     /// The clock is tokio's, and not one of the program's.
     pub(crate) is_tokios: bool,
+    /// What holds it, where it is paused.
+    holds: Option<Arc<PausedClock>>,
     timers: Mutex<TimerQueue>,
     /// Something changed that the keeper should look at.
     pub(crate) changed: Arc<Notify>,
@@ -61,8 +63,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// With tokio's clock, if it is given none.
-    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>) -> Machine {
+    /// With tokio's clock, if it is given none, which may be paused.
+    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>, paused: bool) -> Machine {
         let is_tokios = clock.is_none();
         let clock = OwnTime::new(clock.unwrap_or_else(|| Arc::new(TokioClock)));
         let (beds, regular, seats) = match tokio.runtime_flavor() {
@@ -80,6 +82,7 @@ impl Machine {
             counts: clock.is_virtual(),
             clock,
             is_tokios,
+            holds: (paused && is_tokios).then(Arc::default),
             busy: AtomicUsize::new(0),
             injector: Injector::default(),
             seats: (0..seats).map(|_| OnceLock::new()).collect(),
@@ -238,6 +241,32 @@ impl Machine {
     pub(crate) fn rested(&self) {
         if self.counts && self.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.changed.notify_one();
+        }
+    }
+}
+
+/// With tokio's clock paused.
+impl Machine {
+    /// The builder of the root has said so.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.holds.is_some()
+    }
+
+    /// Something holds the clock.
+    pub(crate) fn hold_paused_clock(&self) {
+        if let Some(holds) = &self.holds
+            && holds.hold()
+        {
+            // Tokio's clock does not jump while a blocking call of its runtime is under way.
+            let holds = holds.clone();
+            drop(self.tokio.spawn_blocking(move || holds.wait()));
+        }
+    }
+
+    /// Something has let go of it.
+    pub(crate) fn release_paused_clock(&self) {
+        if let Some(holds) = &self.holds {
+            holds.release();
         }
     }
 }
@@ -406,6 +435,7 @@ impl Machine {
     /// The tree is gone, and every driver goes home.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.let_clock_go();
         for (_, seat) in self.seats() {
             seat.wake();
         }
@@ -415,6 +445,7 @@ impl Machine {
     /// `seat` is that of the driver that was dropped, if it was one.
     pub(crate) fn host_gone(self: &Arc<Self>, seat: Option<usize>) {
         self.burial.begin();
+        self.let_clock_go();
         if let Some(n) = seat {
             self.inject(self.seat(n).clear());
         }
@@ -423,6 +454,13 @@ impl Machine {
             && let Some(tree) = self.tree.get().and_then(WeakTree::upgrade)
         {
             tree.host_gone();
+        }
+    }
+
+    /// The runtime goes, or the tree: what still holds the paused clock holds up neither.
+    fn let_clock_go(&self) {
+        if let Some(holds) = &self.holds {
+            holds.let_go();
         }
     }
 
