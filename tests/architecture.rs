@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates, from the bottom up: each may depend on those before it.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "core",
     "macros",
     "queue",
+    "signals",
     "sync",
     "runtime",
     "tokio",
@@ -46,7 +47,7 @@ const RUNTIME: [&[&str]; 4] = [
         "runtime",
     ],
     &["fs", "net", "process", "signal"],
-    &["signals", "entry", "host_loop", "scope_blocking"],
+    &["entry", "host_loop", "scope_blocking"],
 ];
 
 fn root() -> PathBuf {

@@ -46,6 +46,7 @@ const EITHER: &[(&str, &str)] = &[
     ("IoSide", "the feature `runtime` of testkit"),
     ("IoOptions", "the feature `runtime` of testkit"),
     ("SimIoHandle", "the feature `runtime` of testkit"),
+    ("MainSignals", "Unix, and systems without its signals"),
     ("Spanned", "the feature `tracing`"),
     ("TestKernel", "the feature `runtime` of testkit"),
 ];

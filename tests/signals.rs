@@ -1,6 +1,5 @@
-//! shutdown-2: signals, sent to a process of its own (`bin/signalled.rs`), and how it
-//! ends. What
-//! breaks a whole process is tried on it too: a standard error that cannot be
+//! shutdown-2: signals, sent to a process of its own, and how it ends, on the native
+//! runtime (`bin/signalled.rs`) and on tokio (`bin/signalled_tokio.rs`). What breaks a whole process is tried on it too: a standard error that cannot be
 //! written, a driver that cannot go on.
 
 use std::fs::File;
@@ -15,6 +14,23 @@ use kinfolk_testkit::guarded;
 /// Longer than two signals must lie apart to count as two.
 const APART: Duration = Duration::from_millis(250);
 
+/// The native runtime.
+const NATIVE: &str = env!("CARGO_BIN_EXE_signalled");
+
+/// Tokio.
+const TOKIO: &str = env!("CARGO_BIN_EXE_signalled_tokio");
+
+/// Runs it for each host, side by side: each has its own process.
+fn on_every_host(name: &'static str, test: fn(&'static str)) {
+    guarded(name, move |_| {
+        std::thread::scope(|scope| {
+            for host in [NATIVE, TOKIO] {
+                scope.spawn(move || test(host));
+            }
+        });
+    });
+}
+
 /// A process. Dropped before its end, it is killed.
 struct Process {
     child: Child,
@@ -25,8 +41,8 @@ struct Process {
 }
 
 impl Process {
-    fn start(part: &str) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_signalled"))
+    fn start(host: &str, part: &str) -> Process {
+        let mut child = Command::new(host)
             .arg(part)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -53,8 +69,8 @@ impl Process {
     }
 
     /// Started, and at its first line.
-    fn ready(part: &str) -> Process {
-        let mut process = Process::start(part);
+    fn ready(host: &str, part: &str) -> Process {
+        let mut process = Process::start(host, part);
         Process::until(&mut process.out, "ready");
         process
     }
@@ -93,8 +109,8 @@ impl Drop for Process {
 }
 
 /// What a part came to that gets one signal once it is ready.
-fn after(part: &str, signal: libc::c_int) -> (Option<i32>, String) {
-    let process = Process::ready(part);
+fn after(host: &str, part: &str, signal: libc::c_int) -> (Option<i32>, String) {
+    let process = Process::ready(host, part);
     process.send(signal);
     let (ended, _, said) = process.end();
     (ended, said)
@@ -102,16 +118,16 @@ fn after(part: &str, signal: libc::c_int) -> (Option<i32>, String) {
 
 #[test]
 fn shutdown_2_the_first_signal_cancels() {
-    guarded("first", |_| {
+    on_every_host("first", |host| {
         for (signal, code, words) in [
             (libc::SIGINT, 130, "shutting down \"SIGINT (Ctrl-C)\" at"),
             (libc::SIGTERM, 0, "shutting down \"SIGTERM\" at"),
         ] {
-            let (ended, said) = after("hears", signal);
+            let (ended, said) = after(host, "hears", signal);
             assert_eq!(ended, Some(code), "{said}");
             assert!(said.contains("cleaned up"), "{said}");
             assert!(said.contains(words), "{said}");
-            assert!(said.contains("bin/signalled.rs"), "{said}");
+            assert!(said.contains("bin/parts.rs"), "{said}");
             assert!(!said.contains("Error"), "{said}");
         }
     });
@@ -120,7 +136,7 @@ fn shutdown_2_the_first_signal_cancels() {
 /// shutdown-2: the exit code says how main has ended, and whether all else ended by itself.
 #[test]
 fn shutdown_2_the_exit_code_says_how_main_ended() {
-    guarded("codes", |_| {
+    on_every_host("codes", |host| {
         for (part, signal, code) in [
             ("hears, hand-built", libc::SIGTERM, 0),
             ("hears, hand-built", libc::SIGINT, 130),
@@ -129,11 +145,11 @@ fn shutdown_2_the_exit_code_says_how_main_ended() {
             ("content", libc::SIGINT, 0),
             ("lifted", libc::SIGTERM, 0),
         ] {
-            let (ended, said) = after(part, signal);
-            assert_eq!(ended, Some(code), "{part}: {said}");
-            assert!(!said.contains("Error"), "{part}: {said}");
+            let (ended, said) = after(host, part, signal);
+            assert_eq!(ended, Some(code), "{host}: {part}: {said}");
+            assert!(!said.contains("Error"), "{host}: {part}: {said}");
         }
-        let (ended, said) = after("fails when told", libc::SIGTERM);
+        let (ended, said) = after(host, "fails when told", libc::SIGTERM);
         assert_eq!(ended, Some(1), "{said}");
         assert!(said.contains("Error: lost"), "{said}");
     });
@@ -143,7 +159,7 @@ fn shutdown_2_the_exit_code_says_how_main_ended() {
 /// is still there, at the end what is left is named, and the process ends.
 #[test]
 fn shutdown_2_the_first_signal_ends_what_does_not_hear_it() {
-    guarded("deaf", |_| {
+    on_every_host("deaf", |host| {
         for (part, signal, code, words) in [
             (
                 "deaf, soon",
@@ -157,21 +173,21 @@ fn shutdown_2_the_first_signal_ends_what_does_not_hear_it() {
                 "leaves one behind",
                 libc::SIGTERM,
                 143,
-                "dropped: task \"task@signalled.rs:",
+                "dropped: task \"task@parts.rs:",
             ),
             (
                 "leaves a loop behind",
                 libc::SIGTERM,
                 143,
-                "still there: task \"task@signalled.rs:",
+                "still there: task \"task@parts.rs:",
             ),
             ("hook", libc::SIGTERM, 143, "stopping"),
         ] {
-            let (ended, said) = after(part, signal);
-            assert_eq!(ended, Some(code), "{part}: {said}");
-            assert!(said.contains(words), "{part}: {said}");
+            let (ended, said) = after(host, part, signal);
+            assert_eq!(ended, Some(code), "{host}: {part}: {said}");
+            assert!(said.contains(words), "{host}: {part}: {said}");
             if part != "hook" && part != "leaves one behind" {
-                assert!(said.contains("stuck: "), "{part}: {said}");
+                assert!(said.contains("stuck: "), "{host}: {part}: {said}");
             }
         }
     });
@@ -180,8 +196,8 @@ fn shutdown_2_the_first_signal_ends_what_does_not_hear_it() {
 /// shutdown-2: a call that does not return is named with what it is.
 #[test]
 fn shutdown_2_a_blocking_call_that_does_not_return_is_named_and_left() {
-    guarded("reads", |_| {
-        let process = Process::ready("reads");
+    on_every_host("reads", |host| {
+        let process = Process::ready(host, "reads");
         process.send(libc::SIGINT);
         let (ended, _, said) = process.end();
         assert_eq!(ended, Some(130), "{said}");
@@ -193,12 +209,12 @@ fn shutdown_2_a_blocking_call_that_does_not_return_is_named_and_left() {
 /// and does not keep a program from its end.
 #[test]
 fn cancel_3_a_loop_that_swallows_ends_with_its_program() {
-    guarded("swallows", |_| {
-        let (ended, said) = after("swallows", libc::SIGTERM);
+    on_every_host("swallows", |host| {
+        let (ended, said) = after(host, "swallows", libc::SIGTERM);
         assert_eq!(ended, Some(143), "{said}");
         let named = said.matches("root/main, from ").count();
         assert_eq!(named, 1, "{said}");
-        assert!(said.contains("bin/signalled.rs"), "{said}");
+        assert!(said.contains("bin/parts.rs"), "{said}");
         assert!(
             said.contains("keeps running although its cancellation points"),
             "{said}"
@@ -208,15 +224,15 @@ fn cancel_3_a_loop_that_swallows_ends_with_its_program() {
 
 #[test]
 fn shutdown_2_the_second_signal_forces() {
-    guarded("second", |_| {
+    on_every_host("second", |host| {
         for part in ["shielded", "deaf"] {
-            let mut process = Process::ready(part);
+            let mut process = Process::ready(host, part);
             process.send(libc::SIGINT);
             Process::until(&mut process.err, "stopping");
             std::thread::sleep(APART);
             process.send(libc::SIGINT);
             let (ended, _, said) = process.end();
-            assert_eq!(ended, Some(130), "{part}: {said}");
+            assert_eq!(ended, Some(130), "{host}: {part}: {said}");
         }
     });
 }
@@ -224,8 +240,8 @@ fn shutdown_2_the_second_signal_forces() {
 /// shutdown-2: a shell and a parent that both pass a Ctrl-C on send one.
 #[test]
 fn shutdown_2_signals_close_together_count_as_one() {
-    guarded("together", |_| {
-        let mut process = Process::ready("slow");
+    on_every_host("together", |host| {
+        let mut process = Process::ready(host, "slow");
         process.send_at_once(&[libc::SIGINT, libc::SIGTERM]);
         Process::until(&mut process.out, "told");
         drop(process.input.take());
@@ -237,8 +253,8 @@ fn shutdown_2_signals_close_together_count_as_one() {
 
 #[test]
 fn shutdown_2_the_third_signal_aborts() {
-    guarded("third", |_| {
-        let mut process = Process::ready("slow");
+    on_every_host("third", |host| {
+        let mut process = Process::ready(host, "slow");
         process.send(libc::SIGINT);
         Process::until(&mut process.err, "stopping");
         std::thread::sleep(APART);
@@ -253,8 +269,8 @@ fn shutdown_2_the_third_signal_aborts() {
 
 #[test]
 fn shutdown_2_quiet_says_nothing() {
-    guarded("quiet", |_| {
-        let mut process = Process::ready("shielded, quiet");
+    on_every_host("quiet", |host| {
+        let mut process = Process::ready(host, "shielded, quiet");
         process.send(libc::SIGINT);
         Process::until(&mut process.out, "cancelled");
         std::thread::sleep(APART);
@@ -270,8 +286,8 @@ fn shutdown_2_quiet_says_nothing() {
 
 #[test]
 fn shutdown_2_can_be_turned_off() {
-    guarded("turned off", |_| {
-        let mut process = Process::start("left alone");
+    on_every_host("turned off", |host| {
+        let mut process = Process::start(host, "left alone");
         Process::until(&mut process.out, "ready");
         process.send(libc::SIGTERM);
         let (_, signal, said) = process.end();
@@ -281,13 +297,46 @@ fn shutdown_2_can_be_turned_off() {
 
 #[test]
 fn main_gives_its_exit_code() {
-    guarded("exit codes", |_| {
-        let (ended, _, said) = Process::start("fails").end();
+    on_every_host("exit codes", |host| {
+        let (ended, _, said) = Process::start(host, "fails").end();
         assert_eq!(ended, Some(1));
         assert!(said.contains("Error: lost"), "{said}");
         assert!(said.contains("in root/main"), "{said}");
-        let (ended, _, said) = Process::start("works").end();
+        let (ended, _, said) = Process::start(host, "works").end();
         assert_eq!((ended, said.as_str()), (Some(0), ""));
+    });
+}
+
+/// shutdown-2: on a tokio runtime with one thread, which the job may never give back; and
+/// where the program does not wait for the end of its root.
+#[test]
+fn shutdown_2_on_tokio_the_process_ends_whatever_its_threads_do() {
+    guarded("on tokio", |_| {
+        for (part, signal, code, words) in [
+            ("hears, one thread", libc::SIGINT, 130, "cleaned up"),
+            ("hears, one thread", libc::SIGTERM, 0, "cleaned up"),
+            (
+                "deaf, one thread",
+                libc::SIGTERM,
+                143,
+                "still there: task \"main\"",
+            ),
+            ("no main", libc::SIGTERM, 143, "stopping"),
+        ] {
+            let (ended, said) = after(TOKIO, part, signal);
+            assert_eq!(ended, Some(code), "{part}: {said}");
+            assert!(said.contains(words), "{part}: {said}");
+        }
+    });
+}
+
+/// A panic of main goes on in the caller, once the tree has ended.
+#[test]
+fn outcome_1_a_panic_of_main_on_tokio_goes_on() {
+    guarded("panics", |_| {
+        let (ended, _, said) = Process::start(TOKIO, "panics").end();
+        assert_eq!(ended, Some(101), "{said}");
+        assert!(said.contains("out of cheese"), "{said}");
     });
 }
 
@@ -313,7 +362,7 @@ struct Mute {
 }
 
 impl Mute {
-    fn start(part: &str, broken: Broken) -> Mute {
+    fn start(host: &str, part: &str, broken: Broken) -> Mute {
         let (err, reader) = match broken {
             Broken::NoSpace => {
                 let full = File::options().write(true).open("/dev/full");
@@ -333,7 +382,7 @@ impl Mute {
                 (Stdio::from(writer), Some(reader))
             }
         };
-        let mut child = Command::new(env!("CARGO_BIN_EXE_signalled"))
+        let mut child = Command::new(host)
             .arg(part)
             .stdout(Stdio::piped())
             .stderr(err)
@@ -368,10 +417,10 @@ impl Drop for Mute {
 
 #[test]
 fn shutdown_2_signals_are_heard_though_nothing_can_be_said() {
-    guarded("mute", |_| {
+    on_every_host("mute", |host| {
         for broken in BROKEN {
             for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 0)] {
-                let mut process = Mute::start("hears", broken);
+                let mut process = Mute::start(host, "hears", broken);
                 Process::until(&mut process.out, "ready");
                 process.send(signal);
                 let status = process.end();
@@ -389,9 +438,9 @@ fn shutdown_2_signals_are_heard_though_nothing_can_be_said() {
 /// What the first one has to say must not keep the second.
 #[test]
 fn shutdown_2_the_second_signal_forces_though_nothing_can_be_said() {
-    guarded("mute and shielded", |_| {
+    on_every_host("mute and shielded", |host| {
         for broken in BROKEN {
-            let mut process = Mute::start("shielded", broken);
+            let mut process = Mute::start(host, "shielded", broken);
             Process::until(&mut process.out, "ready");
             process.send(libc::SIGINT);
             Process::until(&mut process.out, "cancelled");
@@ -406,10 +455,10 @@ fn shutdown_2_the_second_signal_forces_though_nothing_can_be_said() {
 
 #[test]
 fn see_7_main_ends_though_nothing_can_be_said() {
-    guarded("mute main", |_| {
+    on_every_host("mute main", |host| {
         for broken in BROKEN {
             for (part, code) in [("fails", 1), ("works", 0)] {
-                let mut process = Mute::start(part, broken);
+                let mut process = Mute::start(host, part, broken);
                 let status = process.end().expect("it ends in time");
                 assert_eq!(status.code(), Some(code), "{broken:?}, {part}: {status:?}");
             }
@@ -423,7 +472,7 @@ fn see_7_main_ends_though_nothing_can_be_said() {
 fn see_7_tasks_that_panic_under_a_hook_of_the_programs_own_hold_up_nothing() {
     guarded("mute panics", |_| {
         for broken in BROKEN {
-            let mut process = Mute::start("tasks_panic", broken);
+            let mut process = Mute::start(NATIVE, "tasks_panic", broken);
             let status = process.end();
             let code = status.and_then(|status| status.code());
             assert_eq!(code, Some(0), "{broken:?}: {status:?}");
@@ -436,7 +485,7 @@ fn see_7_tasks_that_panic_under_a_hook_of_the_programs_own_hold_up_nothing() {
 fn see_7_failures_that_cannot_be_said_hold_up_nothing() {
     guarded("mute flood", |_| {
         for broken in BROKEN {
-            let mut process = Mute::start("floods", broken);
+            let mut process = Mute::start(NATIVE, "floods", broken);
             let status = process.end();
             let code = status.and_then(|status| status.code());
             assert_eq!(code, Some(0), "{broken:?}: {status:?}");
@@ -460,7 +509,7 @@ fn number_before(line: &str, word: &str) -> Option<u64> {
 #[test]
 fn see_7_a_flood_of_failures_is_cut_short_and_counted() {
     guarded("flood", |_| {
-        let (ended, _, said) = Process::start("floods").end();
+        let (ended, _, said) = Process::start(NATIVE, "floods").end();
         assert_eq!(ended, Some(0), "{said}");
         let failed = "unhandled failure of";
         let lines = said.lines().filter(|line| line.contains(failed)).count() as u64;
@@ -479,7 +528,7 @@ fn io_4_a_driver_that_cannot_go_on_aborts_with_a_message() {
             ("breaks alone", "the kernel has lost it"),
             ("panics", "a bug of the driver"),
         ] {
-            let mut process = Process::start(part);
+            let mut process = Process::start(NATIVE, part);
             let status = wait_in_time(&mut process.child);
             let (_, signal, said) = process.end();
             assert_eq!(signal, Some(libc::SIGABRT), "{part}: {status:?}: {said}");
@@ -487,7 +536,7 @@ fn io_4_a_driver_that_cannot_go_on_aborts_with_a_message() {
             assert!(said.contains("driver"), "{part}: {said}");
         }
         for broken in BROKEN {
-            let mut process = Mute::start("breaks", broken);
+            let mut process = Mute::start(NATIVE, "breaks", broken);
             let status = process.end().expect("it ends in time");
             assert_eq!(
                 status.signal(),
@@ -505,7 +554,7 @@ fn io_4_a_driver_that_cannot_be_made_is_the_error_of_its_operation() {
     guarded("no files", |_| {
         let ended = Command::new("sh")
             .args(["-c", "ulimit -n 40; exec \"$0\" \"no files\""])
-            .arg(env!("CARGO_BIN_EXE_signalled"))
+            .arg(NATIVE)
             .output()
             .expect("a process");
         let said = String::from_utf8_lossy(&ended.stdout);

@@ -137,6 +137,115 @@ async fn test_1_a_native_test_may_run_in_real_time() -> kinfolk::Result<()> {
     Ok(())
 }
 
+/// On tokio the clock of both worlds jumps, in no real time.
+#[kinfolk::test(flavor = "tokio")]
+async fn test_1_a_test_on_tokio_with_its_clock_paused() -> kinfolk::Result<()> {
+    let real = std::time::Instant::now();
+    let (ours, theirs) = (kinfolk::now(), tokio::time::Instant::now());
+    let day = Duration::from_secs(86_400);
+    let task = spawn(async move {
+        tokio::time::sleep(day).await;
+        sleep(day).await?;
+        Ok::<_, Error>(7)
+    });
+    assert_eq!(task.await?, 7);
+    for passed in [kinfolk::now() - ours, theirs.elapsed()] {
+        assert!(
+            passed >= 2 * day && passed < 2 * day + Duration::from_secs(1),
+            "{passed:?}"
+        );
+    }
+    assert!(real.elapsed() < Duration::from_secs(60));
+    // What the program runs on tokio by itself finds the same root.
+    let found = kinfolk::tokio::Root::current().snapshot();
+    assert!(found.find("main").is_some(), "{found}");
+    Ok(())
+}
+
+/// What holds the clock, and a blocking call, are waited for.
+#[kinfolk::test(flavor = "tokio")]
+async fn test_1_on_tokio_what_holds_the_clock_is_waited_for() -> kinfolk::Result<()> {
+    let began = kinfolk::now();
+    let hour = spawn(sleep(Duration::from_secs(3600)));
+    kinfolk::yield_now().await?;
+    let real = Duration::from_millis(20);
+    kinfolk::blocking(move |_| std::thread::sleep(real)).await?;
+    assert_eq!(kinfolk::now(), began, "a blocking call was under way");
+    for _ in 0..2 {
+        let held = kinfolk::kit::hold_clock();
+        let (done, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            std::thread::sleep(real);
+            let _ = done.send(());
+            drop(held);
+        });
+        told.await.expect("the thread sends");
+    }
+    assert_eq!(kinfolk::now(), began, "it has not moved");
+    hour.await?;
+    assert!(kinfolk::now() - began >= Duration::from_secs(3600));
+    Ok(())
+}
+
+#[kinfolk::test(flavor = "tokio")]
+#[should_panic(expected = "1 jobs and 1 timers left")]
+async fn test_1_a_test_on_tokio_that_leaves_something_fails() {
+    kinfolk::detach(async { sleep(Duration::from_secs(5)).await });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[kinfolk::test(flavor = "tokio")]
+#[should_panic(expected = "test_1_a_test_on_tokio_that_fails failed: lost")]
+async fn test_1_a_test_on_tokio_that_fails() -> kinfolk::Result<()> {
+    Err(Error::msg("lost"))
+}
+
+#[kinfolk::test(flavor = "tokio")]
+#[should_panic(expected = "panicked: assertion")]
+async fn test_1_a_detached_job_that_panics_fails_a_test_on_tokio() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "in a detached job") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[kinfolk::test(flavor = "tokio", failures = "allowed")]
+async fn test_1_a_test_on_tokio_may_allow_failures() {
+    kinfolk::detach(async { assert_eq!(1 + 1, 3, "expected") });
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+/// With `time = "real"` a sleep takes as long as it says, and there are two workers.
+#[kinfolk::test(flavor = "tokio", time = "real")]
+async fn test_1_a_test_on_tokio_may_run_in_real_time() -> kinfolk::Result<()> {
+    let here = tokio::runtime::Handle::current();
+    assert_eq!(here.metrics().num_workers(), 2);
+    let real = std::time::Instant::now();
+    sleep(Duration::from_millis(20)).await?;
+    assert!(real.elapsed() >= Duration::from_millis(20));
+    Ok(())
+}
+
+static POLLS: AtomicUsize = AtomicUsize::new(0);
+
+#[kinfolk::test(flavor = "tokio")]
+async fn ten_days() -> kinfolk::Result<()> {
+    let runtime = tokio::runtime::Handle::current();
+    for _ in 0..10 {
+        sleep(Duration::from_secs(86_400)).await?;
+    }
+    // What tokio polled: driver and keeper, a few times for each sleep.
+    let polls = runtime.metrics().worker_park_unpark_count(0);
+    POLLS.fetch_max(polls as usize, SeqCst);
+    Ok(())
+}
+
+/// Nothing goes round while the clock is paused.
+#[test]
+fn test_1_a_test_on_tokio_does_not_spin() {
+    ten_days();
+    let polls = POLLS.load(SeqCst);
+    assert!((10..500).contains(&polls), "{polls} times awake");
+}
+
 /// `#[kinfolk::main]` with options, as a function to call.
 mod with_options {
     #[kinfolk::main(workers = 1, grace = "1s", signals = false, exit = "signal", quiet)]
@@ -150,6 +259,51 @@ mod with_options {
     fn main_takes_options() {
         let success = std::process::ExitCode::SUCCESS;
         assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+    }
+}
+
+/// The same on tokio, with one worker; and with none, where the runtime has one thread.
+mod on_tokio {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+
+    mod with_a_worker {
+        #[kinfolk::main(tokio, workers = 1, grace = "1s", signals = false, quiet)]
+        async fn main() -> kinfolk::Result<()> {
+            let here = super::Handle::current();
+            assert_eq!(here.runtime_flavor(), super::RuntimeFlavor::MultiThread);
+            assert_eq!(here.metrics().num_workers(), 1);
+            // `run` finds the root of main.
+            assert_eq!(
+                kinfolk::tokio::Root::current().snapshot().len(),
+                2,
+                "the root and main"
+            );
+            Ok(())
+        }
+
+        #[test]
+        fn main_takes_options() {
+            let success = std::process::ExitCode::SUCCESS;
+            assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+        }
+    }
+
+    mod with_none {
+        #[kinfolk::main(tokio, workers = 0, signals = false)]
+        async fn main() -> kinfolk::Result<()> {
+            let here = super::Handle::current();
+            assert_eq!(here.runtime_flavor(), super::RuntimeFlavor::CurrentThread);
+            // Its timers and its i/o are there.
+            kinfolk::sleep(std::time::Duration::from_millis(1)).await?;
+            ::tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            Ok(())
+        }
+
+        #[test]
+        fn main_takes_options() {
+            let success = std::process::ExitCode::SUCCESS;
+            assert_eq!(format!("{:?}", main()), format!("{success:?}"));
+        }
     }
 }
 

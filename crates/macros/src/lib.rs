@@ -10,15 +10,18 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 /// program does. It runs on the native runtime, with the feature `runtime`, which is on by
 /// default; as `#[kinfolk::main(tokio)]` on a tokio runtime, with the feature `tokio`.
 ///
-/// On the native runtime the first Ctrl-C or SIGTERM cancels everything, and shuts the
+/// The first Ctrl-C or SIGTERM cancels everything, and shuts the
 /// runtime down by itself from then on; the second drops what is parked, the third aborts.
 /// `main` is told as every task is, at a point: it may still say what was done and what
 /// was not, and return. `Runtime::run_main` has the exit codes, `Builder::signals` what
-/// happens when.
+/// happens when; on tokio `Root::run_main` and `RootBuilder::signals`.
 ///
-/// Options stand side by side, with commas between:
+/// Options stand side by side, with commas between, as in
+/// `#[kinfolk::main(tokio, grace = "5s")]`:
 ///
 /// - `workers = 4`: how many worker threads; as many as there are processors by default.
+///   With `workers = 0` the main thread does all; on tokio the runtime is a current-thread
+///   one then.
 /// - `grace = "5s"`: how long after the first signal, or after the end of `main`, jobs
 ///   have until shields are lifted; `"10s"` by default. A number and `ms`, `s` or `m`.
 /// - `signals = false`: leaves signals alone.
@@ -59,6 +62,11 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// workers instead, still with virtual time; it needs the feature `runtime`. With
 /// `#[kinfolk::test(flavor = "native", time = "real")]` time is the system's, and the
 /// test is run once: for tests that talk to other processes or machines.
+/// `#[kinfolk::test(flavor = "tokio")]` runs it on a current-thread tokio runtime whose
+/// clock is paused: tokio's timers and Kinfolk's jump together when no task can go on; it
+/// needs the feature `tokio`. Sockets do not hold that clock: with
+/// `#[kinfolk::test(flavor = "tokio", time = "real")]` the runtime has two workers, and time
+/// is the system's.
 ///
 /// On every other seed i/o is as rough as every program must bear: short reads and
 /// writes, operations that are late, cancels that come too late.
@@ -82,10 +90,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
         Err(message) => return error(message),
     };
     let name = &function.name;
-    let runner = match how.native {
-        true => "run_native_test",
-        false => "run_test",
-    };
+    let runner = how.flavor.runner();
     let options = how.options();
     let call = format!("::kinfolk::testkit::{runner}(stringify!({name}), {options}, {name});");
     let head = format!("#[::core::prelude::v1::test] fn {name}()");
@@ -102,17 +107,20 @@ struct Features {
 /// The call that runs main, which it calls `MAIN`.
 fn main_call(words: &[String], features: Features) -> Result<String, String> {
     const USAGE: &str = "expected #[kinfolk::main], #[kinfolk::main(tokio)], or in brackets, \
-                         with commas between: workers = 4; grace = \"5s\"; signals = false; \
-                         exit = \"signal\"; quiet";
-    if words == ["tokio"] {
-        return match features.tokio {
-            true => Ok("::kinfolk::tokio::run_main(MAIN)".to_string()),
-            false => Err(
-                "#[kinfolk::main(tokio)] needs the feature `tokio` of kinfolk: \
+                         with commas between: tokio, which comes first; workers = 4; \
+                         grace = \"5s\"; signals = false; exit = \"signal\"; quiet";
+    let (tokio, words) = match words.split_first() {
+        Some((first, rest)) if first == "tokio" && rest.first().is_none_or(|word| word == ",") => {
+            (true, rest)
+        }
+        _ => (false, words),
+    };
+    if tokio && !features.tokio {
+        return Err(
+            "#[kinfolk::main(tokio)] needs the feature `tokio` of kinfolk: \
                           kinfolk = { default-features = false, features = [\"tokio\"], … }"
-                    .to_string(),
-            ),
-        };
+                .to_string(),
+        );
     }
     let mut options = String::new();
     let mut seen = Vec::new();
@@ -141,7 +149,7 @@ fn main_call(words: &[String], features: Features) -> Result<String, String> {
         }
         seen.push(words[0].to_string());
     }
-    if !features.runtime {
+    if !tokio && !features.runtime {
         return Err(
             "#[kinfolk::main] needs the feature `runtime` of kinfolk, which is on by \
                     default: leave out `default-features = false`, or add \
@@ -149,8 +157,12 @@ fn main_call(words: &[String], features: Features) -> Result<String, String> {
                 .to_string(),
         );
     }
+    let host = match tokio {
+        true => "::kinfolk::tokio",
+        false => "::kinfolk::__main",
+    };
     Ok(format!(
-        "::kinfolk::__main::run_main_with(::kinfolk::__main::main_options(){options}, MAIN)"
+        "{host}::run_main_with({host}::main_options(){options}, MAIN)"
     ))
 }
 
@@ -167,10 +179,30 @@ fn millis(text: &str) -> Option<u64> {
     digits.trim_end().parse::<u64>().ok()?.checked_mul(each)
 }
 
+/// What a test runs on.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Flavor {
+    #[default]
+    Sim,
+    Native,
+    Tokio,
+}
+
+impl Flavor {
+    /// The function of testkit that runs it.
+    fn runner(self) -> &'static str {
+        match self {
+            Flavor::Sim => "run_test",
+            Flavor::Native => "run_native_test",
+            Flavor::Tokio => "run_tokio_test",
+        }
+    }
+}
+
 /// How a test is run.
 #[derive(Default)]
 struct How {
-    native: bool,
+    flavor: Flavor,
     /// The seeds, as the expression of a range.
     seeds: Option<String>,
     failures_allowed: bool,
@@ -204,7 +236,7 @@ impl How {
 /// How the words of the attribute say that a test is run.
 fn how(words: &[String]) -> Result<How, &'static str> {
     const USAGE: &str = "expected #[kinfolk::test], or in brackets, with commas between: \
-                         seeds = 100 or seed = 7; flavor = \"native\"; time = \"real\" or \"slips\"; \
+                         seeds = 100 or seed = 7; flavor = \"native\" or \"tokio\"; time = \"real\" or \"slips\"; \
                          failures = \"allowed\"; io = \"rough\" or io = \"fair\"";
     const NO_SEEDS: &str = "seeds = 0 runs nothing: give at least one";
     let mut how = How::default();
@@ -225,7 +257,8 @@ fn how(words: &[String]) -> Result<How, &'static str> {
         }
         seen.push(option.to_string());
         match (*what, *value) {
-            ("flavor", "\"native\"") => how.native = true,
+            ("flavor", "\"native\"") => how.flavor = Flavor::Native,
+            ("flavor", "\"tokio\"") => how.flavor = Flavor::Tokio,
             ("flavor", "\"sim\"") => {}
             ("time", "\"real\"") => how.real_time = true,
             ("time", "\"virtual\"") => {}
@@ -244,16 +277,29 @@ fn how(words: &[String]) -> Result<How, &'static str> {
             _ => return Err(USAGE),
         }
     }
-    if how.native && how.seeds.is_some() {
-        return Err("flavor = \"native\" takes no seeds: its schedules are those of real threads");
+    let is_sim = how.flavor == Flavor::Sim;
+    if how.seeds.is_some() {
+        match how.flavor {
+            Flavor::Sim => {}
+            Flavor::Native => {
+                return Err(
+                    "flavor = \"native\" takes no seeds: its schedules are those of real threads",
+                );
+            }
+            Flavor::Tokio => {
+                return Err("flavor = \"tokio\" takes no seeds: its schedules are tokio's");
+            }
+        }
     }
-    if how.real_time && !how.native {
-        return Err("time = \"real\" needs flavor = \"native\": a simulation has no real time");
+    if how.real_time && is_sim {
+        return Err(
+            "time = \"real\" needs flavor = \"native\" or \"tokio\": a simulation has no real time",
+        );
     }
-    if how.native && !how.io.is_empty() {
-        return Err("flavor = \"native\" takes no io: its kernel is the real one");
+    if !is_sim && !how.io.is_empty() {
+        return Err("flavor = \"native\" and \"tokio\" take no io: their kernel is the real one");
     }
-    if how.time_slips && how.native {
+    if how.time_slips && !is_sim {
         return Err("time = \"slips\" is for simulations, whose seed says when it does");
     }
     Ok(how)
@@ -332,7 +378,7 @@ fn error(message: &str) -> TokenStream {
 
 #[cfg(test)]
 mod tests {
-    use super::{Features, how, main_call};
+    use super::{Features, Flavor, how, main_call};
 
     const BOTH: Features = Features {
         runtime: true,
@@ -368,8 +414,19 @@ mod tests {
         ] {
             assert_eq!(call(text, BOTH), Ok(native(expected)), "{text}");
         }
-        let tokio = "::kinfolk::tokio::run_main(MAIN)";
-        assert_eq!(call("tokio", BOTH).as_deref(), Ok(tokio));
+        // The same of tokio.
+        for options in [
+            "",
+            "workers = 4",
+            "signals = false",
+            "grace = \"5s\", quiet",
+        ] {
+            let theirs = call(options, BOTH).map(|call| call.replace("__main", "tokio"));
+            for text in [format!("tokio, {options}"), format!("tokio, {options},")] {
+                assert_eq!(call(&text, BOTH), theirs, "{text}");
+            }
+        }
+        assert_eq!(call("tokio", BOTH), call("tokio,", BOTH));
     }
 
     /// Whichever feature another crate turns on: plain `main` is native.
@@ -387,15 +444,25 @@ mod tests {
             tokio: false,
         };
         assert_eq!(call("", lacks), call("", BOTH));
-        let said = call("tokio", lacks).unwrap_err();
-        assert!(said.contains("needs the feature `tokio`"), "{said}");
+        for text in ["tokio", "tokio, quiet"] {
+            let said = call(text, lacks).unwrap_err();
+            assert!(said.contains("needs the feature `tokio`"), "{said}");
+        }
+        let lacks = Features {
+            runtime: false,
+            tokio: true,
+        };
+        assert_eq!(call("tokio, quiet", lacks), call("tokio, quiet", BOTH));
     }
 
     #[test]
     fn options_of_main_that_mean_nothing_are_refused() {
         for (text, complaint) in [
             ("toki", "expected #[kinfolk::main]"),
-            ("tokio, quiet", "expected #[kinfolk::main]"),
+            ("tokio quiet", "expected #[kinfolk::main]"),
+            ("quiet, tokio", "expected #[kinfolk::main]"),
+            ("tokio, tokio", "expected #[kinfolk::main]"),
+            ("tokio, quiet, quiet", "given twice"),
             ("workers = many", "expected #[kinfolk::main]"),
             ("workers", "expected #[kinfolk::main]"),
             ("quiet = true", "expected #[kinfolk::main]"),
@@ -420,7 +487,11 @@ mod tests {
         let how = how(&words)?;
         let options = how.options();
         let calls = options.strip_prefix("::kinfolk::testkit::TestOptions::default()");
-        let runner = if how.native { "native" } else { "sim" };
+        let runner = match how.flavor {
+            Flavor::Sim => "sim",
+            Flavor::Native => "native",
+            Flavor::Tokio => "tokio",
+        };
         Ok(format!("{runner}{}", calls.unwrap_or(&options)))
     }
 
@@ -434,6 +505,12 @@ mod tests {
             ("flavor = \"sim\"", "sim"),
             ("flavor = \"native\"", "native"),
             ("flavor = \"native\", time = \"real\"", "native.real_time()"),
+            ("flavor = \"tokio\"", "tokio"),
+            ("flavor = \"tokio\", time = \"real\"", "tokio.real_time()"),
+            (
+                "flavor = \"tokio\", failures = \"allowed\"",
+                "tokio.allow_failures()",
+            ),
             ("time = \"virtual\"", "sim"),
             ("time = \"slips\"", "sim.time_slips()"),
             (
@@ -449,7 +526,7 @@ mod tests {
     #[test]
     fn options_that_mean_nothing_are_refused() {
         for (text, complaint) in [
-            ("flavor = \"tokio\"", "expected #[kinfolk::test]"),
+            ("flavor = \"smol\"", "expected #[kinfolk::test]"),
             ("flavour = \"native\"", "expected #[kinfolk::test]"),
             ("flavor", "expected #[kinfolk::test]"),
             ("native", "expected #[kinfolk::test]"),
@@ -482,7 +559,10 @@ mod tests {
             ),
             ("flavor = \"native\", seeds = 10", "takes no seeds"),
             ("flavor = \"native\", seed = 7", "takes no seeds"),
-            ("flavor = \"native\", io = \"rough\"", "takes no io"),
+            ("flavor = \"native\", io = \"rough\"", "take no io"),
+            ("flavor = \"tokio\", io = \"rough\"", "take no io"),
+            ("flavor = \"tokio\", seeds = 10", "takes no seeds"),
+            ("flavor = \"tokio\", time = \"slips\"", "is for simulations"),
             (
                 "flavor = \"native\", time = \"slips\"",
                 "is for simulations",

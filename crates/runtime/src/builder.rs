@@ -1,14 +1,14 @@
 //! [`Builder`]: the options of a runtime.
 
 use std::fmt;
-use std::io;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Clock, Error, FailureHook, ForcedHook, GRACE, Patience, Result, Sink, SystemClock, Tree,
-    TreeOptions,
+    Clock, Error, FailureHook, ForcedHook, Patience, Result, Sink, SystemClock, Tree, TreeOptions,
 };
+use kinfolk_signals::{MainSignals, Manner};
 
 use crate::blocking::BlockingPool;
 use crate::io::driver::Driver;
@@ -16,7 +16,7 @@ use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
 use crate::quiet::Quiet;
-use crate::runtime::{Handle, Hearing, Runtime};
+use crate::runtime::Runtime;
 
 /// How many threads may be in blocking calls.
 const BLOCKING: usize = 64;
@@ -39,22 +39,9 @@ pub struct Builder {
     io: IoDriver,
     in_flight: usize,
     wrap_io: Option<WrapDriver>,
-    pub(crate) listen: Option<Listen>,
+    /// The line that asked for signals.
+    listen: Option<&'static Location<'static>>,
     manner: Manner,
-}
-
-/// Begins to hear signals for a runtime with that grace, which says nothing of them if it
-/// is quiet.
-pub(crate) type Listen = Box<dyn FnOnce(&Handle, Duration, bool) -> io::Result<Box<dyn Hearing>>>;
-
-/// How a runtime ends.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
-    pub(crate) grace: Duration,
-    /// It says nothing of signals and of what was left.
-    pub(crate) quiet: bool,
-    /// After a signal the exit code is always 128 and its number.
-    pub(crate) exit_by_signal: bool,
 }
 
 /// What every driver goes through when it is made.
@@ -74,10 +61,7 @@ impl Builder {
             in_flight: IN_FLIGHT,
             wrap_io: None,
             listen: None,
-            manner: Manner {
-                grace: GRACE,
-                ..Manner::default()
-            },
+            manner: Manner::default(),
         }
     }
 
@@ -128,6 +112,27 @@ impl Builder {
         wrap: impl Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync + 'static,
     ) -> Self {
         self.wrap_io = Some(Box::new(wrap));
+        self
+    }
+
+    /// Whether the runtime hears Ctrl-C and SIGTERM, from [`build`](Builder::build) to its
+    /// end. `false` by default; `#[kinfolk::main]` says `true`.
+    ///
+    /// From the first signal on the runtime shuts down by itself, as
+    /// [`Runtime::shutdown`](crate::Runtime::shutdown) does: everything is cancelled, and
+    /// the reason names the signal and the line of this call; after a second standard
+    /// error names who is still there; at the [`grace`](Builder::grace) shields are
+    /// lifted, and a second later what is parked is dropped. If the runtime has not come
+    /// to its end a second after that (a poll or a blocking call does not return) a report names what
+    /// is left, and the process ends with 128 and the number of the signal. A second
+    /// signal goes to the last step at once, a third aborts the process. A signal within
+    /// 200 ms of the last one that counted does not count.
+    ///
+    /// Beside [`signal::Signals`](crate::signal::Signals) both hear the same signal.
+    #[track_caller]
+    pub fn signals(mut self, hear: bool) -> Self {
+        let site = Location::caller();
+        self.listen = hear.then_some(site);
         self
     }
 
@@ -254,14 +259,17 @@ impl Builder {
                 ))
             })?;
         }
-        if let Some(listen) = self.listen {
-            let heard = listen(runtime.handle(), self.manner.grace, self.manner.quiet);
-            let heard = heard.map_err(|error| {
+        if let Some(site) = self.listen {
+            let handle = runtime.handle().clone();
+            let tree = handle.tree().clone();
+            let real_grace = Box::new(move |grace| handle.real_grace(grace));
+            let Manner { grace, quiet, .. } = self.manner;
+            let heard = MainSignals::listen(tree, site, grace, quiet, real_grace);
+            runtime.hear(heard.map_err(|error| {
                 Error::msg(format!(
                     "cannot install handlers for SIGINT and SIGTERM: {error}"
                 ))
-            })?;
-            runtime.hear(heard);
+            })?);
         }
         Ok(runtime)
     }

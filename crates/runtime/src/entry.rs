@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use kinfolk_core::host::say::{MOMENT, Topic, flush, say, say_error};
-use kinfolk_core::{Error, IntoOutcome, Outcome, ReasonKind, ShutdownReport};
+use kinfolk_core::IntoOutcome;
+use kinfolk_signals::MainEnded;
 
 use crate::{Builder, Runtime};
 
@@ -54,14 +54,6 @@ where
     runtime.run_main(future)
 }
 
-/// How main has ended.
-enum MainEnded {
-    WithSuccess,
-    /// It returned the Cancelled of the signal, or was dropped.
-    AsTold,
-    Failed(Error),
-}
-
 impl Runtime {
     /// Runs `future` as the main job, as [`block_on`](Runtime::block_on) does, then shuts
     /// the runtime down. What goes wrong is said on standard error: the error of main with
@@ -97,53 +89,10 @@ impl Runtime {
             Err(error) => panic!("run_main: {error}"),
         };
         let ended = match outcome {
-            Ok(outcome) => ended(outcome, self.first_signal().is_some()),
+            Ok(outcome) => MainEnded::of(outcome, self.first_signal().is_some()),
             Err(told) => MainEnded::Failed(told.into()),
         };
         let report = self.end();
-        let left = match &report {
-            Ok(report) => has_cut_short(report),
-            Err(_) => true,
-        };
-        match report {
-            Ok(report) if report.is_clean() || self.manner.quiet => {}
-            Ok(report) => say(Topic::Seldom, format_args!("kinfolk: {report}")),
-            Err(error) => say(Topic::Seldom, format_args!("kinfolk: {error}")),
-        }
-        let signal = self.first_signal();
-        let by_signal = |signal: i32| ExitCode::from(128 + signal as u8);
-        let always = self.manner.exit_by_signal;
-        let code = match (&ended, signal) {
-            (_, Some(signal)) if always => by_signal(signal),
-            (MainEnded::Failed(_), _) => ExitCode::FAILURE,
-            (_, Some(signal)) if left => by_signal(signal),
-            (MainEnded::AsTold, Some(signal)) if signal != libc::SIGTERM => by_signal(signal),
-            (MainEnded::AsTold | MainEnded::WithSuccess, _) => ExitCode::SUCCESS,
-        };
-        if let MainEnded::Failed(error) = ended {
-            say_error(&error);
-        }
-        flush(MOMENT);
-        code
-    }
-}
-
-/// Some job was dropped before it was done, or is still there.
-fn has_cut_short(report: &ShutdownReport) -> bool {
-    !report.dropped.is_empty() || !report.stragglers.is_empty() || report.left_out > 0
-}
-
-/// How main has ended; a panic in it goes on here.
-fn ended<T>(outcome: Outcome<T>, signal: bool) -> MainEnded {
-    match outcome {
-        // What it returned after it was told is returned all the same.
-        Outcome::Completed(_) | Outcome::Cancelled { late: Some(_), .. } => MainEnded::WithSuccess,
-        Outcome::Failed(error) => MainEnded::Failed(error.resume()),
-        Outcome::Cancelled { reason, late: None } => {
-            match signal && reason.root_cause().kind() == ReasonKind::Shutdown {
-                true => MainEnded::AsTold,
-                false => MainEnded::Failed(Error::msg(format!("main was cancelled: {reason}"))),
-            }
-        }
+        ended.exit_code(report, self.first_signal(), self.manner)
     }
 }

@@ -16,7 +16,7 @@
 //! | `blocking` | threads for code that must block |
 //! | `busy` | with virtual time: whether anything is on its way |
 //! | `quiet` | with virtual time: whether sockets and pipes have been quiet for a moment |
-//! | `entry`, `signals` | `#[kinfolk::main]` |
+//! | `entry` | `#[kinfolk::main]` |
 //! | `fs` | files |
 //! | `io` | operations, and the drivers that carry them out |
 //! | `net` | sockets |
@@ -49,7 +49,6 @@ mod runtime;
 mod scheduler;
 mod scope_blocking;
 pub mod signal;
-mod signals;
 mod sync;
 mod timers;
 

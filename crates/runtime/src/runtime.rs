@@ -16,8 +16,9 @@ use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, IntoOutcome, OnMain, ReasonKind, Result, Scope,
     ShutdownReport, Task, Timer, TimerToken, Tree, TreeSnapshot,
 };
+use kinfolk_signals::{MainSignals, Manner};
 
-use crate::builder::{Builder, Manner};
+use crate::builder::Builder;
 use crate::here::{self, Here, ThisThread};
 use crate::io::{self, ThreadIo};
 use crate::machine::Machine;
@@ -49,16 +50,6 @@ impl Drop for ExitCount {
 struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     exits: Arc<Exits>,
-}
-
-/// Who hears signals in the name of a runtime, as `signals.rs` does.
-pub(crate) trait Hearing {
-    /// The runtime comes to its end. If a signal has come: what is left of the grace, and
-    /// how long after that what is parked is to be dropped.
-    fn ends(&self) -> Option<(Duration, Duration)>;
-
-    /// The first signal that came, if one did.
-    fn first(&self) -> Option<i32>;
 }
 
 /// Wakes a thread that waits for a future.
@@ -105,7 +96,7 @@ pub struct Runtime {
     pub(crate) own: Box<MainLocal>,
     workers: WorkerThreads,
     pub(crate) manner: Manner,
-    hears: Option<Box<dyn Hearing>>,
+    hears: Option<MainSignals>,
     turning: Cell<bool>,
     over: Cell<bool>,
     /// It stays where it was built.
@@ -186,7 +177,7 @@ impl Runtime {
     }
 
     /// From now on these hear signals for it.
-    pub(crate) fn hear(&mut self, hears: Box<dyn Hearing>) {
+    pub(crate) fn hear(&mut self, hears: MainSignals) {
         self.hears = Some(hears);
     }
 
@@ -459,7 +450,7 @@ impl Runtime {
     /// Shuts it down with its grace, or with what a signal has left of it.
     pub(crate) fn end(&mut self) -> Result<ShutdownReport> {
         let turning = self.begin("shutdown")?;
-        let left = self.hears.as_ref().and_then(|hears| hears.ends());
+        let left = self.hears.as_ref().and_then(MainSignals::ends);
         let (grace, force) = left.unwrap_or((self.manner.grace, FORCE));
         let grace = grace.min(self.manner.grace);
         let _real = self.handle.real_grace(grace);

@@ -22,6 +22,8 @@ mod log;
 mod ready_turns;
 mod rng;
 mod run_test;
+#[cfg(feature = "tokio")]
+mod run_tokio_test;
 mod schedule;
 mod seeds;
 mod sequencer;
@@ -41,5 +43,7 @@ pub use rng::Rng;
 #[cfg(feature = "runtime")]
 pub use run_test::run_native_test;
 pub use run_test::{TestOptions, run_test};
+#[cfg(feature = "tokio")]
+pub use run_tokio_test::run_tokio_test;
 pub use sequencer::{Sequencer, Step};
 pub use sim::{Sim, SimBuilder};

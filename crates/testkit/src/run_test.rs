@@ -7,7 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use kinfolk_core::host::ContainedPanics;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+use kinfolk_core::kit::{HeldClock, hold_clock};
 use kinfolk_core::{IntoOutcome, Outcome};
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+use kinfolk_core::{Result, Scope, Tree};
 
 use crate::guard::{GuardedRun, WatchedRun, guarded};
 use crate::io::side;
@@ -20,7 +24,7 @@ use crate::unheard::{Unheard, contained_panics};
 pub struct TestOptions {
     seeds: Range<u64>,
     failures_allowed: bool,
-    real_time: bool,
+    pub(crate) real_time: bool,
     time_slips: bool,
     rough: RoughSeeds,
 }
@@ -71,8 +75,8 @@ impl TestOptions {
         self
     }
 
-    /// Time is the system's. For [`run_native_test`](crate::run_native_test) alone: a
-    /// simulation has no real time.
+    /// Time is the system's. For [`run_native_test`](crate::run_native_test) and
+    /// `run_tokio_test`: a simulation has no real time.
     pub fn real_time(mut self) -> TestOptions {
         self.real_time = true;
         self
@@ -113,7 +117,7 @@ impl TestOptions {
 
     /// What a failure that no handle took says of the test.
     #[track_caller]
-    fn check(&self, name: &str, unheard: &Unheard) {
+    pub(crate) fn check(&self, name: &str, unheard: &Unheard) {
         if let Some(complaint) = unheard.complaint()
             && !self.failures_allowed
         {
@@ -146,7 +150,7 @@ where
     );
     assert!(
         !options.real_time,
-        "{name}: a simulation has no real time; run_native_test has"
+        "{name}: a simulation has no real time; run_native_test and run_tokio_test have"
     );
     guarded(name, move |watched| {
         for seed in seeds {
@@ -321,43 +325,60 @@ where
                 .build()
                 .unwrap_or_else(|error| panic!("{name}: no runtime: {error}"));
             watched.watch(rt.tree());
-            let body = test();
-            // From the end of the test on time stands still: what is left then would end
-            // before it is looked at.
-            let task = rt.scope().task("test").spawn(async move {
-                let around = kinfolk_core::Scope::named("test")
-                    .supervisor()
-                    .run(async move |s| {
-                        let ended = s.task("main").spawn(body).outcome().await?;
-                        Ok((ended, kinfolk_core::kit::hold_clock()))
-                    });
-                around.await
-            });
-            let held = match rt.wait_for(task).and_then(|ended| ended) {
-                Ok((Outcome::Completed(_), held)) => held,
-                Ok((Outcome::Failed(error), _)) | Err(error) => {
-                    let error = error.resume();
-                    panic!("{name} failed: {error}\n{error:?}");
-                }
-                Ok((Outcome::Cancelled { reason, .. }, _)) => {
-                    panic!("{name} was cancelled: {reason}")
-                }
-            };
+            let task = rt.scope().task("test").spawn(until_clock_is_held(test()));
+            let held = completed(name, rt.wait_for(task).and_then(|ended| ended));
             // The end is visible a moment before it is counted.
             while rt.counters().living() > 1 && rt.snapshot().len() <= 1 {
                 std::thread::yield_now();
             }
             options.check(name, &unheard);
-            let (living, timers) = (rt.counters().living(), rt.counters().timers_pending());
-            assert!(
-                living == 1 && timers == 0,
-                "{name} ended with {} jobs and {timers} timers left:\n{}",
-                living - 1,
-                rt.snapshot()
-            );
+            nothing_left(name, rt.tree());
             drop(held);
             drop(rt);
             options.check(name, &unheard);
         }
     });
+}
+
+/// Runs the body of a test as a job beside a clock that is held from the end of the body on:
+/// what is left then would end before it is looked at.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+pub(crate) async fn until_clock_is_held<B>(body: B) -> Result<(Outcome<()>, HeldClock)>
+where
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
+{
+    let around = Scope::named("test").supervisor().run(async move |s| {
+        let ended = s.task("main").spawn(body).outcome().await?;
+        Ok((ended, hold_clock()))
+    });
+    around.await
+}
+
+/// Panics unless the body of a test has completed; what holds the clock.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+#[track_caller]
+pub(crate) fn completed(name: &str, ended: Result<(Outcome<()>, HeldClock)>) -> HeldClock {
+    match ended {
+        Ok((Outcome::Completed(_), held)) => held,
+        Ok((Outcome::Failed(error), _)) | Err(error) => {
+            let error = error.resume();
+            panic!("{name} failed: {error}\n{error:?}");
+        }
+        Ok((Outcome::Cancelled { reason, .. }, _)) => {
+            panic!("{name} was cancelled: {reason}")
+        }
+    }
+}
+
+/// Panics if a job but the root is left, or a timer.
+#[cfg(any(feature = "runtime", feature = "tokio"))]
+#[track_caller]
+pub(crate) fn nothing_left(name: &str, tree: &Tree) {
+    let (living, timers) = (tree.counters().living(), tree.counters().timers_pending());
+    assert!(
+        living == 1 && timers == 0,
+        "{name} ended with {} jobs and {timers} timers left:\n{}",
+        living - 1,
+        tree.snapshot()
+    );
 }

@@ -527,7 +527,7 @@ mod tests {
                 go
             })
             .collect();
-        let machine = Arc::new(Machine::new(runtime.handle().clone(), None));
+        let machine = Arc::new(Machine::new(runtime.handle().clone(), None, false));
         let Beds::Many(idle, _) = &machine.beds else {
             panic!("a runtime with workers");
         };

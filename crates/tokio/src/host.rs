@@ -50,10 +50,12 @@ impl Host for TokioHost {
 
     fn hold_clock(&self, _site: &'static Location<'static>) {
         self.0.count(1);
+        self.0.hold_paused_clock();
     }
 
     fn release_clock(&self, _site: &'static Location<'static>) {
         self.0.rested();
+        self.0.release_paused_clock();
     }
 
     fn gauges(&self) -> HostGauges {
@@ -61,6 +63,6 @@ impl Host for TokioHost {
     }
 
     fn virtual_time(&self) -> bool {
-        self.0.counts
+        self.0.counts || self.0.is_paused()
     }
 }

@@ -40,6 +40,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout, clippy::dbg_macro)]
 
 mod bridge;
+mod builder;
 mod clock;
 mod driver;
 mod entry;
@@ -55,8 +56,9 @@ mod watch;
 #[cfg(feature = "tokio-util")]
 pub use bridge::TokenExt;
 pub use bridge::{AdoptExt, Within, within};
-pub use entry::run_main;
-pub use root::{Root, RootBuilder, run};
+pub use builder::RootBuilder;
+pub use entry::{MainOptions, main_options, run_main, run_main_with, run_main_without_signals};
+pub use root::{Root, run};
 pub use watch::block_in_place;
 
 /// The code in the migration guide is a test.

@@ -7,14 +7,14 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, HostGauges, OwnTime, TimerKey, TimerQueue, Turn, TurnRow, wake,
+    BlockingCall, HostGauges, OwnTime, RealGrace, TimerKey, TimerQueue, Turn, TurnRow, wake,
 };
 use kinfolk_core::{Clock, WeakTree};
 use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
-use crate::clock::TokioClock;
+use crate::clock::{PausedClock, TokioClock};
 use crate::driver::TokioDriver;
 use crate::here;
 use crate::seat::Seat;
@@ -36,6 +36,8 @@ pub(crate) struct Machine {
     pub(crate) clock: OwnTime,
     /// The clock is tokio's, and not one of the program's.
     pub(crate) is_tokios: bool,
+    /// What holds it, where it is paused.
+    holds: Option<Arc<PausedClock>>,
     timers: Mutex<TimerQueue>,
     /// Something changed that the keeper should look at.
     pub(crate) changed: Arc<Notify>,
@@ -61,8 +63,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// With tokio's clock, if it is given none.
-    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>) -> Machine {
+    /// With tokio's clock, if it is given none, which may be paused.
+    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>, paused: bool) -> Machine {
         let is_tokios = clock.is_none();
         let clock = OwnTime::new(clock.unwrap_or_else(|| Arc::new(TokioClock)));
         let (beds, regular, seats) = match tokio.runtime_flavor() {
@@ -80,6 +82,7 @@ impl Machine {
             counts: clock.is_virtual(),
             clock,
             is_tokios,
+            holds: (paused && is_tokios).then(Arc::default),
             busy: AtomicUsize::new(0),
             injector: Injector::default(),
             seats: (0..seats).map(|_| OnceLock::new()).collect(),
@@ -242,6 +245,32 @@ impl Machine {
     }
 }
 
+/// With tokio's clock paused.
+impl Machine {
+    /// The builder of the root has said so.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.holds.is_some()
+    }
+
+    /// Something holds the clock.
+    pub(crate) fn hold_paused_clock(&self) {
+        if let Some(holds) = &self.holds
+            && holds.hold()
+        {
+            // Tokio's clock does not jump while a blocking call of its runtime is under way.
+            let holds = holds.clone();
+            drop(self.tokio.spawn_blocking(move || holds.wait()));
+        }
+    }
+
+    /// Something has let go of it.
+    pub(crate) fn release_paused_clock(&self) {
+        if let Some(holds) = &self.holds {
+            holds.release();
+        }
+    }
+}
+
 /// Timers and calls.
 impl Machine {
     fn timers(&self) -> MutexGuard<'_, TimerQueue> {
@@ -350,6 +379,19 @@ impl Machine {
     }
 }
 
+/// From here on a shutdown goes by real time, or from its grace on if the clock is
+/// tokio's, which a test may have paused, or virtual.
+pub(crate) fn real_grace(machine: &Arc<Machine>, grace: Duration) -> RealGrace {
+    let machine = machine.clone();
+    if !machine.clock.is_virtual() && !machine.is_tokios {
+        // A clock that is paused meanwhile, or stands still, holds up nothing.
+        machine.clock.run();
+        machine.changed.notify_one();
+    }
+    let began = machine.clock.now();
+    RealGrace::begin(grace, move || machine.fire_anyway(began, grace))
+}
+
 /// Wakers of timers are being called, which may take long: the watch looks meanwhile.
 struct Firing<'a>(Option<&'a HeldUp>);
 
@@ -393,6 +435,7 @@ impl Machine {
     /// The tree is gone, and every driver goes home.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.let_clock_go();
         for (_, seat) in self.seats() {
             seat.wake();
         }
@@ -402,6 +445,7 @@ impl Machine {
     /// `seat` is that of the driver that was dropped, if it was one.
     pub(crate) fn host_gone(self: &Arc<Self>, seat: Option<usize>) {
         self.burial.begin();
+        self.let_clock_go();
         if let Some(n) = seat {
             self.inject(self.seat(n).clear());
         }
@@ -410,6 +454,13 @@ impl Machine {
             && let Some(tree) = self.tree.get().and_then(WeakTree::upgrade)
         {
             tree.host_gone();
+        }
+    }
+
+    /// The runtime goes, or the tree: what still holds the paused clock holds up neither.
+    fn let_clock_go(&self) {
+        if let Some(holds) = &self.holds {
+            holds.let_go();
         }
     }
 

@@ -1,35 +1,35 @@
-//! The root of a tree on tokio: made on first use, one per tokio runtime.
+//! The root of a tree on tokio: made on first use, one per tokio runtime, or built with
+//! options (`builder.rs`).
 
 use std::collections::HashMap;
 use std::fmt;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kinfolk_core::host::RealGrace;
 use kinfolk_core::{
-    Clock, CountersSnapshot, Error, FORCE, FailureHook, ForcedHook, GRACE, Gauges, Inline,
-    IntoOutcome, Just, Patience, ReasonKind, Result, Scope, ShutdownReport, Sink, TimerToken, Tree,
-    TreeOptions, TreeSnapshot, kit,
+    CountersSnapshot, Error, FORCE, Gauges, Inline, IntoOutcome, Just, ReasonKind, Result, Scope,
+    ShutdownReport, TimerToken, Tree, TreeSnapshot, kit,
 };
+use kinfolk_signals::{MainEnded, MainSignals, Manner};
 use tokio::runtime::{Handle, Id};
 
-use crate::host::TokioHost;
-use crate::keeper;
-use crate::machine::Machine;
+use crate::builder::RootBuilder;
+use crate::machine::{Machine, real_grace};
 
 /// The roots made on first use, by tokio runtime. An entry whose keeper has
 /// been dropped belongs to a runtime that is gone.
 static ROOTS: Mutex<Option<HashMap<Id, Root>>> = Mutex::new(None);
 
 /// The list of them, locked.
-struct Roots {
+pub(crate) struct Roots {
     // Dropped before those that are over: their trees go outside the lock.
     list: MutexGuard<'static, Option<HashMap<Id, Root>>>,
     _over: Vec<Root>,
 }
 
 impl Roots {
-    fn lock() -> Roots {
+    pub(crate) fn lock() -> Roots {
         let mut list = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut over = Vec::new();
         // The same number may come again for another runtime.
@@ -43,11 +43,11 @@ impl Roots {
         Roots { list, _over: over }
     }
 
-    fn get(&self, id: Id) -> Option<Root> {
+    pub(crate) fn get(&self, id: Id) -> Option<Root> {
         self.list.as_ref()?.get(&id).cloned()
     }
 
-    fn insert(&mut self, id: Id, root: Root) {
+    pub(crate) fn insert(&mut self, id: Id, root: Root) {
         self.list.get_or_insert_default().insert(id, root);
     }
 }
@@ -63,6 +63,9 @@ pub struct Root(Arc<Inner>);
 struct Inner {
     tree: Tree,
     machine: Arc<Machine>,
+    manner: Manner,
+    /// Until its end.
+    hears: Mutex<Option<MainSignals>>,
 }
 
 impl Drop for Inner {
@@ -71,118 +74,10 @@ impl Drop for Inner {
     }
 }
 
-/// A root with options.
-#[must_use = "call `build`"]
-pub struct RootBuilder {
-    options: TreeOptions,
-    /// Tokio's, if there is none.
-    clock: Option<Arc<dyn Clock>>,
-}
-
-impl RootBuilder {
-    /// Where events go.
-    pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
-        self.options.sink = Some(sink);
-        self
-    }
-
-    /// Sets the hook that receives every failure that no caller takes.
-    pub fn on_failure(mut self, hook: FailureHook) -> Self {
-        self.options.failure_hook = Some(hook);
-        self
-    }
-
-    /// Gets every job whose future is dropped before it is done.
-    pub fn on_forced(mut self, hook: ForcedHook) -> Self {
-        self.options.forced_hook = Some(hook);
-        self
-    }
-
-    /// How long a cancelled job may stay idle.
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.options.patience = patience;
-        self
-    }
-
-    /// The clock. By default it is tokio's: the system's, unless a test has paused
-    /// it; then timers of the tree wait as tokio's own do.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// A root of its own on the current tokio runtime.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime, or if its timer is not enabled.
-    #[track_caller]
-    pub fn build(self) -> Root {
-        let tokio = Handle::try_current().unwrap_or_else(|_| {
-            panic!(
-                "a Kinfolk root on tokio was made outside a tokio runtime: \
-                 call it inside #[tokio::main] or Runtime::block_on"
-            )
-        });
-        // Panics if there are no timers: the tasks of the root would when they need one.
-        drop(tokio::time::sleep(Duration::ZERO));
-        let machine = Arc::new(Machine::new(tokio, self.clock));
-        let changed = Arc::downgrade(&machine.changed);
-        machine.clock.on_change(Box::new(move || {
-            let changed = changed.upgrade();
-            if let Some(changed) = &changed {
-                changed.notify_one();
-            }
-            changed.is_some()
-        }));
-        let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
-        machine.serves(tree.downgrade());
-        drop(machine.tokio.spawn(keeper::keep(Arc::downgrade(&machine))));
-        Root(Arc::new(Inner { tree, machine }))
-    }
-}
-
-impl RootBuilder {
-    /// As [`build`](RootBuilder::build), and makes it the root that [`Root::current`] and
-    /// [`run`] use on this tokio runtime. It lives as long as the runtime then.
-    ///
-    /// # Errors
-    /// If the tokio runtime has a current root already.
-    ///
-    /// # Panics
-    /// As [`build`](RootBuilder::build).
-    #[track_caller]
-    pub fn build_current(self) -> Result<Root> {
-        let id = Handle::try_current().ok().map(|handle| handle.id());
-        let Some(id) = id else {
-            // It panics, and says why.
-            return Ok(self.build());
-        };
-        let mut roots = Roots::lock();
-        if roots.get(id).is_some() {
-            return Err(Error::msg(
-                "this tokio runtime has a current Kinfolk root already: build it before the \
-                 first use of `Root::current` and `kinfolk_tokio::run`",
-            ));
-        }
-        let root = self.build();
-        roots.insert(id, root.clone());
-        Ok(root)
-    }
-}
-
-impl fmt::Debug for RootBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RootBuilder")
-    }
-}
-
 impl Root {
     /// A root with options.
     pub fn builder() -> RootBuilder {
-        RootBuilder {
-            options: TreeOptions::default(),
-            clock: None,
-        }
+        RootBuilder::new()
     }
 
     /// The root of the current tokio runtime, made on first use.
@@ -290,18 +185,19 @@ impl Root {
         self.0.tree.request_shutdown(ReasonKind::Shutdown)
     }
 
-    /// Shuts the tree down with ten seconds of grace; see
-    /// [`shutdown_in`](Root::shutdown_in).
+    /// Shuts the tree down with the [`grace`](RootBuilder::grace) of the root, ten seconds
+    /// unless it was built with another; see [`shutdown_in`](Root::shutdown_in).
     ///
     /// # Cancellation
     /// *Not a point.*
     pub async fn shutdown(&self) -> Result<ShutdownReport> {
-        self.shutdown_in(GRACE).await
+        self.shutdown_in(self.0.manner.grace).await
     }
 
     /// Cancels everything and waits; at `grace` lifts shields and guards and
     /// revokes leases; a second later drops every parked future. The report
-    /// names the tasks that did not end. An error inside a job.
+    /// names the tasks that did not end. An error inside a job. After a
+    /// [signal](RootBuilder::signals) it goes on where that shutdown is.
     ///
     /// It ends in real time, whatever the clock of the root does, while every worker of
     /// tokio's is in a long poll, and also if the tokio runtime is gone: from the grace
@@ -311,24 +207,104 @@ impl Root {
     /// # Cancellation
     /// *Not a point.*
     pub async fn shutdown_in(&self, grace: Duration) -> Result<ShutdownReport> {
-        // Inside a job it is an error, and nothing begins.
-        let _real = kit::current_id().is_none().then(|| self.real_grace(grace));
-        self.0.tree.shutdown(grace, FORCE).await
+        if kit::current_id().is_some() {
+            // It is an error there, and nothing begins.
+            return self.0.tree.shutdown(grace, FORCE).await;
+        }
+        self.end(grace).await.0
+    }
+
+    /// Runs `future` as the main job, then shuts the root down. What goes wrong is said on
+    /// standard error: the error of main with the names of the jobs from the root to the one
+    /// that failed, and what was in the way of the shutdown. The answer is for the `main` of
+    /// the program to return.
+    ///
+    /// | main | exit code |
+    /// |---|---|
+    /// | returned a value | 0 |
+    /// | failed | 1 |
+    /// | returned the `Cancelled` of a [signal](RootBuilder::signals) | 0 for SIGTERM, 130 for SIGINT: a shell that runs it in a loop must see its Ctrl-C |
+    /// | did not fail, and after a signal some job was dropped or left | 128 and the number of the signal |
+    ///
+    /// ```
+    /// # mod kinfolk { pub use kinfolk_tokio as tokio; }
+    /// use std::process::ExitCode;
+    ///
+    /// #[tokio::main]
+    /// async fn main() -> ExitCode {
+    ///     let root = kinfolk::tokio::Root::builder().signals(true).build_current();
+    ///     let root = root.expect("the first root of this runtime");
+    ///     root.run_main(async { println!("served") }).await
+    /// }
+    /// ```
+    ///
+    /// After it returns, drop the tokio runtime with `shutdown_timeout` or
+    /// `shutdown_background` if a blocking call may have been left: a plain drop waits for
+    /// the call.
+    ///
+    /// # Panics
+    /// If main panicked, or if it is awaited inside a job.
+    ///
+    /// # Cancellation
+    /// *Not a point.* Dropping the returned future cancels main.
+    pub async fn run_main<F>(&self, future: F) -> ExitCode
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        assert!(
+            kit::current_id().is_none(),
+            "run_main was awaited inside a job, which it would wait for: await it outside any job"
+        );
+        let outcome = self.scope().task("main").spawn(future).outcome().await;
+        let ended = match outcome {
+            Ok(outcome) => MainEnded::of(outcome, self.first_signal().is_some()),
+            Err(told) => MainEnded::Failed(told.into()),
+        };
+        let (report, signal) = self.end(self.0.manner.grace).await;
+        ended.exit_code(report, signal, self.0.manner)
     }
 }
 
 impl Root {
-    /// From here on a shutdown goes by real time, or from its grace on if the clock is
-    /// tokio's, which a test may have paused, or virtual.
-    fn real_grace(&self, grace: Duration) -> RealGrace {
-        let machine = self.0.machine.clone();
-        if !machine.clock.is_virtual() && !machine.is_tokios {
-            // A clock that is paused meanwhile, or stands still, holds up nothing.
-            machine.clock.run();
-            machine.changed.notify_one();
-        }
-        let began = machine.clock.now();
-        RealGrace::begin(grace, move || machine.fire_anyway(began, grace))
+    /// Shuts it down with that grace, or with what a signal has left of it; the signal too.
+    /// From then on it hears none.
+    async fn end(&self, grace: Duration) -> (Result<ShutdownReport>, Option<i32>) {
+        let left = self.hears().as_ref().and_then(MainSignals::ends);
+        let (left, force) = left.unwrap_or((grace, FORCE));
+        let grace = left.min(grace);
+        let _real = real_grace(&self.0.machine, grace);
+        let report = self.0.tree.shutdown(grace, force).await;
+        // Outside the lock: its thread is waited for.
+        let heard = self.hears().take();
+        (report, heard.as_ref().and_then(MainSignals::first))
+    }
+
+    /// The first signal that it has heard.
+    fn first_signal(&self) -> Option<i32> {
+        self.hears().as_ref()?.first()
+    }
+
+    /// A root that was just made.
+    pub(crate) fn new(tree: Tree, machine: Arc<Machine>, manner: Manner) -> Root {
+        Root(Arc::new(Inner {
+            tree,
+            machine,
+            manner,
+            hears: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        &self.0.machine
+    }
+
+    /// From now on these hear signals for it.
+    pub(crate) fn hear(&self, signals: MainSignals) {
+        *self.hears() = Some(signals);
+    }
+
+    fn hears(&self) -> MutexGuard<'_, Option<MainSignals>> {
+        self.0.hears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kinfolk_core::checkpoint;
+use kinfolk_signals::Wire;
 
-use super::wire::Wire;
 use crate::io::{Interest, IoHandle, Watched};
 
 /// How many signals there are.

@@ -25,8 +25,6 @@
 //! by the next one.
 
 mod listener;
-mod wire;
 
 pub use libc::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 pub use listener::{Signals, ctrl_c};
-pub(crate) use wire::Wire;

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: from the first on the runtime shuts down by itself, the second
-//! goes to the last step at once, the third ends the process.
+//! The thread that hears Ctrl-C and SIGTERM, and from the first on keeps the time of the
+//! shutdown: the second goes to the last step at once, the third ends the process.
 //!
 //! ```text
 //! first signal      the root is cancelled
@@ -15,6 +15,7 @@
 //! hooks of a cancel, wakers, a clock of the user's) is done by a thread of its own for
 //! each step, so that one that does not come back holds up no later step.
 
+use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::panic::Location;
@@ -25,11 +26,10 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
 use kinfolk_core::host::{RealGrace, ShutdownSteps};
-use kinfolk_core::{FORCE, ReasonKind, ShutdownReport};
+use kinfolk_core::{FORCE, ReasonKind, ShutdownReport, Tree};
 
-use crate::builder::Builder;
-use crate::runtime::{Handle, Hearing};
-use crate::signal::Wire;
+use crate::GraceInRealTime;
+use crate::wire::Wire;
 
 /// What ends the reader.
 const STOP: u8 = 0;
@@ -47,42 +47,22 @@ const STUCK: Duration = Duration::from_secs(1);
 /// How long after the drop of what is parked main has to return.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How long after that a main thread that has begun to shut down has to come to its end.
+/// How long after that a host that has begun to shut down has to come to its end.
 const HOME: Duration = Duration::from_secs(2);
 
 /// The longest wait of the reader at a time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-impl Builder {
-    /// Whether the runtime hears Ctrl-C and SIGTERM, from [`build`](Builder::build) to its
-    /// end. `false` by default; `#[kinfolk::main]` says `true`.
-    ///
-    /// From the first signal on the runtime shuts down by itself, as
-    /// [`Runtime::shutdown`](crate::Runtime::shutdown) does: everything is cancelled, and
-    /// the reason names the signal and the line of this call; after a second standard
-    /// error names who is still there; at the [`grace`](Builder::grace) shields are
-    /// lifted, and a second later what is parked is dropped. If the runtime has not come
-    /// to its end a second after that (a poll or a blocking call does not return) a report names what
-    /// is left, and the process ends with 128 and the number of the signal. A second
-    /// signal goes to the last step at once, a third aborts the process. A signal within
-    /// 200 ms of the last one that counted does not count.
-    ///
-    /// Beside [`signal::Signals`](crate::signal::Signals) both hear the same signal.
-    #[track_caller]
-    pub fn signals(mut self, hear: bool) -> Self {
-        let site = Location::caller();
-        self.listen = hear.then(|| -> crate::builder::Listen {
-            Box::new(move |handle, grace, quiet| {
-                let heard = MainSignals::listen(handle, site, grace, quiet)?;
-                Ok(Box::new(heard))
-            })
-        });
-        self
-    }
-}
-
-/// Signals are heard while this lives.
-struct MainSignals {
+/// Hears Ctrl-C and SIGTERM for a tree, and shuts it down from the first on. Signals are
+/// heard while this lives.
+///
+/// From the first signal on everything is cancelled; after a second standard error names
+/// what is still there; at the grace shields are lifted, and a second later what is parked
+/// is dropped. If the host has not come to its end a second after that, a report names what
+/// is left, and the process ends with 128 and the number of the signal. A second signal goes
+/// to the last step at once, a third aborts the process. A signal within 200 ms of the last
+/// one that counted does not count.
+pub struct MainSignals {
     wire: Wire,
     reader: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
@@ -90,7 +70,8 @@ struct MainSignals {
 
 /// What the handler, the reader and the main thread know of each other.
 struct Shared {
-    handle: Handle,
+    tree: Tree,
+    real_grace: GraceInRealTime,
     grace: Duration,
     quiet: bool,
     site: &'static Location<'static>,
@@ -100,7 +81,7 @@ struct Shared {
     last: AtomicU64,
     /// The number of the first.
     first: AtomicI32,
-    /// The main thread shuts the runtime down, or the runtime is dropped.
+    /// The host shuts down, or is dropped.
     ends: AtomicBool,
     times: Mutex<Times>,
 }
@@ -112,7 +93,7 @@ struct Times {
     began: Option<Instant>,
     /// What is parked was dropped.
     forced: Option<Instant>,
-    /// Where the clock of the runtime is virtual: its grace in real time.
+    /// What gives the host its grace in real time.
     real: Option<RealGrace>,
 }
 
@@ -160,10 +141,10 @@ impl Shared {
         let this = self.clone();
         aside(move || {
             let name = name(this.first.load(SeqCst));
-            let tree = this.handle.tree();
+            let tree = &this.tree;
             tree.request_shutdown_for(ReasonKind::Shutdown, name, this.site);
             // A clock of the user's may not come back: last.
-            let real = this.handle.real_grace(this.grace);
+            let real = (this.real_grace)(this.grace);
             this.times().real = real;
         });
     }
@@ -175,7 +156,7 @@ impl Shared {
         }
         let this = self.clone();
         aside(move || {
-            let stuck = this.handle.snapshot().stuck(STUCK);
+            let stuck = this.tree.snapshot().stuck(STUCK);
             if !stuck.is_empty() {
                 this.say(format_args!("{stuck}"));
             }
@@ -183,12 +164,12 @@ impl Shared {
     }
 
     fn lift(&self) {
-        let tree = self.handle.tree().clone();
+        let tree = self.tree.clone();
         aside(move || tree.lift());
     }
 
     fn force(&self) {
-        let tree = self.handle.tree().clone();
+        let tree = self.tree.clone();
         aside(move || tree.force());
     }
 
@@ -286,7 +267,7 @@ impl SignalReader {
         shared.say(format_args!(
             "stopping; once more to drop what does not stop"
         ));
-        let mut steps = ShutdownSteps::new(shared.handle.tree().clone());
+        let mut steps = ShutdownSteps::new(shared.tree.clone());
         // A little more than a second after the cancel, wherever that is done.
         let mut stuck = Some(STUCK + Duration::from_millis(50));
         let mut lift = Some(shared.grace);
@@ -339,15 +320,22 @@ impl SignalReader {
 }
 
 impl MainSignals {
-    /// Begins to listen. `site` stands for the signals in the reason of a cancel.
-    fn listen(
-        handle: &Handle,
+    /// Begins to listen for `tree`, whose shutdown has that grace. `site` is the line that
+    /// the reason of its cancel names; `real_grace` is called at the first signal, for a
+    /// host whose clock may stand still.
+    ///
+    /// # Errors
+    /// If the signals cannot be heard, or the system starts no thread.
+    pub fn listen(
+        tree: Tree,
         site: &'static Location<'static>,
         grace: Duration,
         quiet: bool,
+        real_grace: GraceInRealTime,
     ) -> io::Result<MainSignals> {
         let shared = Arc::new(Shared {
-            handle: handle.clone(),
+            tree,
+            real_grace,
             grace,
             quiet,
             site,
@@ -373,10 +361,10 @@ impl MainSignals {
             shared,
         })
     }
-}
 
-impl Hearing for MainSignals {
-    fn ends(&self) -> Option<(Duration, Duration)> {
+    /// The host comes to its end. If a signal has come: what is left of the grace, and
+    /// how long after that what is parked is to be dropped.
+    pub fn ends(&self) -> Option<(Duration, Duration)> {
         self.shared.ends.store(true, SeqCst);
         let times = self.shared.times();
         let passed = times.began?.elapsed();
@@ -392,7 +380,8 @@ impl Hearing for MainSignals {
         Some((grace, force.min(FORCE)))
     }
 
-    fn first(&self) -> Option<i32> {
+    /// The number of the first signal that came, if one did.
+    pub fn first(&self) -> Option<i32> {
         Some(self.shared.first.load(SeqCst)).filter(|signal| *signal != 0)
     }
 }
@@ -402,8 +391,19 @@ impl Drop for MainSignals {
         self.wire.cut();
         if self.wire.send(STOP).is_ok()
             && let Some(reader) = self.reader.take()
+            // What a step calls, if the system starts no thread for it, may drop the host.
+            && reader.thread().id() != std::thread::current().id()
         {
             let _ = reader.join();
         }
+    }
+}
+
+impl fmt::Debug for MainSignals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.first();
+        f.debug_struct("MainSignals")
+            .field("first", &first)
+            .finish()
     }
 }

@@ -3,6 +3,7 @@
 //! In a handler next to nothing is allowed: what is heard there is put into
 //! atomics, and a byte into a pair of sockets, whose other end is waited for.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use signal_hook_registry::SigId;
 
 /// Signals come in at one end while this lives.
-pub(crate) struct Wire {
+pub struct Wire {
     ids: Vec<SigId>,
     write: Arc<UnixStream>,
 }
@@ -25,7 +26,7 @@ impl Wire {
     ///
     /// # Errors
     /// If a signal cannot be caught; those of the system.
-    pub(crate) unsafe fn new<F>(signals: &[i32], heard: F) -> io::Result<(Wire, UnixStream)>
+    pub unsafe fn new<F>(signals: &[i32], heard: F) -> io::Result<(Wire, UnixStream)>
     where
         F: Fn(i32) -> Option<u8> + Clone + Send + Sync + 'static,
     {
@@ -62,15 +63,24 @@ impl Wire {
     }
 
     /// Puts a byte in, as a signal would.
-    pub(crate) fn send(&self, byte: u8) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn send(&self, byte: u8) -> io::Result<()> {
         io::Write::write_all(&mut &*self.write, &[byte])
     }
 
     /// Hears nothing more.
-    pub(crate) fn cut(&mut self) {
+    pub fn cut(&mut self) {
         for id in self.ids.drain(..) {
             signal_hook_registry::unregister(id);
         }
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wire({} signals)", self.ids.len())
     }
 }
 

@@ -1,0 +1,92 @@
+//! What `#[kinfolk::test(flavor = "tokio")]` calls.
+
+use std::time::Duration;
+
+use kinfolk_core::IntoOutcome;
+use kinfolk_tokio::Root;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::guard::guarded;
+use crate::run_test::{TestOptions, completed, nothing_left, until_clock_is_held};
+use crate::unheard::Unheard;
+
+/// How long what is left of a test has to end, and its runtime to come home.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Runs a test on a current-thread tokio runtime whose clock is paused, ten times; or in
+/// real time on one with two workers, once: a check that no job and no timer is left and
+/// that no failure went unheard, a guard in real time. The clock jumps when no task of
+/// tokio's and no job can go on, no blocking call is under way and nothing holds it. Seeds
+/// mean nothing here.
+///
+/// # Panics
+/// If the test fails.
+pub fn run_tokio_test<F, B>(name: &'static str, options: TestOptions, test: F)
+where
+    F: Fn() -> B + Send + 'static,
+    B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
+{
+    guarded(name, move |watched| {
+        let runs = if options.real_time { 1 } else { 10 };
+        for _ in 0..runs {
+            let unheard = Unheard::default();
+            let runtime = TestRuntime(Some(runtime(options.real_time)));
+            runtime.block_on(async {
+                let root = Root::builder().on_failure(Box::new(unheard.hook()));
+                let root = match options.real_time {
+                    true => root,
+                    false => root.paused_clock(),
+                };
+                let root = root.build_current().expect("the root of a new runtime");
+                watched.watch(root.tree());
+                let task = root.scope().task("test").spawn(until_clock_is_held(test()));
+                let held = completed(name, task.await);
+                // The end is visible a moment before it is counted.
+                while root.counters().living() > 1 && root.snapshot().len() <= 1 {
+                    tokio::task::yield_now().await;
+                }
+                options.check(name, &unheard);
+                nothing_left(name, root.tree());
+                drop(held);
+                let report = root.shutdown_in(GRACE).await;
+                assert!(
+                    report.as_ref().is_ok_and(|report| report.is_clean()),
+                    "{name}: {report:?}"
+                );
+            });
+            options.check(name, &unheard);
+        }
+    });
+}
+
+fn runtime(real_time: bool) -> Runtime {
+    let runtime = match real_time {
+        true => Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build(),
+        false => Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build(),
+    };
+    runtime.expect("a tokio runtime for the test")
+}
+
+/// Waits a moment, and not for ever, for the threads of a test that has failed.
+struct TestRuntime(Option<Runtime>);
+
+impl std::ops::Deref for TestRuntime {
+    type Target = Runtime;
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("until it is dropped")
+    }
+}
+
+impl Drop for TestRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(GRACE);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! [`RootBuilder`]: the options of a root.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinfolk_core::{
+    Clock, Error, FailureHook, ForcedHook, Patience, Result, Sink, Tree, TreeOptions,
+};
+use kinfolk_signals::{MainSignals, Manner};
+use tokio::runtime::Handle;
+
+use crate::host::TokioHost;
+use crate::keeper;
+use crate::machine::{Machine, real_grace};
+use crate::root::{Root, Roots};
+
+/// A root with options.
+#[must_use = "call `build`"]
+pub struct RootBuilder {
+    options: TreeOptions,
+    /// Tokio's, if there is none.
+    clock: Option<Arc<dyn Clock>>,
+    /// Tokio's clock is paused.
+    paused: bool,
+    manner: Manner,
+    /// The line that asked for signals.
+    listen: Option<&'static Location<'static>>,
+}
+
+impl RootBuilder {
+    pub(crate) fn new() -> RootBuilder {
+        RootBuilder {
+            options: TreeOptions::default(),
+            clock: None,
+            paused: false,
+            manner: Manner::default(),
+            listen: None,
+        }
+    }
+
+    /// Whether the root hears Ctrl-C and SIGTERM, from [`build`](RootBuilder::build) to the
+    /// end of its shutdown. `false` by default; `#[kinfolk::main(tokio)]` says `true`.
+    ///
+    /// From the first signal on the root shuts down by itself, as
+    /// [`Root::shutdown`] does: everything is cancelled, and the reason names the signal and
+    /// the line of this call; after a second standard error names what is still there; at
+    /// the [`grace`](RootBuilder::grace) shields are lifted, and a second later what is
+    /// parked is dropped. If the root has not come to its end a second after that (a poll or
+    /// a blocking call does not return, or the program never awaits [`Root::run_main`] or a
+    /// shutdown to its end) a report names what is left, and the process ends with 128 and
+    /// the number of the signal. A second signal goes to the last step at once, a third
+    /// aborts the process. A signal within 200 ms of the last one that counted does not
+    /// count.
+    ///
+    /// Beside `tokio::signal` both hear the same signal. Only Unix has it: elsewhere no
+    /// signal is heard.
+    #[track_caller]
+    pub fn signals(mut self, hear: bool) -> Self {
+        let site = Location::caller();
+        self.listen = hear.then_some(site);
+        self
+    }
+
+    /// How long the end of the root waits before it lifts shields, after the first
+    /// [signal](RootBuilder::signals), in [`Root::run_main`] and in [`Root::shutdown`]; a
+    /// second later it forces. Ten seconds by default.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.manner.grace = grace;
+        self
+    }
+
+    /// Whether the root says nothing by itself of [signals](RootBuilder::signals), and of
+    /// what was in the way of its end. The error of [`Root::run_main`] is said all the same,
+    /// and what the hooks for failures and forced drops say.
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        self.manner.quiet = quiet;
+        self
+    }
+
+    /// Whether [`Root::run_main`] answers with 128 and the number of the signal after every
+    /// signal, however main has ended. `false` by default.
+    pub fn exit_by_signal(mut self, always: bool) -> Self {
+        self.manner.exit_by_signal = always;
+        self
+    }
+
+    /// Where events go.
+    pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
+        self.options.sink = Some(sink);
+        self
+    }
+
+    /// Sets the hook that receives every failure that no caller takes.
+    pub fn on_failure(mut self, hook: FailureHook) -> Self {
+        self.options.failure_hook = Some(hook);
+        self
+    }
+
+    /// Gets every job whose future is dropped before it is done.
+    pub fn on_forced(mut self, hook: ForcedHook) -> Self {
+        self.options.forced_hook = Some(hook);
+        self
+    }
+
+    /// How long a cancelled job may stay idle.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// The clock. By default it is tokio's: the system's, unless a test has paused
+    /// it; then timers of the tree wait as tokio's own do.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Says that tokio's clock is paused, as with `#[tokio::test(start_paused = true)]`: open
+    /// [`kit::Work`](kinfolk_core::kit::Work) and what has
+    /// [held the clock](kinfolk_core::kit::hold_clock) keep it from jumping then, by a blocking
+    /// call of tokio's that lasts as long. Blocking calls of jobs do without it. On a
+    /// current-thread runtime, the only one whose clock can be paused.
+    pub fn paused_clock(mut self) -> Self {
+        self.paused = true;
+        self
+    }
+
+    /// A root of its own on the current tokio runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, if its timer is not enabled, or if
+    /// [signals](RootBuilder::signals) cannot be heard.
+    #[track_caller]
+    pub fn build(self) -> Root {
+        let tokio = Handle::try_current().unwrap_or_else(|_| {
+            panic!(
+                "a Kinfolk root on tokio was made outside a tokio runtime: \
+                 call it inside #[tokio::main] or Runtime::block_on"
+            )
+        });
+        // Panics if there are no timers: the tasks of the root would when they need one.
+        drop(tokio::time::sleep(Duration::ZERO));
+        let machine = Arc::new(Machine::new(tokio, self.clock, self.paused));
+        let changed = Arc::downgrade(&machine.changed);
+        machine.clock.on_change(Box::new(move || {
+            let changed = changed.upgrade();
+            if let Some(changed) = &changed {
+                changed.notify_one();
+            }
+            changed.is_some()
+        }));
+        let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
+        machine.serves(tree.downgrade());
+        drop(machine.tokio.spawn(keeper::keep(Arc::downgrade(&machine))));
+        let root = Root::new(tree, machine, self.manner);
+        if let Some(site) = self.listen {
+            root.hear(listen(&root, site, self.manner));
+        }
+        root
+    }
+}
+
+impl RootBuilder {
+    /// As [`build`](RootBuilder::build), and makes it the root that [`Root::current`] and
+    /// [`run`] use on this tokio runtime. It lives as long as the runtime then.
+    ///
+    /// # Errors
+    /// If the tokio runtime has a current root already.
+    ///
+    /// # Panics
+    /// As [`build`](RootBuilder::build).
+    #[track_caller]
+    pub fn build_current(self) -> Result<Root> {
+        let id = Handle::try_current().ok().map(|handle| handle.id());
+        let Some(id) = id else {
+            // It panics, and says why.
+            return Ok(self.build());
+        };
+        let mut roots = Roots::lock();
+        if roots.get(id).is_some() {
+            return Err(Error::msg(
+                "this tokio runtime has a current Kinfolk root already: build it before the \
+                 first use of `Root::current` and `kinfolk_tokio::run`",
+            ));
+        }
+        let root = self.build();
+        roots.insert(id, root.clone());
+        Ok(root)
+    }
+}
+
+impl fmt::Debug for RootBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RootBuilder")
+    }
+}
+
+/// Begins to hear signals for `root`.
+fn listen(root: &Root, site: &'static Location<'static>, manner: Manner) -> MainSignals {
+    let tree = root.tree().clone();
+    let machine = root.machine().clone();
+    let real_grace = Box::new(move |grace| Some(real_grace(&machine, grace)));
+    let heard = MainSignals::listen(tree, site, manner.grace, manner.quiet, real_grace);
+    heard.unwrap_or_else(|error| panic!("Ctrl-C and SIGTERM cannot be heard: {error}"))
+}
