@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates, from the bottom up: each may depend on those before it.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "core",
     "macros",
     "queue",
@@ -15,6 +15,7 @@ const CRATES: [&str; 9] = [
     "runtime",
     "tokio",
     "testkit",
+    "see",
     "kinfolk",
     "conformance",
 ];
