@@ -11,11 +11,11 @@ const CRATES: [&str; 10] = [
     "core",
     "macros",
     "queue",
+    "see",
     "sync",
     "runtime",
     "tokio",
     "testkit",
-    "see",
     "kinfolk",
     "conformance",
 ];
@@ -47,7 +47,7 @@ const RUNTIME: [&[&str]; 4] = [
         "runtime",
     ],
     &["fs", "net", "process", "signal"],
-    &["signals", "entry", "host_loop", "scope_blocking"],
+    &["signals", "dump", "entry", "host_loop", "scope_blocking"],
 ];
 
 fn root() -> PathBuf {

@@ -292,6 +292,17 @@ macro_rules! for_each_case {
             far:
                 request_2_an_interrupt_goes_through_any_number_of_awaits,
             ;
+            findings:
+                see_6_found_told_and_still_there,
+                see_6_found_swallowed_cancels,
+                see_6_found_spinning,
+                see_6_found_what_only_grows,
+                see_6_found_shields_over_their_budget,
+                see_6_found_awaits_that_do_not_hear,
+                see_6_found_wait_cycles,
+                see_6_found_deadlines_that_are_near,
+                see_6_nothing_is_found_where_all_is_well,
+            ;
             given_up:
                 request_3_another_branch_wins_after_it_was_heard,
                 request_3_a_deadline_passes_after_it_was_heard,

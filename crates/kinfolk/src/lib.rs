@@ -177,7 +177,12 @@ pub mod see {
     pub use kinfolk_core::{
         Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, IoGauges, NodeSnapshot,
         PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot,
-        WaitCycle, WaitKind, WaitingJob, WaitsFor,
+        TreeText, WaitCycle, WaitKind, WaitingJob, WaitsFor,
+    };
+    #[doc(inline)]
+    pub use kinfolk_see::{
+        Examine, Finding, FindingLevel, FindingRule, Findings, GrowthKeeper, JSON_FORMAT,
+        JSON_SCHEMA, JobGrowth, Rules, TreeDiff, WriteJson,
     };
 }
 

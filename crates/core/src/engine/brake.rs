@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use crate::base::escape::escaped_path;
 use crate::base::say::{Topic, say};
 use crate::base::sync::SPEAKS;
 use crate::base::unwind::{Contained, wake};
@@ -95,12 +96,12 @@ fn name(h: &Header) {
         return;
     }
     // SAFETY: being polled, so it is linked.
-    let path = unsafe { names::victim(h) }.path.join("/");
+    let whole_name = escaped_path(&unsafe { names::victim(h) }.path);
     let site = h.site();
     say(
         Topic::Swallows,
         format_args!(
-            "kinfolk: {} {path}, from {}:{}, swallows cancellation: it goes on \
+            "kinfolk: {} {whole_name}, from {}:{}, swallows cancellation: it goes on \
              though its points have told it to stop again and again. From now on each of its points waits a millisecond before it fails. \
              Return the `Cancelled` that its points give.",
             h.kind(),
