@@ -244,6 +244,39 @@ fn main() -> ExitCode {
                 let _ = sleep(Duration::from_secs(3600)).await;
             }
         }),
+        // Every worker and the main thread are in polls that do not return; a name would
+        // clear the screen.
+        Some("all deaf, dumps") => {
+            let options = soon().workers(2).signals(false).dump_on_usr1(true);
+            run_main_with(options, async {
+                let (sender, begun) = std::sync::mpsc::channel();
+                for _ in 0..2 {
+                    let sender = sender.clone();
+                    let s = kinfolk_core::Scope::current().expect("a scope");
+                    s.task("stuck \u{1b}[2J").launch(async move {
+                        let _ = sender.send(());
+                        spin();
+                    });
+                }
+                for _ in 0..2 {
+                    let _ = begun.recv();
+                }
+                println!("ready");
+                spin();
+            })
+        }
+        // Goes on, and has one more child at each dump.
+        Some("dumps") => {
+            let rt = Runtime::builder().workers(1).dump_on_usr1(true).build();
+            let rt = rt.expect("a runtime");
+            println!("ready");
+            let mut line = String::new();
+            while io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
+                rt.scope().task("more").launch(park());
+                println!("more");
+            }
+            ExitCode::SUCCESS
+        }
         Some("left alone") => run_main_without_signals(async {
             println!("ready");
             let _ = park().await;

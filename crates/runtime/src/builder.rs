@@ -1,5 +1,6 @@
 //! [`Builder`]: the options of a runtime.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -40,12 +41,17 @@ pub struct Builder {
     in_flight: usize,
     wrap_io: Option<WrapDriver>,
     pub(crate) listen: Option<Listen>,
+    pub(crate) watch: Option<Watching>,
     manner: Manner,
 }
 
 /// Begins to hear signals for a runtime with that grace, which says nothing of them if it
 /// is quiet.
 pub(crate) type Listen = Box<dyn FnOnce(&Handle, Duration, bool) -> io::Result<Box<dyn Hearing>>>;
+
+/// Begins to wait for a signal that concerns what a runtime shows; it does so while the
+/// answer lives.
+pub(crate) type Watching = Box<dyn FnOnce(&Handle) -> io::Result<Box<dyn Any>>>;
 
 /// How a runtime ends.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +80,7 @@ impl Builder {
             in_flight: IN_FLIGHT,
             wrap_io: None,
             listen: None,
+            watch: None,
             manner: Manner {
                 grace: GRACE,
                 ..Manner::default()
@@ -197,7 +204,7 @@ impl Builder {
     ///
     /// # Errors
     /// If the system starts no more threads, if 4,095 roots live in the process, and if
-    /// [signals](Builder::signals) cannot be heard.
+    /// [signals](Builder::signals) or [SIGUSR1](Builder::dump_on_usr1) cannot be heard.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
@@ -260,6 +267,12 @@ impl Builder {
                 Error::msg(format!("Ctrl-C and SIGTERM cannot be heard: {error}"))
             })?;
             runtime.hear(heard);
+        }
+        if let Some(watch) = self.watch {
+            let watched = watch(runtime.handle());
+            runtime.keep(
+                watched.map_err(|error| Error::msg(format!("SIGUSR1 cannot be heard: {error}")))?,
+            );
         }
         Ok(runtime)
     }
