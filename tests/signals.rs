@@ -597,3 +597,23 @@ fn see_6_usr1_says_what_has_grown_since_the_last_dump() {
         assert!(said.matches("kinfolk: SIGUSR1").count() < 50, "{said}");
     });
 }
+
+/// see-6: a dump is written whole, however long it is; one that cannot be written is given
+/// up, and neither it nor those that follow hold up the end of the process.
+#[test]
+fn see_6_a_long_dump_is_whole_and_holds_nothing_up() {
+    guarded("long dumps", |_| {
+        let mut process = Process::ready("dumps many");
+        process.send(libc::SIGUSR1);
+        let said = process.said_until("findings: ");
+        let missing = (0..5_000).filter(|n| !said.contains(&format!("\"job {n}\"")));
+        assert_eq!(missing.collect::<Vec<_>>(), [0; 0]);
+        // Its standard error is not read from now on, and is soon full.
+        for _ in 0..3 {
+            process.send(libc::SIGUSR1);
+        }
+        drop(process.input.take());
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said:.1000}");
+    });
+}

@@ -265,10 +265,14 @@ fn main() -> ExitCode {
                 spin();
             })
         }
-        // Goes on, and has one more child at each dump.
-        Some("dumps") => {
+        // Goes on, and has one more child for each line; the one from the first with
+        // thousands of others, each of a name of its own.
+        Some(part @ ("dumps" | "dumps many")) => {
             let rt = Runtime::builder().workers(1).dump_on_usr1(true).build();
             let rt = rt.expect("a runtime");
+            let many = if part == "dumps" { 0 } else { 5_000 };
+            let jobs = (0..many).map(|n| rt.scope().task(format!("job {n}")).launch(park()));
+            let _jobs: Vec<_> = jobs.collect();
             println!("ready");
             let mut line = String::new();
             while io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {

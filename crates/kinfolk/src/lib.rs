@@ -76,6 +76,8 @@
 //! - `Runtime` (feature `runtime`): the native runtime, when you build it yourself;
 //!   [`snapshot`](host::Tree::snapshot) prints its jobs, [`stuck`](see::TreeSnapshot::stuck) the
 //!   jobs that do not stop.
+//! - [`see`]: snapshots as text and JSON, what grew between two, and
+//!   [`findings`](see::Examine::findings) in them.
 //!
 //! **Authors of libraries and hosts.**
 //!

@@ -208,6 +208,7 @@ fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) 
         if job.state.load().ended() {
             continue;
         }
+        let others = todo.len();
         // The newest is first in the list, so the oldest is popped first.
         older_children(tree, &job, before, &mut |child| {
             todo.push((child, Some(job.id), depth + 1));
@@ -218,7 +219,9 @@ fn walk<B>(tree: &Shared, each: &mut dyn FnMut(NodeSnapshot) -> ControlFlow<B>) 
         tasks.truncate(depth);
         tasks.push(task);
         if job.state.load().ended() {
-            // It has ended under our eyes, and so has all below it.
+            // It has ended under our eyes, and so has all below it: nothing is listed
+            // below a job that is not.
+            todo.truncate(others);
             continue;
         }
         each(node)?;
