@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates, from the bottom up: each may depend on those before it.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "core",
     "macros",
     "queue",
     "signals",
+    "see",
     "sync",
     "runtime",
     "tokio",
@@ -47,7 +48,7 @@ const RUNTIME: [&[&str]; 4] = [
         "runtime",
     ],
     &["fs", "net", "process", "signal"],
-    &["entry", "host_loop", "scope_blocking"],
+    &["dump", "entry", "host_loop", "scope_blocking"],
 ];
 
 fn root() -> PathBuf {

@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use kinfolk::see::{Examine, Rules, WriteJson};
 use kinfolk_core::kit::{self, Work};
 use kinfolk_core::{
-    Error, Event, EventKind, Job, JobState, Local, OrCancel, Outcome, Patience, Result, Scope,
-    Sink, Success, Task, TaskSet, all, checkpoint, cleanup, current_job, for_each_concurrent,
-    is_cancelled, launch, local_scope, on_cancel, park, scope, shield, spawn, yield_now,
+    Error, Event, EventKind, Job, JobState, Local, OrCancel, Outcome, Patience, ReasonKind, Result,
+    Scope, Sink, Success, Task, TaskSet, TreeSnapshot, all, checkpoint, cleanup, current_job,
+    for_each_concurrent, is_cancelled, launch, local_scope, on_cancel, park, scope, shield, spawn,
+    yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -256,6 +258,43 @@ fn see_2_a_deep_snapshot_prints_in_a_line() {
         sim.finish();
         took
     });
+}
+
+/// see-2: what is asked of a wide tree: as text, folded and not, its children one by one, as
+/// JSON, its growth and its findings.
+#[test]
+fn see_2_questions_to_a_wide_snapshot_are_answered_in_a_line() {
+    let forms: [(&str, fn(&TreeSnapshot) -> usize); 6] = [
+        ("text", |tree| tree.to_string().len()),
+        ("unfolded", |tree| tree.text().unfolded().to_string().len()),
+        ("children", |tree| {
+            let jobs = tree.nodes().iter();
+            jobs.map(|job| tree.children(job.id).count()).sum()
+        }),
+        ("json", |tree| tree.to_json().len()),
+        ("diff", |tree| {
+            tree.diff(&TreeSnapshot::default()).grown.len()
+        }),
+        ("findings", |tree| {
+            Rules::default().check(tree, Some(tree)).all().len()
+        }),
+    ];
+    for (name, ask) in forms {
+        is_a_line(name, 1_500, move |n| {
+            let mut sim = Sim::seeded(1);
+            let s = sim.root();
+            let tasks: Vec<_> = (0..n).map(|_| s.launch(park())).collect();
+            sim.settle();
+            // Without the index that the first question makes.
+            let tree = sim.snapshot();
+            let took = time(|| assert!(ask(&tree) > 0 || name == "findings"));
+            drop(tasks);
+            sim.tree().request_shutdown(ReasonKind::Shutdown);
+            sim.settle();
+            sim.finish();
+            took
+        });
+    }
 }
 
 // ---------------------------------------------------------------- failures

@@ -1,6 +1,7 @@
 //! What keeps the names and the English of this repository in order: each type has a
 //! name of its own, the glossary is short, sorted and used, names in backticks exist,
-//! and sentences name their subject. What is still against a rule stands in the lists
+//! and sentences name their subject; and whether every name that the library prints is
+//! escaped. What is still against a rule stands in the lists
 //! below; an entry that is no longer needed fails as well, so the lists only shrink.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -760,6 +761,151 @@ fn sentences_name_their_subject() {
             here <= most,
             "{here:.2} of {these:?} in a thousand of {all} words, most in {by_file:#?}"
         );
+    }
+}
+
+/// Sources whose messages go to people, and whose names come from programs.
+const PRINTS: &[&str] = &[
+    "crates/core/src/",
+    "crates/queue/src/",
+    "crates/runtime/src/",
+    "crates/see/src/",
+    "crates/sync/src/",
+    "crates/testkit/src/sim.rs",
+    "crates/testkit/src/unheard.rs",
+    "crates/tokio/src/",
+];
+
+/// Names that are printed as they are, and why that does no harm.
+const PLAIN_NAMES: &[(&str, &str, &str)] = &[
+    (
+        "crates/runtime/src/builder.rs",
+        "self.name",
+        "of threads, for the system",
+    ),
+    (
+        "crates/runtime/src/io/choice.rs",
+        "{name}",
+        "a variable of the environment that is none of two words, and a driver of ours",
+    ),
+    (
+        "crates/runtime/src/runtime.rs",
+        "{name}",
+        "of threads, for the system",
+    ),
+    (
+        "crates/testkit/src/sim.rs",
+        "{name}",
+        "of a test, by its function",
+    ),
+];
+
+/// The macros that make words, and the functions.
+const MAKES_WORDS: &[&str] = &[
+    "write!(",
+    "writeln!(",
+    "format!(",
+    "format_args!(",
+    "panic!(",
+];
+
+/// What in a text of code prints a name that is not escaped: a placeholder between quotation
+/// marks, one that is called as names are, and a field or a function that is.
+fn unescaped(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for makes in MAKES_WORDS {
+        for (at, _) in code.match_indices(makes) {
+            let call = in_brackets(&code[at + makes.len()..]);
+            if call.contains("\\\"{") {
+                found.push("\\\"{".to_string());
+            }
+            for held in ["{name}", "{path}", "{text}"] {
+                if call.contains(held) {
+                    found.push(held.to_string());
+                }
+            }
+            for called in [".name", "job_name()", "task_name(", "name_of(", ".path()"] {
+                for (at, _) in call.match_indices(called) {
+                    let (front, behind) = (&call[..at], &call[at + called.len()..]);
+                    let is_other = called == ".name" && behind.starts_with(|c: char| is_word(c));
+                    let own = front.rfind([',', ' ', '(']).map_or(0, |at| at + 1);
+                    let guard = front.rfind("quoted(").max(front.rfind("escaped("));
+                    let escaped = guard.is_some_and(|guard| !front[guard..].contains(')'));
+                    if !is_other && !escaped {
+                        let own = own.min(at);
+                        found.push(format!("{}{called}", &call[own..at]));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What stands before the bracket that closes one that was opened.
+fn in_brackets(text: &str) -> &str {
+    let (mut depth, mut in_text, mut escaped) = (1, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => in_text = !in_text,
+            '(' if !in_text => depth += 1,
+            ')' if !in_text => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+#[test]
+fn see_2_names_are_escaped_where_they_are_printed() {
+    let mut found = BTreeSet::new();
+    let mut spared = BTreeSet::new();
+    for (file, text) in files(&[".rs"]) {
+        // What escapes is the one place that writes quotation marks around a name.
+        let escapes = file == "crates/core/src/base/escape.rs" || file == "crates/see/src/json.rs";
+        let prints = PRINTS.iter().any(|prints| file.starts_with(prints));
+        if !prints || escapes || file.ends_with("tests.rs") {
+            continue;
+        }
+        let code: Vec<&str> = code(&text).collect();
+        for what in unescaped(&code.join("\n")) {
+            let spares = |(of, name, _): &&(&str, &str, &str)| *of == file && *name == what;
+            match PLAIN_NAMES.iter().find(spares) {
+                Some((of, name, _)) => drop(spared.insert((*of, *name))),
+                None => drop(found.insert(format!("{file}: {what}"))),
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "print these with `quoted` or `escaped`, or say in PLAIN_NAMES why not: {found:#?}"
+    );
+    let listed: BTreeSet<_> = PLAIN_NAMES
+        .iter()
+        .map(|(of, name, _)| (*of, *name))
+        .collect();
+    assert_eq!(listed, spared, "what is listed is there");
+}
+
+#[test]
+fn see_2_names_that_are_not_escaped_are_seen() {
+    for (code, found) in [
+        (r#"write!(f, "\"{}\"", x)"#, true),
+        (r#"write!(f, "{name} was cancelled")"#, true),
+        (r#"format!("{} {}", job.kind, job.name)"#, true),
+        (r#"format!("{} {}", job.kind, quoted(&job.name))"#, false),
+        (r#"format!("{}", escaped(a)); b.name"#, false),
+        (r#"format!("{} {}", escaped(a), b.name)"#, true),
+        (r#"panic!("{}", names::name_of(h))"#, true),
+        (r#"write!(f, "{}", node.names)"#, false),
+        (r#"write!(f, "a (b) {}", f(x), y.name)"#, true),
+    ] {
+        assert_eq!(!unescaped(code).is_empty(), found, "{code}");
     }
 }
 

@@ -68,6 +68,18 @@ impl Process {
         }
     }
 
+    /// What it says on standard error, up to a line with that word.
+    fn said_until(&mut self, word: &str) -> String {
+        let mut said = String::new();
+        let mut from = 0;
+        while !said[from..].contains(word) {
+            from = said.len();
+            let read = self.err.read_line(&mut said).unwrap();
+            assert_ne!(read, 0, "no {word:?} in {said}");
+        }
+        said
+    }
+
     /// Started, and at its first line.
     fn ready(host: &str, part: &str) -> Process {
         let mut process = Process::start(host, part);
@@ -579,4 +591,78 @@ fn wait_in_time(child: &mut Child) -> Option<ExitStatus> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// see-6: SIGUSR1 writes the tree and the findings when every worker and the main thread are
+/// in polls that do not return; the names in it do nothing to a terminal.
+#[test]
+fn see_6_usr1_dumps_the_tree_when_every_worker_is_stuck() {
+    guarded("usr1", |_| {
+        let mut process = Process::ready("all deaf, dumps");
+        for _ in 0..2 {
+            process.send(libc::SIGUSR1);
+            let said = process.said_until("rule: long-poll");
+            assert!(said.contains("kinfolk: SIGUSR1"), "{said}");
+            assert!(said.contains("root \"root\" "), "{said}");
+            assert!(said.contains("task \"stuck \\u{1b}[2J\""), "{said}");
+            assert!(!said.contains('\u{1b}'), "{said:?}");
+            assert!(
+                said.contains("warning: task \"main\" has kept its thread for"),
+                "{said}"
+            );
+            // The other findings of this dump.
+            for _ in 0..2 {
+                process.said_until("rule: long-poll");
+            }
+        }
+    });
+}
+
+/// see-6: a dump says what has grown since the last one, and the process goes on; many
+/// signals at once do not pile up.
+#[test]
+fn see_6_usr1_says_what_has_grown_since_the_last_dump() {
+    guarded("usr1 again", |_| {
+        let mut process = Process::ready("dumps");
+        process.send(libc::SIGUSR1);
+        let said = process.said_until("findings: none");
+        assert!(!said.contains("since the last dump"), "{said}");
+        let mut input = process.input.take().expect("its input");
+        for _ in 0..3 {
+            writeln!(input, "more").expect("it reads");
+            Process::until(&mut process.out, "more");
+        }
+        process.send(libc::SIGUSR1);
+        let said = process.said_until("path:");
+        assert!(said.contains("since the last dump, in "), "{said}");
+        assert!(said.contains("+3: task \"more\""), "{said}");
+        for _ in 0..50 {
+            process.send(libc::SIGUSR1);
+        }
+        process.said_until("nothing has grown");
+        drop(input);
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.matches("kinfolk: SIGUSR1").count() < 50, "{said}");
+    });
+}
+
+/// see-6: a dump is written whole, however long it is; one that cannot be written is given
+/// up, and neither it nor those that follow hold up the end of the process.
+#[test]
+fn see_6_a_long_dump_is_whole_and_holds_nothing_up() {
+    guarded("long dumps", |_| {
+        let mut process = Process::ready("dumps many");
+        process.send(libc::SIGUSR1);
+        let said = process.said_until("findings: ");
+        let missing = (0..5_000).filter(|n| !said.contains(&format!("\"job {n}\"")));
+        assert_eq!(missing.collect::<Vec<_>>(), [0; 0]);
+        // Its standard error is not read from now on, and is soon full.
+        for _ in 0..3 {
+            process.send(libc::SIGUSR1);
+        }
+        drop(process.input.take());
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said:.1000}");
+    });
 }

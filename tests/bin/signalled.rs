@@ -124,6 +124,43 @@ fn main() -> ExitCode {
             let rt = Runtime::builder().workers(1).signals(true).build();
             rt.expect("a runtime").run_main(parts::hears())
         }
+        // Every worker and the main thread are in polls that do not return; a name would
+        // clear the screen.
+        Some("all deaf, dumps") => {
+            let options = soon().workers(2).signals(false).dump_on_usr1(true);
+            run_main_with(options, async {
+                let (sender, begun) = std::sync::mpsc::channel();
+                for _ in 0..2 {
+                    let sender = sender.clone();
+                    let s = kinfolk_core::Scope::current().expect("a scope");
+                    s.task("stuck \u{1b}[2J").launch(async move {
+                        let _ = sender.send(());
+                        spin();
+                    });
+                }
+                for _ in 0..2 {
+                    let _ = begun.recv();
+                }
+                println!("ready");
+                spin();
+            })
+        }
+        // Goes on, and has one more child for each line; the one from the first with
+        // thousands of others, each of a name of its own.
+        Some(part @ ("dumps" | "dumps many")) => {
+            let rt = Runtime::builder().workers(1).dump_on_usr1(true).build();
+            let rt = rt.expect("a runtime");
+            let many = if part == "dumps" { 0 } else { 5_000 };
+            let jobs = (0..many).map(|n| rt.scope().task(format!("job {n}")).launch(park()));
+            let _jobs: Vec<_> = jobs.collect();
+            println!("ready");
+            let mut line = String::new();
+            while io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
+                rt.scope().task("more").launch(park());
+                println!("more");
+            }
+            ExitCode::SUCCESS
+        }
         // Its tasks panic, and its panic hook says nothing.
         Some("tasks_panic") => {
             std::panic::set_hook(Box::new(|_| {}));

@@ -21,6 +21,7 @@ pub mod exit;
 pub mod factory_timers;
 pub mod failure;
 pub mod far;
+pub mod findings;
 pub mod given_up;
 pub mod handles;
 pub mod held_clock;

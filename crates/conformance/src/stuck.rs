@@ -10,6 +10,7 @@ use kinfolk_core::{
     checkpoint, cleanup, current_job, ignore_cancellation, park, scope, shield, sleep, timeout,
     yield_now,
 };
+use kinfolk_see::WriteJson;
 use kinfolk_testkit::{Gate, Lab};
 
 const MS: Duration = Duration::from_millis(1);

@@ -74,7 +74,7 @@ pub use more::kit;
 pub use more::own_end::{OrNone, WithDeadlinePassed};
 pub use more::see::cycles::WaitCycle;
 pub use more::see::snapshot::TreeSnapshot;
-pub use more::see::{ShutdownReport, StillThere, StuckJob, StuckReport};
+pub use more::see::{ShutdownReport, StillThere, StuckJob, StuckReport, TreeText};
 pub use more::service::{NeverReady, Ready, Service, StartService};
 pub use more::shutdown::{FORCE, GRACE, Shutdown};
 pub use more::timers::factory::Timer;

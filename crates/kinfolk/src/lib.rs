@@ -76,6 +76,8 @@
 //! - `Runtime` (feature `runtime`): the native runtime, when you build it yourself;
 //!   [`snapshot`](host::Tree::snapshot) prints its jobs, [`stuck`](see::TreeSnapshot::stuck) the
 //!   jobs that do not stop.
+//! - [`see`]: snapshots as text and JSON, what grew between two, and
+//!   [`findings`](see::Examine::findings) in them.
 //!
 //! **Authors of libraries and hosts.**
 //!
@@ -178,7 +180,12 @@ pub mod see {
     pub use kinfolk_core::{
         Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, IoGauges, NodeSnapshot,
         PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot,
-        WaitCycle, WaitKind, WaitingJob, WaitsFor,
+        TreeText, WaitCycle, WaitKind, WaitingJob, WaitsFor,
+    };
+    #[doc(inline)]
+    pub use kinfolk_see::{
+        Examine, Finding, FindingLevel, FindingRule, Findings, GrowthKeeper, JSON_FORMAT,
+        JSON_SCHEMA, JobGrowth, Rules, TreeDiff, WriteJson,
     };
 }
 

@@ -27,6 +27,8 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 /// - `signals = false`: leaves signals alone.
 /// - `exit = "signal"`: after a signal the exit code is always 128 and its number.
 /// - `quiet`: says nothing of signals, and of what was in the way at the end.
+/// - `dump_on_usr1`: SIGUSR1 writes the tree of jobs, and what in it deserves a look, to
+///   standard error; on the native runtime alone.
 ///
 /// The error of a failed main is said on standard error, with the names of the jobs down
 /// to the one that failed, and the process exits with 1.
@@ -108,7 +110,7 @@ struct Features {
 fn main_call(words: &[String], features: Features) -> Result<String, String> {
     const USAGE: &str = "expected #[kinfolk::main], #[kinfolk::main(tokio)], or in brackets, \
                          with commas between: tokio, which comes first; workers = 4; \
-                         grace = \"5s\"; signals = false; exit = \"signal\"; quiet";
+                         grace = \"5s\"; signals = false; exit = \"signal\"; quiet; dump_on_usr1";
     let (tokio, words) = match words.split_first() {
         Some((first, rest)) if first == "tokio" && rest.first().is_none_or(|word| word == ",") => {
             (true, rest)
@@ -130,6 +132,10 @@ fn main_call(words: &[String], features: Features) -> Result<String, String> {
             // Nothing at all, or a comma at the end.
             [] => continue,
             ["quiet"] => ".quiet(true)".to_string(),
+            ["dump_on_usr1"] if tokio => {
+                return Err("dump_on_usr1 is an option of the native runtime".to_string());
+            }
+            ["dump_on_usr1"] => ".dump_on_usr1(true)".to_string(),
             ["signals", "=", on @ ("true" | "false")] => format!(".signals({on})"),
             ["exit", "=", "\"signal\""] => ".exit_by_signal(true)".to_string(),
             ["workers", "=", number] => {
@@ -404,6 +410,7 @@ mod tests {
             ("workers = 4", ".workers(4)"),
             ("signals = false", ".signals(false)"),
             ("signals = true", ".signals(true)"),
+            ("dump_on_usr1, quiet", ".dump_on_usr1(true).quiet(true)"),
             ("grace = \"5s\", quiet", ".grace(MS(5000)).quiet(true)"),
             ("grace = \"250ms\",", ".grace(MS(250))"),
             ("grace = \"2m\"", ".grace(MS(120000))"),
@@ -466,6 +473,8 @@ mod tests {
             ("workers = many", "expected #[kinfolk::main]"),
             ("workers", "expected #[kinfolk::main]"),
             ("quiet = true", "expected #[kinfolk::main]"),
+            ("dump_on_usr1 = true", "expected #[kinfolk::main]"),
+            ("tokio, dump_on_usr1", "an option of the native runtime"),
             ("exit = \"success\"", "expected #[kinfolk::main]"),
             ("grace = 5", "a number and ms, s or m"),
             ("grace = \"5\"", "a number and ms, s or m"),

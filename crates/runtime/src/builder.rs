@@ -1,6 +1,8 @@
 //! [`Builder`]: the options of a runtime.
 
+use std::any::Any;
 use std::fmt;
+use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::io::{ClockEvent, IN_FLIGHT, IoDriver, IoHandle, Real};
 use crate::machine::{Machine, Native};
 use crate::main_lane::Cause;
 use crate::quiet::Quiet;
-use crate::runtime::Runtime;
+use crate::runtime::{Handle, Runtime};
 
 /// How many threads may be in blocking calls.
 const BLOCKING: usize = 64;
@@ -41,8 +43,13 @@ pub struct Builder {
     wrap_io: Option<WrapDriver>,
     /// The line that asked for signals.
     listen: Option<&'static Location<'static>>,
+    pub(crate) watch: Option<Watching>,
     manner: Manner,
 }
+
+/// Begins to wait for a signal that concerns what a runtime shows; it does so while the
+/// answer lives.
+pub(crate) type Watching = Box<dyn FnOnce(&Handle) -> io::Result<Box<dyn Any>>>;
 
 /// What every driver goes through when it is made.
 type WrapDriver = Box<dyn Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync>;
@@ -61,6 +68,7 @@ impl Builder {
             in_flight: IN_FLIGHT,
             wrap_io: None,
             listen: None,
+            watch: None,
             manner: Manner::default(),
         }
     }
@@ -202,7 +210,7 @@ impl Builder {
     ///
     /// # Errors
     /// If the system starts no more threads, if 4,095 roots live in the process, and if
-    /// [signals](Builder::signals) cannot be caught.
+    /// [signals](Builder::signals) or [SIGUSR1](Builder::dump_on_usr1) cannot be caught.
     #[track_caller]
     pub fn build(self) -> Result<Runtime> {
         let blocking = BlockingPool::new(self.blocking, format!("{}-blocking", self.name));
@@ -270,6 +278,12 @@ impl Builder {
                     "cannot install handlers for SIGINT and SIGTERM: {error}"
                 ))
             })?);
+        }
+        if let Some(watch) = self.watch {
+            let watched = watch(runtime.handle());
+            runtime.keep(
+                watched.map_err(|error| Error::msg(format!("SIGUSR1 cannot be heard: {error}")))?,
+            );
         }
         Ok(runtime)
     }

@@ -34,6 +34,7 @@ mod blocking;
 mod builder;
 mod busy;
 mod clock;
+mod dump;
 mod entry;
 pub mod fs;
 mod here;

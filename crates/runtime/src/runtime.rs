@@ -1,5 +1,6 @@
 //! [`Runtime`], which stays on its main thread, and [`Handle`], for other threads.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -97,6 +98,8 @@ pub struct Runtime {
     workers: WorkerThreads,
     pub(crate) manner: Manner,
     hears: Option<MainSignals>,
+    /// What lives as long as the runtime does.
+    kept: Option<Box<dyn Any>>,
     turning: Cell<bool>,
     over: Cell<bool>,
     /// It stays where it was built.
@@ -153,6 +156,7 @@ impl Runtime {
             handle: Handle { tree, machine },
             manner,
             hears: None,
+            kept: None,
             turning: Cell::new(false),
             over: Cell::new(false),
             stays: PhantomData,
@@ -179,6 +183,11 @@ impl Runtime {
     /// From now on these hear signals for it.
     pub(crate) fn hear(&mut self, hears: MainSignals) {
         self.hears = Some(hears);
+    }
+
+    /// Keeps it until the runtime is dropped.
+    pub(crate) fn keep(&mut self, kept: Box<dyn Any>) {
+        self.kept = Some(kept);
     }
 
     /// The first signal that it has heard.

@@ -265,7 +265,7 @@ impl SignalReader {
         // It acts first: what is said may be heard late, or never.
         shared.cancel();
         shared.say(format_args!(
-            "stopping; once more to drop what does not stop"
+            "shutting down (Ctrl-C again to drop tasks that have not stopped)"
         ));
         let mut steps = ShutdownSteps::new(shared.tree.clone());
         // A little more than a second after the cancel, wherever that is done.
@@ -306,7 +306,7 @@ impl SignalReader {
                 SignalByte::Signal(_) if forced.is_none() => {
                     forced = Some(began.elapsed());
                     self.force();
-                    shared.say(format_args!("dropping what is left; once more to abort"));
+                    shared.say(format_args!("dropping tasks that have not stopped (Ctrl-C again to abort)"));
                 }
                 SignalByte::Signal(_) | SignalByte::Nothing => {}
             }

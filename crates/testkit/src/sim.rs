@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, Host, HostGauges, Lane, TimerKey, TimerQueue, Turn, TurnRow, wake,
+    BlockingCall, Host, HostGauges, Lane, TimerKey, TimerQueue, Turn, TurnRow, say::escaped, wake,
 };
 use kinfolk_core::{
     Budget, Clock, CountersSnapshot, Error, FORCE, IntoOutcome, IoGauges, JobId, Outcome, Patience,
@@ -845,7 +845,7 @@ impl Sim {
                 |(_, job)| match tree.nodes().iter().find(|node| node.id == *job) {
                     Some(node) => format!(
                         "{} {job}, spawned at {}:{}",
-                        node.name,
+                        escaped(&node.name),
                         node.site.file(),
                         node.site.line()
                     ),

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kinfolk_core::host::say::escaped_path;
 use kinfolk_core::{Error, ErrorKind};
 
 /// A failure that a tool injects itself. It does not count.
@@ -67,7 +68,7 @@ impl Unheard {
 fn line(error: &Error) -> String {
     let job = match error.path() {
         [] => "a job".to_string(),
-        path => path.join("/"),
+        path => escaped_path(path),
     };
     let site = error.site().map_or_else(String::new, |site| {
         format!(", spawned at {}:{}", site.file(), site.line())

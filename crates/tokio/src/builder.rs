@@ -131,7 +131,7 @@ impl RootBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime, if its timer is not enabled, or if
-    /// [signals](RootBuilder::signals) cannot be heard.
+    /// [signals](RootBuilder::signals) cannot be caught.
     #[track_caller]
     pub fn build(self) -> Root {
         let tokio = Handle::try_current().unwrap_or_else(|_| {
@@ -203,5 +203,5 @@ fn listen(root: &Root, site: &'static Location<'static>, manner: Manner) -> Main
     let machine = root.machine().clone();
     let real_grace = Box::new(move |grace| Some(real_grace(&machine, grace)));
     let heard = MainSignals::listen(tree, site, manner.grace, manner.quiet, real_grace);
-    heard.unwrap_or_else(|error| panic!("Ctrl-C and SIGTERM cannot be heard: {error}"))
+    heard.unwrap_or_else(|error| panic!("cannot install handlers for SIGINT and SIGTERM: {error}"))
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::escape::{LONG, escaped};
 use crate::base::id::JobId;
 use crate::base::own;
 use crate::base::reason::Reason;
@@ -799,7 +800,7 @@ impl Error {
             What::Cancelled(told) => fmt::Display::fmt(told, f),
             What::Stopped(reason) => {
                 match self.job_name() {
-                    Some(name) => write!(f, "{name} was cancelled")?,
+                    Some(name) => write!(f, "{} was cancelled", escaped(name))?,
                     None => f.write_str("the awaited job was cancelled")?,
                 }
                 write!(f, ": {reason}")
@@ -809,7 +810,7 @@ impl Error {
                 reason,
                 virtual_time,
             } => {
-                f.write_str(self.job_name().unwrap_or("the scope"))?;
+                write!(f, "{}", escaped(self.job_name().unwrap_or("the scope")))?;
                 f.write_str(" timed out")?;
                 if let Some(after) = after {
                     write!(f, " after {after:?}")?;
@@ -818,14 +819,14 @@ impl Error {
                     f.write_str(" of virtual time")?;
                 }
                 if let Some(text) = reason.text() {
-                    write!(f, ": {text}")?;
+                    write!(f, ": {}", escaped(text).cut_after(LONG))?;
                 }
                 Ok(())
             }
             What::Failed(source) => fmt::Display::fmt(&***source, f),
             What::Panicked { words, .. } => {
                 match self.job_name() {
-                    Some(name) => write!(f, "{name} panicked: {words}")?,
+                    Some(name) => write!(f, "{} panicked: {words}", escaped(name))?,
                     None => write!(f, "panicked: {words}")?,
                 }
                 Ok(())
@@ -851,7 +852,10 @@ impl Error {
             _ => out.field("reason", &self.reason()),
         };
         if let Some(victim) = self.victim() {
-            out.field("job", &format_args!("{} {}", victim.name, victim.id));
+            out.field(
+                "job",
+                &format_args!("{} {}", escaped(&victim.name), victim.id),
+            );
         }
         if let Some(during) = self.during() {
             out.field("during", during);

@@ -57,6 +57,12 @@ impl JobId {
         self.0 >> LOCAL
     }
 
+    /// Returns true if both are jobs of one tree, so that their [numbers](JobId::number) tell
+    /// them apart.
+    pub fn shares_tree_with(self, other: JobId) -> bool {
+        self.tree() == other.tree()
+    }
+
     /// Returns the number of the job within its tree; the root is 0. The same in
     /// every replay of one seed.
     pub fn number(self) -> u64 {

@@ -1,8 +1,10 @@
 //! What every layer uses and what itself uses no other layer: the switch between
 //! std and loom, the panic policy, identities, reasons, errors, counters.
 
+pub(crate) mod brief;
 pub(crate) mod clock;
 pub(crate) mod error;
+pub(crate) mod escape;
 pub(crate) mod frames;
 pub(crate) mod id;
 pub(crate) mod kind;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use crate::base::escape::{LONG, escaped, quoted};
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::numbers::Numbers;
@@ -196,13 +197,13 @@ impl fmt::Display for Reason {
         }
         write!(f, "{}", self.data.kind)?;
         if let Some((id, name)) = &self.data.culprit {
-            write!(f, " ({name} {id})")?;
+            write!(f, " ({} {id})", escaped(name))?;
         }
         if let Some(text) = &self.data.text {
-            write!(f, " \"{text}\"")?;
+            write!(f, " {}", quoted(text).cut_after(LONG))?;
         }
         if let Some(by) = &self.data.by {
-            write!(f, " by {} {}", by.name(), by.id)?;
+            write!(f, " by {} {}", escaped(&by.name()), by.id)?;
         }
         write!(f, " at {}:{}", self.data.site.file(), self.data.site.line())
     }

@@ -30,6 +30,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
+use crate::base::escape::{escaped_path, message};
 use crate::base::sync::SPEAKS;
 use crate::base::unwind::{caught, discard};
 
@@ -207,9 +208,10 @@ fn cut(line: &mut String) {
     line.push_str(CUT);
 }
 
-/// The words and the end of their line. Those of a user's error may panic.
+/// The words and the end of their line, with nothing in them that a terminal would obey.
+/// The words of a user's error may panic.
 fn line(words: fmt::Arguments<'_>) -> String {
-    caught(|| format!("{words}\n")).unwrap_or_else(|payload| {
+    caught(|| message(format!("{words}\n"))).unwrap_or_else(|payload| {
         discard(payload);
         "kinfolk: a message could not be written: its `Display` panicked\n".into()
     })
@@ -375,8 +377,11 @@ pub fn say_error(error: &Error) {
     match error.path() {
         [] => say(Topic::Seldom, format_args!("Error: {error}")),
         path => {
-            let path = path.join("/");
-            say(Topic::Seldom, format_args!("Error: {error}\n  in {path}"));
+            let whole_name = escaped_path(path);
+            say(
+                Topic::Seldom,
+                format_args!("Error: {error}\n  in {whole_name}"),
+            );
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use crate::base::escape::escaped_path;
 use crate::base::say::{Topic, say};
 use crate::base::sync::SPEAKS;
 use crate::base::unwind::{KeptWaker, wake};
@@ -95,12 +96,12 @@ fn name(h: &Header) {
         return;
     }
     // SAFETY: being polled, so it is linked.
-    let path = unsafe { names::victim(h) }.path.join("/");
+    let whole_name = escaped_path(&unsafe { names::victim(h) }.path);
     let site = h.site();
     say(
         Topic::Swallows,
         format_args!(
-            "kinfolk: {} {path}, from {}:{}, swallows cancellation: it keeps running although \
+            "kinfolk: {} {whole_name}, from {}:{}, swallows cancellation: it keeps running although \
              its cancellation points returned `Cancelled` a hundred times; each now waits 1 ms. \
              Return the `Cancelled` that a point returns.",
             h.kind(),

@@ -26,6 +26,8 @@ pub use crate::engine::rows::{Turn, TurnRow};
 
 /// Messages of a library on standard error, written without blocking the caller.
 pub mod say {
+    pub use crate::base::brief::{BriefTime, GroupedCount, brief, grouped};
+    pub use crate::base::escape::{EscapedText, escaped, escaped_path, is_obeyed, quoted};
     pub use crate::base::say::{MOMENT, Topic, abort, flush, say, say_error};
 }
 

@@ -106,11 +106,18 @@ pub(crate) fn look_at(
     depth: usize,
     task: Option<&TaskLook>,
 ) -> NodeSnapshot {
-    let running = task.is_some_and(|task| task.running) && !h.state.load().has(state::BODY_DONE);
+    // All that the word says is taken from one load of it.
     let st = h.state.load();
+    let running = task.is_some_and(|task| task.running) && !st.has(state::BODY_DONE);
     let polls = h.polls.load(Relaxed);
-    let waits_on = (polls > 0 && !running && !st.has(state::BODY_DONE)).then(|| {
-        let pending = h.waits.load(Relaxed) > 0 || !h.no_wait_of_ours();
+    let polled_for = task.and_then(|task| task.polled_for).filter(|_| running);
+    let pending = h.waits.load(Relaxed) > 0 || !h.no_wait_of_ours();
+    let has_waited = polls > 0 && !st.has(state::BODY_DONE);
+    let queued_after = (has_waited && running && polled_for.is_none()).then(|| match pending {
+        true => WaitKind::from_bits(h.wait_kind.load(Relaxed)),
+        false => WaitKind::Foreign,
+    });
+    let waits_on = (has_waited && !running).then(|| {
         if pending {
             let kind = WaitKind::from_bits(h.wait_kind.load(Relaxed));
             let site = Site(h.wait_site.load(Relaxed));
@@ -120,14 +127,18 @@ pub(crate) fn look_at(
         }
     });
     let now = tree.host.now();
-    let reason = h.reason();
+    let reason = st.has(state::CANCELLED).then(|| h.reason()).flatten();
     let owner = (h.is_task() && st.has(state::WAITER)).then(|| cell::waiting_job(h));
     let mut waiting: Vec<Option<JobId>> = owner.into_iter().collect();
-    let (mut guarded_at, mut leases) = (None, 0);
+    let (mut guarded_at, mut leases, mut budget_left) = (None, 0, None);
     let deadline = h
         .if_cold(|cold, _| {
             waiting.extend(cold.joiners.iter().map(|joiner| joiner.job));
             (guarded_at, leases) = (cold.guarded_at, cold.leases);
+            budget_left = cold.budget.map(|budget| match cold.held_since {
+                Some(since) => budget.saturating_sub(now.saturating_duration_since(since)),
+                None => budget,
+            });
             cold.deadline
         })
         .flatten();
@@ -139,15 +150,16 @@ pub(crate) fn look_at(
         depth,
         name: names::name_of(h),
         kind: h.kind(),
-        state: state_of(h),
+        state: state_from(h, st, polls),
         site: h.site(),
         age: since(tree, h.born),
         polls,
         task: task.map(|task| task.part_of.clone()),
         running,
-        polled_for: task.and_then(|task| task.polled_for).filter(|_| running),
+        polled_for,
         service: h.is_service(),
         waits_on,
+        queued_after,
         waits_for: None,
         waiters: waiting.len(),
         waited_for_by: waiting
@@ -164,6 +176,7 @@ pub(crate) fn look_at(
         lane: h.lane(),
         leases,
         shielded: by_shield || by_guard,
+        budget_left,
         shielded_at: match by_shield {
             true => Some(h.site()),
             false => guarded_at.filter(|_| by_guard),
@@ -174,7 +187,10 @@ pub(crate) fn look_at(
 
 /// The state of a job now.
 pub(crate) fn state_of(h: &Header) -> JobState {
-    let st = h.state.load();
+    state_from(h, h.state.load(), h.polls.load(Relaxed))
+}
+
+fn state_from(h: &Header, st: state::Snapshot, polls: u32) -> JobState {
     if st.ended() {
         if st.has(state::ENDED_FAILED) {
             JobState::Failed
@@ -187,7 +203,7 @@ pub(crate) fn state_of(h: &Header) -> JobState {
         JobState::Cancelling
     } else if h.is_body_over(st) {
         JobState::Completing
-    } else if h.was_spawned() && h.polls.load(Relaxed) == 0 {
+    } else if h.was_spawned() && polls == 0 {
         JobState::New
     } else {
         JobState::Active

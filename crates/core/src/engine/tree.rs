@@ -10,9 +10,10 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
+use crate::base::escape::{escaped_path, quoted};
 use crate::base::frames::Frames;
 use crate::base::id::{JobId, MOST_TREE_NUMBERS};
 use crate::base::kind::JobKind;
@@ -257,6 +258,11 @@ impl Shared {
         now.saturating_duration_since(self.start).as_millis() as u32
     }
 
+    /// How long ago the tree began, by the clock of its host.
+    pub(crate) fn age(&self) -> Duration {
+        self.host.now().saturating_duration_since(self.start)
+    }
+
     /// The same by the coarse clock, whatever the turn's says.
     #[inline(never)]
     pub(crate) fn millis_now(&self) -> u32 {
@@ -474,11 +480,11 @@ impl Default for TreeOptions {
         TreeOptions {
             sink: None,
             failure_hook: Some(Box::new(|error| {
-                let path = match error.path() {
+                let job = match error.path() {
                     [] => "a job".to_string(),
-                    path => path.join("/"),
+                    path => escaped_path(path),
                 };
-                let words = format_args!("kinfolk: unhandled failure of {path}: {error}");
+                let words = format_args!("kinfolk: unhandled failure of {job}: {error}");
                 say(Topic::Failure, words);
             })),
             forced_hook: Some(Box::new(|job| {
@@ -486,9 +492,10 @@ impl Default for TreeOptions {
                 say(
                     Topic::Forced,
                     format_args!(
-                        "kinfolk: dropped {} \"{}\", spawned at {file}:{line}: it reached no \
+                        "kinfolk: dropped {} {}, spawned at {file}:{line}: it reached no \
                          cancellation point after it was cancelled",
-                        job.kind, job.name,
+                        job.kind,
+                        quoted(&job.name),
                     ),
                 );
             })),

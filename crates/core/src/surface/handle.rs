@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::base::error::{Cancelled, Error};
+use crate::base::escape::escaped;
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::list::Key;
@@ -415,8 +416,8 @@ fn circular(waiter: Option<&Header>, target: &Header, site: Site) -> Error {
     Error::msg(format!(
         "{} waits for {} at {}:{}, which cannot end before it: \
          wait for it from outside, or cancel it instead",
-        waiter.map(names::name_of).unwrap_or_default(),
-        names::name_of(target),
+        escaped(&waiter.map(names::name_of).unwrap_or_default()),
+        escaped(&names::name_of(target)),
         place.file(),
         place.line(),
     ))

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::base::error::Error;
+use crate::base::escape::quoted;
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
@@ -719,11 +720,11 @@ fn say_if_late(parent: &Header, site: &'static Location<'static>) {
     say(
         Topic::Late,
         format_args!(
-            "kinfolk: the task spawned at {}:{} never runs: the {} \"{}\" of {}:{} had ended",
+            "kinfolk: the task spawned at {}:{} never runs: the {} {} of {}:{} had ended",
             site.file(),
             site.line(),
             parent.kind(),
-            names::name_of(parent),
+            quoted(&names::name_of(parent)),
             opened.file(),
             opened.line(),
         ),

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
@@ -48,6 +49,9 @@ pub struct NodeSnapshot {
     /// What it waits on, where that wait was made, and for how long; none if
     /// it runs, has not been polled, or its body is over.
     pub waits_on: Option<(WaitKind, Option<&'static Location<'static>>, Duration)>,
+    /// If it is queued for a turn: what it waited on when it was polled last;
+    /// [`WaitKind::Foreign`] if nothing of ours, as after it has woken itself.
+    pub queued_after: Option<WaitKind>,
     /// The lock or the channel that it waits for, if it is one of those that can be
     /// seen: those of `kinfolk::sync` can.
     pub waits_for: Option<WaitsFor>,
@@ -70,6 +74,9 @@ pub struct NodeSnapshot {
     pub leases: u32,
     /// True if a shield or a guard holds a cancel back here.
     pub shielded: bool,
+    /// For how much longer a shield with a budget, such as a clean-up, may hold a
+    /// cancel back; none for a job that is no such shield.
+    pub budget_left: Option<Duration>,
     /// Where that was entered.
     pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
@@ -107,7 +114,7 @@ pub struct WaitingJob {
 impl fmt::Display for WaitingJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Some(name) => write!(f, "\"{name}\""),
+            Some(name) => quoted(name).fmt(f),
             None => self.id.fmt(f),
         }
     }

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::observe::node::{HeldBy, NodeSnapshot, WaitsFor};
 use crate::base::wait_kind::WaitKind;
-use crate::more::kit::resource;
+use crate::more::kit::resource::{self, ResourceLook};
 use crate::more::see::snapshot::TreeSnapshot;
 
 /// `file:line` of a place in the code.
@@ -20,13 +21,13 @@ impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {}", self.kind)?;
         if let Some(name) = &self.name {
-            write!(f, " \"{name}\"")?;
+            write!(f, " {}", quoted(name))?;
         }
         write!(f, " made at {}", place(self.site))?;
         for (n, held) in self.held_by.iter().enumerate() {
             f.write_str(if n == 0 { ", held by " } else { " and " })?;
             match &held.name {
-                Some(name) => write!(f, "\"{name}\"")?,
+                Some(name) => quoted(name).fmt(f)?,
                 None => held.id.fmt(f)?,
             }
             write!(f, " since {}", place(held.site))?;
@@ -35,43 +36,67 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// Says of each job that waits for a lock or a channel which one it is.
-pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
-    let looks = resource::waited_for();
-    if looks.is_empty() {
-        return;
-    }
-    let names: HashMap<JobId, String> = nodes
-        .iter()
-        .map(|node| (node.id, node.name.clone()))
-        .collect();
-    let mut by_waiter: HashMap<JobId, Vec<(usize, &'static Location<'static>)>> = HashMap::new();
-    for (n, look) in looks.iter().enumerate() {
-        for (job, site) in &look.waiters {
-            by_waiter.entry(*job).or_default().push((n, *site));
+/// The locks and channels that jobs wait for, by the jobs that do.
+pub(super) struct WaitedFor {
+    looks: Vec<ResourceLook>,
+    by_waiter: HashMap<JobId, Vec<(usize, &'static Location<'static>)>>,
+}
+
+impl WaitedFor {
+    pub(super) fn now() -> WaitedFor {
+        let looks = resource::waited_for();
+        let mut by_waiter: HashMap<JobId, Vec<(usize, &'static Location<'static>)>> =
+            HashMap::new();
+        for (n, look) in looks.iter().enumerate() {
+            for (job, site) in &look.waiters {
+                by_waiter.entry(*job).or_default().push((n, *site));
+            }
         }
+        WaitedFor { looks, by_waiter }
     }
-    for node in nodes {
-        let Some((_, Some(at), _)) = node.waits_on else {
-            continue;
-        };
+
+    /// What a job waits for; of the holders no more than their identities.
+    pub(super) fn by(&self, node: &NodeSnapshot) -> Option<WaitsFor> {
+        let (_, at, _) = node.waits_on?;
+        let at = at?;
         // A job may wait in several branches at once: what it has come to last is shown.
-        let waits = by_waiter.get(&node.id).into_iter().flatten();
-        let Some((n, _)) = waits.into_iter().find(|(_, site)| std::ptr::eq(*site, at)) else {
-            continue;
-        };
-        let look = &looks[*n];
+        let waits = self.by_waiter.get(&node.id)?;
+        let (n, _) = waits.iter().find(|(_, site)| std::ptr::eq(*site, at))?;
+        let look = &self.looks[*n];
         let held_by = look.holders.iter().map(|(id, site)| HeldBy {
             id: *id,
-            name: names.get(id).cloned(),
+            name: None,
             site,
         });
-        node.waits_for = Some(WaitsFor {
+        Some(WaitsFor {
             kind: look.kind,
             name: look.name.clone(),
             site: look.site,
             held_by: held_by.collect(),
-        });
+        })
+    }
+}
+
+/// Says of each job that waits for a lock or a channel which one it is.
+pub(super) fn name_resources(nodes: &mut [NodeSnapshot]) {
+    let waited_for = WaitedFor::now();
+    if waited_for.looks.is_empty() {
+        return;
+    }
+    let mut names: HashMap<JobId, Option<String>> = HashMap::new();
+    for node in &mut *nodes {
+        node.waits_for = waited_for.by(node);
+        let held_by = node.waits_for.iter().flat_map(|waits| &waits.held_by);
+        names.extend(held_by.map(|held| (held.id, None)));
+    }
+    for node in &*nodes {
+        if let Some(name) = names.get_mut(&node.id) {
+            *name = Some(node.name.clone());
+        }
+    }
+    let waits = nodes.iter_mut().filter_map(|node| node.waits_for.as_mut());
+    for held in waits.flat_map(|waits| &mut waits.held_by) {
+        held.name = names.get(&held.id).cloned().flatten();
     }
 }
 
@@ -92,13 +117,13 @@ impl fmt::Display for WaitCycle {
         }
         for (n, job) in self.jobs.iter().enumerate() {
             let next = &self.jobs[(n + 1) % self.jobs.len()];
-            write!(f, "\n  {} \"{}\" waits", job.kind, job.name)?;
+            write!(f, "\n  {} {} waits", job.kind, quoted(&job.name))?;
             if let Some((_, Some(site), _)) = job.waits_on {
                 write!(f, " at {}", place(site))?;
             }
             match &job.waits_for {
                 Some(waits_for) => write!(f, " for {waits_for}")?,
-                None => write!(f, " for {} \"{}\"", next.kind, next.name)?,
+                None => write!(f, " for {} {}", next.kind, quoted(&next.name))?,
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::base::observe::node::NodeSnapshot;
 use crate::more::see::snapshot::TreeSnapshot;
@@ -143,7 +144,7 @@ fn write_entry(
     list: &str,
     what: &str,
 ) -> fmt::Result {
-    write!(f, "\n{list}: task \"{}\" {what}", task_name(node))?;
+    write!(f, "\n{list}: task {} {what}", quoted(task_name(node)))?;
     let why = StillThere::of(node);
     write_place(f, node, &why)?;
     let told = told_since(node);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
@@ -211,8 +212,9 @@ pub(super) fn write_place(
         let at = AtSite(node.site);
         write!(
             f,
-            "\n   = in {} \"{}\", opened at {at}",
-            node.kind, node.name
+            "\n   = in {} {}, opened at {at}",
+            node.kind,
+            quoted(&node.name)
         )?;
     }
     if let Some((kind, site, since)) = node.waits_on {

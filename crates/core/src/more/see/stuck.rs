@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
@@ -229,8 +230,8 @@ impl fmt::Display for StuckReport {
             let millis = since.as_millis();
             write!(
                 f,
-                "\nstill there: task \"{}\" was cancelled {millis} ms ago",
-                task_name(job)
+                "\nstill there: task {} was cancelled {millis} ms ago",
+                quoted(task_name(job))
             )?;
             match told {
                 Some(told) => write!(f, ", told {} ms ago", told.as_millis())?,
@@ -246,8 +247,8 @@ impl fmt::Display for StuckReport {
         for job in &self.polls {
             write!(
                 f,
-                "\nlong poll: task \"{}\" keeps its thread",
-                task_name(job)
+                "\nlong poll: task {} keeps its thread",
+                quoted(task_name(job))
             )?;
             write_place(f, job, &StillThere::NoPoint)?;
             write!(f, "\n   = help: {}", StillThere::NoPoint.help(false))?;
