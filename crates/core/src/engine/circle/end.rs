@@ -572,12 +572,30 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
         | state::HAS_JOINERS
         | state::ORIGIN
         | state::DEADLINE;
+    // SAFETY: passed on; linked until we unlink it.
+    unsafe {
+        if h.tree().has_sink() {
+            ended_told(h, st, rare)
+        } else if st.has(rare) {
+            ended_among_others::<false>(h, st)
+        } else {
+            leave_tree::<false>(h, st)
+        }
+    }
+}
+
+/// The same of a tree with a sink: it hears whose end wakes what is woken here.
+///
+/// # Safety
+/// As for [`ended`].
+#[cold]
+unsafe fn ended_told(h: &Header, st: state::Snapshot, rare: u64) -> Option<*const Header> {
+    let _ending = context::ends(h.id);
     // SAFETY: passed on.
     unsafe {
-        if st.has(rare) {
-            ended_among_others(h, st)
-        } else {
-            leave_tree(h, st)
+        match st.has(rare) {
+            true => ended_among_others::<true>(h, st),
+            false => leave_tree::<true>(h, st),
         }
     }
 }
@@ -587,11 +605,14 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
 /// # Safety
 /// As for [`ended`].
 #[cold]
-unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+unsafe fn ended_among_others<const TOLD: bool>(
+    h: &Header,
+    st: state::Snapshot,
+) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
     let joiners = tidy_up(unsafe { h.tree() }, h, st);
     // SAFETY: passed on.
-    let next = unsafe { leave_tree(h, st) };
+    let next = unsafe { leave_tree::<TOLD>(h, st) };
     for waker in joiners {
         wake(waker);
     }
@@ -602,7 +623,7 @@ unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const H
 ///
 /// # Safety
 /// As for [`ended`].
-unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+unsafe fn leave_tree<const TOLD: bool>(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
     let (tree, parent) = unsafe { (h.tree(), h.parent()) };
     if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
@@ -624,7 +645,7 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     if st.has(state::WAITER) {
         counts.add(Count::WaiterWoken);
     }
-    if tree.has_sink() {
+    if TOLD {
         tell_of_end(tree, h, st);
     }
 
