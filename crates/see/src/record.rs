@@ -72,25 +72,25 @@ fn is_active(c: char) -> bool {
 }
 
 /// `src/main.rs:12`.
-pub(crate) struct Place(pub(crate) &'static Location<'static>);
+pub(crate) struct AtPlace(pub(crate) &'static Location<'static>);
 
-impl fmt::Display for Place {
+impl fmt::Display for AtPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.0.file(), self.0.line())
     }
 }
 
 /// A span of time in three digits or so: `2.58 s`, `310 ms`, `12.4 us`.
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct Lasted(pub(crate) Duration);
 
-impl Span {
+impl Lasted {
     /// That of so many nanoseconds.
-    pub(crate) fn nanos(nanos: u64) -> Span {
-        Span(Duration::from_nanos(nanos))
+    pub(crate) fn nanos(nanos: u64) -> Lasted {
+        Lasted(Duration::from_nanos(nanos))
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for Lasted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
         let (unit, name) = match nanos {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn spans_print_in_three_digits() {
-        let said = |nanos| Span::nanos(nanos).to_string();
+        let said = |nanos| Lasted::nanos(nanos).to_string();
         assert_eq!(said(0), "0 ns");
         assert_eq!(said(1_500), "1.50 us");
         assert_eq!(said(12_340_000), "12.3 ms");

@@ -199,14 +199,14 @@ pub(crate) fn is_first_told(h: &Header) -> bool {
 }
 
 /// Puts back the job that was being ended around this one.
-pub(crate) struct Ending(u64);
+pub(crate) struct EndInProgress(u64);
 
 /// From here to the drop of the answer, what is woken here is woken by the end of `job`.
-pub(crate) fn ends(job: JobId) -> Ending {
-    with(|cx| Ending(cx.ending.replace(job.bits())))
+pub(crate) fn ends(job: JobId) -> EndInProgress {
+    with(|cx| EndInProgress(cx.ending.replace(job.bits())))
 }
 
-impl Drop for Ending {
+impl Drop for EndInProgress {
     fn drop(&mut self) {
         with(|cx| cx.ending.set(self.0));
     }

@@ -203,8 +203,20 @@ fn told(
     if waits_before_failing(h, cx, yielded) {
         return Poll::Pending;
     }
-    let known = (site.0 != NO_SITE.0).then(|| site.location());
-    Poll::Ready(Err(tell(h, known.or_else(|| yielded.site()))))
+    // SAFETY: being polled, so not ended.
+    if unsafe { h.tree() }.wants(Interests::CAUSES) {
+        let known = (site.0 != NO_SITE.0).then(|| site.location());
+        note_point(h, known.or_else(|| yielded.site()));
+    }
+    Poll::Ready(Err(tell_alone(h)))
+}
+
+/// The body of `h`, which is being polled, is told at `site`.
+#[cold]
+fn note_point(h: &Header, site: Option<&'static Location<'static>>) {
+    // SAFETY: being polled, so not ended.
+    let tree = unsafe { h.tree() };
+    tree.emit_for(Interests::CAUSES, h.id, EventKind::Told { site });
 }
 
 /// True if a point of `h`, which is being polled, waits before it fails, and is woken
@@ -237,10 +249,15 @@ pub(crate) fn waits_before_failing(
 
 /// Tells the body of `h`, which is being polled, that it is cancelled, at `site`.
 pub(crate) fn tell(h: &Header, site: Option<&'static Location<'static>>) -> Cancelled {
+    note_point(h, site);
+    tell_alone(h)
+}
+
+/// The same once the sink has heard of it.
+fn tell_alone(h: &Header) -> Cancelled {
     brake::count(h, context::is_first_told(h));
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
-    tree.emit_for(Interests::CAUSES, h.id, EventKind::Told { site });
     let now = tree.millis_now();
     // Up through the inline scopes to the task, local or not, and no further:
     // a parent has not been told because its child has.
@@ -491,7 +508,7 @@ impl<F: Future> Future for OrCancelFuture<F> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        match poll_point_at(cx, this.yielded, *this.site) {
+        match poll_point(cx, this.yielded) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();

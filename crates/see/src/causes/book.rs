@@ -76,7 +76,7 @@ pub(crate) struct CauseEntry {
     pub(crate) made: Option<(JobKind, &'static Location<'static>)>,
     pub(crate) name: Option<Box<str>>,
     pub(crate) born: Option<u64>,
-    pub(crate) request: Option<Request>,
+    pub(crate) request: Option<AskedCancel>,
     /// When a cancel came from the parent, and took effect.
     pub(crate) came: Option<(u64, JobId)>,
     /// When a cancel came and was held back.
@@ -97,7 +97,7 @@ pub(crate) struct CauseEntry {
 
 /// A cancel that entered the tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct AskedCancel {
     pub(crate) at: u64,
     pub(crate) reason: ReasonKind,
     pub(crate) site: &'static Location<'static>,
@@ -152,7 +152,7 @@ impl CauseEntry {
             EventKind::Attach { parent } => self.parent = Some(parent),
             EventKind::CancelRequest { reason, site, by } => {
                 // The words of an explicit cancel that came after a deadline's are no request.
-                self.request.get_or_insert_with(|| Request {
+                self.request.get_or_insert_with(|| AskedCancel {
                     at,
                     reason,
                     site,

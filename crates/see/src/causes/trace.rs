@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use kinfolk_core::{JobId, JobState, ReasonKind};
 
-use crate::record::{Escaped, JobLabel, Place, Span};
+use crate::record::{AtPlace, Escaped, JobLabel, Lasted};
 
 /// Why a job was cancelled: where the cancel was asked for, its way down to the job, and what
 /// became of the job. Times are nanoseconds since the tree began. Prints like the message of a
@@ -95,7 +95,7 @@ pub(crate) fn end_in_words(state: JobState) -> &'static str {
 impl CancelTrace {
     /// One line of the way, with the time since the cancel was asked for.
     fn line(&self, f: &mut fmt::Formatter<'_>, at: u64, words: fmt::Arguments<'_>) -> fmt::Result {
-        let since = Span::nanos(at.saturating_sub(self.entry.at)).to_string();
+        let since = Lasted::nanos(at.saturating_sub(self.entry.at)).to_string();
         writeln!(f, "   | {:>9}  {words}", format!("+{since}"))
     }
 }
@@ -107,11 +107,11 @@ impl fmt::Display for CancelTrace {
         if let Some(text) = &entry.text {
             write!(f, " \"{}\"", Escaped(text))?;
         }
-        write!(f, "\n  --> {}", Place(entry.site))?;
+        write!(f, "\n  --> {}", AtPlace(entry.site))?;
         if let Some(by) = &entry.by {
             write!(f, ", by {by}")?;
         }
-        writeln!(f, ", {} after the start", Span::nanos(entry.at))?;
+        writeln!(f, ", {} after the start", Lasted::nanos(entry.at))?;
         writeln!(f, "   |")?;
         self.line(f, entry.at, format_args!("{} is cancelled", entry.job))?;
         for hop in &self.hops {
@@ -126,7 +126,7 @@ impl fmt::Display for CancelTrace {
         }
         match job.told {
             Some((at, Some(site))) => {
-                self.line(f, at, format_args!("its body is told at {}", Place(site)))?;
+                self.line(f, at, format_args!("its body is told at {}", AtPlace(site)))?;
             }
             Some((at, None)) => self.line(f, at, format_args!("its body is told"))?,
             None => {}
@@ -147,7 +147,7 @@ impl fmt::Display for CancelTrace {
             writeln!(f, "   = its points said Cancelled {} times", job.times_told)?;
         }
         match job.label.site {
-            Some(site) => writeln!(f, "   = it was made at {}", Place(site)),
+            Some(site) => writeln!(f, "   = it was made at {}", AtPlace(site)),
             None => Ok(()),
         }
     }
@@ -160,7 +160,7 @@ fn write_hold(
     held: Held,
 ) -> fmt::Result {
     let place = match held.site {
-        Some(site) => format!(", entered at {}", Place(site)),
+        Some(site) => format!(", entered at {}", AtPlace(site)),
         None => String::new(),
     };
     trace.line(f, held.since, format_args!("{job} holds it back{place}"))

@@ -9,7 +9,7 @@ use kinfolk_core::{JobId, JobState};
 
 use crate::causes::book::CauseEntry;
 use crate::causes::trace::{Held, end_in_words};
-use crate::record::{JobLabel, Place, Span};
+use crate::record::{AtPlace, JobLabel, Lasted};
 
 /// A cancel and every job below the one where it entered, in the order of the tree: when each
 /// was asked to stop, when it was told, when it ended. Times are nanoseconds since the tree
@@ -175,19 +175,19 @@ impl fmt::Display for ShutdownWaterfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let took = self.took();
         match self.ended {
-            Some(_) => write!(f, "stopped in {}", Span::nanos(took))?,
-            None => write!(f, "stopping for {} so far", Span::nanos(took))?,
+            Some(_) => write!(f, "stopped in {}", Lasted::nanos(took))?,
+            None => write!(f, "stopping for {} so far", Lasted::nanos(took))?,
         }
         if let Some(slowest) = self.slowest() {
             let name = crate::record::Escaped(&slowest.job.name);
             write!(
                 f,
                 ": {} of {}: `{name}`",
-                Span::nanos(slowest.own_time),
-                Span::nanos(took)
+                Lasted::nanos(slowest.own_time),
+                Lasted::nanos(took)
             )?;
             if let Some(site) = slowest.held.and_then(|held| held.site) {
-                write!(f, ", shielded at {}", Place(site))?;
+                write!(f, ", shielded at {}", AtPlace(site))?;
             } else if slowest.told.is_none() && slowest.asked.is_some() {
                 f.write_str(", never told")?;
             }
@@ -235,7 +235,7 @@ struct InWords<'a>(&'a ShutdownWaterfall, &'a WaterfallRow);
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let InWords(all, row) = self;
-        let since = |at: u64| Span::nanos(at.saturating_sub(all.asked));
+        let since = |at: u64| Lasted::nanos(at.saturating_sub(all.asked));
         write!(f, "{:width$}{}", "", row.job, width = row.depth.min(20))?;
         if let Some(held) = row.held {
             write!(f, ", held back")?;
@@ -243,13 +243,13 @@ impl fmt::Display for InWords<'_> {
                 write!(f, " until {}", since(until))?;
             }
             if let Some(site) = held.site {
-                write!(f, " at {}", Place(site))?;
+                write!(f, " at {}", AtPlace(site))?;
             }
         }
         if let Some((at, site)) = row.told {
             write!(f, ", told {}", since(at))?;
             if let Some(site) = site {
-                write!(f, " at {}", Place(site))?;
+                write!(f, " at {}", AtPlace(site))?;
             }
         }
         match row.ended {

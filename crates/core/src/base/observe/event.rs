@@ -102,8 +102,9 @@ pub enum EventKind {
     /// `JOB_TOLD`: a point has returned `Cancelled` to the body of this job. With
     /// [`Interests::CAUSES`](crate::Interests::CAUSES).
     Told {
-        /// The point. A release build knows it of points that wait, and not of
-        /// [`checkpoint`](crate::checkpoint) and [`yield_now`](crate::yield_now).
+        /// The point. A release build knows it of points that wait for something of
+        /// ours, and not of [`checkpoint`](crate::checkpoint), [`yield_now`](crate::yield_now)
+        /// and [`or_cancel`](crate::OrCancel).
         site: Option<&'static Location<'static>>,
     },
     /// `JOB_GUARD_ENTER`: its body holds cancels back with

@@ -574,12 +574,13 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
         | state::DEADLINE;
     // SAFETY: passed on; linked until we unlink it.
     unsafe {
-        if h.tree().has_sink() {
-            ended_told(h, st, rare)
+        let tree = h.tree();
+        if tree.has_sink() {
+            ended_told(tree, h, st, rare)
         } else if st.has(rare) {
-            ended_among_others::<false>(h, st)
+            ended_among_others::<false>(tree, h, st)
         } else {
-            leave_tree::<false>(h, st)
+            leave_tree::<false>(tree, h, st)
         }
     }
 }
@@ -589,13 +590,18 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
 /// # Safety
 /// As for [`ended`].
 #[cold]
-unsafe fn ended_told(h: &Header, st: state::Snapshot, rare: u64) -> Option<*const Header> {
+unsafe fn ended_told(
+    tree: &Shared,
+    h: &Header,
+    st: state::Snapshot,
+    rare: u64,
+) -> Option<*const Header> {
     let _ending = context::ends(h.id);
     // SAFETY: passed on.
     unsafe {
         match st.has(rare) {
-            true => ended_among_others::<true>(h, st),
-            false => leave_tree::<true>(h, st),
+            true => ended_among_others::<true>(tree, h, st),
+            false => leave_tree::<true>(tree, h, st),
         }
     }
 }
@@ -606,13 +612,13 @@ unsafe fn ended_told(h: &Header, st: state::Snapshot, rare: u64) -> Option<*cons
 /// As for [`ended`].
 #[cold]
 unsafe fn ended_among_others<const TOLD: bool>(
+    tree: &Shared,
     h: &Header,
     st: state::Snapshot,
 ) -> Option<*const Header> {
-    // SAFETY: linked until we unlink it.
-    let joiners = tidy_up(unsafe { h.tree() }, h, st);
+    let joiners = tidy_up(tree, h, st);
     // SAFETY: passed on.
-    let next = unsafe { leave_tree::<TOLD>(h, st) };
+    let next = unsafe { leave_tree::<TOLD>(tree, h, st) };
     for waker in joiners {
         wake(waker);
     }
@@ -623,9 +629,13 @@ unsafe fn ended_among_others<const TOLD: bool>(
 ///
 /// # Safety
 /// As for [`ended`].
-unsafe fn leave_tree<const TOLD: bool>(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+unsafe fn leave_tree<const TOLD: bool>(
+    tree: &Shared,
+    h: &Header,
+    st: state::Snapshot,
+) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
-    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
+    let parent = unsafe { h.parent() };
     if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
         let _none = context::leave();
         // SAFETY: C2, OUTPUT and no HANDLE: the output is the ender's. Noticed by
