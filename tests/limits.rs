@@ -581,8 +581,8 @@ impl Sink for LoudSink {
         raise("in a sink")
     }
 
-    fn wants_turns(&self) -> bool {
-        true
+    fn interests(&self) -> kinfolk_core::Interests {
+        kinfolk_core::Interests::ALL
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use kinfolk_core::{Error, ErrorKind, Event, Sink, checkpoint, launch};
+use kinfolk_core::{Error, ErrorKind, Event, Interests, Sink, checkpoint, launch};
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::{Sim, guarded};
 
@@ -30,8 +30,8 @@ impl Sink for Fragile {
         }
     }
 
-    fn wants_turns(&self) -> bool {
-        true
+    fn interests(&self) -> Interests {
+        Interests::ALL
     }
 }
 

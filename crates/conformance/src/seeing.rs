@@ -1,5 +1,6 @@
 //! Seeing: what one can ask about jobs, the tree, the counters, the events.
 
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use futures_util::poll;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kinfolk_core::{
-    CountersSnapshot, Error, ErrorKind, Event, EventKind, JobId, JobKind, JobState, OrCancel,
-    ReasonKind, RingSink, Scope, Sink, WaitKind, checkpoint, cleanup, current_job, launch, park,
-    scope, shield, sleep, spawn, timeout, yield_now,
+    CountersSnapshot, Error, ErrorKind, Event, EventKind, Interests, JobId, JobKind, JobState,
+    Lane, OrCancel, ReasonKind, RingSink, Scope, Sink, WaitKind, checkpoint, cleanup, current_job,
+    ignore_cancellation, launch, park, scope, shield, sleep, spawn, timeout, yield_now,
 };
 use kinfolk_see::WriteJson;
 use kinfolk_testkit::{Gate, Lab, Tally};
@@ -606,12 +607,26 @@ fn events_of(lab: &Lab, id: JobId) -> Vec<Event> {
     all.into_iter().filter(|event| event.job == id).collect()
 }
 
+/// Where the cancel was asked for that entered at the job of these events, and by which job.
+fn cancel_request(events: &[Event]) -> Option<(&'static Location<'static>, Option<JobId>)> {
+    events.iter().find_map(|event| match event.kind {
+        EventKind::CancelRequest { site, by, .. } => Some((site, by)),
+        _ => None,
+    })
+}
+
 /// Those that are not of turns.
 fn without_turns(events: &[Event]) -> Vec<EventKind> {
     let turn = |kind: &EventKind| {
         matches!(
             kind,
-            EventKind::Scheduled | EventKind::PollBegin | EventKind::PollEnd
+            EventKind::Scheduled { .. }
+                | EventKind::PollBegin
+                | EventKind::PollEnd
+                | EventKind::WaitBegin { .. }
+                | EventKind::WaitEnd
+                | EventKind::Told { .. }
+                | EventKind::CancelHop { .. }
         )
     };
     let kinds = events.iter().map(|event| event.kind);
@@ -622,7 +637,7 @@ fn without_turns(events: &[Event]) -> Vec<EventKind> {
 /// Also: K27.
 pub async fn see_4_the_events_of_a_job(lab: Lab) {
     let home = current_job().unwrap().id();
-    let start = u32::try_from(lab.elapsed().as_millis()).unwrap();
+    let start = u64::try_from(lab.elapsed().as_nanos()).unwrap();
     let task = spawn(async {
         let told = park().await;
         cleanup(sleep(10 * MS)).await?;
@@ -633,21 +648,28 @@ pub async fn see_4_the_events_of_a_job(lab: Lab) {
     let waiter = spawn(async move { Ok::<_, Error>(task.await.unwrap_err().kind()) });
     lab.settle().await;
     sleep(5 * MS).await.unwrap();
+    let line = line!() + 1;
     assert!(job.cancel("enough"));
     assert_eq!(waiter.await.unwrap(), ErrorKind::Stopped);
 
     let events = events_of(&lab, id);
+    let (asked_at, by) = cancel_request(&events).unwrap();
+    assert_eq!((asked_at.line(), by), (line, Some(home)));
+    assert_eq!(asked_at.file(), file!());
     assert_eq!(
         without_turns(&events),
         [
             EventKind::Create {
                 kind: JobKind::Task,
-                site
+                site,
+                lane: Lane::Pool,
             },
             EventKind::Attach { parent: home },
             EventKind::WaitRegister,
             EventKind::CancelRequest {
-                reason: ReasonKind::Asked
+                reason: ReasonKind::Asked,
+                site: asked_at,
+                by: Some(home),
             },
             EventKind::State {
                 to: JobState::Cancelling
@@ -660,7 +682,7 @@ pub async fn see_4_the_events_of_a_job(lab: Lab) {
         ]
     );
     assert_eq!(events.first().unwrap().at, start);
-    assert_eq!(events.last().unwrap().at, start + 15);
+    assert_eq!(events.last().unwrap().at, start + 15_000_000);
 }
 
 /// see-4: a cancel is requested where it enters; everybody below moves.
@@ -751,16 +773,166 @@ pub async fn see_4_finalize_is_the_last_event_of_every_job(lab: Lab) {
     }
 }
 
+/// see-4: a task that is woken says by which job: the one that is polled, the one that has
+/// ended, itself, or none.
+pub async fn see_4_who_woke_whom(lab: Lab) {
+    let me = current_job().unwrap().id();
+    let gate = Gate::new();
+    let door = gate.clone();
+    let waits = spawn(async move { door.wait().await });
+    let sleeper = spawn(sleep(MS));
+    let goes_round = spawn(yield_now());
+    let owned = spawn(async { 1 });
+    let ended = owned.id();
+    let owner = spawn(owned);
+    lab.settle().await;
+    gate.open();
+    sleep(2 * MS).await.unwrap();
+    let wakes = |id: JobId| -> Vec<Option<JobId>> {
+        let events = events_of(&lab, id);
+        let by = events.iter().filter_map(|event| match event.kind {
+            // A point that was asked to yield by the simulation wakes its own task.
+            EventKind::Scheduled { by } if by != Some(id) => Some(by),
+            _ => None,
+        });
+        by.collect()
+    };
+    assert_eq!(wakes(waits.id()), [Some(me), Some(me)]);
+    assert_eq!(wakes(sleeper.id()), [Some(me), None]);
+    let round = events_of(&lab, goes_round.id());
+    let by = Some(goes_round.id());
+    let itself = |event: &Event| event.kind == EventKind::Scheduled { by };
+    assert!(round.iter().any(itself), "{round:?}");
+    assert_eq!(wakes(goes_round.id()), [Some(me)]);
+    let owner_id = owner.id();
+    assert_eq!(owner.await.unwrap(), 1);
+    let woken = wakes(owner_id);
+    // It may have found the end there already.
+    assert!(
+        woken == [Some(me)] || woken == [Some(me), Some(ended)],
+        "{woken:?}"
+    );
+    for task in [waits.job(), sleeper.job(), goes_round.job()] {
+        let _ = task.join().await;
+    }
+    waits.await.unwrap();
+    sleeper.await.unwrap();
+    goes_round.await.unwrap();
+}
+
+/// see-4: the events of cancels: each hop with the parent it came from, what holds it back,
+/// and the point at which each body was told.
+pub async fn see_4_hops_holds_and_points(lab: Lab) {
+    let held = Gate::new();
+    let open = held.clone();
+    let before = lab.events().len();
+    let first = line!();
+    let stopped = scope(async |s| {
+        s.task("plain").launch(async { park().await.map(|_| ()) });
+        let shielded = held.clone();
+        s.task("shielded").launch(async move {
+            shield(shielded.wait()).await?;
+            checkpoint().await?;
+            Ok::<_, Error>(())
+        });
+        s.task("guarded").launch(async {
+            let guard = ignore_cancellation().await?;
+            sleep(5 * MS).await?;
+            drop(guard);
+            checkpoint().await
+        });
+        lab.settle().await;
+        s.cancel("enough");
+        sleep(2 * MS).await?;
+        Ok(())
+    });
+    let (stopped, ()) = futures_util::join!(stopped, async {
+        lab.settle().await;
+        shield(sleep(MS)).await.unwrap();
+        open.open();
+    });
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Stopped);
+    let events = lab.events().split_off(before);
+    let named = |kind: JobKind, nth: usize| {
+        let mut made = events.iter().filter(
+            |event| matches!(event.kind, EventKind::Create { kind: made, .. } if made == kind),
+        );
+        made.nth(nth).unwrap().job
+    };
+    let home = named(JobKind::Scope, 0);
+    let tasks: Vec<JobId> = (0..3).map(|nth| named(JobKind::Task, nth)).collect();
+    let of = |id: JobId| -> Vec<EventKind> {
+        let kinds = events.iter().filter(|event| event.job == id);
+        kinds.map(|event| event.kind).collect()
+    };
+    let hop = EventKind::CancelHop { from: home };
+    for task in &tasks {
+        assert_eq!(of(*task).iter().filter(|kind| **kind == hop).count(), 1);
+    }
+    let shield = events.iter().find_map(|event| match event.kind {
+        EventKind::CancelHeld { from } => Some((event.job, from)),
+        _ => None,
+    });
+    let (shield, from) = shield.expect("the shield holds it back");
+    assert_eq!(from, tasks[1]);
+    let is_shield = |kind: &EventKind| {
+        matches!(
+            kind,
+            EventKind::Create {
+                kind: JobKind::Shield,
+                ..
+            }
+        )
+    };
+    assert!(of(shield).iter().any(is_shield));
+    let guarded = of(tasks[2]);
+    let at = |wanted: fn(&EventKind) -> bool| guarded.iter().position(wanted).unwrap();
+    let entered = at(|kind| matches!(kind, EventKind::GuardEntered { .. }));
+    let left = at(|kind| matches!(kind, EventKind::GuardLeft));
+    let came = at(|kind| matches!(kind, EventKind::CancelHop { .. }));
+    let told = at(|kind| matches!(kind, EventKind::Told { .. }));
+    assert!(entered < left && left < came && came < told, "{guarded:?}");
+    let plain = of(tasks[0]).into_iter().find_map(|kind| match kind {
+        EventKind::Told { site } => site,
+        _ => None,
+    });
+    let line = plain.expect("a point that waits").line();
+    assert!((first + 2..first + 5).contains(&line), "{line}");
+}
+
+/// see-4: what a turn leaves waiting, in the innermost scope.
+pub async fn see_4_waits_begin_and_end(lab: Lab) {
+    let before = lab.events().len();
+    let line = line!() + 2;
+    let task =
+        spawn(async { scope(async |_| scope(async |_| Ok(sleep(3 * MS).await?)).await).await });
+    let id = task.id();
+    task.await.unwrap();
+    let events = lab.events().split_off(before);
+    let begin = events.iter().find_map(|event| match event.kind {
+        EventKind::WaitBegin {
+            kind: WaitKind::Sleep,
+            site,
+        } => Some((event.job, site?)),
+        _ => None,
+    });
+    let (job, site) = begin.expect("it sleeps");
+    assert_eq!((site.line(), site.file()), (line, file!()));
+    assert_ne!(job, id, "the scope it sleeps in");
+    assert!(
+        events_of(&lab, id)
+            .iter()
+            .any(|event| event.kind == EventKind::WaitEnd)
+    );
+}
+
 /// see-4: the ring buffer keeps the latest events and counts those it forgot.
 pub async fn see_4_the_ring_buffer_keeps_the_latest(_lab: Lab) {
     let job = current_job().unwrap().id();
-    let event = |at: u32| Event {
-        job,
-        at,
-        kind: EventKind::WaitRegister,
-    };
+    let event = |at: u64| Event::new(job, at, EventKind::WaitRegister);
     let ring = RingSink::new(3);
-    assert!(!ring.wants_turns() && RingSink::new(3).with_turns().wants_turns());
+    assert_eq!(ring.interests(), Interests::NONE);
+    assert_eq!(RingSink::new(3).with_turns().interests(), Interests::TURNS);
     for at in 0..3 {
         ring.event(&event(at));
     }
@@ -892,7 +1064,7 @@ pub async fn case_p06_the_order_of_a_tasks_events(lab: Lab) {
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     assert!(matches!(kinds[0], EventKind::Create { .. }));
     assert!(matches!(kinds[1], EventKind::Attach { .. }));
-    assert_eq!(kinds[2], EventKind::Scheduled);
+    assert!(matches!(kinds[2], EventKind::Scheduled { .. }));
     assert_eq!(*kinds.last().unwrap(), EventKind::Finalize);
     let (mut inside, mut turns, mut scheduled) = (false, 0, 0);
     for kind in &kinds {
@@ -907,7 +1079,7 @@ pub async fn case_p06_the_order_of_a_tasks_events(lab: Lab) {
                 assert!(inside, "{kinds:?}");
                 inside = false;
             }
-            EventKind::Scheduled => scheduled += 1,
+            EventKind::Scheduled { .. } => scheduled += 1,
             _ => {}
         }
     }

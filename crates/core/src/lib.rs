@@ -32,7 +32,8 @@ pub use base::kind::JobKind;
 pub use base::lane::Lane;
 pub use base::observe::node::{HeldBy, NodeSnapshot, PartOf, WaitingJob, WaitsFor};
 pub use base::observe::{
-    Counters, CountersSnapshot, Event, EventKind, Gauges, IoGauges, JobState, RingSink, Sink,
+    Counters, CountersSnapshot, Event, EventKind, Gauges, Interests, IoGauges, JobState, RingSink,
+    Sink,
 };
 pub use base::outcome::{IntoOutcome, Outcome, Success};
 pub use base::own::OwnError;

@@ -174,18 +174,27 @@ pub mod frame {
     pub use kinfolk_core::{Budget, Pumped, next_pump, with_world};
 }
 
-/// Snapshots of the job tree, events, counters and reports.
+/// Snapshots of the job tree, events, counters and reports; sinks that record what happens and
+/// say why a job was cancelled.
 pub mod see {
     #[doc(inline)]
     pub use kinfolk_core::{
-        Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, IoGauges, NodeSnapshot,
-        PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport, TreeSnapshot,
-        TreeText, WaitCycle, WaitKind, WaitingJob, WaitsFor,
+        Counters, CountersSnapshot, Event, EventKind, Gauges, HeldBy, Interests, IoGauges,
+        NodeSnapshot, PartOf, RingSink, ShutdownReport, Sink, StillThere, StuckJob, StuckReport,
+        TreeSnapshot, TreeText, WaitCycle, WaitKind, WaitingJob, WaitsFor,
     };
     #[doc(inline)]
+    #[cfg(feature = "tracing")]
+    pub use kinfolk_see::JobSpans;
+    #[doc(inline)]
+    #[cfg(feature = "metrics")]
+    pub use kinfolk_see::Measures;
+    #[doc(inline)]
     pub use kinfolk_see::{
-        Examine, Finding, FindingLevel, FindingRule, Findings, GrowthKeeper, JSON_FORMAT,
-        JSON_SCHEMA, JobGrowth, Rules, TreeDiff, WriteJson,
+        CancelEntry, CancelTrace, Causes, Examine, Finding, FindingLevel, FindingRule, Findings,
+        GrowthKeeper, Held, JSON_FORMAT, JSON_SCHEMA, JobGrowth, Rules, TreeDiff, WriteJson, JobLabel, PerfettoBuilder, PerfettoSink,
+        RecordedEvent, Recorder, RecorderBuilder, Recording, ShutdownWaterfall, Sinks, TracedHop,
+        TracedJob, WaterfallRow,
     };
 }
 

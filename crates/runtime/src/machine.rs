@@ -516,6 +516,13 @@ impl Host for Native {
         }
     }
 
+    fn worker(&self) -> Option<u32> {
+        match here::local(&self.0) {
+            ThisThread::Worker(worker) => u32::try_from(worker.number()).ok(),
+            ThisThread::Main(_) | ThisThread::Elsewhere => None,
+        }
+    }
+
     fn virtual_time(&self) -> bool {
         self.0.clock.is_virtual()
     }

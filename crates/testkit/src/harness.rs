@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
-use kinfolk_core::{Error, Outcome, RingSink, Tree};
+use kinfolk_core::{Error, Interests, Outcome, RingSink, Tree};
 
 use crate::clock::VirtualClock;
 use crate::guard::{WatchedRun, guarded};
@@ -37,7 +37,7 @@ impl Fixture {
     pub fn new() -> Fixture {
         Fixture {
             clock: VirtualClock::new(),
-            events: Arc::new(RingSink::new(100_000).with_turns()),
+            events: Arc::new(RingSink::new(100_000).with(Interests::ALL)),
             failures: Arc::default(),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use kinfolk_core::host::{BlockingCall, Host, HostGauges, TimerKey, Turn, TurnRow};
 
+use crate::here;
 use crate::machine::Machine;
 
 /// The host of a tree on tokio. The tree owns it; when it goes, so do the drivers.
@@ -60,6 +61,10 @@ impl Host for TokioHost {
 
     fn gauges(&self) -> HostGauges {
         self.0.gauges()
+    }
+
+    fn worker(&self) -> Option<u32> {
+        here::local(&self.0).and_then(|local| u32::try_from(local.n).ok())
     }
 
     fn virtual_time(&self) -> bool {

@@ -43,13 +43,17 @@ impl JobId {
         JobId::new(0, NEXT.fetch_add(1, Ordering::Relaxed) & MOST_NUMBER)
     }
 
-    /// As a number, never 0: that one is a refused task's.
-    pub(crate) fn bits(self) -> u64 {
+    /// Returns the identity as one number, never 0: for records that outlive the job.
+    /// [`from_bits`](JobId::from_bits) takes it back.
+    #[inline]
+    pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// The identity of that number; none for 0.
-    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+    /// Returns the identity of that number; none for 0. A number that no job had makes the
+    /// identity of no job.
+    #[inline]
+    pub fn from_bits(bits: u64) -> Option<Self> {
         (bits != 0).then_some(JobId(bits))
     }
 

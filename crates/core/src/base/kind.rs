@@ -42,8 +42,8 @@ impl JobKind {
         }
     }
 
-    /// The name of a job that was given none.
-    pub(crate) fn name_at(self, site: &Location<'_>) -> String {
+    /// Returns the name of a job of this kind that was given none: kind, file and line.
+    pub fn name_at(self, site: &Location<'_>) -> String {
         if self == JobKind::Root {
             return "root".into();
         }

@@ -43,6 +43,8 @@ pub(crate) struct Context {
     /// The job whose points said Cancelled last here, and in which of its polls.
     told_job: Cell<u64>,
     told_poll: Cell<u32>,
+    /// With a sink: the job that is ended here, which wakes what waited for it.
+    ending: Cell<u64>,
 }
 
 local!(static CONTEXT: Context = Context {
@@ -56,6 +58,7 @@ local!(static CONTEXT: Context = Context {
     clock: Cell::new(0),
     told_job: Cell::new(0),
     told_poll: Cell::new(0),
+    ending: Cell::new(0),
     desk: Desk::new(),
     listed: Cell::new(false),
     again: Cell::new(false),
@@ -193,6 +196,26 @@ pub(crate) fn is_first_told(h: &Header) -> bool {
         cx.told_poll.set(poll);
         !same
     })
+}
+
+/// Puts back the job that was being ended around this one.
+pub(crate) struct EndInProgress(u64);
+
+/// From here to the drop of the answer, what is woken here is woken by the end of `job`.
+pub(crate) fn ends(job: JobId) -> EndInProgress {
+    with(|cx| EndInProgress(cx.ending.replace(job.bits())))
+}
+
+impl Drop for EndInProgress {
+    fn drop(&mut self) {
+        with(|cx| cx.ending.set(self.0));
+    }
+}
+
+/// The job that wakes what is woken here, with a sink: the one that is ended, or the one
+/// that is polled; none outside every job.
+pub(crate) fn waking_job() -> Option<JobId> {
+    with(|cx| JobId::from_bits(cx.ending.get()).or_else(|| cx.current().map(|job| job.id)))
 }
 
 /// What was read of the clock here is not to be used any more.

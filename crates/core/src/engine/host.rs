@@ -139,6 +139,12 @@ pub trait Host: Send + Sync + 'static {
         HostGauges::default()
     }
 
+    /// Which of its workers the calling thread is, for events; none if it is none of them.
+    /// Asked for each event that a sink gets.
+    fn worker(&self) -> Option<u32> {
+        None
+    }
+
     /// True if the clock is not the system's; errors then say so.
     fn virtual_time(&self) -> bool {
         false

@@ -13,6 +13,7 @@ pub(crate) mod forward;
 pub(crate) mod host;
 pub(crate) mod look;
 pub(crate) mod names;
+pub(crate) mod outlet;
 pub(crate) mod poll_record;
 pub(crate) mod rows;
 pub(crate) mod stop;

@@ -2,9 +2,8 @@
 //! defaults. A job finds it by the twelve bits in its header.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::Location;
 use std::ptr;
@@ -20,16 +19,16 @@ use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
-    Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, ThreadCounts,
+    Count, Counters, CountersSnapshot, EventKind, Gauges, Interests, Sink, ThreadCounts,
 };
 use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
 use crate::base::say::{Topic, say};
-use crate::base::sync::local;
 use crate::base::thread;
 use crate::base::unwind::{self, Contained};
 use crate::engine::context;
 use crate::engine::host::Host;
+use crate::engine::outlet::Outlet;
 use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
 use crate::record::cold::Reporter;
@@ -127,10 +126,7 @@ pub(crate) struct Shared {
     start: Instant,
     start_coarse: u64,
     pub(crate) counters: Counters,
-    sink: Option<Contained<Arc<dyn Sink>>>,
-    /// It has panicked.
-    sink_is_broken: AtomicBool,
-    pub(crate) turns: bool,
+    pub(crate) outlet: Outlet,
     failure_hook: Option<Contained<FailureHook>>,
     pub(crate) patience: Patience,
     pub(crate) most_children: u32,
@@ -151,12 +147,6 @@ pub(crate) struct Shared {
     /// The thread that made the tree, and turns its main lane.
     main_thread: u64,
 }
-
-/// Events that have happened inside the call of a sink, on its thread, and are told
-/// when it has returned.
-type Untold = RefCell<VecDeque<(Tree, Event)>>;
-
-local!(static UNTOLD: Cell<*const Untold> = Cell::new(ptr::null()); fn untold);
 
 /// A job whose future is dropped before it is done, as it was right before.
 pub(crate) struct ForcedDrop {
@@ -328,62 +318,8 @@ impl Shared {
         self.main_thread == thread::thread()
     }
 
-    pub(crate) fn has_sink(&self) -> bool {
-        self.sink.is_some()
-    }
-
     pub(crate) fn weak(&self) -> Weak<Shared> {
         Arc::downgrade(&self.handle().0)
-    }
-
-    /// Tells the sink, if there is one.
-    #[inline]
-    pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
-        if let Some(sink) = &self.sink {
-            self.emit_to(&***sink, job, kind);
-        }
-    }
-
-    #[cold]
-    fn emit_to(&self, sink: &dyn Sink, job: JobId, kind: EventKind) {
-        let event = Event {
-            job,
-            at: self.millis_now(),
-            kind,
-        };
-        let around = untold(Cell::get);
-        // SAFETY: the call of a sink further down our stack has set it, and takes it
-        // back before its list goes.
-        if let Some(around) = unsafe { around.as_ref() } {
-            around.borrow_mut().push_back((self.handle(), event));
-            return;
-        }
-        let waiting = Untold::default();
-        untold(|here| here.set(&raw const waiting));
-        self.tell(sink, &event);
-        loop {
-            // Others may be added while this one is told.
-            let next = waiting.borrow_mut().pop_front();
-            let Some((tree, event)) = next else { break };
-            let shared = tree.shared();
-            if let Some(sink) = &shared.sink {
-                shared.tell(&***sink, &event);
-            }
-        }
-        untold(|here| here.set(ptr::null()));
-    }
-
-    /// Calls the sink. One that panics is called no more, and is reported.
-    fn tell(&self, sink: &dyn Sink, event: &Event) {
-        if self.sink_is_broken.load(Ordering::Relaxed) {
-            return;
-        }
-        if let Err(payload) = unwind::caught(|| sink.event(event))
-            && !self.sink_is_broken.swap(true, Ordering::Relaxed)
-        {
-            let place = "the sink for events, which gets no more of them";
-            self.report_failure(&Error::panicked_in(place, payload));
-        }
     }
 
     /// A failure for which there is no handle.
@@ -396,6 +332,7 @@ impl Shared {
     /// A future was dropped before it was done.
     pub(crate) fn note_forced(&self, seen: ForcedDrop) {
         self.counters.add(Count::ForceDropped);
+        self.emit_for(Interests::CAUSES, seen.job.id, EventKind::Dropped);
         if let Some(hook) = &self.forced_hook {
             unwind::contained(|| (**hook)(&seen.job));
         }
@@ -554,7 +491,7 @@ impl Tree {
     #[track_caller]
     fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Result<Tree> {
         let start = host.now();
-        let turns = options.sink.as_ref().is_some_and(|sink| sink.wants_turns());
+        let outlet = Outlet::new(options.sink, &*host);
         let (serial, number) = Serials::lock().take(first);
         let mut shared = Arc::new(Shared {
             index: 0,
@@ -567,9 +504,7 @@ impl Tree {
             host,
             start,
             counters: Counters::default(),
-            sink: options.sink.map(Contained::new),
-            sink_is_broken: AtomicBool::new(false),
-            turns,
+            outlet,
             failure_hook: options.failure_hook.map(Contained::new),
             patience: options.patience,
             most_children: options.most_children.min(MOST_SHARES),
@@ -620,13 +555,9 @@ impl Tree {
         });
         shared.root.store(root.cast_mut(), Ordering::Release);
         counts.created(JobKind::Root);
-        shared.emit(
-            shared.root().id,
-            EventKind::Create {
-                kind: JobKind::Root,
-                site: Location::caller(),
-            },
-        );
+        if shared.has_sink() {
+            shared.tell_of_birth(shared.root(), None);
+        }
         Ok(Tree(shared))
     }
 

@@ -370,7 +370,7 @@ where
         let shared = match &this.begun {
             Some((shared, _)) => shared.clone(),
             None => {
-                std::task::ready!(point::poll_point(cx, &mut this.yielded))?;
+                std::task::ready!(point::poll_point_at(cx, &mut this.yielded, this.site))?;
                 this.begin()?
             }
         };
@@ -392,7 +392,7 @@ where
             if shared.call_off() || this.abandon {
                 this.wait.over();
                 this.let_go();
-                return Poll::Ready(Err(point::tell(&job).into()));
+                return Poll::Ready(Err(point::tell(&job, Some(this.site.location())).into()));
             }
         } else if point::must_look()
             && (this.abandon || shared.is_queued())

@@ -151,7 +151,7 @@ impl Future for NextPump {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(told)) = point::poll_point(cx, &mut this.yielded) {
+        if let Poll::Ready(Err(told)) = point::poll_point_at(cx, &mut this.yielded, this.site) {
             this.wait.over();
             this.listed = None;
             return Poll::Ready(Err(told));

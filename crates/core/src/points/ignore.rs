@@ -10,7 +10,7 @@ use crate::base::error::Cancelled;
 use crate::engine::context;
 use crate::engine::guard::{enter, leave};
 use crate::points::point::{self, Yielded};
-use crate::record::header::JobRef;
+use crate::record::header::{JobRef, Site};
 
 /// Holds cancellation of one job back until it is dropped.
 ///
@@ -64,7 +64,8 @@ impl Future for IgnoreCancellation {
     type Output = Result<IgnoreGuard, Cancelled>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(point::poll_point(cx, &mut self.yielded))?;
+        let site = Site::of(self.site);
+        std::task::ready!(point::poll_point_at(cx, &mut self.yielded, site))?;
         let Some(job) = context::current() else {
             return Poll::Ready(Ok(IgnoreGuard(None)));
         };
@@ -73,7 +74,8 @@ impl Future for IgnoreCancellation {
             Poll::Ready(Ok(IgnoreGuard(Some(HeldGuard { job, site }))))
         } else {
             // A cancel came between the two looks: the point says so now.
-            point::poll_point(cx, &mut self.yielded).map(|told| told.map(|()| IgnoreGuard(None)))
+            point::poll_point_at(cx, &mut self.yielded, Site::of(site))
+                .map(|told| told.map(|()| IgnoreGuard(None)))
         }
     }
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::base::error::Cancelled;
+use crate::base::observe::{EventKind, Interests};
 use crate::base::reason::Reason;
 use crate::base::unwind::contained;
 use crate::base::wait_kind::WaitKind;
@@ -96,12 +97,26 @@ pub(crate) fn poll_point(
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
 ) -> Poll<Result<(), Cancelled>> {
+    poll_point_at(cx, yielded, NO_SITE)
+}
+
+/// In place of the site of a point whose future keeps none.
+const NO_SITE: Site = Site(0);
+
+/// The same of a point whose future keeps its place: what is told of it names the place in
+/// release builds too.
+#[inline]
+pub(crate) fn poll_point_at(
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+    site: Site,
+) -> Poll<Result<(), Cancelled>> {
     context::with(|here| {
         let Some(h) = here.current() else {
             return Poll::Ready(Ok(()));
         };
         if h.state.peek().must_look() {
-            return look(here, h, cx, yielded);
+            return look(here, h, cx, yielded, site);
         }
         spend(here, h, cx, yielded)
     })
@@ -131,10 +146,11 @@ fn look(
     h: &Header,
     cx: &mut Context<'_>,
     yielded: &mut Yielded,
+    site: Site,
 ) -> Poll<Result<(), Cancelled>> {
     let st = look_at_clock(h);
     if st.effective() {
-        return told(h, cx, yielded);
+        return told(h, cx, yielded, site);
     }
     // An interrupt spends the budget: a body that asks for one again and again
     // starves nobody.
@@ -178,11 +194,29 @@ fn spent(
 }
 
 #[cold]
-fn told(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> Poll<Result<(), Cancelled>> {
-    match waits_before_failing(h, cx, yielded) {
-        true => Poll::Pending,
-        false => Poll::Ready(Err(tell(h))),
+fn told(
+    h: &Header,
+    cx: &mut Context<'_>,
+    yielded: &mut Yielded,
+    site: Site,
+) -> Poll<Result<(), Cancelled>> {
+    if waits_before_failing(h, cx, yielded) {
+        return Poll::Pending;
     }
+    // SAFETY: being polled, so not ended.
+    if unsafe { h.tree() }.wants(Interests::CAUSES) {
+        let known = (site.0 != NO_SITE.0).then(|| site.location());
+        note_point(h, known.or_else(|| yielded.site()));
+    }
+    Poll::Ready(Err(tell_alone(h)))
+}
+
+/// The body of `h`, which is being polled, is told at `site`.
+#[cold]
+fn note_point(h: &Header, site: Option<&'static Location<'static>>) {
+    // SAFETY: being polled, so not ended.
+    let tree = unsafe { h.tree() };
+    tree.emit_for(Interests::CAUSES, h.id, EventKind::Told { site });
 }
 
 /// True if a point of `h`, which is being polled, waits before it fails, and is woken
@@ -219,8 +253,14 @@ fn waits_again(h: &Header, cx: &mut Context<'_>, yielded: &mut Yielded) -> bool 
     yields
 }
 
-/// Tells the body of `h`, which is being polled, that it is cancelled.
-pub(crate) fn tell(h: &Header) -> Cancelled {
+/// Tells the body of `h`, which is being polled, that it is cancelled, at `site`.
+pub(crate) fn tell(h: &Header, site: Option<&'static Location<'static>>) -> Cancelled {
+    note_point(h, site);
+    tell_alone(h)
+}
+
+/// The same once the sink has heard of it.
+fn tell_alone(h: &Header) -> Cancelled {
     brake::count(h, context::is_first_told(h));
     // SAFETY: being polled, so not ended.
     let tree = unsafe { h.tree() };
@@ -420,7 +460,7 @@ impl Future for Park {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(told)) = poll_point(cx, &mut this.yielded) {
+        if let Poll::Ready(Err(told)) = poll_point_at(cx, &mut this.yielded, this.site) {
             this.wait.over();
             return Poll::Ready(Err(told));
         }

@@ -156,7 +156,7 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        match point::poll_point(cx, &mut this.yielded) {
+        match point::poll_point_at(cx, &mut this.yielded, this.site) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();

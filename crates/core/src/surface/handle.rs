@@ -293,7 +293,8 @@ impl Future for Join {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded)) {
+        if let Err(told) = std::task::ready!(point::poll_point_at(cx, &mut this.yielded, this.site))
+        {
             this.unlist();
             return Poll::Ready(Err(told));
         }
@@ -305,7 +306,8 @@ impl Future for Join {
         // question above came before both, perhaps: the family's own body is told,
         // and gets no outcome to go on with.
         if point::is_marked()
-            && let Err(told) = std::task::ready!(point::poll_point(cx, &mut this.yielded))
+            && let Err(told) =
+                std::task::ready!(point::poll_point_at(cx, &mut this.yielded, this.site))
         {
             return Poll::Ready(Err(told));
         }

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use crate::base::error::{Cancelled, Error, Result};
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
-use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::observe::{Count, EventKind, Interests};
 use crate::base::outcome::IntoOutcome;
 use crate::base::own::{self, Kept, OwnError};
 use crate::base::reason::ReasonKind;
@@ -582,6 +582,10 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     // SAFETY: linked.
     if node.kind() == JobKind::Shield && unsafe { walk::is_held_back(&node) } {
         node.state.defer_cancel();
+        if parent.state.load().effective() {
+            let from = parent.id;
+            tree.emit_for(Interests::CAUSES, node.id, EventKind::CancelHeld { from });
+        }
     }
     begins.follow(&node);
     Ok(node)
@@ -660,12 +664,10 @@ unsafe fn give_more(node: &Header, tree: &Shared, parent: &Header, more: More) -
 }
 
 fn tell_of_birth(node: &Header, tree: &Shared, parent: &Header) {
-    let (kind, site) = (node.kind(), node.site());
-    tree.emit(node.id, EventKind::Create { kind, site });
-    tree.emit(node.id, EventKind::Attach { parent: parent.id });
+    if tree.has_sink() {
+        tree.tell_of_birth(node, Some(parent));
+    }
     if node.state.load().has(state::CANCELLED) {
-        let to = JobState::Cancelling;
-        tree.emit(node.id, EventKind::State { to });
         // What a told body opens is part of its clean-up. Timeouts and branches are asked
         // for an end of their own.
         let told = parent.state.load().has(state::TOLD);

@@ -9,7 +9,7 @@ use crate::base::error::Error;
 use crate::base::escape::quoted;
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
-use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::observe::{Count, Interests};
 use crate::base::outcome::IntoOutcome;
 use crate::base::patience::Patience;
 use crate::base::reason::{ReasonData, ReasonKind};
@@ -651,7 +651,7 @@ impl<'a> SpawnPlace<'a> {
             Ok(()) => {
                 counts.created(JobKind::Task);
                 if tree.has_sink() {
-                    tell_of_birth(tree, parent, child, plan.site);
+                    tree.tell_of_birth(child, Some(parent));
                 }
                 // SAFETY: linked and BUSY from birth, so it has not ended and its first
                 // turn is ours to give (H5). The tree is pinned.
@@ -877,17 +877,6 @@ impl Spawner<Main> {
     }
 }
 
-#[cold]
-fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static Location<'static>) {
-    let kind = JobKind::Task;
-    tree.emit(child.id, EventKind::Create { kind, site });
-    tree.emit(child.id, EventKind::Attach { parent: parent.id });
-    if child.state.load().has(state::CANCELLED) {
-        let to = JobState::Cancelling;
-        tree.emit(child.id, EventKind::State { to });
-    }
-}
-
 /// Gives a new task to its host.
 ///
 /// # Safety
@@ -895,8 +884,8 @@ fn tell_of_birth(tree: &Shared, parent: &Header, child: &Header, site: &'static 
 /// returns.
 #[inline]
 unsafe fn start(tree: &Shared, child: &Header) {
-    if tree.turns {
-        tree.emit(child.id, EventKind::Scheduled);
+    if tree.wants(Interests::TURNS) {
+        tree.tell_of_wake(child.id);
     }
     // SAFETY: passed on.
     unsafe { turn::start_turn(tree, child) };

@@ -529,7 +529,7 @@ pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Optio
     if is_below(target, waiter) || target.state.load().ended() {
         None
     } else {
-        Some(point::tell(waiter))
+        Some(point::tell(waiter, Some(site.location())))
     }
 }
 
@@ -580,7 +580,7 @@ impl<T> Task<T> {
                 let back = waiting.take_back();
                 let (outcome, job) = self.take();
                 Poll::Ready(match back {
-                    Some(back) => interrupted_with(back, cancelled, outcome),
+                    Some(back) => interrupted_with(&job, back, cancelled, outcome),
                     None => ended_with(&job, cancelled, outcome),
                 })
             }
@@ -599,7 +599,7 @@ fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T
             discard(late);
             match context::current() {
                 // The waiter is cancelled too: it is told so.
-                Some(waiter) if cancelled => Err(point::tell(&waiter).into()),
+                Some(waiter) if cancelled => Err(point::tell(&waiter, Some(job.site())).into()),
                 _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
             }
         }
@@ -609,7 +609,12 @@ fn ended_with<T>(job: &Header, cancelled: bool, outcome: Outcome<T>) -> Result<T
 /// An interrupt that was passed on has come back with the outcome. It is
 /// delivered here; or at the next point, if there is something else to return.
 #[cold]
-fn interrupted_with<T>(back: Forwarded, cancelled: bool, outcome: Outcome<T>) -> Result<T> {
+fn interrupted_with<T>(
+    job: &Header,
+    back: Forwarded,
+    cancelled: bool,
+    outcome: Outcome<T>,
+) -> Result<T> {
     let answer = match outcome {
         Outcome::Completed(value)
         | Outcome::Cancelled {
@@ -620,7 +625,7 @@ fn interrupted_with<T>(back: Forwarded, cancelled: bool, outcome: Outcome<T>) ->
             let waiter = context::current();
             match &waiter {
                 // It is told of the cancel; the interrupt is for its task.
-                Some(waiter) if cancelled => Err(point::tell(waiter).into()),
+                Some(waiter) if cancelled => Err(point::tell(waiter, Some(job.site())).into()),
                 _ => {
                     let told = waiter.as_ref().and_then(|waiter| back.deliver(waiter));
                     return Err(told.map_or_else(|| Error::stopped(reason), Error::from));

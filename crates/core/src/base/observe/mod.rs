@@ -13,4 +13,4 @@ pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
 pub use gauges::{Gauges, IoGauges};
 pub use ring::RingSink;
-pub use sink::Sink;
+pub use sink::{Interests, Sink};

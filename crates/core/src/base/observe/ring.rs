@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::observe::event::Event;
-use crate::base::observe::sink::Sink;
+use crate::base::observe::sink::{Interests, Sink};
 
 /// Keeps the latest events, up to a number; older ones are forgotten and
 /// counted.
@@ -12,7 +12,7 @@ use crate::base::observe::sink::Sink;
 pub struct RingSink {
     kept: Mutex<(VecDeque<Event>, u64)>,
     capacity: usize,
-    turns: bool,
+    interests: Interests,
 }
 
 impl RingSink {
@@ -21,13 +21,18 @@ impl RingSink {
         RingSink {
             kept: Mutex::new((VecDeque::with_capacity(capacity), 0)),
             capacity,
-            turns: false,
+            interests: Interests::NONE,
         }
     }
 
     /// Also keeps the events of every turn.
-    pub fn with_turns(mut self) -> Self {
-        self.turns = true;
+    pub fn with_turns(self) -> Self {
+        self.with(Interests::TURNS)
+    }
+
+    /// Also keeps these.
+    pub fn with(mut self, interests: Interests) -> Self {
+        self.interests = self.interests | interests;
         self
     }
 
@@ -55,7 +60,7 @@ impl Sink for RingSink {
         kept.0.push_back(*event);
     }
 
-    fn wants_turns(&self) -> bool {
-        self.turns
+    fn interests(&self) -> Interests {
+        self.interests
     }
 }

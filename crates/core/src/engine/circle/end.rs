@@ -573,12 +573,36 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
         | state::HAS_JOINERS
         | state::ORIGIN
         | state::DEADLINE;
+    // SAFETY: passed on; linked until we unlink it.
+    unsafe {
+        let tree = h.tree();
+        if tree.has_sink() {
+            ended_told(tree, h, st, rare)
+        } else if st.has(rare) {
+            ended_among_others::<false>(tree, h, st)
+        } else {
+            leave_tree::<false>(tree, h, st)
+        }
+    }
+}
+
+/// The same of a tree with a sink: it hears whose end wakes what is woken here.
+///
+/// # Safety
+/// As for [`ended`].
+#[cold]
+unsafe fn ended_told(
+    tree: &Shared,
+    h: &Header,
+    st: state::Snapshot,
+    rare: u64,
+) -> Option<*const Header> {
+    let _ending = context::ends(h.id);
     // SAFETY: passed on.
     unsafe {
-        if st.has(rare) {
-            ended_among_others(h, st)
-        } else {
-            leave_tree(h, st)
+        match st.has(rare) {
+            true => ended_among_others::<true>(tree, h, st),
+            false => leave_tree::<true>(tree, h, st),
         }
     }
 }
@@ -588,11 +612,14 @@ unsafe fn ended(h: &Header, st: state::Snapshot) -> Option<*const Header> {
 /// # Safety
 /// As for [`ended`].
 #[cold]
-unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const Header> {
-    // SAFETY: linked until we unlink it.
-    let joiners = tidy_up(unsafe { h.tree() }, h, st);
+unsafe fn ended_among_others<const TOLD: bool>(
+    tree: &Shared,
+    h: &Header,
+    st: state::Snapshot,
+) -> Option<*const Header> {
+    let joiners = tidy_up(tree, h, st);
     // SAFETY: passed on.
-    let next = unsafe { leave_tree(h, st) };
+    let next = unsafe { leave_tree::<TOLD>(tree, h, st) };
     for waker in joiners {
         wake(waker);
     }
@@ -603,9 +630,13 @@ unsafe fn ended_among_others(h: &Header, st: state::Snapshot) -> Option<*const H
 ///
 /// # Safety
 /// As for [`ended`].
-unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
+unsafe fn leave_tree<const TOLD: bool>(
+    tree: &Shared,
+    h: &Header,
+    st: state::Snapshot,
+) -> Option<*const Header> {
     // SAFETY: linked until we unlink it.
-    let (tree, parent) = unsafe { (h.tree(), h.parent()) };
+    let parent = unsafe { h.parent() };
     if st.has(state::OUTPUT) && !st.has(state::HANDLE) && cell::output_needs_drop(h) {
         let _none = context::leave();
         // SAFETY: C2, OUTPUT and no HANDLE: the output is the ender's. Noticed by
@@ -625,7 +656,7 @@ unsafe fn leave_tree(h: &Header, st: state::Snapshot) -> Option<*const Header> {
     if st.has(state::WAITER) {
         counts.add(Count::WaiterWoken);
     }
-    if tree.has_sink() {
+    if TOLD {
         tell_of_end(tree, h, st);
     }
 

@@ -3,6 +3,7 @@
 
 use std::panic::Location;
 
+use crate::base::observe::{EventKind, Interests};
 use crate::engine::interrupts;
 use crate::engine::walk;
 use crate::record::header::Header;
@@ -10,7 +11,7 @@ use crate::record::state::{self, Marked};
 
 /// A guard is made at `site`; false if the job is cancelled already.
 pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
-    h.with_cold(|cold, _| {
+    let entered = h.with_cold(|cold, _| {
         if cold.guards == 0 {
             if !h.state.enter_guard() {
                 return false;
@@ -19,13 +20,20 @@ pub(crate) fn enter(h: &Header, site: &'static Location<'static>) -> bool {
         }
         cold.guards += 1;
         true
-    })
+    });
+    if entered {
+        // SAFETY: being polled, so not ended.
+        let tree = unsafe { h.tree() };
+        tree.emit_for(Interests::CAUSES, h.id, EventKind::GuardEntered { site });
+    }
+    entered
 }
 
 /// The guard that was made at `site` goes; all of them, if none is named.
 pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     // None: it has ended, and its guards lapsed before that.
     let Some(tree) = walk::pin(h) else { return };
+    let mut left = false;
     let marked = h
         .if_cold(|cold, _| {
             if cold.guards == 0 {
@@ -35,6 +43,7 @@ pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
             if cold.guarded_at == site {
                 cold.guarded_at = None;
             }
+            left = true;
             if cold.guards == 0 {
                 h.state.leave_guard(h.is_task())
             } else {
@@ -42,6 +51,12 @@ pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
             }
         })
         .unwrap_or(Marked::No);
+    if left && tree.wants(Interests::CAUSES) {
+        tree.emit(h.id, EventKind::GuardLeft);
+        if marked != Marked::No {
+            tree.emit_late_hop(h);
+        }
+    }
     walk::go(&tree, h, marked);
     if marked == Marked::No {
         interrupts::guard_left(h);

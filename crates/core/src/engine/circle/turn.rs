@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Error;
 use crate::base::lane::Lane;
-use crate::base::observe::EventKind;
+use crate::base::observe::{EventKind, Interests};
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained};
 use crate::engine::context;
@@ -95,13 +95,7 @@ unsafe fn run_one(h: &Header) -> Option<Turn> {
     }
     // SAFETY: BUSY was kept, so it has not ended, and the next turn is ours.
     // Noticed by `yield_while_woken_and_cancelled`.
-    unsafe {
-        let tree = h.tree();
-        if tree.turns {
-            tree.emit(h.id, EventKind::Scheduled);
-        }
-        Some(Turn::new(h))
-    }
+    Some(unsafe { Turn::new(h) })
 }
 
 /// The same for one whose turns are counted.
@@ -139,8 +133,8 @@ pub(crate) unsafe fn push_claimed(h: &Header) {
 /// As for [`push_claimed`]; `tree` is the task's, and stays until this returns.
 #[inline]
 pub(crate) unsafe fn push_claimed_below(tree: &Shared, h: &Header) {
-    if tree.turns {
-        tree.emit(h.id, EventKind::Scheduled);
+    if tree.wants(Interests::TURNS) {
+        tree.tell_of_wake(h.id);
     }
     // SAFETY: passed on.
     unsafe { start_turn(tree, h) };
@@ -184,12 +178,12 @@ unsafe fn hand_over(tree: &Shared, mut ready: TurnRow) {
         }
         return;
     }
-    if tree.turns {
+    if tree.wants(Interests::TURNS) {
         let mut next = ready.head;
         for n in 0..ready.len() {
             // SAFETY: H5, ours until the push.
             let h = unsafe { &*next };
-            tree.emit(h.id, EventKind::Scheduled);
+            tree.tell_of_wake(h.id);
             if n + 1 < ready.len() {
                 // SAFETY: as above.
                 next = unsafe { h.run.get() };
@@ -233,16 +227,18 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
         return Poll::Pending;
     }
     h.begin_poll(st, millis);
-    if tree.turns {
-        tree.emit(h.id, EventKind::PollBegin);
+    let shows_turns = tree.wants(Interests::TURNS.and(Interests::WAITS));
+    if shows_turns {
+        tree.tell_of_turn(h, h.polls.load(Relaxed) == 1);
     }
     let own = waker::borrowed(h);
     let mut cx = Context::from_waker(&own);
     let mut error = None;
     // SAFETY: C1, this turn is ours.
     let polled = caught(|| unsafe { (h.vtable.poll)(h, &mut cx, &mut error) });
-    if tree.turns {
-        tree.emit(h.id, EventKind::PollEnd);
+    if shows_turns {
+        let waits = matches!(polled, Ok(PolledBody::Pending)) && !context::goes_round();
+        tree.tell_of_turns_end(h, waits);
     }
     let over = match polled {
         Ok(PolledBody::Value) => {
@@ -268,6 +264,11 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
                 } else {
                     h.state.park()
                 };
+                // Parked, it may have ended by now, and the tree with it.
+                if park == ParkAnswer::Again && tree.wants(Interests::TURNS) {
+                    let by = again.then_some(h.id);
+                    tree.emit(h.id, EventKind::Scheduled { by });
+                }
                 return Poll::Ready(park);
             }
             // SAFETY: this turn is ours.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::base::id::JobId;
-use crate::base::observe::{Count, EventKind, JobState};
+use crate::base::observe::{Count, EventKind, Interests, JobState};
 use crate::base::reason::{AskedBy, ReasonData, ReasonKind};
 use crate::base::sync::local;
 use crate::engine::deadline;
@@ -118,6 +118,12 @@ pub(crate) fn count_refused(h: &Header) {
 pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     let Some(tree) = pin(h) else { return false };
     let kind = why.kind;
+    let culprit = why.culprit.as_ref().map(|(id, _)| *id);
+    let request = EventKind::CancelRequest {
+        reason: kind,
+        site: why.site,
+        by: culprit.or_else(|| why.by.as_ref().map(|by| by.id)),
+    };
     let reason = Arc::new(ReasonData {
         kind,
         text: why.text,
@@ -163,7 +169,9 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         return false;
     }
     tree.counters.add(Count::CancelRequested);
-    tree.emit(h.id, EventKind::CancelRequest { reason: kind });
+    if tree.has_sink() {
+        tree.tell_of_cancel(h, request);
+    }
     if marked == Marked::Deferred {
         tree.emit(
             h.id,
@@ -299,6 +307,17 @@ impl Calls {
 /// unless it was called [so deep](DEEPEST) inside the hooks of other walks: then
 /// that is done before the outermost of them returns.
 pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
+    // Asked once for all jobs on the way.
+    if tree.has_sink() {
+        go_told::<true>(tree, start, marked);
+    } else {
+        go_told::<false>(tree, start, marked);
+    }
+}
+
+/// `TOLD` says that the tree has a sink.
+#[inline(never)]
+fn go_told<const TOLD: bool>(tree: &Shared, start: &Header, marked: Marked) {
     let mut todo = Todo(ptr::null());
     let mut ready = MarkedRows::new();
     let tag = match marked {
@@ -314,7 +333,7 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
     while let Some((h, tag)) = at {
         // SAFETY: claimed, or a reference is ours: alive (H5, H6).
         let h = unsafe { &*h };
-        if visit(tree, h, tag, &mut todo, &mut ready) {
+        if visit::<TOLD>(tree, h, tag, &mut todo, &mut ready) {
             if ptr::eq(h, start) {
                 calls.start = Some((h, tag));
             } else {
@@ -338,19 +357,27 @@ pub(crate) fn go(tree: &Shared, start: &Header, marked: Marked) {
 
 /// Marks what is below `h`. True if `h` is to be woken or called; else the walk
 /// is done with it.
-fn visit(tree: &Shared, h: &Header, tag: usize, todo: &mut Todo, ready: &mut MarkedRows) -> bool {
+fn visit<const TOLD: bool>(
+    tree: &Shared,
+    h: &Header,
+    tag: usize,
+    todo: &mut Todo,
+    ready: &mut MarkedRows,
+) -> bool {
     let mut to_call = !h.is_task();
     if tag != DEFERRED {
-        tree.emit(
-            h.id,
-            EventKind::State {
-                to: JobState::Cancelling,
-            },
-        );
+        if TOLD {
+            let to = JobState::Cancelling;
+            tree.emit(h.id, EventKind::State { to });
+        }
         let st = h.state.load();
         to_call |= st.has(state::HAS_NODES);
         if st.has(state::HAS_SHARES) {
-            mark_children(tree, h, todo, ready);
+            let before = todo.0;
+            mark_children::<TOLD>(h, todo, ready);
+            if TOLD && tree.wants(Interests::CAUSES) {
+                tell_of_hops(tree, h.id, todo, before);
+            }
         }
     }
     if to_call {
@@ -471,7 +498,27 @@ pub(crate) fn wake_poller(h: &Header) {
     }
 }
 
-fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedRows) {
+/// The jobs on the list, as far as `before`, were marked by `from`, or hold the cancel back.
+#[cold]
+fn tell_of_hops(tree: &Shared, from: JobId, todo: &Todo, before: *const Header) {
+    let mut at = todo.0;
+    while at != before {
+        let tag = at.addr() & TAGS;
+        // SAFETY: listed jobs are claimed or referenced by us (H5, H6), and so is what
+        // is listed before them.
+        let h = unsafe { &*at.map_addr(|addr| addr & !TAGS) };
+        if tag == DEFERRED {
+            tree.emit(h.id, EventKind::CancelHeld { from });
+        } else {
+            tree.emit_hop(h.id, from);
+        }
+        // SAFETY: as above.
+        at = unsafe { h.walk.get() };
+    }
+}
+
+/// With a sink each job is visited, so that its mark is told outside the lock.
+fn mark_children<const TOLD: bool>(h: &Header, todo: &mut Todo, ready: &mut MarkedRows) {
     let _locked = h.lock();
     // SAFETY: H1 and H2, we hold the lock of the list.
     let mut next = unsafe { h.first.get().as_ref() };
@@ -504,7 +551,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedR
             Marked::No | Marked::Deferred => {}
             Marked::Claimed => {
                 let st = child.state.load();
-                if st.has(state::HAS_SHARES | state::HAS_NODES) || tree.has_sink() {
+                if TOLD || st.has(state::HAS_SHARES | state::HAS_NODES) {
                     child.first.fetch_ahead();
                     todo.push(child, CLAIMED);
                 } else {
@@ -524,7 +571,7 @@ fn mark_children(tree: &Shared, h: &Header, todo: &mut Todo, ready: &mut MarkedR
 /// Delivers inside a shield the cancel it has held back. Does nothing while an
 /// enclosing shield holds it back too: what it protects includes this one.
 pub(crate) fn lift(tree: &Shared, shield: &Header) {
-    let marked = {
+    let (marked, from) = {
         let locked = shield.lock();
         let read = locked.read_parent();
         if read.seen.ended() {
@@ -534,17 +581,22 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
         // by `parent_lookup_vs_end`, which holds in the same way.
         let above = unsafe { shield.parent() }.filter(|parent| parent.state.load().effective());
         let origin = above.map(Header::origin_to_hand_on);
-        match origin {
+        let from = above.map(|above| above.id);
+        let marked = match origin {
             Some(origin) if !shield.state.load().has(state::CANCELLED) => {
                 shield.origin.store(origin, Relaxed);
                 shield.state.mark(MarkFrom::Above, false)
             }
             _ => Marked::No,
-        }
+        };
+        (marked, from)
     };
     if matches!(marked, Marked::Claimed | Marked::Noted) {
         let site = shield.site();
         tree.emit(shield.id, EventKind::ShieldLifted { site });
+        if let Some(from) = from {
+            tree.emit_hop(shield.id, from);
+        }
     }
     go(tree, shield, marked);
 }

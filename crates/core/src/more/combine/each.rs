@@ -183,7 +183,7 @@ where
     fn take_items(self: Pin<&mut Self>, cx: &mut Context<'_>) {
         let mut this = self.project();
         while *this.taking == Taking::More && this.running.running() < *this.limit {
-            *this.taking = match point::poll_point(cx, this.yielded) {
+            *this.taking = match point::poll_point_at(cx, this.yielded, Site::of(this.site)) {
                 Poll::Pending => Taking::NotNow,
                 Poll::Ready(Err(told)) => {
                     // A cancel tells those that run, by itself; an interrupt is

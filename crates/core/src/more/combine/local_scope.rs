@@ -742,7 +742,7 @@ impl<T> LocalTask<T> {
                 discard(late);
                 match context::current() {
                     // The waiter is cancelled too: it is told so.
-                    Some(waiter) if marked => Err(point::tell(&waiter).into()),
+                    Some(waiter) if marked => Err(point::tell(&waiter, Some(job.site())).into()),
                     _ => Err(Error::stopped(reason).at(names::victim_alone(job), None)),
                 }
             }

@@ -101,7 +101,7 @@ impl<S: Stream> Stream for OrCancelItems<S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.project();
-        if let Err(told) = ready!(point::poll_point(cx, this.yielded)) {
+        if let Err(told) = ready!(point::poll_point_at(cx, this.yielded, *this.site)) {
             this.wait.over();
             this.yielded.reset();
             return Poll::Ready(Some(Err(told)));

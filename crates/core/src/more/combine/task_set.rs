@@ -286,7 +286,7 @@ impl<T> TaskSet<T> {
         site: &'static Location<'static>,
     ) -> Poll<Result<(), Cancelled>> {
         self.yielded.move_to(site);
-        let asked = point::poll_point(cx, &mut self.yielded);
+        let asked = point::poll_point_at(cx, &mut self.yielded, Site::of(site));
         if let Poll::Ready(Err(_)) = asked {
             self.leave();
         }

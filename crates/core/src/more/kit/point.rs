@@ -115,7 +115,7 @@ impl Point {
     /// Asks whether to stop, at the start of a poll. On `Pending` return `Pending`: the future is
     /// polled again. On `Err` the wait is over: undo what it has begun, and return the error.
     pub fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cancelled>> {
-        let asked = point::poll_point(cx, &mut self.yielded);
+        let asked = point::poll_point_at(cx, &mut self.yielded, self.site);
         if let Poll::Ready(Err(told)) = &asked {
             self.done();
             if told.reason().kind() == ReasonKind::Interrupted {

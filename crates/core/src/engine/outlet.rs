@@ -1,0 +1,276 @@
+//! Where a tree's events leave it: the sink, what it asked for, and the clock that its events
+//! show. Without a sink all that is left of an event is one look at a field; what stands in
+//! here runs with one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::base::error::Error;
+use crate::base::id::JobId;
+use crate::base::observe::{Event, EventKind, Interests, JobState, Sink};
+use crate::base::sync::local;
+use crate::base::thread;
+use crate::base::unwind::{self, Contained};
+use crate::base::wait_kind::WaitKind;
+use crate::engine::context;
+use crate::engine::host::Host;
+use crate::engine::tree::{Shared, Tree};
+use crate::record::header::{Header, JobRef, Site};
+use crate::record::state;
+
+/// The sink of one tree.
+pub(crate) struct Outlet {
+    sink: Option<Contained<Arc<dyn Sink>>>,
+    /// It has panicked.
+    is_broken: AtomicBool,
+    interests: Interests,
+    /// Events show the virtual time of the host; else the system's, which goes on when the
+    /// program stops the clock of its runtime.
+    by_host: bool,
+    began: Instant,
+}
+
+/// An event that is told later, and its text.
+type Untold = (Tree, Event, Option<Box<str>>);
+
+/// Events that have happened inside the call of a sink, on its thread, and are told
+/// when it has returned.
+type UntoldRow = RefCell<VecDeque<Untold>>;
+
+local!(static UNTOLD: Cell<*const UntoldRow> = Cell::new(ptr::null()); fn untold);
+
+impl Outlet {
+    pub(crate) fn new(sink: Option<Arc<dyn Sink>>, host: &dyn Host) -> Outlet {
+        let by_host = host.virtual_time();
+        let interests = sink.as_ref().map(|sink| sink.interests());
+        Outlet {
+            sink: sink.map(Contained::new),
+            is_broken: AtomicBool::new(false),
+            interests: interests.unwrap_or_default(),
+            by_host,
+            began: if by_host { host.now() } else { Instant::now() },
+        }
+    }
+
+    /// True if there is a sink.
+    #[inline]
+    pub(crate) fn is_there(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// True if there is a sink that asked for one of these.
+    #[inline]
+    pub(crate) fn wants(&self, these: Interests) -> bool {
+        self.interests.has(these)
+    }
+}
+
+impl Shared {
+    /// True if there is a sink that asked for one of these.
+    #[inline]
+    pub(crate) fn wants(&self, these: Interests) -> bool {
+        self.outlet.wants(these)
+    }
+
+    /// True if there is a sink.
+    #[inline]
+    pub(crate) fn has_sink(&self) -> bool {
+        self.outlet.is_there()
+    }
+
+    /// Tells the sink, if there is one.
+    #[inline]
+    pub(crate) fn emit(&self, job: JobId, kind: EventKind) {
+        if self.has_sink() {
+            self.emit_to_sink(job, kind, None);
+        }
+    }
+
+    /// The same of an event that few sinks ask for.
+    #[inline]
+    pub(crate) fn emit_for(&self, these: Interests, job: JobId, kind: EventKind) {
+        if self.wants(these) {
+            self.emit_to_sink(job, kind, None);
+        }
+    }
+
+    #[cold]
+    fn emit_to_sink(&self, job: JobId, kind: EventKind, text: Option<&str>) {
+        let event = Event {
+            thread: thread::thread(),
+            worker: self.host.worker(),
+            ..Event::new(job, self.nanos(), kind)
+        };
+        let around = untold(Cell::get);
+        // SAFETY: the call of a sink further down our stack has set it, and takes it
+        // back before its list goes.
+        if let Some(around) = unsafe { around.as_ref() } {
+            let later = (self.handle(), event, text.map(Box::from));
+            around.borrow_mut().push_back(later);
+            return;
+        }
+        let waiting = UntoldRow::default();
+        untold(|here| here.set(&raw const waiting));
+        self.tell(&event, text);
+        loop {
+            // Others may be added while this one is told.
+            let next = waiting.borrow_mut().pop_front();
+            let Some((tree, event, text)) = next else {
+                break;
+            };
+            tree.shared().tell(&event, text.as_deref());
+        }
+        untold(|here| here.set(ptr::null()));
+    }
+
+    /// Calls the sink. One that panics is called no more, and is reported.
+    fn tell(&self, event: &Event, text: Option<&str>) {
+        let Some(sink) = &self.outlet.sink else {
+            return;
+        };
+        if self.outlet.is_broken.load(Ordering::Relaxed) {
+            return;
+        }
+        let told = unwind::caught(|| match text {
+            Some(text) => sink.event_with(event, text),
+            None => sink.event(event),
+        });
+        if let Err(payload) = told
+            && !self.outlet.is_broken.swap(true, Ordering::Relaxed)
+        {
+            let place = "the sink for events, which gets no more of them";
+            self.report_failure(&Error::panicked_in(place, payload));
+        }
+    }
+
+    /// Nanoseconds since the tree began: enough for 584 years.
+    fn nanos(&self) -> u64 {
+        let now = match self.outlet.by_host {
+            true => self.host.now(),
+            false => Instant::now(),
+        };
+        let since = now.saturating_duration_since(self.outlet.began);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    }
+
+    /// A job was made: that it is there, below what, and what it is born with.
+    #[cold]
+    pub(crate) fn tell_of_birth(&self, job: &Header, parent: Option<&Header>) {
+        let (kind, site, lane) = (job.kind(), job.site(), job.lane());
+        let name = match self.wants(Interests::TEXTS) {
+            true => job.if_cold(|cold, _| cold.name.clone()).flatten(),
+            false => None,
+        };
+        let create = EventKind::Create { kind, site, lane };
+        self.emit_to_sink(job.id, create, name.as_deref());
+        let Some(parent) = parent.map(|parent| parent.id) else {
+            return;
+        };
+        self.emit(job.id, EventKind::Attach { parent });
+        if job.state.load().has(state::CANCELLED) {
+            self.emit_hop(job.id, parent);
+            let to = JobState::Cancelling;
+            self.emit(job.id, EventKind::State { to });
+        }
+    }
+
+    /// A cancel has entered the tree at `job`.
+    #[cold]
+    pub(crate) fn tell_of_cancel(&self, job: &Header, request: EventKind) {
+        let text = match self.wants(Interests::TEXTS) {
+            true => job
+                .if_cold(|cold, _| cold.reason.as_ref().and_then(|data| data.text.clone()))
+                .flatten(),
+            false => None,
+        };
+        self.emit_to_sink(job.id, request, text.as_deref());
+    }
+
+    /// A cancel has come to `job` from the job `from` above it.
+    pub(crate) fn emit_hop(&self, job: JobId, from: JobId) {
+        self.emit_for(Interests::CAUSES, job, EventKind::CancelHop { from });
+    }
+
+    /// The same of a job whose guard or shield has held it back until now. It may be about to
+    /// end: then it needs no hop.
+    #[cold]
+    pub(crate) fn emit_late_hop(&self, job: &Header) {
+        if !job.state.load().has(state::ORIGIN)
+            && let Some(parent) = job.parent_from_outside()
+        {
+            self.emit_hop(job.id, parent.id);
+        }
+    }
+
+    /// A task is given to its host.
+    #[cold]
+    pub(crate) fn tell_of_wake(&self, task: JobId) {
+        let by = context::waking_job();
+        self.emit(task, EventKind::Scheduled { by });
+    }
+
+    /// A turn of `task` begins.
+    #[cold]
+    pub(crate) fn tell_of_turn(&self, task: &Header, is_first: bool) {
+        if !is_first {
+            self.emit_for(Interests::WAITS, task.id, EventKind::WaitEnd);
+        }
+        self.emit_for(Interests::TURNS, task.id, EventKind::PollBegin);
+    }
+
+    /// The turn of `task` is over; `waits` if it has left it waiting.
+    #[cold]
+    pub(crate) fn tell_of_turns_end(&self, task: &Header, waits: bool) {
+        self.emit_for(Interests::TURNS, task.id, EventKind::PollEnd);
+        if waits && self.wants(Interests::WAITS) {
+            let (job, kind, site) = wait_of(task);
+            self.emit(job, EventKind::WaitBegin { kind, site });
+        }
+    }
+}
+
+/// How many of the newest children are looked at for the scope in which a task waits: it was
+/// most often opened last.
+const LOOKS: usize = 32;
+
+/// What the turn of `task`, which is still the caller's, has left waiting: in the task, or in
+/// the innermost of its scopes.
+fn wait_of(task: &Header) -> (JobId, WaitKind, Option<&'static Location<'static>>) {
+    let mut at = JobRef::from_header(task);
+    loop {
+        if at.no_wait_of_ours() {
+            return (at.id, WaitKind::Foreign, None);
+        }
+        let kind = WaitKind::from_bits(at.wait_kind.load(Ordering::Relaxed));
+        let site = Site(at.wait_site.load(Ordering::Relaxed)).location();
+        let scope = match kind {
+            WaitKind::Scope => newest_scope(&at, site),
+            _ => None,
+        };
+        match scope {
+            Some(scope) => at = scope,
+            None => return (at.id, kind, Some(site)),
+        }
+    }
+}
+
+/// The scope of `job` that was opened at `site` last.
+fn newest_scope(job: &Header, site: &'static Location<'static>) -> Option<JobRef> {
+    let _locked = job.lock();
+    // SAFETY: H1 and H2, we hold the lock of the list.
+    let mut next = unsafe { job.first.get().as_ref() };
+    for _ in 0..LOOKS {
+        let child = next?;
+        if !child.was_spawned() && ptr::eq(child.site(), site) {
+            return Some(JobRef::from_header(child));
+        }
+        // SAFETY: as above.
+        next = unsafe { child.next.get().as_ref() };
+    }
+    None
+}

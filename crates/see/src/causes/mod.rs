@@ -1,0 +1,9 @@
+//! Why jobs were cancelled, hop by hop, and what a shutdown waited for.
+
+mod book;
+mod trace;
+mod waterfall;
+
+pub use book::Causes;
+pub use trace::{CancelEntry, CancelTrace, Held, TracedHop, TracedJob};
+pub use waterfall::{ShutdownWaterfall, WaterfallRow};

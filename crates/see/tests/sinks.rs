@@ -1,0 +1,197 @@
+//! Sinks that do not behave: they panic, block, cancel and spawn where they are called.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+
+use kinfolk_core::{
+    Error, Event, EventKind, Interests, Job, JobState, Sink, checkpoint, current_job, detach, park,
+    scope, spawn, yield_now,
+};
+use kinfolk_runtime::Runtime;
+use kinfolk_see::{Causes, Recorder, Sinks};
+use kinfolk_testkit::{Sim, guarded};
+
+/// Cancels a job and spawns detached ones from inside its calls.
+#[derive(Default)]
+struct Meddler {
+    target: Mutex<Option<Job>>,
+    inside: AtomicBool,
+    nested: AtomicBool,
+    spawned: AtomicUsize,
+}
+
+impl Sink for Meddler {
+    fn event(&self, event: &Event) {
+        let was = self.inside.swap(true, SeqCst);
+        self.nested.fetch_or(was, SeqCst);
+        if matches!(event.kind, EventKind::PollBegin) {
+            let target = self.target.lock().unwrap().take();
+            if let Some(job) = target {
+                assert!(job.cancel("by the sink"));
+            }
+            if current_job().is_some() && self.spawned.fetch_add(1, SeqCst) < 20 {
+                detach(async { checkpoint().await });
+            }
+        }
+        self.inside.store(false, SeqCst);
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ALL
+    }
+}
+
+#[test]
+fn see_4_a_sink_may_cancel_and_spawn_and_hears_of_it_after_its_call() {
+    for seed in 0..50 {
+        let (meddler, causes) = (Arc::new(Meddler::default()), Causes::new());
+        let both = Sinks::of([meddler.clone(), causes.clone()]);
+        let mut sim = Sim::builder(seed).sink(both).build();
+        let slot = meddler.clone();
+        let id = sim
+            .run(async move {
+                let task = spawn(park());
+                *slot.target.lock().unwrap() = Some(task.job());
+                let id = task.id();
+                let ended = task.outcome().await?;
+                assert!(ended.is_cancelled());
+                yield_now().await?;
+                Ok::<_, Error>(id)
+            })
+            .unwrap();
+        sim.finish();
+        assert!(!meddler.nested.load(SeqCst), "called inside its own call");
+        let trace = causes.why_cancelled(id).unwrap();
+        assert_eq!(trace.entry.text.as_deref(), Some("by the sink"));
+        assert_eq!(trace.job.ended.unwrap().1, JobState::Cancelled);
+    }
+}
+
+/// One worker is held up in a sink: the others go on.
+#[test]
+fn see_4_a_sink_that_blocks_one_worker_blocks_no_other() {
+    struct Blocks {
+        enter: AtomicBool,
+        gate: Mutex<mpsc::Receiver<()>>,
+    }
+    impl Sink for Blocks {
+        fn event(&self, event: &Event) {
+            if event.worker.is_some()
+                && event.kind == EventKind::PollBegin
+                && !self.enter.swap(true, SeqCst)
+            {
+                let _ = self.gate.lock().unwrap().recv();
+            }
+        }
+
+        fn interests(&self) -> Interests {
+            Interests::TURNS
+        }
+    }
+    guarded("a sink that blocks", |_| {
+        let (open, gate) = mpsc::channel();
+        let sink = Arc::new(Blocks {
+            enter: AtomicBool::new(false),
+            gate: Mutex::new(gate),
+        });
+        let rt = Runtime::builder()
+            .workers(2)
+            .sink(sink.clone())
+            .build()
+            .unwrap();
+        rt.block_on(async {
+            let first = spawn(async { yield_now().await });
+            while !sink.enter.load(SeqCst) {
+                yield_now().await?;
+            }
+            // The other worker does all of these.
+            for _ in 0..100 {
+                spawn(async { yield_now().await }).await?;
+            }
+            open.send(()).map_err(|_| Error::msg("gone"))?;
+            first.await?;
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn see_4_of_several_sinks_one_that_panics_is_called_no_more() {
+    struct Fragile(AtomicUsize);
+    impl Sink for Fragile {
+        fn event(&self, _: &Event) {
+            if self.0.fetch_add(1, SeqCst) == 3 {
+                std::panic::resume_unwind(Box::new("no more"));
+            }
+        }
+    }
+    let (fragile, recorder) = (Arc::new(Fragile(AtomicUsize::new(0))), Recorder::new());
+    let both = Sinks::of([fragile.clone(), recorder.clone()]);
+    assert_eq!(both.interests(), recorder.interests());
+    let mut sim = Sim::builder(1).sink(both.clone()).build();
+    sim.run(async {
+        for _ in 0..10 {
+            spawn(async { 1 }).await?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    sim.tree();
+    let events = recorder.recording().events.len();
+    assert!(events > 50, "{events}");
+    assert_eq!((fragile.0.load(SeqCst), both.broken()), (4, 1));
+}
+
+/// The same cancels on eight threads: each that was cancelled has its way, and nothing is kept
+/// of those that were not.
+#[test]
+fn see_5_causes_on_eight_threads() {
+    guarded("causes on eight threads", |_| {
+        let causes = Causes::keeping(10_000);
+        let rt = Runtime::builder()
+            .workers(8)
+            .sink(causes.clone())
+            .build()
+            .unwrap();
+        let ids = rt
+            .block_on(async {
+                let mut all = Vec::new();
+                for _ in 0..50 {
+                    let made = scope(async |s| {
+                        let tasks: Vec<_> = (0..8)
+                            .map(|_| {
+                                s.spawn(async {
+                                    let inner = spawn(park());
+                                    let id = inner.id();
+                                    let _ = spawn(async { Ok::<_, Error>(1) }).await;
+                                    let _ = inner.await;
+                                    Ok::<_, Error>(id)
+                                })
+                            })
+                            .collect();
+                        yield_now().await?;
+                        let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();
+                        for task in &tasks {
+                            task.cancel("enough");
+                        }
+                        for task in tasks {
+                            let _ = task.outcome().await?;
+                        }
+                        Ok(ids)
+                    });
+                    all.extend(made.await?);
+                }
+                Ok::<_, Error>(all)
+            })
+            .unwrap();
+        drop(rt);
+        assert_eq!(ids.len(), 400);
+        for id in ids {
+            let trace = causes.why_cancelled(id).expect("it was cancelled");
+            assert_eq!((trace.entry.job.id, trace.hops.len()), (id, 0));
+            assert!(trace.job.ended.unwrap().0 >= trace.entry.at);
+        }
+        assert_eq!(causes.forgotten(), 0);
+    });
+}
