@@ -272,6 +272,16 @@ pub async fn io_6_a_oneshot_is_not_lost(lab: Lab) {
         Err::<(), _>(Error::from(told))
     });
     assert!(told.outcome().await.unwrap().is_cancelled());
+    let told = spawn(async {
+        let (tx, rx) = oneshot::channel();
+        tx.send(7).unwrap();
+        cancel_current("now");
+        let error = rx.await.unwrap_err();
+        let told = error.cancelled().cloned().unwrap();
+        assert_eq!(error.into_value(), Some(7), "by value");
+        Err::<(), _>(Error::from(told))
+    });
+    assert!(told.outcome().await.unwrap().is_cancelled());
     let (tx, rx) = oneshot::channel::<u32>();
     let waits = spawn(async move { Ok::<_, Error>(rx.await?) });
     lab.settle().await;

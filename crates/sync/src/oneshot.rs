@@ -35,6 +35,9 @@ struct State<T> {
     closed: bool,
     receiver: Option<WaitingSide>,
     sender: Option<WaitingSide>,
+    /// How many may still take the value: the receiver, and the errors of waits that were
+    /// told. The last of them takes it along.
+    takers: usize,
 }
 
 /// A side that waits.
@@ -99,6 +102,41 @@ impl<T> Drop for Sides<T> {
 
 type Shared<T> = Arc<Sides<T>>;
 
+/// The right to take the value. What is still there goes with the last of them.
+struct Taker<T>(Shared<T>);
+
+impl<T> Taker<T> {
+    /// One more, with the same right.
+    fn another(&self) -> Taker<T> {
+        self.0.lock().takers += 1;
+        Taker(self.0.clone())
+    }
+
+    fn try_take(&self) -> Result<T, TryRecvError> {
+        let mut state = self.0.lock();
+        let (value, closed) = (state.value.take(), state.closed);
+        drop(state);
+        match value {
+            Some(value) => Ok(value.into_inner()),
+            None if closed => Err(TryRecvError::Closed),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+}
+
+impl<T> Drop for Taker<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.takers -= 1;
+        let value = match state.takers {
+            0 => state.value.take(),
+            _ => None,
+        };
+        drop(state);
+        discard(value);
+    }
+}
+
 /// A channel for one value.
 #[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
@@ -109,6 +147,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
             closed: false,
             receiver: None,
             sender: None,
+            takers: 1,
         }),
         seen: SeenAs::new("oneshot channel", site),
     });
@@ -116,7 +155,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
         shared: Some(shared.clone()),
     };
     let receiver = Receiver {
-        shared,
+        shared: Taker(shared),
         point: Point::new(),
         site,
         begun: false,
@@ -267,12 +306,13 @@ impl<T> fmt::Debug for SenderClosed<'_, T> {
 /// was not sent yet goes back to the sender.
 ///
 /// # Cancellation
-/// A *point*. Told, it has taken nothing: await `&mut receiver`, and the value is still
-/// to be had, by [`try_recv`](Receiver::try_recv) or inside a `cleanup`. A value that came
-/// while it waited is returned, and the next point tells.
+/// A *point*. Told, it has taken nothing. Awaited by value, a value that was sent comes with
+/// the error: [`RecvError::into_value`]. Awaited as `&mut receiver`, it is still in the
+/// channel as well, for [`try_recv`](Receiver::try_recv) or a second wait inside a `cleanup`.
+/// A value that came while it waited is returned, and the next point tells.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Receiver<T> {
-    shared: Shared<T>,
+    shared: Taker<T>,
     point: Point,
     /// Where the channel was made: it is the future that waits.
     site: &'static Location<'static>,
@@ -283,14 +323,7 @@ pub struct Receiver<T> {
 impl<T> Receiver<T> {
     /// The value, if it is there. Never waits, and is no point.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
-        let mut state = self.shared.lock();
-        let (value, closed) = (state.value.take(), state.closed);
-        drop(state);
-        match value {
-            Some(value) => Ok(value.into_inner()),
-            None if closed => Err(TryRecvError::Closed),
-            None => Err(TryRecvError::Empty),
-        }
+        self.shared.try_take()
     }
 
     /// Waits for the value on this thread.
@@ -305,21 +338,21 @@ impl<T> Receiver<T> {
     /// Nothing is wanted any more: a sender that has not sent gets its value back. One
     /// that was sent is still here.
     pub fn close(&mut self) {
-        close(&self.shared);
+        close(&self.shared.0);
     }
 
     /// The value, or that there will be none.
-    fn look(&mut self) -> Option<Result<T, RecvError>> {
+    fn look(&mut self) -> Option<Result<T, RecvError<T>>> {
         match self.try_recv() {
             Ok(value) => Some(Ok(value)),
-            Err(TryRecvError::Closed) => Some(Err(RecvError(NotAcquired::Closed))),
+            Err(TryRecvError::Closed) => Some(Err(RecvError::closed())),
             Err(TryRecvError::Empty) => None,
         }
     }
 }
 
 impl<T> Future for Receiver<T> {
-    type Output = Result<T, RecvError>;
+    type Output = Result<T, RecvError<T>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -333,7 +366,7 @@ impl<T> Future for Receiver<T> {
         match this.point.poll_enter(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
-                let waiting = this.shared.lock().receiver.take();
+                let waiting = this.shared.0.lock().receiver.take();
                 let_go(waker_of(waiting));
                 // It may have come just now.
                 return Poll::Ready(match this.begun.then(|| this.try_recv()) {
@@ -341,7 +374,10 @@ impl<T> Future for Receiver<T> {
                         this.point.tell_again(&told);
                         Ok(value)
                     }
-                    _ => Err(RecvError(NotAcquired::Cancelled(told))),
+                    _ => Err(RecvError {
+                        why: NotAcquired::Cancelled(told),
+                        taker: Some(this.shared.another()),
+                    }),
                 });
             }
             Poll::Ready(Ok(())) => {}
@@ -352,8 +388,8 @@ impl<T> Future for Receiver<T> {
             return Poll::Ready(found);
         }
         let waiting = WaitingSide::new(cx.waker().clone(), this.site);
-        this.shared.list();
-        let mut state = this.shared.lock();
+        this.shared.0.list();
+        let mut state = this.shared.0.lock();
         let (over, unused) = match state.closed {
             true => (true, Some(waiting)),
             false => (false, state.receiver.replace(waiting)),
@@ -371,14 +407,13 @@ impl<T> Future for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.0.lock();
         state.closed = true;
         let (sender, own) = (state.sender.take(), state.receiver.take());
-        let value = state.value.take();
         drop(state);
         wake_one(waker_of(sender));
         let_go(waker_of(own));
-        discard(value);
+        // What was sent goes with the last that may take it.
     }
 }
 
@@ -389,48 +424,83 @@ impl<T> fmt::Debug for Receiver<T> {
 }
 
 /// No value: the sender is gone, or the job was cancelled.
-pub struct RecvError(NotAcquired);
+///
+/// With `?` it becomes a [`kinfolk::Error`](Error): a cancellation is recognised as one, and a
+/// value that was sent is dropped. Take it out with [`into_value`](RecvError::into_value) if
+/// it must not be lost.
+pub struct RecvError<T = ()> {
+    why: NotAcquired,
+    /// Of a wait that was told.
+    taker: Option<Taker<T>>,
+}
 
-impl RecvError {
+impl<T> RecvError<T> {
+    fn closed() -> RecvError<T> {
+        RecvError {
+            why: NotAcquired::Closed,
+            taker: None,
+        }
+    }
+
+    /// The value, if it was sent although the job that waits was told to stop.
+    ///
+    /// ```
+    /// # async fn demo(rx: kinfolk_sync::oneshot::Receiver<Vec<u8>>) -> kinfolk_core::Result<()> {
+    /// # fn put_back(_: Vec<u8>) {}
+    /// if let Err(error) = rx.await {
+    ///     let told = error.cancelled().cloned();
+    ///     if let Some(buffer) = error.into_value() {
+    ///         put_back(buffer);
+    ///     }
+    ///     told.map_or(Ok(()), |told| Err(told.into()))
+    /// } else {
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub fn into_value(self) -> Option<T> {
+        self.taker?.try_take().ok()
+    }
+
     /// True if the sender is gone without having sent.
     pub fn is_closed(&self) -> bool {
-        matches!(self.0, NotAcquired::Closed)
+        matches!(self.why, NotAcquired::Closed)
     }
 
     /// The cancellation, if the job that waits was told to stop.
     pub fn cancelled(&self) -> Option<&Cancelled> {
-        match &self.0 {
+        match &self.why {
             NotAcquired::Closed => None,
             NotAcquired::Cancelled(told) => Some(told),
         }
     }
 }
 
-impl fmt::Debug for RecvError {
+impl<T> fmt::Debug for RecvError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RecvError").field(&self.0).finish()
+        f.debug_tuple("RecvError").field(&self.why).finish()
     }
 }
 
-impl fmt::Display for RecvError {
+impl<T> fmt::Display for RecvError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.why {
             NotAcquired::Closed => f.write_str("the sender is gone"),
             NotAcquired::Cancelled(told) => told.fmt(f),
         }
     }
 }
 
-impl std::error::Error for RecvError {
+impl<T> std::error::Error for RecvError<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cancelled().map(|told| told as _)
     }
 }
 
-impl From<RecvError> for Error {
-    fn from(error: RecvError) -> Error {
-        match error.0 {
-            NotAcquired::Closed => Error::from_boxed(Box::new(RecvError(NotAcquired::Closed))),
+impl<T> From<RecvError<T>> for Error {
+    fn from(error: RecvError<T>) -> Error {
+        match error.why {
+            NotAcquired::Closed => Error::from_boxed(Box::new(RecvError::<()>::closed())),
             NotAcquired::Cancelled(told) => told.into(),
         }
     }

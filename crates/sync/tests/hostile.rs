@@ -403,3 +403,78 @@ fn io_6_a_wait_that_is_over_keeps_no_waker() {
     drop(rx);
     assert!(tx.is_closed());
 }
+
+/// A oneshot that is awaited by value and told loses no value: it comes with the error,
+/// whether it was sent before the wait, in the moment of it or after it, and is dropped once
+/// if it is not taken.
+#[test]
+fn io_6_a_told_oneshot_hands_its_value_to_the_error() {
+    use kinfolk_core::{Error, cancel_current, spawn, yield_now};
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counts = drops.clone();
+    let run = kinfolk_testkit::Sim::seeded(1).run(async move {
+        // Told at entry, and the value is there.
+        let told = spawn(async {
+            let (tx, rx) = oneshot::channel();
+            tx.send(7).unwrap();
+            cancel_current("now");
+            let error = rx.await.unwrap_err();
+            let told = error.cancelled().cloned().unwrap();
+            assert_eq!(error.into_value(), Some(7));
+            Err::<(), _>(Error::from(told))
+        });
+        assert!(told.outcome().await?.is_cancelled());
+
+        // The receiver is gone: what is sent now goes back to the sender.
+        let (tx, rx) = oneshot::channel();
+        let told = spawn(async move {
+            let error = rx.await.unwrap_err();
+            assert!(error.cancelled().is_some());
+            assert_eq!(tx.send(8), Err(8));
+            assert_eq!(error.into_value(), None);
+            Ok::<_, Error>(())
+        });
+        for _ in 0..5 {
+            yield_now().await?;
+        }
+        told.cancel("while it waits");
+        assert!(!told.outcome().await?.is_failed());
+
+        // By reference: in the channel and with the error, and taken once.
+        let told = spawn(async {
+            let (tx, mut rx) = oneshot::channel();
+            tx.send(9).unwrap();
+            cancel_current("now");
+            let (first, second) = ((&mut rx).await, (&mut rx).await);
+            assert_eq!(second.unwrap_err().into_value(), Some(9));
+            assert_eq!(first.unwrap_err().into_value(), None);
+            assert_eq!(rx.try_recv(), Err(kinfolk_sync::TryRecvError::Closed));
+            Ok::<_, Error>(())
+        });
+        assert!(!told.outcome().await?.is_failed());
+
+        // Not taken: dropped once, with the error or with the receiver, and a panic ends there.
+        let told = spawn(async move {
+            cancel_current("now");
+            for by_value in [false, true] {
+                let (tx, mut rx) = oneshot::channel();
+                assert!(tx.send(bomb(&counts)).is_ok());
+                if by_value {
+                    let error = Error::from(rx.await.err().unwrap());
+                    assert!(error.is_cancelled());
+                } else {
+                    let error = (&mut rx).await.err().unwrap();
+                    drop(rx);
+                    assert_eq!(counts.swap(0, SeqCst), 0, "the error has it");
+                    drop(error);
+                }
+                assert_eq!(counts.swap(0, SeqCst), 1);
+            }
+            Ok::<_, Error>(())
+        });
+        assert!(!told.outcome().await?.is_failed());
+        Ok::<_, Error>(())
+    });
+    run.unwrap();
+    assert_eq!(drops.load(SeqCst), 0, "all were counted");
+}

@@ -211,7 +211,12 @@ impl<T> Shared<T> {
             drop(state);
             return Err(NoRoom::Closed(value));
         }
-        let waits = may_leave && state.capacity == Some(0) && !state.receivers.is_empty();
+        // For a receiver that waits, and behind no sender that does: what is left is taken
+        // before what senders have with them.
+        let waits = may_leave
+            && state.capacity == Some(0)
+            && state.senders.is_empty()
+            && !state.receivers.is_empty();
         if !state.has_room() && !waits {
             return Err(NoRoom::Full(value));
         }

@@ -211,3 +211,36 @@ fn oneshot_vs_drop() {
         }
     });
 }
+
+/// The value of a oneshot is sent while the job that awaits it, by value, is cancelled: it is
+/// received, comes with the error or comes back to its sender, once.
+#[test]
+fn oneshot_vs_cancel() {
+    loom::model(|| {
+        let (tree, queue) = tree();
+        let (tx, rx) = oneshot::channel();
+        let kept = Arc::new(Mutex::new(None));
+        let keeps = kept.clone();
+        let task = tree.root_scope().spawn(async move {
+            let value = match rx.await {
+                Ok(value) => Some(value),
+                Err(error) => error.into_value(),
+            };
+            *keeps.lock().unwrap() = value;
+            Ok::<_, Error>(())
+        });
+        queue.run_all();
+        let other = thread::spawn(move || tx.send(1).err());
+        assert!(task.cancel("now"));
+        queue.run_all();
+        let back = other.join().unwrap();
+        queue.run_all();
+        assert!(now_or_never(task.outcome()).unwrap().unwrap().is_cancelled());
+        let kept = kept.lock().unwrap().take();
+        assert!(
+            matches!((kept, back), (Some(1), None) | (None, Some(1))),
+            "kept {kept:?}, back {back:?}"
+        );
+        finish(tree, &queue);
+    });
+}
