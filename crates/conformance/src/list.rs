@@ -418,6 +418,7 @@ macro_rules! for_each_case {
                 outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
                 outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,
                 outcome_1_a_payload_whose_destructor_panics_harms_nobody,
+                outcome_1_a_future_that_goes_off_after_its_end_fails_its_body,
                 outcome_6_a_value_whose_destructor_panics_harms_nobody,
                 handle_7_values_whose_destructors_panic_are_dropped_one_by_one,
                 outcome_8_a_source_that_panics_is_no_source,
