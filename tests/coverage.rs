@@ -84,8 +84,16 @@ fn also(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the tests of one file prove: the test, and an id that it names.
-fn tests_in(text: &str) -> Vec<(String, String)> {
+/// A function of a file.
+struct Function {
+    name: String,
+    /// It is a test that runs, or a case of a suite.
+    proves: bool,
+    /// The ids that its doc comment names beside that of its name.
+    also: Vec<String>,
+}
+
+fn functions_in(text: &str) -> Vec<Function> {
     let mut found = Vec::new();
     // What stands above the next function.
     let (mut named, mut is_test, mut is_ignored) = (Vec::new(), false, false);
@@ -108,23 +116,25 @@ fn tests_in(text: &str) -> Vec<(String, String)> {
             None => (false, rest),
         };
         if let Some(rest) = rest.strip_prefix("fn ") {
-            // A case of a suite is public, and the hosts run it.
-            let counts = (is_test && !is_ignored) || (public && is_async);
-            let name: String = rest
-                .chars()
-                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-                .collect();
-            if let Some(id) = id_of_name(&name).filter(|_| counts) {
-                found.push((name.clone(), id));
-            }
-            found.extend(
-                named
-                    .iter()
-                    .filter(|_| counts)
-                    .map(|id| (name.clone(), id.clone())),
-            );
+            let is_of_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+            found.push(Function {
+                name: rest.chars().take_while(is_of_name).collect(),
+                // A case of a suite is public, and the hosts run it.
+                proves: (is_test && !is_ignored) || (public && is_async),
+                also: std::mem::take(&mut named),
+            });
         }
         (named, is_test, is_ignored) = (Vec::new(), false, false);
+    }
+    found
+}
+
+/// What the tests of one file prove: the test, and an id that it names.
+fn tests_in(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for function in functions_in(text).into_iter().filter(|f| f.proves) {
+        let ids = id_of_name(&function.name).into_iter().chain(function.also);
+        found.extend(ids.map(|id| (function.name.clone(), id)));
     }
     found
 }
@@ -360,7 +370,7 @@ fn every_id_has_a_test_or_a_reason() {
 }
 
 /// Where unsafe code rests on a bit or a count, it names the test that would notice:
-/// that test is there.
+/// that test is there, and runs.
 #[test]
 fn every_test_that_would_notice_exists() {
     let mut files = Vec::new();
@@ -370,10 +380,10 @@ fn every_test_that_would_notice_exists() {
         .iter()
         .map(|file| std::fs::read_to_string(file).expect("readable"))
         .collect();
-    let tests: BTreeSet<&str> = texts
+    let tests: BTreeSet<String> = texts
         .iter()
-        .flat_map(|text| text.split("fn ").skip(1))
-        .filter_map(|rest| rest.split('(').next())
+        .flat_map(|text| functions_in(text))
+        .filter_map(|function| function.proves.then_some(function.name))
         .collect();
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     let crates = root().join("crates");
@@ -383,7 +393,8 @@ fn every_test_that_would_notice_exists() {
         };
         let of = path.components().next().expect("a crate");
         for name in noticing(text) {
-            assert!(tests.contains(name), "{}: no test {name}", file.display());
+            let is_run = tests.contains(name);
+            assert!(is_run, "{}: no test {name} that runs", file.display());
             let of = of.as_os_str().to_string_lossy().into_owned();
             *named.entry(of).or_default() += 1;
         }
@@ -393,6 +404,7 @@ fn every_test_that_would_notice_exists() {
     // Rings, slots and sleepers of the runtime are a crate of their own.
     let runtime = named("runtime") + named("queue");
     assert!(runtime > 12, "only {runtime} in runtime and queue");
+    assert!(named("sync") > 10, "only {} in sync", named("sync"));
     assert!(named("testkit") > 0, "none in the testkit");
 }
 
@@ -444,12 +456,30 @@ fn every_case_is_in_the_list() {
     assert!(cases > 500, "only {cases} cases were found");
 }
 
+/// The crates that a program is built of.
+const LIBRARY: [&str; 7] = [
+    "core", "kinfolk", "macros", "queue", "runtime", "sync", "tokio",
+];
+
+/// Each crate is looked through by the tests below, but for the suite, whose tests are
+/// its sources.
+#[test]
+fn every_crate_is_looked_through() {
+    let crates = std::fs::read_dir(root().join("crates")).expect("a directory");
+    for entry in crates {
+        let name = entry.expect("an entry").file_name();
+        let name = name.to_string_lossy();
+        let known = ["conformance", "testkit"].contains(&&*name) || LIBRARY.contains(&&*name);
+        assert!(known, "crates/{name} is a crate of the library, or is not");
+    }
+}
+
 /// outcome-1: what the user's code throws is caught in one file, whose table has every
 /// place. The testkit catches the panics of the test that it runs.
 #[test]
 fn outcome_1_only_one_file_catches_a_panic() {
     let mut files = Vec::new();
-    for name in ["core", "kinfolk", "macros", "runtime", "tokio"] {
+    for name in LIBRARY {
         sources(&root().join("crates").join(name).join("src"), &mut files);
     }
     let catching: Vec<_> = files
@@ -474,7 +504,7 @@ fn outcome_1_only_one_file_catches_a_panic() {
 #[test]
 fn see_7_only_one_file_writes_to_standard_error() {
     let mut files = Vec::new();
-    for name in ["core", "kinfolk", "macros", "runtime", "testkit", "tokio"] {
+    for name in LIBRARY.into_iter().chain(["testkit"]) {
         sources(&root().join("crates").join(name).join("src"), &mut files);
     }
     let words = ["print!(", "println!(", "dbg!(", "stderr()", "stdout()"];

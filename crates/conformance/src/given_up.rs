@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, ErrorKind, OrCancel, Outcome, ReasonKind, Result, Task, all, all_settled, any,
-    checkpoint, cleanup, for_each_concurrent, park, race, scope, select, shield, sleep, spawn,
-    timeout,
+    Backoff, Error, ErrorKind, OrCancel, Outcome, ReasonKind, Result, Task, TaskSet, all,
+    all_settled, any, attempt, checkpoint, cleanup, for_each_concurrent, local_scope, park, race,
+    restarting, retry, scope, select, shield, sleep, spawn, timeout,
 };
 use kinfolk_testkit::{Gate, Lab, Rng};
 
@@ -369,12 +369,28 @@ enum Program {
     Settled(Vec<Program>),
     Each(Vec<Program>),
     Select(Box<[Program; 2]>),
+    /// With handlers: the value of the first arm matches or does not, and what the
+    /// second arm decides is handled by the third program.
+    Handlers(bool, Box<[Program; 3]>),
+    /// The results of a set as they come, an author that looks at each.
+    Set(Vec<Program>),
+    Map(Vec<Program>),
     /// Its author goes on where it has timed out.
     Timeout(u32, Box<Program>),
+    /// The same by `or_none`.
+    OrNone(u32, Box<Program>),
     /// A child that is not awaited, and the body.
     Scope(Box<[Program; 2]>),
+    /// The same with a child that borrows; it is awaited, or not.
+    Local(bool, Box<[Program; 2]>),
     /// A child that is awaited.
     Await(Box<Program>),
+    /// The same with a handle that two have.
+    Shared(Box<Program>),
+    /// Fails so often at first, and is called anew.
+    Retry(u32, Box<Program>),
+    /// The same in a child, which is awaited.
+    Restarting(u32, Box<Program>),
     OrCancel(Box<Program>),
     Cleanup(Box<Program>, u32),
 }
@@ -389,7 +405,7 @@ fn program(rng: &mut Rng, depth: usize) -> Program {
     }
     let one = |rng: &mut Rng| Box::new(program(rng, depth - 1));
     let some = |rng: &mut Rng| (0..2 + rng.below(2)).map(|_| *one(rng)).collect();
-    match rng.below(15) {
+    match rng.below(25) {
         0 => Program::Sleep(ms),
         1 => Program::Then(some(rng)),
         2 | 3 => Program::Any(some(rng)),
@@ -404,13 +420,43 @@ fn program(rng: &mut Rng, depth: usize) -> Program {
             true => Program::Await(one(rng)),
             false => Program::OrCancel(one(rng)),
         },
-        _ => Program::Cleanup(one(rng), ms),
+        14 => Program::Cleanup(one(rng), ms),
+        15 | 16 => {
+            let arms = Box::new([*one(rng), *one(rng), *one(rng)]);
+            Program::Handlers(rng.chance(0.5), arms)
+        }
+        17 => Program::Set(some(rng)),
+        18 => Program::Map(some(rng)),
+        19 => Program::OrNone(ms, one(rng)),
+        20 | 21 => Program::Local(rng.chance(0.5), Box::new([*one(rng), *one(rng)])),
+        22 => Program::Shared(one(rng)),
+        23 => Program::Retry(rng.below(3) as u32, one(rng)),
+        _ => Program::Restarting(rng.below(3) as u32, one(rng)),
     }
 }
 
 fn is_interrupt(error: &Error) -> bool {
     let reason = error.reason().filter(|_| error.is_cancelled());
     reason.is_some_and(|reason| reason.kind() == ReasonKind::Interrupted)
+}
+
+/// Pauses of 1 ms and 2 ms.
+const HURRIED: Backoff = Backoff::new().tries(3).first(MS);
+
+/// What calls `program`, and fails after it so often.
+fn failing(times: u32, program: Program) -> impl FnMut() -> Ran + Send {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        let (fails, program) = (calls <= times, program.clone());
+        Box::pin(async move {
+            run(program).await?;
+            match fails {
+                true => Err(Error::msg("not yet")),
+                false => Ok(()),
+            }
+        })
+    }
 }
 
 type Ran = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -442,6 +488,26 @@ fn run(program: Program) -> Ran {
                 let [a, b] = *both;
                 select!(run(a), run(b)).await.map(drop)?;
             }
+            Program::Handlers(matches, arms) => {
+                let [a, b, handler] = *arms;
+                let first = async {
+                    run(a).await?;
+                    Ok::<_, Error>(matches)
+                };
+                select! {
+                    true = first => {}
+                    () = run(b) => run(handler).await?,
+                }?;
+            }
+            Program::Set(list) => {
+                let mut set = TaskSet::new().limit(2)?;
+                set.extend(list.into_iter().map(run)).await?;
+                while let Some(end) = set.next().await? {
+                    end?;
+                }
+            }
+            Program::Map(list) => TaskSet::map(list, 2, run).await.map(drop)?,
+            Program::OrNone(ms, inner) => drop(timeout(ms * MS, run(*inner)).or_none().await?),
             Program::Timeout(ms, inner) => match timeout(ms * MS, run(*inner)).await {
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}
                 ended => ended?,
@@ -454,7 +520,29 @@ fn run(program: Program) -> Ran {
                 })
                 .await?;
             }
+            Program::Local(awaits, both) => {
+                let [child, body] = *both;
+                local_scope(async |s| {
+                    let child = s.spawn(run(child));
+                    match awaits {
+                        true => child.await?,
+                        false => drop(child.into_job()),
+                    }
+                    run(body).await
+                })
+                .await?;
+            }
             Program::Await(inner) => spawn(run(*inner)).await?,
+            Program::Shared(inner) => {
+                let shared = spawn(run(*inner)).shared();
+                let other = spawn(shared.clone());
+                shared.await?;
+                other.await?;
+            }
+            Program::Retry(times, inner) => retry(HURRIED, failing(times, *inner)).await?,
+            Program::Restarting(times, inner) => {
+                spawn(restarting(HURRIED, failing(times, *inner))).await?;
+            }
             Program::OrCancel(inner) => run(*inner).or_cancel().await??,
             Program::Cleanup(inner, ms) => {
                 let ended = run(*inner).await;
@@ -476,7 +564,8 @@ pub async fn request_3_random_programs_lose_no_interrupt(lab: Lab) {
         let program = program(&mut rng, depth);
         let at = rng.below(16) as u32;
         let shown = program.clone();
-        let task = spawn(run(program));
+        // A try that fails once it is told is the answer: no matter of the family's.
+        let task = attempt(run(program));
         let job = task.job();
         sleep(at * MS + MS / 2).await.unwrap();
         let asked = job.interrupt("stop");

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use kinfolk_core::kit::Work;
 use kinfolk_core::{
-    Error, ErrorKind, IntoOutcome, Job, JobState, Local, Main, Outcome, Scope, Success, TaskSet,
-    all, blocking, checkpoint, current_job, detach, for_each_concurrent, launch, local_scope,
-    on_cancel, park, race, scope, scope_as, shield, sleep, spawn, timeout,
+    Error, ErrorKind, IntoOutcome, Job, JobState, Local, Main, OrCancel, Outcome, Scope, Success,
+    TaskSet, all, attempt, blocking, checkpoint, current_job, detach, for_each_concurrent, launch,
+    local_scope, on_cancel, park, race, scope, scope_as, shield, sleep, spawn, timeout,
 };
 use kinfolk_testkit::{Gate, Lab, Tally};
 
@@ -174,6 +174,37 @@ pub async fn outcome_1_a_payload_whose_destructor_panics_harms_nobody(lab: Lab) 
     );
     lab.settle().await;
     assert_eq!(tally.drops(), 3);
+}
+
+/// Is ready with a value, and panics when it is dropped, as the value does.
+struct Spent(Bomb);
+
+impl Future for Spent {
+    type Output = Bomb;
+
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Bomb> {
+        Poll::Ready(Bomb(self.0.0.clone()))
+    }
+}
+
+/// outcome-1: a future that has returned its value and panics when it is dropped fails the
+/// body that it belongs to; what the value does when it goes then ends there.
+pub async fn outcome_1_a_future_that_goes_off_after_its_end_fails_its_body(lab: Lab) {
+    let tally = Tally::new();
+    let spent = || Spent(Bomb(tally.clone()));
+    let (in_time, attempted, told) = (spent(), attempt(spent()), spent());
+    let in_scope = scope(async |_| Ok(told.or_cancel().await?));
+    let ends = [
+        timeout(MS, in_time).await.map(std::mem::forget),
+        attempted.await.map(std::mem::forget),
+        in_scope.await.map(std::mem::forget),
+    ];
+    for end in ends {
+        let error = end.expect_err("the future panics");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+    }
+    assert_eq!(tally.drops(), 6, "each future and each value");
+    lab.take_failures();
 }
 
 /// A value that is not taken goes off where it is dropped.

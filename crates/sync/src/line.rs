@@ -32,8 +32,13 @@
 //! - **L4** A waker is cloned before the lock is taken, and woken or dropped after it was
 //!   left ([`Wakes`]): it may be the user's, and call back.
 //!
-//! `grant_vs_cancel`, `grant_vs_drop` and `close_vs_send` in `tests/loom` would notice
-//! if L2 or L3 were broken: loom watches the fields.
+//! Loom watches the fields of the waiters.
+//!
+//! | rule | noticed by |
+//! |---|---|
+//! | L1 | `grant_vs_drop`, `barrier_vs_drop`: a waiter that is listed ends the process |
+//! | L2, L3 | `grant_vs_cancel`, `grant_vs_drop`, `close_vs_send` |
+//! | L4 | `io_6_wakes_that_panic_or_call_back_hold_up_nobody`, `io_6_a_waker_that_cannot_be_cloned_breaks_no_channel` |
 
 use std::marker::PhantomPinned;
 use std::mem::MaybeUninit;

@@ -40,7 +40,7 @@ pub struct Mutex<T: ?Sized> {
 }
 
 // SAFETY: whoever has the one permit has the value to itself; so it is sent from one
-// holder to the next, and never shared.
+// holder to the next, and never shared. Noticed by `io_6_overtaking_is_none`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
@@ -225,7 +225,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the one permit is ours. `overtaking_is_none` would notice two holders.
+        // SAFETY: the one permit is ours. Noticed by `io_6_overtaking_is_none`.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -279,7 +279,7 @@ impl<T: ?Sized> OwnedMutexGuard<T> {
 impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: the one permit is ours.
+        // SAFETY: the one permit is ours. Noticed by `io_6_overtaking_is_none`.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -287,6 +287,7 @@ impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
 impl<T: ?Sized> DerefMut for OwnedMutexGuard<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the one permit is ours, and the guard is borrowed mutably.
+        // Noticed by `io_6_overtaking_is_none`.
         unsafe { &mut *self.mutex.value.get() }
     }
 }

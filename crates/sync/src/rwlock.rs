@@ -306,7 +306,8 @@ impl<P: Deref<Target = RwLock<T>>, T: ?Sized> ReadGuard<P, T> {
 impl<P: Deref<Target = RwLock<T>>, T: ?Sized> Deref for ReadGuard<P, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: one permit is ours, so that no writer has all.
+        // SAFETY: one permit is ours, so that no writer has all. Noticed by
+        // `io_6_readers_and_writers`.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -366,14 +367,15 @@ impl<P: Deref<Target = RwLock<T>>, T: ?Sized> WriteGuard<P, T> {
 impl<P: Deref<Target = RwLock<T>>, T: ?Sized> Deref for WriteGuard<P, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: all permits are ours.
+        // SAFETY: all permits are ours. Noticed by `io_6_readers_and_writers`.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<P: Deref<Target = RwLock<T>>, T: ?Sized> DerefMut for WriteGuard<P, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: all permits are ours, and the guard is borrowed mutably.
+        // SAFETY: all permits are ours, and the guard is borrowed mutably. Noticed by
+        // `io_6_readers_and_writers`.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -136,9 +136,10 @@ impl<T> Sender<T> {
     {
         loop {
             let before = self.shared.lock().value.clone();
-            let mut copy = T::clone(&before);
+            // It may go while `f` unwinds.
+            let mut copy = Contained::new(T::clone(&before));
             f(&mut copy);
-            let mut new = Arc::new(Contained::new(copy));
+            let mut new = Arc::new(copy);
             let mut state = self.shared.lock();
             let done = Arc::ptr_eq(&state.value, &before);
             if done {

@@ -179,6 +179,39 @@ fn io_6_a_clone_that_panics_is_its_receivers_own() {
     assert!(matches!(a.try_recv(), Err(broadcast::TryRecvError::Empty)));
 }
 
+/// A change in place that panics, of a value whose copy goes off too: two panics in one
+/// unwinding, of which one ends in the copy. The value is as it was.
+#[test]
+fn io_6_a_change_that_panics_loses_its_copy_alone() {
+    #[derive(Debug)]
+    struct Copied {
+        is_copy: bool,
+        drops: Arc<AtomicUsize>,
+    }
+    impl Clone for Copied {
+        fn clone(&self) -> Copied {
+            Copied {
+                is_copy: true,
+                drops: self.drops.clone(),
+            }
+        }
+    }
+    impl Drop for Copied {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, SeqCst);
+            assert!(!self.is_copy, "a destructor that panics");
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = watch::channel(Copied {
+        is_copy: false,
+        drops: drops.clone(),
+    });
+    assert!(panics(|| tx.send_modify(|_| panic!("a change that panics"))));
+    assert_eq!(drops.load(SeqCst), 1, "the copy");
+    assert!(!rx.has_changed() && !rx.borrow().is_copy);
+}
+
 /// Whether `f` panics.
 fn panics(f: impl FnOnce()) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()

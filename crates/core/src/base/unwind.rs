@@ -21,6 +21,7 @@
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
 //! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `BranchGroup` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
+//! | the same when it has ended, and that of `within` on tokio: drop | in the poll | it is the body's; its value is `Contained` meanwhile | none |
 //! | an output that is not taken | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside any job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
@@ -58,7 +59,13 @@
 //! | the body of `scope_blocking`: call | `Runtime::scope_blocking` | `and_after`: goes on in the caller once the children have ended | none |
 //! | a subscriber of `tracing` that is told what the library says | `say::with_tracing::write`, on the thread that speaks | `contained` | none |
 //! | a point hook: call, drop | `Shared::watched_point`, in the poll of the point | it is the body's; `Contained` | none |
-//! | a buffer of i/o whose waiter is gone | `flight::adopt` in the runtime | `contained` | none |
+//! | a buffer of i/o: `filled`, `room`, `set_filled` | in the poll that begins the operation or takes its result (`Operation::request`, `Operation::finish`); `start` of an operation is in its caller | it is the body's; `Contained` while it is filled | none |
+//! | a buffer of i/o whose waiter is gone | `in_flight::adopt` in the runtime | `contained` | none |
+//! | a stream of the program's: `read_into`, `write_from`, `end`, its futures: poll, drop | in the poll of `BufReader`, `BufWriter`, `Copy`, `CopyBidirectional`; with them | it is the body's, and one that panics is not polled again; `Contained` each | none |
+//! | a value that a lock or watch holds: `send_modify`, `wait_for`; the future that makes a `OnceCell` | in the call, in the poll that awaits | it is the caller's; a copy that is changed is `Contained` | none; a cell stays empty |
+//! | a tokio task behind `adopt`: its value, what its panic carried | `adopt::outcome`, in the poll of the child; dropped by tokio, which contains it | its panic is the child's | none |
+//! | a connection and its `stop` under `serve`, services of hyper; futures of `Executor` | in the poll of the body that serves; each a task of the scope | it is the body's, `Contained` each; `caught` as any task | none |
+//! | a clock, a driver or a system of i/o that the program has written | its host asks them, in a poll or outside every turn | in a poll it is the body's; outside it ends the process: see below | none of the model's; a driver is asked under its own thread's |
 //!
 //! The last line of defence: a turn that unwinds all the same is a bug of ours. It
 //! loses its job, and neither a worker (`Worker::run`), the main thread

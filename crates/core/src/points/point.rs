@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use crate::base::error::Cancelled;
 use crate::base::observe::{EventKind, Interests};
 use crate::base::reason::Reason;
-use crate::base::unwind::contained;
+use crate::base::unwind::{Contained, contained};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::brake;
 use crate::engine::context;
@@ -532,8 +532,10 @@ impl<F: Future> Future for OrCancelFuture<F> {
         match inner.poll(cx) {
             Poll::Ready(output) => {
                 this.wait.over();
+                // It may go while the destructor of the future unwinds.
+                let output = Contained::new(output);
                 this.inner.set(None);
-                Poll::Ready(Ok(output))
+                Poll::Ready(Ok(output.into_inner()))
             }
             Poll::Pending => {
                 this.wait

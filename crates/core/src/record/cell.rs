@@ -23,7 +23,7 @@
 //! |---|---|
 //! | C1 | `cancel_vs_park`, `wake_while_running` |
 //! | C2 | `handle_drop_vs_end`, `cancel_vs_completion`, `outcome_8_a_cancel_has_not_reached_the_children_of_a_shield` |
-//! | C3 | `an_ended_task_keeps_at_most_the_header_and_512_bytes` |
+//! | C3 | `src_t23_allocations_header_size_and_pinning` |
 
 use std::alloc::Layout;
 use std::marker::PhantomData;

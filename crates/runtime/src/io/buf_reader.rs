@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use kinfolk_core::host::Contained;
 use kinfolk_core::kit::Point;
 
 use super::{IoBufMut, ReadStream, StreamRead, cancelled};
@@ -166,9 +167,9 @@ impl<S: ReadStream> BufReader<S> {
             ended.then(|| Err(io::ErrorKind::UnexpectedEof.into()))
         });
         async move {
-            let mut buf = buf;
-            let read = filled.await.map(|bytes| fill(&mut buf, &bytes));
-            (read, buf)
+            let mut buf = Contained::new(buf);
+            let read = filled.await.map(|bytes| fill(&mut *buf, &bytes));
+            (read, buf.into_inner())
         }
     }
 
@@ -190,12 +191,12 @@ impl<S: ReadStream> BufReader<S> {
             (bytes > 0 || ended || room == 0).then(|| Ok(reader.take(bytes)))
         });
         async move {
-            let mut buf = buf;
+            let mut buf = Contained::new(buf);
             let read = some.await.map(|bytes| {
-                fill(&mut buf, &bytes);
+                fill(&mut *buf, &bytes);
                 bytes.len()
             });
-            (read, buf)
+            (read, buf.into_inner())
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use kinfolk_core::host::Contained;
 use kinfolk_core::kit::Point;
 
 use super::{IoBuf, ReadStream, StreamEnd, StreamRead, StreamWrite, WriteStream, cancelled, told};
@@ -46,8 +47,8 @@ const SIZE: usize = 32 * 1024;
 #[track_caller]
 pub fn copy<R: ReadStream, W: WriteStream>(from: R, to: W) -> Copy<R, W> {
     Copy {
-        from,
-        to,
+        from: Contained::new(from),
+        to: Contained::new(to),
         flow: Flow::new(),
     }
 }
@@ -55,8 +56,8 @@ pub fn copy<R: ReadStream, W: WriteStream>(from: R, to: W) -> Copy<R, W> {
 /// The future of [`copy()`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Copy<R, W> {
-    from: R,
-    to: W,
+    from: Contained<R>,
+    to: Contained<W>,
     flow: Flow,
 }
 
@@ -79,7 +80,7 @@ impl<R: ReadStream, W: WriteStream> Copy<R, W> {
     /// # Errors
     /// Those of the stream that is written to.
     pub async fn flush(&mut self) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.flow.poll_flush(&self.to, cx)).await
+        std::future::poll_fn(|cx| self.flow.poll_flush(&*self.to, cx)).await
     }
 }
 
@@ -91,7 +92,7 @@ impl<R: ReadStream, W: WriteStream> Future for Copy<R, W> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         let this = self.get_mut();
-        ready!(this.flow.poll(&this.from, &this.to, cx, End::Leave))?;
+        ready!(this.flow.poll(&*this.from, &*this.to, cx, End::Leave))?;
         Poll::Ready(Ok(this.flow.written))
     }
 }
@@ -137,8 +138,8 @@ where
     B: ReadStream + WriteStream,
 {
     CopyBidirectional {
-        a,
-        b,
+        a: Contained::new(a),
+        b: Contained::new(b),
         there: Flow::new(),
         back: Flow::new(),
         failed: None,
@@ -148,8 +149,8 @@ where
 /// The future of [`copy_bidirectional()`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct CopyBidirectional<A, B> {
-    a: A,
-    b: B,
+    a: Contained<A>,
+    b: Contained<B>,
     there: Flow,
     back: Flow,
     /// Why it ends, while the operations of the other direction do.
@@ -180,8 +181,8 @@ where
     /// Those of both streams.
     pub async fn flush(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| {
-            let there = self.there.poll_flush(&self.b, cx)?;
-            let back = self.back.poll_flush(&self.a, cx)?;
+            let there = self.there.poll_flush(&*self.b, cx)?;
+            let back = self.back.poll_flush(&*self.a, cx)?;
             match (there, back) {
                 (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
                 _ => Poll::Pending,
@@ -204,8 +205,8 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         if this.failed.is_none() {
-            let there = this.there.poll(&this.a, &this.b, cx, End::PassOn);
-            let back = this.back.poll(&this.b, &this.a, cx, End::PassOn);
+            let there = this.there.poll(&*this.a, &*this.b, cx, End::PassOn);
+            let back = this.back.poll(&*this.b, &*this.a, cx, End::PassOn);
             this.failed = match (there, back) {
                 (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => {
                     return Poll::Ready(Ok(this.written()));

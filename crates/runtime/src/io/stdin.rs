@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use kinfolk_core::WaitKind;
-use kinfolk_core::host::{discard, wake};
+use kinfolk_core::host::{Contained, discard, wake};
 use kinfolk_core::kit::Point;
 
 use super::buf_reader::{fill, text};
@@ -119,12 +119,12 @@ impl Stdin {
         let room = buf.room();
         let some = self.some(room);
         async move {
-            let mut buf = buf;
+            let mut buf = Contained::new(buf);
             let read = some.await.map(|bytes| {
-                fill(&mut buf, &bytes);
+                fill(&mut *buf, &bytes);
                 bytes.len()
             });
-            (read, buf)
+            (read, buf.into_inner())
         }
     }
 

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use kinfolk_core::host::Contained;
+
 use super::ops::{Read, Recv, Send as SendBytes, ShutdownSocket, Write};
 use super::{Op, PipeReader, PipeWriter, Slice};
 
@@ -78,7 +80,8 @@ type WasRead = (io::Result<usize>, Vec<u8>);
 /// What a write returns.
 type WasWritten = (io::Result<usize>, Slice<Vec<u8>>);
 
-type BoxedOp<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// Contained: a copy has two streams, and operations of both.
+type BoxedOp<T> = Contained<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 #[allow(
     clippy::large_enum_variant,
@@ -115,7 +118,7 @@ impl StreamRead {
     pub fn new(
         read: impl Future<Output = (io::Result<usize>, Vec<u8>)> + Send + 'static,
     ) -> StreamRead {
-        StreamRead(AnyRead::Other(Box::pin(read)))
+        StreamRead(AnyRead::Other(Contained::new(Box::pin(read))))
     }
 
     pub(crate) fn recv(op: Op<Recv<Vec<u8>>>) -> StreamRead {
@@ -150,7 +153,7 @@ impl StreamWrite {
     pub fn new(
         write: impl Future<Output = (io::Result<usize>, Slice<Vec<u8>>)> + Send + 'static,
     ) -> StreamWrite {
-        StreamWrite(AnyWrite::Other(Box::pin(write)))
+        StreamWrite(AnyWrite::Other(Contained::new(Box::pin(write))))
     }
 
     pub(crate) fn send(op: Op<SendBytes<Slice<Vec<u8>>>>) -> StreamWrite {
@@ -183,7 +186,7 @@ impl StreamWrite {
 impl StreamEnd {
     /// Makes the end of a direction of a stream of your own.
     pub fn new(end: impl Future<Output = io::Result<()>> + Send + 'static) -> StreamEnd {
-        StreamEnd(Ending::Other(Box::pin(end)))
+        StreamEnd(Ending::Other(Contained::new(Box::pin(end))))
     }
 
     /// Makes an end that does nothing, for a stream whose directions do not end one by one.

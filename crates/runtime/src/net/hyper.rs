@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{self, ReadBufCursor};
+use kinfolk_core::host::Contained;
 use kinfolk_core::kit::{Point, cancelled_here, completion};
 use kinfolk_core::{
     Cancelled, Error, ErrorKind, OrFail, Result, Scope, WaitKind, cleanup, current_job, now, park,
@@ -82,7 +83,8 @@ where
     E: Into<Box<dyn error::Error + Send + Sync>> + 'static,
 {
     let (mut asked, asker) = completion::<()>();
-    let mut stop = Some(stop);
+    // Dropped one by one, if the connection is not polled to its end.
+    let (connection, mut stop) = (Contained::new(connection), Some(Contained::new(stop)));
     let inside = Arc::new(OnceLock::new());
     let opened = inside.clone();
     let connection = async move {
@@ -93,9 +95,9 @@ where
                 && Pin::new(&mut asked).poll(cx).is_ready()
                 && let Some(stop) = stop.take()
             {
-                stop(connection.as_mut());
+                stop.into_inner()(connection.as_mut().as_pin_mut());
             }
-            connection.as_mut().poll(cx)
+            connection.as_mut().as_pin_mut().poll(cx)
         });
         how_it_ended(ended.await)
     };

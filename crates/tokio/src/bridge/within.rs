@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use kinfolk_core::host::Contained;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
@@ -71,10 +72,12 @@ impl<F: Future> Future for Within<F> {
         let polled = future
             .expect("`within` was polled after it was done")
             .poll(cx);
+        // It may go while the destructor of the future unwinds.
+        let polled = Contained::new(polled);
         if polled.is_ready() {
             this.future.set(None);
         }
-        polled
+        polled.into_inner()
     }
 }
 

@@ -2,6 +2,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use kinfolk_core::host::Contained;
+
 use super::length;
 use super::{Class, Fallback, RequestArgs};
 use crate::io::readiness::calls::again;
@@ -37,14 +39,15 @@ impl<B: IoBufMut> Operation for Read<B> {
         })
     }
 
-    fn finish(mut self, result: io::Result<u32>) -> Self::Output {
+    fn finish(self, result: io::Result<u32>) -> Self::Output {
+        let mut buf = Contained::new(self.buf);
         let result = result.map(|bytes| {
             let bytes = bytes as usize;
             // SAFETY: the system says that it has written them.
-            unsafe { self.buf.set_filled(bytes) };
+            unsafe { buf.set_filled(bytes) };
             bytes
         });
-        (result, self.buf)
+        (result, buf.into_inner())
     }
 }
 

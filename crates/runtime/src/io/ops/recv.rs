@@ -3,6 +3,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use kinfolk_core::host::Contained;
+
 use super::length;
 use super::{Class, Fallback, RequestArgs};
 use crate::io::BufferGroup;
@@ -63,15 +65,16 @@ impl<B: IoBufMut> Operation for Recv<B> {
         })
     }
 
-    fn finish(mut self, result: io::Result<u32>) -> Self::Output {
+    fn finish(self, result: io::Result<u32>) -> Self::Output {
+        let mut buf = Contained::new(self.buf);
         let result = self.taken.map_or(result, to_result).map(|bytes| {
             let bytes = bytes as usize;
             // SAFETY: the system says that it has written them, or they were
             // copied.
-            unsafe { self.buf.set_filled(bytes) };
+            unsafe { buf.set_filled(bytes) };
             bytes
         });
-        (result, self.buf)
+        (result, buf.into_inner())
     }
 }
 

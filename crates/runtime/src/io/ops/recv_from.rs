@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use socket2::{SockAddr, SockAddrStorage};
 
+use kinfolk_core::host::Contained;
+
 use super::message::MsgHeader;
 use super::{Class, Fallback, RequestArgs};
 use crate::io::readiness::calls::again;
@@ -44,17 +46,18 @@ impl<B: IoBufMut> Operation for RecvFrom<B> {
         })
     }
 
-    fn finish(mut self, result: io::Result<u32>) -> Self::Output {
+    fn finish(self, result: io::Result<u32>) -> Self::Output {
+        let mut buf = Contained::new(self.buf);
         let result = result.map(|bytes| {
             let bytes = bytes as usize;
             // SAFETY: the system says that it has written them.
-            unsafe { self.buf.set_filled(bytes) };
+            unsafe { buf.set_filled(bytes) };
             let len = self.header.addr_len().min(self.addr.size_of());
             // SAFETY: all of it was zeroed, and the system has written an
             // address of this length.
             (bytes, unsafe { SockAddr::new(self.addr, len) })
         });
-        (result, self.buf)
+        (result, buf.into_inner())
     }
 }
 

@@ -2,6 +2,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use kinfolk_core::host::Contained;
+
 use super::MOST;
 use super::{Class, Fallback, RequestArgs};
 use crate::io::readiness::calls::again;
@@ -67,10 +69,11 @@ impl<B: IoBufMut> Operation for ReadVectored<B> {
         })
     }
 
-    fn finish(mut self, result: io::Result<u32>) -> Self::Output {
+    fn finish(self, result: io::Result<u32>) -> Self::Output {
+        let mut bufs = Contained::new(self.bufs);
         let result = result.map(|bytes| {
             let mut left = bytes as usize;
-            for buf in &mut self.bufs {
+            for buf in bufs.iter_mut() {
                 let filled = left.min(buf.room());
                 left -= filled;
                 // SAFETY: the system says that it has written them, one buffer
@@ -79,7 +82,7 @@ impl<B: IoBufMut> Operation for ReadVectored<B> {
             }
             bytes as usize
         });
-        (result, self.bufs)
+        (result, bufs.into_inner())
     }
 }
 
