@@ -294,6 +294,17 @@ macro_rules! for_each_case {
             far:
                 request_2_an_interrupt_goes_through_any_number_of_awaits,
             ;
+            findings:
+                see_6_found_told_and_still_there,
+                see_6_found_swallowed_cancels,
+                see_6_found_spinning,
+                see_6_found_what_only_grows,
+                see_6_found_shields_over_their_budget,
+                see_6_found_awaits_that_do_not_hear,
+                see_6_found_wait_cycles,
+                see_6_found_deadlines_that_are_near,
+                see_6_nothing_is_found_where_all_is_well,
+            ;
             given_up:
                 request_3_another_branch_wins_after_it_was_heard,
                 request_3_a_deadline_passes_after_it_was_heard,
@@ -420,6 +431,7 @@ macro_rules! for_each_case {
                 outcome_1_an_error_whose_destructor_panics_is_an_error_like_any_other,
                 outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,
                 outcome_1_a_payload_whose_destructor_panics_harms_nobody,
+                outcome_1_a_future_that_goes_off_after_its_end_fails_its_body,
                 outcome_6_a_value_whose_destructor_panics_harms_nobody,
                 handle_7_values_whose_destructors_panic_are_dropped_one_by_one,
                 outcome_8_a_source_that_panics_is_no_source,
@@ -742,6 +754,9 @@ macro_rules! for_each_case {
                 see_4_the_events_of_a_job,
                 see_4_a_cancel_request_is_one_event,
                 see_4_finalize_is_the_last_event_of_every_job,
+                see_4_who_woke_whom,
+                see_4_hops_holds_and_points,
+                see_4_waits_begin_and_end,
                 see_4_the_ring_buffer_keeps_the_latest,
                 case_p01_links_at_each_stage,
                 case_p02_finished_children_disappear,
