@@ -598,7 +598,7 @@ fn wait_in_time(child: &mut Child) -> Option<ExitStatus> {
 #[test]
 fn see_6_usr1_dumps_the_tree_when_every_worker_is_stuck() {
     guarded("usr1", |_| {
-        let mut process = Process::ready("all deaf, dumps");
+        let mut process = Process::ready(NATIVE, "all deaf, dumps");
         for _ in 0..2 {
             process.send(libc::SIGUSR1);
             let said = process.said_until("rule: long-poll");
@@ -623,7 +623,7 @@ fn see_6_usr1_dumps_the_tree_when_every_worker_is_stuck() {
 #[test]
 fn see_6_usr1_says_what_has_grown_since_the_last_dump() {
     guarded("usr1 again", |_| {
-        let mut process = Process::ready("dumps");
+        let mut process = Process::ready(NATIVE, "dumps");
         process.send(libc::SIGUSR1);
         let said = process.said_until("findings: none");
         assert!(!said.contains("since the last dump"), "{said}");
@@ -652,7 +652,7 @@ fn see_6_usr1_says_what_has_grown_since_the_last_dump() {
 #[test]
 fn see_6_a_long_dump_is_whole_and_holds_nothing_up() {
     guarded("long dumps", |_| {
-        let mut process = Process::ready("dumps many");
+        let mut process = Process::ready(NATIVE, "dumps many");
         process.send(libc::SIGUSR1);
         let said = process.said_until("findings: ");
         let missing = (0..5_000).filter(|n| !said.contains(&format!("\"job {n}\"")));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kinfolk_core::{Error, spawn};
+use kinfolk_core::{Error, park, spawn};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use kinfolk_runtime::io::{IoDriver, Request, nop, pipe};
@@ -22,6 +22,9 @@ mod host {
 
 #[path = "parts.rs"]
 mod parts;
+
+use host::run_main_with;
+use parts::{soon, spin};
 
 /// A driver that cannot go on once it is told so.
 struct Breaks {

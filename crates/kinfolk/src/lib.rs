@@ -192,9 +192,9 @@ pub mod see {
     #[doc(inline)]
     pub use kinfolk_see::{
         CancelEntry, CancelTrace, Causes, Examine, Finding, FindingLevel, FindingRule, Findings,
-        GrowthKeeper, Held, JSON_FORMAT, JSON_SCHEMA, JobGrowth, Rules, TreeDiff, WriteJson, JobLabel, PerfettoBuilder, PerfettoSink,
-        RecordedEvent, Recorder, RecorderBuilder, Recording, ShutdownWaterfall, Sinks, TracedHop,
-        TracedJob, WaterfallRow,
+        GrowthKeeper, Held, JSON_FORMAT, JSON_SCHEMA, JobGrowth, JobLabel, PerfettoBuilder,
+        PerfettoSink, RecordedEvent, Recorder, RecorderBuilder, Recording, Rules,
+        ShutdownWaterfall, Sinks, TracedHop, TracedJob, TreeDiff, WaterfallRow, WriteJson,
     };
 }
 

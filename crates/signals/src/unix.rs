@@ -306,7 +306,9 @@ impl SignalReader {
                 SignalByte::Signal(_) if forced.is_none() => {
                     forced = Some(began.elapsed());
                     self.force();
-                    shared.say(format_args!("dropping tasks that have not stopped (Ctrl-C again to abort)"));
+                    shared.say(format_args!(
+                        "dropping tasks that have not stopped (Ctrl-C again to abort)"
+                    ));
                 }
                 SignalByte::Signal(_) | SignalByte::Nothing => {}
             }
