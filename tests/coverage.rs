@@ -249,11 +249,20 @@ fn hosts_of(file: &Path, text: &str) -> Vec<&'static str> {
 /// suite proves.
 fn not_on_every_host(found: &BTreeMap<String, Proofs>) -> String {
     let mut page = String::from(
-        "\n## Not on every host\n\nA case of the conformance suite runs on the simulation, on the native runtime (no\nworkers and two) and on tokio (one thread and two workers). On the native runtime\nwith one worker and with eight it runs by `scripts/native` only.\n\nOn two workers these do not run, because only a host with one thread can promise\nwhat they look at:\n\n",
+        "\n## Not on every host\n\nA case of the conformance suite runs on the simulation, on the native runtime (no\nworkers and two) and on tokio (one thread, two workers, and a `LocalSet` with the case\nitself on the main lane). On the native runtime with one worker and with eight it runs by\n`scripts/native` only, on tokio with those and with its clock paused by `scripts/tokio`.\n\nOn two workers these do not run, because only a host with one thread can promise\nwhat they look at:\n\n",
     );
     let script = read("scripts/native");
     assert!(script.contains("for workers in 1 2 8"), "it has changed");
     let list = read("crates/conformance/tests/one_thread.txt");
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((name, why)) = line.split_once(" # ") {
+            let _ = writeln!(page, "- `{name}`: {why}");
+        }
+    }
+    let script = read("scripts/tokio");
+    assert!(script.contains("for workers in 1 2 8"), "it has changed");
+    page.push_str("\nOn a `LocalSet`, with the case on the main lane and its children in the pool, these do\nnot run:\n\n");
+    let list = read("crates/conformance/tests/local_set.txt");
     for line in list.lines().filter(|line| !line.starts_with('#')) {
         if let Some((name, why)) = line.split_once(" # ") {
             let _ = writeln!(page, "- `{name}`: {why}");

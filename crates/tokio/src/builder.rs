@@ -13,7 +13,8 @@ use tokio::runtime::Handle;
 
 use crate::host::TokioHost;
 use crate::keeper;
-use crate::machine::{Machine, real_grace};
+use crate::local_lane::LocalDriver;
+use crate::machine::{Has, Machine, real_grace};
 use crate::root::{Root, Roots};
 
 /// A root with options.
@@ -22,8 +23,7 @@ pub struct RootBuilder {
     options: TreeOptions,
     /// Tokio's, if there is none.
     clock: Option<Arc<dyn Clock>>,
-    /// Tokio's clock is paused.
-    paused: bool,
+    has: Has,
     manner: Manner,
     /// The line that asked for signals.
     listen: Option<&'static Location<'static>>,
@@ -34,7 +34,7 @@ impl RootBuilder {
         RootBuilder {
             options: TreeOptions::default(),
             clock: None,
-            paused: false,
+            has: Has::default(),
             manner: Manner::default(),
             listen: None,
         }
@@ -123,15 +123,27 @@ impl RootBuilder {
     /// call of tokio's that lasts as long. Blocking calls of jobs do without it. On a
     /// current-thread runtime, the only one whose clock can be paused.
     pub fn paused_clock(mut self) -> Self {
-        self.paused = true;
+        self.has.paused_clock = true;
+        self
+    }
+
+    /// Makes the thread of the current `LocalSet` or `LocalRuntime` the main lane of the root,
+    /// so that jobs may be futures that are not `Send`: [`Root::run_local`],
+    /// [`Main::here`](kinfolk_core::Main::here). They run while the set is polled. Jobs of the
+    /// pool, which is what a spawn makes unless it says a lane, run as on every root. When the
+    /// set is dropped before the root was shut down, every job of the root ends, as it does
+    /// when the tokio runtime is.
+    pub fn local(mut self) -> Self {
+        self.has.main_lane = true;
         self
     }
 
     /// A root of its own on the current tokio runtime.
     ///
     /// # Panics
-    /// Outside a tokio runtime, if its timer is not enabled, or if
-    /// [signals](RootBuilder::signals) cannot be caught.
+    /// Outside a tokio runtime, if its timer is not enabled, if
+    /// [signals](RootBuilder::signals) cannot be caught, or outside every `LocalSet` for a
+    /// [local](RootBuilder::local) root.
     #[track_caller]
     pub fn build(self) -> Root {
         let tokio = Handle::try_current().unwrap_or_else(|_| {
@@ -142,7 +154,11 @@ impl RootBuilder {
         });
         // Panics if there are no timers: the tasks of the root would when they need one.
         drop(tokio::time::sleep(Duration::ZERO));
-        let machine = Arc::new(Machine::new(tokio, self.clock, self.paused));
+        if self.has.main_lane {
+            // Panics outside a set, and then nothing of the root was made.
+            drop(tokio::task::spawn_local(async {}));
+        }
+        let machine = Arc::new(Machine::new(tokio, self.clock, self.has));
         let changed = Arc::downgrade(&machine.changed);
         machine.clock.on_change(Box::new(move || {
             let changed = changed.upgrade();
@@ -154,6 +170,9 @@ impl RootBuilder {
         let tree = Tree::new(Box::new(TokioHost(machine.clone())), self.options);
         machine.serves(tree.downgrade());
         drop(machine.tokio.spawn(keeper::keep(Arc::downgrade(&machine))));
+        if self.has.main_lane {
+            drop(tokio::task::spawn_local(LocalDriver::new(machine.clone())));
+        }
         let root = Root::new(tree, machine, self.manner);
         if let Some(site) = self.listen {
             root.hear(listen(&root, site, self.manner));

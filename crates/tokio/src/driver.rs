@@ -309,7 +309,7 @@ impl DriverLocal {
 
 /// When a poll has lasted for long enough.
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     turns: u32,
     began: Option<Instant>,
 }
@@ -318,7 +318,7 @@ impl Batch {
     /// One more turn was taken. True if no other is to begin in this poll: not on a
     /// spent budget of tokio's above all, on which what the turn waits for would not be
     /// ready though it is.
-    fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.turns += 1;
         if self.turns >= BATCH || !has_budget_remaining() {
             return true;
@@ -416,7 +416,7 @@ impl Drop for TokioDriver {
 
 /// Lets tokio serve its other tasks and its i/o before it polls us again. A plain wake
 /// would let the i/o wait for dozens of polls.
-fn give_way(cx: &mut Context<'_>) -> Poll<()> {
+pub(crate) fn give_way(cx: &mut Context<'_>) -> Poll<()> {
     let again = pin!(tokio::task::yield_now());
     let _ = again.poll(cx);
     Poll::Pending
@@ -527,7 +527,11 @@ mod tests {
                 go
             })
             .collect();
-        let machine = Arc::new(Machine::new(runtime.handle().clone(), None, false));
+        let machine = Arc::new(Machine::new(
+            runtime.handle().clone(),
+            None,
+            Default::default(),
+        ));
         let Beds::Many(idle, _) = &machine.beds else {
             panic!("a runtime with workers");
         };

@@ -29,6 +29,10 @@ impl Host for TokioHost {
         self.0.put(ready);
     }
 
+    fn has_main_lane(&self) -> bool {
+        self.0.main.is_some()
+    }
+
     fn now(&self) -> Instant {
         self.0.clock.now()
     }

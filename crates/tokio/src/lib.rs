@@ -48,6 +48,7 @@ mod here;
 mod host;
 pub mod io;
 mod keeper;
+mod local_lane;
 mod machine;
 mod root;
 mod seat;

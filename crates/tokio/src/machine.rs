@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, HostGauges, OwnTime, RealGrace, TimerKey, TimerQueue, Turn, TurnRow, wake,
+    BlockingCall, HostGauges, Lane, OwnTime, RealGrace, TimerKey, TimerQueue, Turn, TurnRow, wake,
 };
 use kinfolk_core::{Clock, WeakTree};
 use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::clock::{PausedClock, TokioClock};
 use crate::driver::TokioDriver;
 use crate::here;
+use crate::local_lane::LocalLane;
 use crate::seat::Seat;
 use crate::watch::{HeldUp, MOST_EXTRA};
 
@@ -28,6 +29,15 @@ pub(crate) enum Beds {
     /// As many as tokio has workers, and extra ones in the place of those that are held
     /// up.
     Many(Idle, HeldUp),
+}
+
+/// What a builder has said of its root.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Has {
+    /// Tokio's clock is paused.
+    pub(crate) paused_clock: bool,
+    /// The thread of a `LocalSet` is its main lane.
+    pub(crate) main_lane: bool,
 }
 
 /// What the host, its drivers, the keeper and the watch share.
@@ -55,6 +65,8 @@ pub(crate) struct Machine {
     pub(crate) beds: Beds,
     /// The tree is gone: drivers go home.
     stopping: AtomicBool,
+    /// What the thread of the `LocalSet` turns that the root was built in.
+    pub(crate) main: Option<LocalLane>,
     /// Whether the tokio runtime is going away.
     pub(crate) burial: Burial,
     /// The tree was told of it.
@@ -63,8 +75,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// With tokio's clock, if it is given none, which may be paused.
-    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>, paused: bool) -> Machine {
+    /// With tokio's clock, if it is given none, or as its builder has said.
+    pub(crate) fn new(tokio: Handle, clock: Option<Arc<dyn Clock>>, has: Has) -> Machine {
         let is_tokios = clock.is_none();
         let clock = OwnTime::new(clock.unwrap_or_else(|| Arc::new(TokioClock)));
         let (beds, regular, seats) = match tokio.runtime_flavor() {
@@ -82,7 +94,7 @@ impl Machine {
             counts: clock.is_virtual(),
             clock,
             is_tokios,
-            holds: (paused && is_tokios).then(Arc::default),
+            holds: (has.paused_clock && is_tokios).then(Arc::default),
             busy: AtomicUsize::new(0),
             injector: Injector::default(),
             seats: (0..seats).map(|_| OnceLock::new()).collect(),
@@ -90,6 +102,7 @@ impl Machine {
             regular,
             beds,
             stopping: AtomicBool::new(false),
+            main: has.main_lane.then(LocalLane::default),
             burial: Burial::default(),
             told: AtomicBool::new(false),
             tree: OnceLock::new(),
@@ -130,6 +143,13 @@ impl Machine {
     #[inline]
     pub(crate) fn put_one(self: &Arc<Self>, turn: Turn) {
         self.count(1);
+        if let Some(lane) = &self.main
+            && turn.lane() == Lane::Main
+        {
+            let mut row = TurnRow::new();
+            row.push_back(turn);
+            return self.put_main(lane, row);
+        }
         match here::local(self) {
             Some(local) => local.put(turn),
             None => self.bring(turn),
@@ -180,6 +200,11 @@ impl Machine {
     /// New or woken turns.
     pub(crate) fn put(self: &Arc<Self>, row: TurnRow) {
         self.count(row.len());
+        if let Some(lane) = &self.main
+            && row.lane() == Lane::Main
+        {
+            return self.put_main(lane, row);
+        }
         match here::local(self) {
             Some(local) => local.put_row(row),
             None => self.inject(row),
@@ -362,14 +387,17 @@ impl Machine {
             queued += len;
             turns += usize::from(in_turn);
         }
+        let (main, in_turn) = self.main.as_ref().map_or((0, false), LocalLane::load);
+        turns += usize::from(in_turn);
         let timers = self.timers();
         HostGauges {
-            runnable: Some(injected + queued + turns),
+            runnable: Some(injected + queued + main + turns),
             next_timer: timers.next_at(),
             queues: vec![
                 ("timers", timers.len()),
                 ("injected", injected),
                 ("drivers", queued),
+                ("main lane", main),
                 (
                     "tokio's global queue",
                     self.tokio.metrics().global_queue_depth(),
@@ -439,6 +467,15 @@ impl Machine {
         for (_, seat) in self.seats() {
             seat.wake();
         }
+        if let Some(lane) = &self.main {
+            lane.wake();
+        }
+    }
+
+    /// This is the thread of its main lane.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        let tree = self.tree.get().and_then(WeakTree::upgrade);
+        tree.is_some_and(|tree| tree.on_main().is_some())
     }
 
     /// tokio has dropped a task of ours, so its runtime is going away: every job ends.

@@ -135,6 +135,58 @@ impl Root {
         self.scope().task("main").spawn(future).await
     }
 
+    /// Runs `future`, which need not be `Send`, as a task of the main lane and awaits it: on the
+    /// thread of the `LocalSet` that a [local](RootBuilder::local) root was built in. Dropping
+    /// the returned future cancels the task.
+    ///
+    /// ```
+    /// # mod kinfolk { pub use kinfolk_core::*; pub use kinfolk_tokio as tokio; }
+    /// use std::rc::Rc;
+    ///
+    /// use kinfolk::{Error, Main, scope};
+    /// use kinfolk::tokio::Root;
+    ///
+    /// # fn main() -> kinfolk::Result<()> {
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// let set = tokio::task::LocalSet::new();
+    /// set.block_on(&runtime, async {
+    ///     let root = Root::builder().local().build();
+    ///     let sum = root.run_local(async {
+    ///         let here = Main::here().ok_or_else(|| Error::msg("on the main lane"))?;
+    ///         let half = Rc::new(21);
+    ///         scope(async |s| {
+    ///             let theirs = half.clone();
+    ///             let other = s.task("half").on(here).spawn(async move { *theirs });
+    ///             Ok(*half + other.await?)
+    ///         })
+    ///         .await
+    ///     });
+    ///     assert_eq!(sum.await?, 42);
+    ///     root.shutdown().await?;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// That of the task; on a root that is not local, and on another thread.
+    ///
+    /// # Cancellation
+    /// *Not a point*; as awaiting a [`Task`](kinfolk_core::Task).
+    pub async fn run_local<F>(&self, future: F) -> Result<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome> + 'static,
+    {
+        let here = self.0.machine.main.as_ref().and(self.tree().on_main());
+        let Some(here) = here else {
+            return Err(Error::msg(
+                "run_local needs a root that was built with `local`, and the thread of its \
+                 LocalSet",
+            ));
+        };
+        self.scope().task("main").on(here).spawn(future).await
+    }
+
     /// Makes a job below the root of a future that the caller polls: in a tokio task, in a
     /// handler, in `block_on`; see [`Scope::host`].
     ///
