@@ -131,9 +131,9 @@ impl Dumper {
             failed: false,
         };
         // Where standard error is not read any more, the rest is not made either.
-        let _ = write!(out, "{now}{findings}\n");
+        let _ = writeln!(out, "{now}{findings}");
         if let Some(last) = self.last.take() {
-            let _ = write!(out, "since the last dump, {}\n", now.diff(&last));
+            let _ = writeln!(out, "since the last dump, {}", now.diff(&last));
         }
         out.put();
         self.last = (now.len() <= MOST_KEPT).then_some(now);
