@@ -4,10 +4,11 @@
 use std::task::Waker;
 
 use crate::base::list::{Key, List};
-use crate::base::unwind::{Contained, contained};
+use crate::base::unwind::{Contained, Nested, contained};
 use crate::record::header::{Header, LockedJob};
 
-pub(crate) type StopWork = Contained<Box<dyn FnOnce() + Send>>;
+/// It may own other work, whose stop owns the next.
+pub(crate) type StopWork = Nested<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 pub(crate) enum Piece {
