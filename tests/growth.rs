@@ -13,12 +13,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use kinfolk::see::{Examine, Rules, WriteJson};
-use kinfolk_core::kit::{self, Work};
+use kinfolk_core::kit::{self, Completion, Work, completion};
 use kinfolk_core::{
-    Error, Event, EventKind, Job, JobState, Local, OrCancel, Outcome, Patience, ReasonKind, Result,
-    Scope, Sink, Success, Task, TaskSet, TreeSnapshot, all, checkpoint, cleanup, current_job,
-    for_each_concurrent, is_cancelled, launch, local_scope, on_cancel, park, scope, shield, spawn,
-    yield_now,
+    Error, Event, EventKind, HookGuard, Job, JobState, Local, OrCancel, Outcome, Patience,
+    ReasonKind, Result, Scope, SharedTask, Sink, Success, Task, TaskSet, TreeSnapshot, all, checkpoint,
+    cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope, on_cancel, park,
+    scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 
@@ -801,6 +801,111 @@ fn cancel_8_hooks_that_register_the_next_do_not_recurse() {
         drop(task);
         sim.finish();
         took
+    });
+}
+
+/// Hooks that are kept in shields inside each other go on at the enclosing job one after the
+/// other, in their order, and are called there.
+#[test]
+fn cancel_8_hooks_kept_in_nested_shields_move_as_one() {
+    fn deep(left: usize, called: Arc<AtomicUsize>) -> Body {
+        Box::pin(async move {
+            let hook = called.clone();
+            shield(async move {
+                on_cancel(move |_| {
+                    hook.fetch_add(1, Relaxed);
+                })
+                .keep();
+                match left {
+                    1 => Ok(()),
+                    _ => deep(left - 1, called).await,
+                }
+            })
+            .await
+        })
+    }
+    is_a_line("hooks in nested shields", 125, |n| {
+        let mut sim = Sim::seeded(1);
+        let called = Arc::new(AtomicUsize::new(0));
+        let its = called.clone();
+        let left = Arc::new(Mutex::new(Duration::MAX));
+        let took = left.clone();
+        let task = sim.root().spawn(async move {
+            let before = busy();
+            for _ in 0..4 {
+                deep(n, its.clone()).await.unwrap();
+            }
+            *took.lock().unwrap() = busy() - before;
+            park().await
+        });
+        sim.settle();
+        task.cancel("all");
+        assert_eq!(called.load(Relaxed), 4 * n);
+        sim.settle();
+        drop(task);
+        sim.finish();
+        *left.lock().unwrap()
+    });
+}
+
+/// A hook that has captured the guard of the one before, and so on: the last guard is
+/// dropped, and all with it.
+#[test]
+fn cancel_8_hooks_that_hold_the_guard_before_are_dropped_by_a_loop() {
+    is_a_line("guards in hooks", 12_500, |n| {
+        let mut sim = Sim::seeded(1);
+        let task = sim.root().spawn(park());
+        sim.settle();
+        let job = task.job();
+        let mut took = Duration::ZERO;
+        for of_end in [false, true] {
+            let mut last: Option<HookGuard> = None;
+            for _ in 0..n {
+                let before = last.take();
+                last = Some(match of_end {
+                    true => job.on_end(move |_| drop(before)),
+                    false => Scope::of_job(&job).on_cancel(move |_| drop(before)),
+                });
+            }
+            took += time(|| drop(last));
+        }
+        drop(task);
+        sim.finish();
+        took
+    });
+}
+
+/// The same with the values of shared tasks and of completions.
+#[test]
+fn handle_13_values_that_hold_the_one_before_are_dropped_by_a_loop() {
+    #[derive(Clone)]
+    struct SharedLink(#[expect(dead_code, reason = "dropped")] Option<Arc<SharedTask<SharedLink>>>);
+    impl Success for SharedLink {}
+
+    struct WaitLink(#[expect(dead_code, reason = "dropped")] Option<Box<Completion<WaitLink>>>);
+
+    is_a_line("shared tasks in values", 6_250, |n| {
+        let mut sim = Sim::seeded(1);
+        let mut last: Option<SharedTask<SharedLink>> = None;
+        for _ in 0..n {
+            let before = last.take().map(Arc::new);
+            let shared = sim.root().spawn(async { SharedLink(before) }).shared();
+            sim.settle();
+            drop(sim.wait_for(shared.clone()).unwrap());
+            last = Some(shared);
+        }
+        let took = time(|| drop(last));
+        sim.finish();
+        took
+    });
+    is_a_line("waits in values", 12_500, |n| {
+        let mut last: Option<Box<Completion<WaitLink>>> = None;
+        for _ in 0..n {
+            let (wait, completer) = completion();
+            completer.complete(WaitLink(last.take()));
+            last = Some(Box::new(wait));
+        }
+        time(|| drop(last))
     });
 }
 

@@ -11,7 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use kinfolk_core::{Budget, Error, JobState, cleanup, park, sleep, yield_now};
+use kinfolk_core::{
+    Budget, Error, JobKind, JobState, cleanup, park, scope, sleep, timeout, yield_now,
+};
 use kinfolk_runtime::net::TcpStream;
 use kinfolk_runtime::{HostClock, Runtime};
 use kinfolk_testkit::guarded;
@@ -344,5 +346,32 @@ fn lane_4_two_tasks_of_the_main_lane_leave_the_pool_its_turns() {
             .unwrap();
             assert!(ran.load(SeqCst), "after {before}");
         }
+    });
+}
+
+// --- handle-15: a hosted future that its owner forgets ---
+
+/// handle-15: what hosts a future polls or drops it. Forgotten, it holds its scope and the
+/// timeout around that until a shutdown forces it, which names it.
+#[test]
+fn handle_15_a_forgotten_hosted_future_holds_its_scope_until_shutdown() {
+    guarded("a forgotten hosted future", |_| {
+        let rt = rt(1);
+        let job = rt.scope().launch(async {
+            let forgetful = scope(async |s| {
+                let mut hosted = Box::pin(s.host(park()));
+                poll_fn(|cx| Poll::Ready(hosted.as_mut().poll(cx).is_pending())).await;
+                std::mem::forget(hosted);
+                Ok(())
+            });
+            timeout(MS, forgetful).await
+        });
+        rt.block_on(sleep(20 * MS)).unwrap();
+        assert!(job.cancel("not heard by what is forgotten"));
+        assert!(!job.is_ended());
+        let report = rt.shutdown(MS).unwrap();
+        assert!(job.is_ended());
+        let dropped: Vec<_> = report.dropped.iter().map(|job| job.kind).collect();
+        assert_eq!(dropped, [JobKind::Hosted]);
     });
 }

@@ -296,6 +296,30 @@ pub async fn outcome_3_restarts_have_a_limit(lab: Lab) {
     assert!(lab.take_failures().is_empty());
 }
 
+/// outcome-3: a policy without pauses has a limit too: no run is as long as a longest pause
+/// that is none.
+pub async fn outcome_3_restarts_without_pauses_have_a_limit(lab: Lab) {
+    let policy = Backoff::new()
+        .tries(3)
+        .first(Duration::ZERO)
+        .longest(Duration::ZERO);
+    let runs = AtomicU32::new(0);
+    let error = restarting(policy, async || {
+        let run = runs.fetch_add(1, SeqCst);
+        match run {
+            1 => drop(sleep(MS).await?),
+            // It would never come to an end.
+            99 => return Ok(()),
+            _ => {}
+        }
+        Err::<(), _>(Error::msg(format!("run {run}")))
+    })
+    .await
+    .unwrap_err();
+    assert_eq!(error.to_string(), "run 2");
+    assert_eq!(words(&lab), ["run 0", "run 1"]);
+}
+
 /// outcome-3: a cancellation is no reason to begin anew, in a run and in a pause; a failure
 /// while it cleans up is returned.
 pub async fn outcome_3_a_cancelled_child_is_not_restarted(lab: Lab) {

@@ -647,3 +647,51 @@ pub async fn cancel_8_a_hook_that_fires_at_once_is_outside_every_job(_lab: Lab) 
     over.unwrap();
     assert_eq!(log.text(), "false false");
 }
+
+/// cancel-8: hooks that are kept in shields inside each other are called in the order of
+/// their registration, behind those that the job had before, and can be disarmed wherever
+/// they have come to.
+pub async fn cancel_8_hooks_of_nested_shields_keep_their_order(_: Lab) {
+    // Which list is the longer decides which of the two is put into the other.
+    for (before, outer, inner) in [(1, 1, 5), (5, 1, 1), (0, 3, 3), (2, 6, 1), (1, 0, 2)] {
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let hook = |place: &'static str, n: usize| {
+            let called = called.clone();
+            on_cancel(move |_| called.lock().unwrap().push((place, n)))
+        };
+        let made = Mutex::new(Vec::new());
+        let all = |place: &'static str, count: usize| {
+            let new = (0..count).map(|n| ((place, n), hook(place, n)));
+            made.lock().unwrap().extend(new);
+        };
+        let told = scope(async |s| {
+            all("before", before);
+            shield(async {
+                all("outer", outer);
+                shield(async {
+                    all("inner", inner);
+                    Ok::<_, Error>(())
+                })
+                .await?;
+                all("outer, later", 1);
+                Ok::<_, Error>(())
+            })
+            .await?;
+            all("behind", 1);
+            // Every second one is disarmed, wherever it has come to.
+            let mut stays = true;
+            made.lock().unwrap().retain(|_| {
+                stays = !stays;
+                stays
+            });
+            s.cancel("now");
+            checkpoint().await?;
+            Ok(())
+        })
+        .await;
+        assert!(told.is_err());
+        let (expected, guards): (Vec<_>, Vec<_>) = made.into_inner().unwrap().into_iter().unzip();
+        assert_eq!(*called.lock().unwrap(), expected);
+        assert!(guards.into_iter().all(|guard| !guard.disarm()));
+    }
+}

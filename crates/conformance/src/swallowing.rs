@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -209,6 +209,34 @@ pub async fn cancel_3_a_loop_around_a_scope_swallows_too(lab: Lab) {
         assert!(task.outcome().await.unwrap().is_cancelled(), "{name}");
     }
     no_timer_is_left(&lab);
+}
+
+/// cancel-3: a braked point that is polled under ever new wakers keeps few of them, on a clock
+/// that stands still as well; and it fails in the end.
+pub async fn cancel_3_a_braked_point_keeps_few_wakers(_: Lab) {
+    struct Counted(#[expect(dead_code, reason = "counted")] Arc<()>);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let task = named("glutton").spawn(async {
+        swallow_a_hundred().await;
+        let kept = Arc::new(());
+        let mut most = 0;
+        let mut point = pin!(checkpoint());
+        for _ in 0..50_000 {
+            let waker = Waker::from(Arc::new(Counted(kept.clone())));
+            let polled = point.as_mut().poll(&mut Context::from_waker(&waker));
+            drop(waker);
+            most = most.max(Arc::strong_count(&kept) - 1);
+            if polled.is_ready() {
+                break;
+            }
+        }
+        assert!(most < 10_000, "{most} wakers are kept");
+    });
+    assert!(task.outcome().await.unwrap().is_cancelled());
 }
 
 /// cancel-3: what is awaited in clean-up counts for nothing, however much it is.

@@ -63,13 +63,35 @@ impl<T> List<T> {
     }
 
     pub(crate) fn push(&mut self, value: T) -> Key {
+        let key = self.place(value, self.last, NONE);
+        match self.last {
+            NONE => self.first = key.at,
+            last => self.entries[last as usize].next = key.at,
+        }
+        self.last = key.at;
+        key
+    }
+
+    /// As the oldest.
+    pub(crate) fn push_front(&mut self, value: T) -> Key {
+        let key = self.place(value, NONE, self.first);
+        match self.first {
+            NONE => self.last = key.at,
+            first => self.entries[first as usize].prev = key.at,
+        }
+        self.first = key.at;
+        key
+    }
+
+    /// An entry between two others, which do not know of it yet.
+    fn place(&mut self, value: T, prev: u32, next: u32) -> Key {
         let turn = self.turn;
         self.turn = self.turn.wrapping_add(1);
         let entry = ListEntry {
             value: Some(value),
             turn,
-            prev: self.last,
-            next: NONE,
+            prev,
+            next,
         };
         let at = if self.free != NONE {
             let at = self.free;
@@ -81,13 +103,13 @@ impl<T> List<T> {
             self.entries.push(entry);
             at
         };
-        match self.last {
-            NONE => self.first = at,
-            last => self.entries[last as usize].next = at,
-        }
-        self.last = at;
         self.len += 1;
         Key { at, turn }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.at as usize)?;
+        entry.value.as_ref().filter(|_| entry.turn == key.turn)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
@@ -143,7 +165,15 @@ impl<T> List<T> {
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let at = self.first;
+        self.remove_at(self.first)
+    }
+
+    /// The youngest.
+    pub(crate) fn pop_back(&mut self) -> Option<T> {
+        self.remove_at(self.last)
+    }
+
+    fn remove_at(&mut self, at: u32) -> Option<T> {
         let turn = self.entries.get(at as usize)?.turn;
         self.remove(Key { at, turn })
     }
@@ -163,12 +193,19 @@ mod tests {
         for n in 0..20_000u32 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
             match seed >> 61 {
-                0..=3 => {
+                0..=2 => {
                     let key = list.push(n);
                     model.push_back((key, n));
                 }
-                4 | 5 => {
+                3 => {
+                    let key = list.push_front(n);
+                    model.push_front((key, n));
+                }
+                4 => {
                     assert_eq!(list.pop(), model.pop_front().map(|(_, n)| n));
+                }
+                5 => {
+                    assert_eq!(list.pop_back(), model.pop_back().map(|(_, n)| n));
                 }
                 6 if !model.is_empty() => {
                     let at = (seed >> 20) as usize % model.len();
@@ -181,6 +218,7 @@ mod tests {
                         assert_eq!(list.remove(*key), None);
                     }
                     if let Some((key, n)) = model.front() {
+                        assert_eq!(list.get(*key), Some(n));
                         assert_eq!(list.get_mut(*key), Some(&mut n.clone()));
                     }
                 }

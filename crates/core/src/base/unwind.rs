@@ -10,7 +10,8 @@
 //!   else it is contained: the panic hook has printed it, and our work goes on.
 //! - **One by one.** Two destructors that panic in one unwinding abort the program.
 //!   So what we keep of the user's stands in a [`Contained`], each in its own, and
-//!   may be dropped anywhere by anybody.
+//!   may be dropped anywhere by anybody. What may own others of its kind, in a row of
+//!   any length, stands in a [`Nested`], which is a `Contained` that does not recurse.
 //! - **Outside every lock.** What is replaced, refused or taken out under a lock is
 //!   carried out of it and goes there: it may ask the very job whose lock it was.
 //!
@@ -27,7 +28,7 @@
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
 //! | a value that no pattern of `select!` matches | `Chosen::ended` | `discard` | none |
-//! | the value of a `Shared` task: clone, drop | `Shared::poll`; with the last handle | the clone is its waiter's; `Contained` | taken out under its mutex, cloned outside |
+//! | the value of a `Shared` task: clone, drop | `Shared::poll`; with the last handle | the clone is its waiter's; `Nested` | taken out under its mutex, cloned outside |
 //! | closures of `retry`, `forever` and `restarting`: call, drop | in the poll of the body that awaits them | it is the body's; a run of `restarting` is `caught` with its scope | none |
 //! | the `late` of `race` and `any`, what it drops and what it has captured | `Policy::ended`; with the policy | `contained`, `Contained` | none |
 //! | an error of the user's: drop | `Error`, `own::Kept`, wherever the last hand on it goes | `Contained` (`Carried`) | `Failures::record` hands out what it replaces ([`Gone`](crate::record::failures::Gone)) |
@@ -36,11 +37,11 @@
 //! | an error: `Into`, and `From<Error>` of `scope_as` | inside the poll of the body; `own::give_back` after the scope has ended | `caught` with the body; the second is the caller's | none |
 //! | what a panic carried: drop | `Payload`: in an `Error`, of a blocking call, of what was `contained` | `Contained` | none |
 //! | a waker: wake | `unwind::wake`, everywhere: ends, walks, leaves, joiners, timers of every host, calls, completions, frames, i/o | `caught`; of a cancel or an interrupt the failure hook gets it | none |
-//! | a waker: drop | slots (`waker::let_go`), lists and queues (`KeptWaker`), `alarm::clear`; lines and hooks of channels and locks | `discard_waker`, `discard` | taken out under it, dropped outside |
+//! | a waker: drop | slots (`waker::let_go`), lists and queues (`KeptWaker`), `alarm::clear`; lines and hooks of channels and locks | `Nested`, `discard`, `discard_waker` | taken out under it, dropped outside |
 //! | a waker: clone; wake by a yield | at the start of a poll, before anything changes; `waker::go_round`, after all has | it is the body's | none |
-//! | a hook, for the end of another job too: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Contained` | taken out of its own mutex first; outside any job |
-//! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Contained` | none |
-//! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `contained`, `Contained`; in the poll it is the body's | none |
+//! | a hook, for the end of another job too: call, drop | `HookCell::fire`, `disarm`; with the cell | `caught`: the failure hook gets it; `Nested` | taken out of its own mutex first; outside any job |
+//! | what stops work beside the body | `Stops::call`, `Work::of`, `Work` | `contained`, `Nested` | none |
+//! | a completion: value, `on_undelivered`, `abort_with` | `completion::give_back`, its drops; the poll | `Nested`, `contained`, `Contained`; in the poll it is the body's | none |
 //! | values, wakers and hooks in channels and locks | `kinfolk-sync`: `line::Wakes`, `mpmc::shared` | `wake`, `Contained`, `contained`; a clone of a broadcast value is its receiver's | none |
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
 //! | a task-local: drop | `cold::clear_local`, `Local::with`, the cold part | `Contained` | none |
@@ -281,51 +282,27 @@ pub fn discard_waker(waker: Waker) {
     }
 }
 
-/// A waker that we keep, in whatever list or record: it is dropped as by [`discard_waker`],
-/// wherever that happens, so that a chain of wakers of any length does not grow the stack.
-/// A plain [`Contained`] would.
-pub struct KeptWaker(ManuallyDrop<Waker>);
-
-impl KeptWaker {
-    /// To be dropped by us.
-    #[inline]
-    pub const fn new(waker: Waker) -> KeptWaker {
-        KeptWaker(ManuallyDrop::new(waker))
-    }
-
-    /// Takes it out, to be woken.
-    #[inline]
-    pub fn into_inner(self) -> Waker {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped, and not used again.
-        unsafe { ManuallyDrop::take(&mut this.0) }
+/// Drops a value of the user's that may own what owns such a value, and so on: a hook that has
+/// captured the guard of another hook. Not under a lock.
+///
+/// Such drops nest together with wakes, sixteen deep at most.
+#[inline]
+fn discard_nested<T: 'static>(value: T) {
+    if wakes(|here| here.depth.get()) < DEEPEST {
+        contain(nested(move || drop(value)));
+    } else {
+        later(LaterWaker::Value(Box::new(Contained::new(value))));
     }
 }
 
-impl Drop for KeptWaker {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: this is the only destructor, and `into_inner` goes round it.
-        discard_waker(unsafe { ManuallyDrop::take(&mut self.0) });
-    }
-}
-
-impl Deref for KeptWaker {
-    type Target = Waker;
-
-    #[inline]
-    fn deref(&self) -> &Waker {
-        &self.0
-    }
-}
-
-/// How deep wakes, and drops of wakers, nest on one thread.
+/// How deep wakes, and drops of wakers and of [`Nested`] values, nest on one thread.
 const DEEPEST: u32 = 16;
 
 /// What has to wait until the deepest has returned.
 enum LaterWaker {
     Wake(Contained<Waker>),
     Drop(#[allow(dead_code, reason = "it is only dropped")] Contained<Waker>),
+    Value(#[allow(dead_code, reason = "it is only dropped")] Box<dyn Any>),
 }
 
 /// Wakers that have to wait.
@@ -368,6 +345,7 @@ fn deepest(wake: impl FnOnce()) -> Option<Payload> {
         match next {
             Some(LaterWaker::Wake(waker)) => drop(contained(|| waker.into_inner().wake())),
             Some(LaterWaker::Drop(waker)) => drop(waker),
+            Some(LaterWaker::Value(value)) => drop(value),
             None => break,
         }
     }
@@ -472,6 +450,76 @@ impl<T: fmt::Debug> fmt::Debug for Contained<T> {
         T::fmt(self, f)
     }
 }
+
+/// A [`Contained`] value that may own others of its kind in a row of any length: more than
+/// sixteen drops inside each other, a further one waits until the sixteenth is over. So
+/// the row is dropped by a loop, and does not grow the stack.
+pub(crate) struct Nested<T: 'static>(ManuallyDrop<T>);
+
+impl<T: 'static> Nested<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Nested<T> {
+        Nested(ManuallyDrop::new(value))
+    }
+
+    /// Takes it out: from now on its destructor is the caller's responsibility.
+    #[inline]
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, and not used again.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl<T: 'static> Deref for Nested<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// A waker that is kept, in whatever list or record: it may own a wait that keeps the next.
+pub(crate) type KeptWaker = Nested<Waker>;
+
+impl<T: 'static> Drop for Nested<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>() {
+            // SAFETY: taken once: this is the only destructor, and `into_inner` keeps it
+            // from running.
+            discard_nested(unsafe { ManuallyDrop::take(&mut self.0) });
+        }
+    }
+}
+
+/// That values of type `T` may be dropped as [`Nested`] ones are, for code that is not told
+/// that a `T` borrows nothing.
+pub(crate) struct DropsNested<T>(fn(T));
+
+impl<T: 'static> DropsNested<T> {
+    pub(crate) const fn new() -> DropsNested<T> {
+        DropsNested(discard_nested::<T>)
+    }
+}
+
+impl<T> DropsNested<T> {
+    #[inline]
+    pub(crate) fn discard(self, value: T) {
+        if std::mem::needs_drop::<T>() {
+            (self.0)(value);
+        }
+    }
+}
+
+impl<T> Clone for DropsNested<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DropsNested<T> {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

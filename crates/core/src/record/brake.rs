@@ -8,6 +8,10 @@ use crate::record::alarm::Alarm;
 /// What a point keeps that waits for no setting.
 pub(crate) const FREE: u8 = 0;
 
+/// How many wakers wait for one setting. A point that comes when there are so many waits for
+/// nothing and fails: one that is polled under ever new wakers would fill the memory.
+const MOST: usize = 4096;
+
 /// The brake of one job.
 #[derive(Default)]
 pub(crate) struct Brake {
@@ -26,6 +30,9 @@ impl Brake {
     /// the lock: one point is often polled again.
     pub(crate) fn join(&mut self, held: u8, waker: &mut Option<KeptWaker>) -> (u8, bool) {
         if held != FREE && !(self.is_set && self.number == held) {
+            return (FREE, false);
+        }
+        if self.wakers.len() == MOST {
             return (FREE, false);
         }
         let new = waker.take_if(|new| !self.wakers.last().is_some_and(|old| old.will_wake(new)));

@@ -17,7 +17,7 @@ use crate::record::alarm::Alarm;
 use crate::record::brake::Brake;
 use crate::record::failures::Failures;
 use crate::record::header::{Header, JobRef};
-use crate::record::hook_cell::HookCell;
+use crate::record::hook_cell::{HookCell, HookHome};
 use crate::record::requests::Requests;
 use crate::record::works::Works;
 
@@ -94,6 +94,8 @@ pub(crate) struct Cold {
     pub(crate) joiners: List<Joiner>,
     /// Callbacks for the cancel or the end.
     pub(crate) hooks: List<Arc<HookCell>>,
+    /// Of that list, if it was made in a shield.
+    pub(crate) hook_home: Option<Arc<HookHome>>,
     /// Callbacks for when the job has ended.
     pub(crate) end_hooks: List<Arc<HookCell>>,
     /// How many ignore guards are held, and where the first was made, if that

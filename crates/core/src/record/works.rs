@@ -2,10 +2,11 @@
 //! [`Work`](crate::kit::Work); the end of the body, and shutdown, ask it to end.
 
 use crate::base::list::{Key, List};
-use crate::base::unwind::{Contained, KeptWaker, contained};
+use crate::base::unwind::{KeptWaker, Nested, contained};
 use crate::record::header::{Header, LockedJob};
 
-pub(crate) type StopWork = Contained<Box<dyn FnOnce() + Send>>;
+/// It may own other work, whose stop owns the next.
+pub(crate) type StopWork = Nested<Box<dyn FnOnce() + Send>>;
 
 /// One piece of work.
 pub(crate) enum Piece {

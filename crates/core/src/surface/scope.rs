@@ -11,7 +11,7 @@ use crate::base::outcome::{IntoOutcome, Outcome};
 use crate::base::own::OwnError;
 use crate::base::patience::Patience;
 use crate::base::reason::Reason;
-use crate::base::unwind::Contained;
+use crate::base::unwind::Nested;
 use crate::engine::children;
 use crate::engine::context;
 use crate::engine::deadline;
@@ -594,7 +594,9 @@ impl Scope {
     /// started is cancelled then, and this scope waits for that. In a scope that takes no
     /// more children the future is dropped unpolled, and the call returns an error of kind
     /// [`Stopped`](ErrorKind::Stopped). A shutdown that forces gives it up, since the future
-    /// belongs to its caller: polled later, it is dropped and returns `Stopped`.
+    /// belongs to its caller: polled later, it is dropped and returns `Stopped`. Until then a
+    /// caller that neither polls nor drops it (`std::mem::forget`) holds the scope open, and
+    /// every timeout around it, as a forgotten [`Lease`] does.
     ///
     /// ```
     /// use kinfolk_core::{Result, Scope, spawn};
@@ -770,7 +772,7 @@ impl Scope {
     pub fn on_cancel(&self, f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
         hook::register(
             &self.0,
-            Contained::new(Box::new(|reason| {
+            Nested::new(Box::new(|reason| {
                 if let Some(reason) = reason {
                     f(reason);
                 }

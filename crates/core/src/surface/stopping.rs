@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::panic::Location;
 
 use crate::base::outcome::Outcome;
-use crate::base::unwind::Contained;
+use crate::base::unwind::Nested;
 use crate::engine::children;
 use crate::engine::hook::{self, HookGuard};
 use crate::record::header::{Header, JobRef};
@@ -87,7 +87,7 @@ impl Job {
         let job = self.job_ref();
         hook::register_for_the_end(
             &self.job_ref(),
-            Contained::new(Box::new(move |_| f(&handle::untyped(&job)))),
+            Nested::new(Box::new(move |_| f(&handle::untyped(&job)))),
         )
     }
 }

@@ -6,18 +6,19 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 
 use crate::base::error::Error;
-use crate::base::list::Key;
+use crate::base::kind::JobKind;
+use crate::base::list::{Key, List};
 use crate::base::reason::Reason;
 use crate::base::say::{Topic, say};
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::unwind::{self, Contained, Payload, caught};
+use crate::base::unwind::{self, Nested, Payload, caught};
 use crate::engine::context;
 use crate::engine::names;
 use crate::engine::tree::Tree;
 use crate::engine::walk;
 use crate::record::cold::Cold;
 use crate::record::header::{Header, JobRef};
-use crate::record::hook_cell::{Callback, HookCell};
+use crate::record::hook_cell::{Callback, HookCell, HookHome, HookPlace};
 use crate::record::state::{self, Snapshot};
 
 impl HookCell {
@@ -92,19 +93,52 @@ impl HookGuard {
     }
 }
 
-fn disarm(cell: &HookCell) -> bool {
+fn disarm(cell: &Arc<HookCell>) -> bool {
     let callback = cell.take();
     let won = callback.is_some();
-    let place = lock(&cell.place).take();
-    if let Some((job, key)) = place {
-        let listed = job.if_cold(|cold, _| match cell.after_end {
-            true => cold.end_hooks.remove(key),
-            false => cold.hooks.remove(key),
-        });
-        drop(listed);
-    }
+    unlist(cell);
     drop(callback);
     won
+}
+
+/// Takes the hook off the list that it is on.
+fn unlist(cell: &Arc<HookCell>) {
+    // Again, if it was listed anew meanwhile: the shield it was made in ends.
+    loop {
+        // Let go of at once: who lists a hook takes this lock under that of the job.
+        let place = lock(&cell.place).take();
+        let Some(place) = place else {
+            return;
+        };
+        match place {
+            HookPlace::Job(job, key) => drop(unlist_at(&job, cell, key)),
+            HookPlace::Moving(home, key) => {
+                let mut job = lock(&home.0).clone();
+                while unlist_at(&job, cell, key).is_none() {
+                    let now = { lock(&home.0).clone() };
+                    if now.as_ptr() == job.as_ptr() {
+                        // It was called, or is on its way: its callback is gone, and what
+                        // is left goes with the list.
+                        break;
+                    }
+                    job = now;
+                }
+            }
+        }
+    }
+}
+
+fn unlist_at(job: &Header, cell: &Arc<HookCell>, key: Key) -> Option<Arc<HookCell>> {
+    job.if_cold(|cold, _| {
+        let list = match cell.after_end {
+            true => &mut cold.end_hooks,
+            false => &mut cold.hooks,
+        };
+        // The key may be one of another list, which was here before.
+        let is_there = list.get(key).is_some_and(|there| Arc::ptr_eq(there, cell));
+        is_there.then(|| list.remove(key)).flatten()
+    })
+    .flatten()
 }
 
 impl Drop for HookGuard {
@@ -134,7 +168,7 @@ impl fmt::Debug for HookGuard {
 /// in a hook fails no job: the failure hook receives it, and the cancel goes on.
 pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
     on_current(
-        Contained::new(Box::new(|reason| {
+        Nested::new(Box::new(|reason| {
             if let Some(reason) = reason {
                 f(reason);
             }
@@ -146,7 +180,7 @@ pub fn on_cancel(f: impl FnOnce(&Reason) + Send + 'static) -> HookGuard {
 /// Like [`on_cancel`], but also calls `f` with `None` if the job ends without having been
 /// cancelled. `f` is called once, unless the hook is disarmed.
 pub fn on_cancel_or_end(f: impl FnOnce(Option<&Reason>) + Send + 'static) -> HookGuard {
-    on_current(Contained::new(Box::new(f)), true)
+    on_current(Nested::new(Box::new(f)), true)
 }
 
 fn on_current(callback: Callback, at_end: bool) -> HookGuard {
@@ -176,20 +210,19 @@ pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard 
         place: Mutex::new(None),
     });
     let listed = cell.clone();
-    let key = h.with_cold(|cold, _| {
+    let late = h.with_cold(|cold, _| {
         // The ender takes the list after ENDED, under this lock; so look at the word
         // again in it, as joiners do. Modelled in `waiter_add_vs_end`.
         if h.state.publish_nodes().ended() {
-            return Err(listed);
+            return Some(listed);
         }
-        Ok(cold.end_hooks.push(listed))
+        let key = cold.end_hooks.push(listed);
+        // It was listed nowhere before.
+        *lock(&cell.place) = Some(HookPlace::Job(JobRef::from_header(h), key));
+        None
     });
-    match key {
-        Ok(key) => {
-            let before = lock(&cell.place).replace((JobRef::from_header(h), key));
-            drop(before);
-        }
-        Err(listed) => walk::call_late_hook(JobRef::from_header(h), listed),
+    if let Some(late) = late {
+        walk::call_late_hook(JobRef::from_header(h), late);
     }
     HookGuard(Some(cell))
 }
@@ -197,37 +230,58 @@ pub(crate) fn register_for_the_end(h: &Header, callback: Callback) -> HookGuard 
 /// Lists the hook at `h`, or fires it if `h` is cancelled or over.
 pub(crate) fn publish(h: &Header, cell: &Arc<HookCell>) {
     let listed = cell.clone();
-    let (st, key) = h.with_cold(|cold, st| list(h, cold, st, listed));
-    published(h, cell, st, key);
+    let (st, before) = h.with_cold(|cold, st| list(h, cold, st, listed));
+    drop(before);
+    published(h, cell, st);
 }
 
 /// Lists the hook under the lock, `st` having been seen there. The word since,
-/// and where it is listed.
-fn list(h: &Header, cold: &mut Cold, st: Snapshot, cell: Arc<HookCell>) -> (Snapshot, Option<Key>) {
+/// and where the hook was listed before: to be dropped outside the lock.
+fn list(
+    h: &Header,
+    cold: &mut Cold,
+    st: Snapshot,
+    cell: Arc<HookCell>,
+) -> (Snapshot, Option<HookPlace>) {
     if st.ended() || st.effective() {
         return (st, None);
     }
-    let key = cold.hooks.push(cell);
+    let before = append(h, cold, cell);
     // A cancel that comes after this sees the bit; one that came before
     // shows here. Modelled in `hook_publish_vs_cancel`.
-    (h.state.publish_nodes(), Some(key))
+    (h.state.publish_nodes(), before)
 }
 
-fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot, key: Option<Key>) {
-    match key {
+/// Puts the hook last on the list of `h`. Where it was listed before.
+fn append(h: &Header, cold: &mut Cold, cell: Arc<HookCell>) -> Option<HookPlace> {
+    if h.kind() == JobKind::Shield && cold.hook_home.is_none() {
+        let home = HookHome(Mutex::new(JobRef::from_header(h)));
+        cold.hook_home = Some(Arc::new(home));
+    }
+    let key = cold.hooks.push(cell.clone());
+    let place = match &cold.hook_home {
+        Some(home) => HookPlace::Moving(home.clone(), key),
+        None => HookPlace::Job(JobRef::from_header(h), key),
+    };
+    lock(&cell.place).replace(place)
+}
+
+fn published(h: &Header, cell: &Arc<HookCell>, st: Snapshot) {
+    if st.ended() {
         // Its ender may have looked for hooks before this one was listed, and
         // looks no more.
-        Some(key) if st.ended() => drop(h.if_cold(|cold, _| cold.hooks.remove(key))),
-        Some(key) => {
-            let place = (JobRef::from_header(h), key);
-            let before = lock(&cell.place).replace(place);
-            drop(before);
-        }
-        None => {}
+        unlist(cell);
+        forget_home(h);
     }
     if st.ended() || st.effective() {
         walk::call_late_hook(JobRef::from_header(h), cell.clone());
     }
+}
+
+/// The job ends, and with it what its list of hooks was: that names the job.
+fn forget_home(h: &Header) {
+    let home = h.if_cold(|cold, _| cold.hook_home.take());
+    drop(home);
 }
 
 /// The mark has taken effect at `h`: wakes its foreign leaves, fires its hooks.
@@ -277,6 +331,7 @@ fn run_listed_end_hooks(h: &Header) {
         }
         hook.fire(h, reason.as_ref());
     }
+    forget_home(h);
 }
 
 /// The job has ended, and is in the tree still: its hooks for that are called.
@@ -299,8 +354,62 @@ pub(crate) unsafe fn move_to_parent(shield: &Header) {
     let Some(parent) = (unsafe { shield.parent() }) else {
         return;
     };
-    while let Some(hook) = shield.if_cold(|cold, _| cold.hooks.pop()).flatten() {
-        publish(parent, &hook);
+    let taken = shield.if_cold(|cold, _| {
+        let home = cold.hook_home.take()?;
+        Some((std::mem::take(&mut cold.hooks), home))
+    });
+    if let Some((hooks, home)) = taken.flatten() {
+        move_list(parent, hooks, home);
+    }
+}
+
+/// The list of a shield goes on at `parent`, behind the hooks that are there. As a whole:
+/// of the two lists the shorter is put into the longer, so that hooks kept in many shields
+/// inside each other are not moved again and again.
+fn move_list(parent: &Header, mut hooks: List<Arc<HookCell>>, home: Arc<HookHome>) {
+    if hooks.is_empty() {
+        return;
+    }
+    let listed = parent.with_cold(|cold, st| {
+        if st.ended() || st.effective() {
+            return Err(hooks);
+        }
+        let mut gone = Vec::new();
+        let (mut job, mut other) = (None, None);
+        if cold.hooks.len() < hooks.len() {
+            job = Some(std::mem::replace(
+                &mut *lock(&home.0),
+                JobRef::from_header(parent),
+            ));
+            let mut before = std::mem::replace(&mut cold.hooks, hooks);
+            while let Some(cell) = before.pop_back() {
+                let key = cold.hooks.push_front(cell.clone());
+                let place = HookPlace::Moving(home.clone(), key);
+                gone.extend(lock(&cell.place).replace(place));
+            }
+            other = cold.hook_home.replace(home);
+        } else {
+            while let Some(cell) = hooks.pop() {
+                gone.extend(append(parent, cold, cell));
+            }
+        }
+        // As in `list`.
+        Ok((parent.state.publish_nodes(), gone, job, other))
+    });
+    match listed {
+        Ok((st, gone, job, other)) => {
+            drop((gone, job, other));
+            if st.ended() || st.effective() {
+                while let Some(cell) = parent.if_cold(|cold, _| cold.hooks.pop()).flatten() {
+                    walk::call_late_hook(JobRef::from_header(parent), cell);
+                }
+            }
+        }
+        Err(mut hooks) => {
+            while let Some(cell) = hooks.pop() {
+                walk::call_late_hook(JobRef::from_header(parent), cell);
+            }
+        }
     }
 }
 
@@ -323,7 +432,7 @@ mod tests {
         let calls = Arc::new(AtomicUsize::new(0));
         let called = calls.clone();
         let hook = Arc::new(HookCell {
-            callback: Mutex::new(Some(Contained::new(Box::new(
+            callback: Mutex::new(Some(Nested::new(Box::new(
                 move |reason: Option<&Reason>| {
                     assert_eq!(reason.map(Reason::kind), Some(ReasonKind::Asked));
                     called.fetch_add(1, SeqCst);
@@ -366,7 +475,7 @@ mod tests {
         let calls = Arc::new(AtomicUsize::new(0));
         let called = calls.clone();
         let hook = Arc::new(HookCell {
-            callback: Mutex::new(Some(Contained::new(Box::new(
+            callback: Mutex::new(Some(Nested::new(Box::new(
                 move |reason: Option<&Reason>| {
                     assert!(reason.is_none());
                     called.fetch_add(1, SeqCst);
@@ -378,9 +487,10 @@ mod tests {
         });
         let listed = hook.clone();
         let before = Snapshot(state::BUSY);
-        let (st, key) = job.with_cold(|cold, _| list(&job, cold, before, listed));
-        assert!(st.ended() && key.is_some());
-        published(&job, &hook, st, key);
+        let (st, place) = job.with_cold(|cold, _| list(&job, cold, before, listed));
+        assert!(st.ended() && place.is_none());
+        assert_eq!(job.if_cold(|cold, _| cold.hooks.len()), Some(1));
+        published(&job, &hook, st);
         assert_eq!(calls.load(SeqCst), 1);
         assert_eq!(job.if_cold(|cold, _| cold.hooks.len()), Some(0));
         assert_eq!(Arc::strong_count(&hook), 1);
@@ -408,7 +518,7 @@ mod models {
             let publisher = {
                 let (job, calls) = (job.clone(), calls.clone());
                 loom::thread::spawn(move || {
-                    let call: Callback = Contained::new(Box::new(move |_: Option<&Reason>| {
+                    let call: Callback = Nested::new(Box::new(move |_: Option<&Reason>| {
                         calls.fetch_add(1, SeqCst);
                     }));
                     register(&job, call, true).keep();
@@ -451,11 +561,10 @@ mod models {
             let publisher = {
                 let (job, calls) = (job.clone(), calls.clone());
                 loom::thread::spawn(move || {
-                    let call: Callback =
-                        Contained::new(Box::new(move |reason: Option<&Reason>| {
-                            assert_eq!(reason.map(Reason::kind), Some(ReasonKind::Asked));
-                            calls.fetch_add(1, SeqCst);
-                        }));
+                    let call: Callback = Nested::new(Box::new(move |reason: Option<&Reason>| {
+                        assert_eq!(reason.map(Reason::kind), Some(ReasonKind::Asked));
+                        calls.fetch_add(1, SeqCst);
+                    }));
                     register(&job, call, false).keep();
                 })
             };

@@ -60,9 +60,10 @@ impl Backoff {
         Some(pause.unwrap_or(self.longest).min(self.longest))
     }
 
-    /// A run that lasts so long has gone well: failures before it do not count any more.
-    pub(crate) fn good_run(&self) -> Duration {
-        self.longest
+    /// True if a run of this length has gone well: failures before it do not count any more.
+    /// Without a pause no run is long.
+    pub(crate) fn is_good_run(&self, lasted: Duration) -> bool {
+        !self.longest.is_zero() && lasted >= self.longest
     }
 }
 

@@ -23,7 +23,8 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// start anew. When `policy` allows no further try, the last failure is returned, and is a
 /// failure of the child as any other: the supervisor leaves it to its handle or the failure
 /// hook, another scope is cancelled by it. A run that has lasted as long as the longest
-/// pause has gone well: the count of tries and the pauses begin anew after it.
+/// pause has gone well: the count of tries and the pauses begin anew after it. With a policy
+/// without pauses no run has, and the limit counts all of them.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -76,7 +77,7 @@ where
         if error.is_cancelled() || point::is_cancelled() {
             return Err(error);
         }
-        if now().saturating_duration_since(began) >= policy.good_run() {
+        if policy.is_good_run(now().saturating_duration_since(began)) {
             failures = 0;
         }
         failures = failures.saturating_add(1);

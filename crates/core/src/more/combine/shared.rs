@@ -1,6 +1,7 @@
 //! [`SharedTask`]: one task, several waiters of its value.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -9,12 +10,12 @@ use std::task::{Context, Poll, ready};
 use crate::base::error::{Error, Result};
 use crate::base::outcome::Outcome;
 use crate::base::sync::Mutex;
-use crate::base::unwind::Contained;
+use crate::base::unwind::DropsNested;
 use crate::engine::names;
 use crate::surface::handle::{Job, Join};
 use crate::surface::task::Task;
 
-impl<T> Task<T> {
+impl<T: 'static> Task<T> {
     /// Makes a handle that can be cloned, for several waiters of one value. The task is
     /// cancelled when the last of the handles is dropped.
     ///
@@ -39,6 +40,7 @@ impl<T> Task<T> {
         SharedTask {
             job: self.job(),
             place: Arc::new(Mutex::new(SharedOutcome::Running(self))),
+            drops: DropsNested::new(),
             join: None,
             site: Location::caller(),
         }
@@ -60,6 +62,7 @@ impl<T> Task<T> {
 pub struct SharedTask<T> {
     job: Job,
     place: Arc<Mutex<SharedOutcome<T>>>,
+    drops: DropsNested<Outcome<T>>,
     join: Option<Join>,
     site: &'static Location<'static>,
 }
@@ -68,8 +71,22 @@ enum SharedOutcome<T> {
     Running(Task<T>),
     /// The first waiter is taking the outcome.
     Taken,
-    /// Contained: it goes with the last handle, wherever that is.
-    Over(Arc<Contained<Outcome<T>>>),
+    Over(Arc<TakenOutcome<T>>),
+}
+
+/// It goes with the last handle, wherever that is. A value may own the handle of the
+/// task before, and so on.
+struct TakenOutcome<T> {
+    outcome: ManuallyDrop<Outcome<T>>,
+    drops: DropsNested<Outcome<T>>,
+}
+
+impl<T> Drop for TakenOutcome<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once: this is the only destructor.
+        let outcome = unsafe { ManuallyDrop::take(&mut self.outcome) };
+        self.drops.discard(outcome);
+    }
 }
 
 impl<T> SharedTask<T> {
@@ -80,7 +97,7 @@ impl<T> SharedTask<T> {
 
     /// The outcome of the task, which has ended. The first who asks takes it out of the
     /// handle; no code of the user's runs under the lock.
-    fn outcome(&self) -> Arc<Contained<Outcome<T>>> {
+    fn outcome(&self) -> Arc<TakenOutcome<T>> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *place, SharedOutcome::Taken) {
             SharedOutcome::Over(outcome) => {
@@ -88,7 +105,10 @@ impl<T> SharedTask<T> {
                 outcome
             }
             SharedOutcome::Running(task) => {
-                let outcome = Arc::new(Contained::new(task.outcome().take_ended()));
+                let outcome = Arc::new(TakenOutcome {
+                    outcome: ManuallyDrop::new(task.outcome().take_ended()),
+                    drops: self.drops,
+                });
                 *place = SharedOutcome::Over(outcome.clone());
                 outcome
             }
@@ -115,7 +135,7 @@ impl<T: Clone> Future for SharedTask<T> {
             return Poll::Ready(Err(error.unwrap_or_else(|| Error::msg("it has not ended"))));
         }
         let outcome = this.outcome();
-        Poll::Ready(match &**outcome {
+        Poll::Ready(match &*outcome.outcome {
             Outcome::Completed(value) => Ok(value.clone()),
             Outcome::Failed(error) => Err(error.clone()),
             Outcome::Cancelled { reason, .. } => {
@@ -131,6 +151,7 @@ impl<T> Clone for SharedTask<T> {
         SharedTask {
             job: self.job.clone(),
             place: self.place.clone(),
+            drops: self.drops,
             join: None,
             site: self.site,
         }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::unwind::{Contained, KeptWaker, contained, wake};
+use crate::base::unwind::{Contained, DropsNested, KeptWaker, contained, wake};
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::more::kit::point::Point;
@@ -63,7 +63,7 @@ struct State<T> {
     undelivered: Option<Undelivered<T>>,
 }
 
-struct Shared<T>(Mutex<State<T>>);
+struct Shared<T>(Mutex<State<T>>, DropsNested<T>);
 
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -115,7 +115,7 @@ impl<T> Shared<T> {
     /// A value that the waiter does not take.
     fn give_back(&self, value: T) {
         let undelivered = self.state().undelivered.clone();
-        give_back(undelivered, value);
+        give_back(undelivered, self.1, value);
     }
 }
 
@@ -125,12 +125,15 @@ fn take<T>(stage: &mut CompletionStage<T>) -> CompletionStage<T> {
 
 /// Hands a value that the waiter does not take to `on_undelivered`. That code runs outside
 /// any job, and a panic in it ends here: the caller may be C.
-fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
+///
+/// Without `on_undelivered` it is dropped: a row of values, each of which owns the wait for
+/// the next, by a loop.
+fn give_back<T>(undelivered: Option<Undelivered<T>>, drops: DropsNested<T>, value: T) {
     let _none = context::leave();
-    contained(move || match undelivered {
-        Some(undelivered) => undelivered(value),
-        None => drop(value),
-    });
+    match undelivered {
+        Some(undelivered) => drop(contained(move || undelivered(value))),
+        None => drops.discard(value),
+    }
 }
 
 /// Makes a pair: a [`Completion`] to await, and the [`Completer`] that gives it its value.
@@ -145,18 +148,21 @@ fn give_back<T>(undelivered: Option<Undelivered<T>>, value: T) {
 /// # }
 /// ```
 #[track_caller]
-pub fn completion<T>() -> (Completion<T>, Completer<T>) {
+pub fn completion<T: 'static>() -> (Completion<T>, Completer<T>) {
     completion_at(Location::caller())
 }
 
 /// As [`completion`]; snapshots and reports name `site`.
-pub fn completion_at<T>(site: &'static Location<'static>) -> (Completion<T>, Completer<T>) {
-    let shared = Arc::new(Shared(Mutex::new(State {
+pub fn completion_at<T: 'static>(
+    site: &'static Location<'static>,
+) -> (Completion<T>, Completer<T>) {
+    let state = State {
         stage: CompletionStage::Open,
         completed: false,
         waker: None,
         undelivered: None,
-    })));
+    };
+    let shared = Arc::new(Shared(Mutex::new(state), DropsNested::new()));
     let completion = Completion {
         shared: Some(shared.clone()),
         abort: None,
@@ -186,7 +192,7 @@ impl<T> Completer<T> {
         if !matches!(state.stage, CompletionStage::Open) {
             let undelivered = state.undelivered.clone();
             drop(state);
-            give_back(undelivered, value);
+            give_back(undelivered, self.0.1, value);
             return false;
         }
         state.stage = CompletionStage::There(Contained::new(value));

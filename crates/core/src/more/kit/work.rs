@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::base::error::Cancelled;
 use crate::base::list::Key;
-use crate::base::unwind::{Contained, KeptWaker, contained, wake};
+use crate::base::unwind::{KeptWaker, Nested, contained, wake};
 use crate::engine::context;
 use crate::more::kit::held_clock::{HeldClock, virtual_time};
 use crate::points::point;
@@ -40,7 +40,7 @@ impl Work {
     pub fn here(stop: impl FnOnce() + Send + 'static) -> Option<Work> {
         let site = Location::caller();
         let job = context::current()?;
-        Work::of(&job, Contained::new(Box::new(stop)), site)
+        Work::of(&job, Nested::new(Box::new(stop)), site)
     }
 
     /// Begins work of the task that `scope` is in. `None` if the task's body is over.
@@ -53,7 +53,7 @@ impl Work {
         {
             task = parent;
         }
-        Work::of(&task, Contained::new(Box::new(stop)), site)
+        Work::of(&task, Nested::new(Box::new(stop)), site)
     }
 
     fn of(h: &Header, stop: StopWork, site: &'static Location<'static>) -> Option<Work> {

@@ -59,6 +59,9 @@ fn op_id(user_data: u64) -> OpId {
 /// An eventfd that other threads write to; the driver reads it through its ring.
 struct EventFd(File);
 
+/// How long we wait where the kernel is too short of memory to do so, in milliseconds.
+const PAUSE: libc::c_int = 1;
+
 impl Notifier for EventFd {
     fn notify(&self) {
         // It fails only if its count would overflow.
@@ -76,6 +79,8 @@ pub(crate) struct UringDriver {
     spill: VecDeque<Spilt>,
     /// The kernel has not taken what was handed over last.
     refused: bool,
+    /// It had no memory for that, or for the wait.
+    short: bool,
     linked: HashMap<OpId, Linked>,
     /// Those that answer many times; of one that receives, what it needs when
     /// there is no buffer.
@@ -129,6 +134,7 @@ impl UringDriver {
             deferred: kernel != Kernel::Old,
             spill: VecDeque::new(),
             refused: false,
+            short: false,
             linked: HashMap::new(),
             series: HashMap::new(),
             registered: RegisteredRegions::default(),
@@ -208,6 +214,9 @@ impl UringDriver {
             }
         };
         self.refused = entered.is_err();
+        self.short = entered
+            .as_ref()
+            .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)));
         match entered {
             Ok(_) => Ok(()),
             // Time is up; a signal; the completion queue is full and is emptied
@@ -219,6 +228,19 @@ impl UringDriver {
                 _ => Err(error),
             },
         }
+    }
+
+    /// The kernel is short of memory and does not wait for us: we wait a moment ourselves,
+    /// so that it is not asked again and again. A notification ends that.
+    #[cold]
+    fn pause(&self) {
+        let mut ring_out = libc::pollfd {
+            fd: self.event_fd.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry, which lives here.
+        unsafe { libc::poll(&raw mut ring_out, 1, PAUSE) };
     }
 
     /// True if nothing is over, as far as the kernel has said without being asked.
@@ -382,6 +404,7 @@ unsafe impl Driver for UringDriver {
         self.pour();
         self.stock();
         let listened = self.listening;
+        let mut waits = !matches!(wait, WaitMode::Peek | WaitMode::No);
         self.collect(answers);
         // The notification may have been for this very wait.
         let notified = listened && !self.listening;
@@ -393,8 +416,12 @@ unsafe impl Driver for UringDriver {
             false if wait == WaitMode::Peek => wait,
             false => WaitMode::No,
         };
+        waits &= answers.is_empty() && !notified;
         self.enter(wait)?;
         self.collect(answers);
+        if self.short && waits && answers.is_empty() {
+            self.pause();
+        }
         Ok(())
     }
 

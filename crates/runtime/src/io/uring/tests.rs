@@ -1,6 +1,7 @@
 //! The ring driver by itself.
 
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::io::region;
@@ -235,4 +236,69 @@ fn register(mut ring: UringDriver) {
     assert_eq!(at(&mut ring, buf.as_ptr(), page), Some(slot));
     drop(ring);
     assert_eq!(pool.rings(), 0);
+}
+
+/// io-4: a kernel that has no memory to wait in is not asked again without a pause, and a
+/// notification is heard all the same. The system call is made to answer so on this
+/// thread.
+#[test]
+fn io_4_a_kernel_that_is_short_of_memory_is_asked_once_in_a_while() {
+    for errno in [libc::EAGAIN, libc::ENOMEM] {
+        let tried = std::thread::spawn(move || {
+            let Ok(mut ring) = UringDriver::new() else {
+                return;
+            };
+            let mut answers = Vec::new();
+            ring.poll(WaitMode::No, &mut answers).expect("it works");
+            if !refuse_to_enter(errno) {
+                return;
+            }
+            let began = Instant::now();
+            for _ in 0..20 {
+                ring.poll(WaitMode::Forever, &mut answers)
+                    .expect("it is tried again");
+            }
+            assert!(began.elapsed() >= Duration::from_millis(10), "it spins");
+        });
+        tried.join().expect("no panic");
+    }
+}
+
+/// From now on `io_uring_enter` fails with `errno` on this thread. False if the system does
+/// not let us.
+fn refuse_to_enter(errno: libc::c_int) -> bool {
+    let op = |code: u32, jt: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let mut filter = [
+        // The number of the call, which stands first.
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        op(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            libc::SYS_io_uring_enter as u32,
+        ),
+        op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        op(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the filter is read during the call, and concerns this thread only.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
+    }
 }
