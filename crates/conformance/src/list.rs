@@ -14,6 +14,7 @@ macro_rules! for_each_case {
                 handle_14_forever_ends_with_an_error_only,
                 outcome_3_a_child_is_restarted_alone,
                 outcome_3_restarts_have_a_limit,
+                outcome_3_restarts_without_pauses_have_a_limit,
                 outcome_3_a_cancelled_child_is_not_restarted,
             ;
             aggregation:
@@ -413,6 +414,7 @@ macro_rules! for_each_case {
                 cancel_8_a_hook_at_an_ended_scope_never_fires,
                 cancel_8_a_row_of_hooks_is_a_loop,
                 cancel_8_a_hook_that_fires_at_once_is_outside_every_job,
+                cancel_8_hooks_of_nested_shields_keep_their_order,
             ;
             hosted:
                 handle_15_a_scope_waits_for_what_it_hosts,
@@ -1003,6 +1005,7 @@ macro_rules! for_each_case {
                 cancel_3_points_beside_each_other_wait_together,
                 cancel_3_many_waits_told_together_count_as_one,
                 cancel_3_a_loop_around_a_scope_swallows_too,
+                cancel_3_a_braked_point_keeps_few_wakers,
                 cancel_3_a_long_clean_up_swallows_nothing,
             ;
             sync_channels:
