@@ -16,9 +16,9 @@ use kinfolk::see::{Examine, Rules, WriteJson};
 use kinfolk_core::kit::{self, Completion, Work, completion};
 use kinfolk_core::{
     Error, Event, EventKind, HookGuard, Job, JobState, Local, OrCancel, Outcome, Patience,
-    ReasonKind, Result, Scope, SharedTask, Sink, Success, Task, TaskSet, TreeSnapshot, all, checkpoint,
-    cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope, on_cancel, park,
-    scope, shield, spawn, yield_now,
+    ReasonKind, Result, Scope, SharedTask, Sink, Success, Task, TaskSet, TreeSnapshot, all,
+    checkpoint, cleanup, current_job, for_each_concurrent, is_cancelled, launch, local_scope,
+    on_cancel, park, scope, shield, spawn, yield_now,
 };
 use kinfolk_testkit::{Gate, Log, Sim, guarded};
 

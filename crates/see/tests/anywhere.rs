@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Event, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park, sleep,
+    Error, Event, Interests, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park,
+    sleep,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::{Examine, WriteJson};
@@ -55,6 +56,8 @@ impl Looks {
         }
     }
 }
+
+impl kinfolk_core::Success for Looks {}
 
 impl Drop for Looks {
     fn drop(&mut self) {
@@ -142,8 +145,8 @@ impl Sink for LooksAtAll {
         }
     }
 
-    fn wants_turns(&self) -> bool {
-        true
+    fn interests(&self) -> Interests {
+        Interests::ALL
     }
 }
 
