@@ -140,7 +140,9 @@ fn ended<T>(outcome: Outcome<T>, signal: bool) -> MainEnded {
         Outcome::Completed(_) | Outcome::Cancelled { late: Some(_), .. } => MainEnded::WithSuccess,
         Outcome::Failed(error) => MainEnded::Failed(error.resume()),
         Outcome::Cancelled { reason, late: None } => {
-            match signal && reason.root_cause().kind() == ReasonKind::Shutdown {
+            // Where the signal came before main began, the root may be over by then.
+            let by_signal = [ReasonKind::Shutdown, ReasonKind::ScopeEnded];
+            match signal && by_signal.contains(&reason.root_cause().kind()) {
                 true => MainEnded::AsTold,
                 false => MainEnded::Failed(Error::msg(format!("main was cancelled: {reason}"))),
             }
