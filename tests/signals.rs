@@ -167,6 +167,22 @@ fn shutdown_2_the_exit_code_says_how_main_ended() {
     });
 }
 
+/// shutdown-2: a signal that comes before main has begun ends it as any other does.
+#[test]
+fn shutdown_2_a_signal_before_main_is_no_failure() {
+    guarded("before main", |_| {
+        for (signal, code) in [(libc::SIGTERM, 0), (libc::SIGINT, 130)] {
+            let mut process = Process::ready(NATIVE, "late main");
+            process.send(signal);
+            Process::until(&mut process.err, "stopping");
+            drop(process.input.take());
+            let (ended, _, said) = process.end();
+            assert_eq!(ended, Some(code), "{said}");
+            assert!(!said.contains("Error"), "{said}");
+        }
+    });
+}
+
 /// shutdown-2: from the first signal on it goes by itself: after a second it is said who
 /// is still there, at the end what is left is named, and the process ends.
 #[test]

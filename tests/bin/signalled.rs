@@ -2,7 +2,7 @@
 //! error or its driver: its argument says how it behaves. What runs on every host is in `parts.rs`.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +126,16 @@ fn main() -> ExitCode {
         Some("hears, hand-built") => {
             let rt = Runtime::builder().workers(1).signals(true).build();
             rt.expect("a runtime").run_main(parts::hears())
+        }
+        // Begins with main when its input is closed.
+        Some("late main") => {
+            let rt = Runtime::builder().workers(1).signals(true).build();
+            println!("ready");
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            rt.expect("a runtime").run_main(async {
+                park().await?;
+                Ok::<(), Error>(())
+            })
         }
         // Every worker and the main thread are in polls that do not return; a name would
         // clear the screen.

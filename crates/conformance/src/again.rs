@@ -87,6 +87,29 @@ pub async fn handle_14_a_try_that_timed_out_has_failed(lab: Lab) {
     assert_eq!(lab.elapsed(), MS + MS + 2 * MS);
 }
 
+/// handle-14: a cancelled body that logs what a retry or a restarted body failed with, and tries
+/// again, swallows cancellation: it waits as one around points does, and others have their turns.
+pub async fn handle_14_a_loop_around_a_told_retry_swallows(lab: Lab) {
+    for restarts in [false, true] {
+        let before = lab.elapsed();
+        let task = spawn(async move {
+            cancel_current("enough");
+            let policy = Backoff::new();
+            for _ in 0..200 {
+                let fails = async || Err::<(), _>(Error::msg("at once"));
+                let error = match restarts {
+                    false => retry(policy, fails).await,
+                    true => restarting(policy, fails).await,
+                };
+                assert_eq!(error.unwrap_err().to_string(), "at once");
+            }
+        });
+        assert!(task.outcome().await.unwrap().is_cancelled());
+        assert!(lab.elapsed() - before >= 90 * MS, "{restarts}");
+    }
+    assert!(lab.take_failures().is_empty());
+}
+
 /// handle-14: a cancellation is never retried: told in a try, in a pause, or between the two;
 /// wrapped by the author's own error too.
 pub async fn handle_14_a_cancellation_is_never_retried(lab: Lab) {

@@ -52,7 +52,9 @@ impl MainEnded {
             }
             Outcome::Failed(error) => MainEnded::Failed(error),
             Outcome::Cancelled { reason, late: None } => {
-                match signal && reason.root_cause().kind() == ReasonKind::Shutdown {
+                // Where the signal came before main began, the root may be over by then.
+                let by_signal = [ReasonKind::Shutdown, ReasonKind::ScopeEnded];
+                match signal && by_signal.contains(&reason.root_cause().kind()) {
                     true => MainEnded::AsTold,
                     false => MainEnded::Failed(Error::msg(format!("main was cancelled: {reason}"))),
                 }

@@ -333,6 +333,15 @@ pub(crate) fn is_marked() -> bool {
     context::with(|cx| cx.current().is_some_and(|h| h.state.peek().effective()))
 }
 
+/// A failure is about to be returned by a wait of ours that the mark of its job has cut short:
+/// a point, whose Cancelled that failure stands for. So a loop that logs it and goes on
+/// swallows as one around a point does, and has its turns and its brake.
+pub(crate) async fn pass_if_marked(site: Site) {
+    if is_marked() {
+        drop(Checkpoint::at(site.location()).await);
+    }
+}
+
 /// The cancellation of the current job, without telling it; none if the job is not
 /// cancelled, or a shield or guard holds the cancel back.
 pub(crate) fn marked_here() -> Option<Cancelled> {

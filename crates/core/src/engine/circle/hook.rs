@@ -354,6 +354,11 @@ pub(crate) unsafe fn move_to_parent(shield: &Header) {
     let Some(parent) = (unsafe { shield.parent() }) else {
         return;
     };
+    move_hooks(shield, parent);
+}
+
+/// The hooks of `shield` go on at `parent`.
+fn move_hooks(shield: &Header, parent: &Header) {
     let taken = shield.if_cold(|cold, _| {
         let home = cold.hook_home.take()?;
         Some((std::mem::take(&mut cold.hooks), home))
@@ -536,6 +541,49 @@ mod models {
             assert_eq!(listed.unwrap_or(0), 0);
             assert!(job.is_last_reference());
         });
+    }
+
+    /// A hook that was made in a shield is disarmed while the shield ends: it is called no
+    /// more, no other hook leaves a list, and nothing keeps the jobs. Once with the longer
+    /// list in the shield, once with that of the job around it.
+    #[test]
+    fn hook_disarm_vs_move() {
+        for around in [1, 2] {
+            loom::model(move || {
+                let site = std::panic::Location::caller();
+                // SAFETY: fresh; each of the two references is ours.
+                let job = |birth: Birth<'_>| unsafe { JobRef::adopt(cell::create_node(&birth)) };
+                let parent = job(Birth::refused(state::BUSY, site));
+                let shield = job(Birth {
+                    kind: JobKind::Shield,
+                    ..Birth::refused(state::BUSY, site)
+                });
+                let calls = Arc::new(AtomicUsize::new(0));
+                let arm = |h: &Header, weight: usize| {
+                    let calls = calls.clone();
+                    let call: Callback = Nested::new(Box::new(move |_: Option<&Reason>| {
+                        calls.fetch_add(weight, SeqCst);
+                    }));
+                    register(h, call, true)
+                };
+                for _ in 0..around {
+                    arm(&parent, 1).keep();
+                }
+                let guard = arm(&shield, 100);
+                if around == 1 {
+                    arm(&shield, 10).keep();
+                }
+                let disarmer = loom::thread::spawn(move || assert!(guard.disarm()));
+                move_hooks(&shield, &parent);
+                disarmer.join().unwrap();
+                run_end_hooks(&shield);
+                run_end_hooks(&parent);
+                let expected = if around == 1 { 11 } else { 2 };
+                assert_eq!(calls.load(SeqCst), expected);
+                assert!(shield.is_last_reference());
+                assert!(parent.is_last_reference());
+            });
+        }
     }
 
     /// A hook for the cancel is published while its job is cancelled and ends: it is

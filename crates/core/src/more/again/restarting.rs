@@ -74,7 +74,11 @@ where
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        if error.is_cancelled() || point::is_cancelled() {
+        if error.is_cancelled() {
+            return Err(error);
+        }
+        if point::is_cancelled() {
+            point::pass_if_marked(site).await;
             return Err(error);
         }
         if policy.is_good_run(now().saturating_duration_since(began)) {

@@ -59,7 +59,11 @@ where
             Err(error) => error,
         };
         failures += 1;
-        if error.is_cancelled() || point::is_cancelled() {
+        if error.is_cancelled() {
+            return Err(error);
+        }
+        if point::is_cancelled() {
+            point::pass_if_marked(site).await;
             return Err(error);
         }
         let Some(pause) = policy.pause_after(failures) else {
