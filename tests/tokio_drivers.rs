@@ -92,6 +92,69 @@ fn cancel_5_a_spent_budget_of_tokio_starves_no_other_job() {
     });
 }
 
+/// cancel-5: a turn has a budget of ours and one of tokio's, and what spends one leaves the
+/// other. So a turn takes a hundred messages of tokio's and as many points of ours, and ends
+/// when either has had enough.
+#[test]
+fn cancel_5_a_turn_has_our_budget_and_tokios() {
+    use std::cell::Cell;
+    use std::future::Future;
+    use std::pin::pin;
+    use tokio::task::coop::has_budget_remaining;
+
+    thread_local! {
+        /// How many turns the body has had.
+        static TURNS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Counts the turns of `body`.
+    async fn counted<F: Future>(body: F) -> F::Output {
+        let mut body = pin!(body);
+        std::future::poll_fn(|cx| {
+            TURNS.set(TURNS.get() + 1);
+            body.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    on("two budgets", one_thread, |root| async move {
+        let (send, mut take) = tokio::sync::mpsc::unbounded_channel();
+        for n in 0..2_000 {
+            send.send(n).unwrap();
+        }
+        let run = root.run(counted(async move {
+            let mut fresh = TURNS.get();
+            // Points of ours spend none of tokio's.
+            for _ in 0..1_000 {
+                checkpoint().await?;
+                assert!(has_budget_remaining());
+            }
+            let turns = TURNS.get() - fresh;
+            assert!((4..=20).contains(&turns), "{turns} turns for 1,000 points");
+            // Messages of tokio's spend its budget.
+            fresh = TURNS.get();
+            for _ in 0..1_000 {
+                take.recv().await.unwrap();
+            }
+            let turns = TURNS.get() - fresh;
+            assert!(
+                (4..=20).contains(&turns),
+                "{turns} turns for 1,000 messages"
+            );
+            // Both in turns: none spends the other's.
+            fresh = TURNS.get();
+            for _ in 0..1_000 {
+                take.recv().await.unwrap();
+                checkpoint().await?;
+            }
+            let turns = TURNS.get() - fresh;
+            assert!((4..=24).contains(&turns), "{turns} turns for 1,000 of each");
+            Ok::<_, Error>(())
+        }));
+        run.await.unwrap();
+    });
+}
+
 /// lane-4: a task of tokio's own is polled while a thousand jobs yield all the time.
 #[test]
 fn lane_4_a_tokio_task_is_polled_beside_jobs_that_yield() {
