@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Event, Interests, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park,
+    Error, Event, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park,
     sleep,
 };
 use kinfolk_runtime::Runtime;
@@ -21,13 +21,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Looks in every way there is.
 fn look(tree: &Tree) -> usize {
     let snapshot = tree.snapshot();
-    let mut jobs = 0;
-    let walked: ControlFlow<()> = tree.look_at_each(|_| {
-        jobs += 1;
-        ControlFlow::Continue(())
-    });
+    let walked: ControlFlow<()> = tree.look_at_each(|_| ControlFlow::Continue(()));
     assert_eq!(walked, ControlFlow::Continue(()));
-    assert_eq!(tree.to_json().lines().count(), jobs + 2);
+    assert!(tree.to_json().ends_with("\n]}\n"));
     assert!(snapshot.to_string().lines().count() <= snapshot.len());
     assert!(!snapshot.findings().to_string().is_empty());
     assert!(snapshot.diff(&snapshot).grown.is_empty());
@@ -101,7 +97,7 @@ fn see_2_looks_in_destructors_hooks_and_wakers() {
                 sleep(SECOND).await
             });
             let value = Looks::new(sim.tree(), &seen);
-            root.launch(async move { value });
+            root.launch(async move { Some(value) });
             let value = Looks::new(sim.tree(), &seen);
             root.launch(async move {
                 let _value = value;
@@ -143,10 +139,6 @@ impl Sink for LooksAtAll {
             look(&tree);
             self.seen.fetch_add(1, SeqCst);
         }
-    }
-
-    fn interests(&self) -> Interests {
-        Interests::ALL
     }
 }
 
@@ -194,7 +186,7 @@ fn see_2_looks_inside_a_sink() {
             .ok()
             .expect("the first");
         let family = rt.scope().launch(family());
-        rt.wait_for(family.join()).unwrap().unwrap();
+        let _ = rt.wait_for(family.join()).unwrap().unwrap();
         assert!(sink.seen.load(SeqCst) > 100);
     });
 }
@@ -269,6 +261,6 @@ fn see_2_looks_while_roots_come_and_go() {
                 done.store(round + 1, SeqCst);
             }
         });
-        current.lock().unwrap().take();
+        *current.lock().unwrap() = None;
     });
 }
