@@ -235,7 +235,12 @@ fn oneshot_vs_cancel() {
         queue.run_all();
         let back = other.join().unwrap();
         queue.run_all();
-        assert!(now_or_never(task.outcome()).unwrap().unwrap().is_cancelled());
+        assert!(
+            now_or_never(task.outcome())
+                .unwrap()
+                .unwrap()
+                .is_cancelled()
+        );
         let kept = kept.lock().unwrap().take();
         assert!(
             matches!((kept, back), (Some(1), None) | (None, Some(1))),
