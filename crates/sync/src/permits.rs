@@ -14,7 +14,7 @@ use std::panic::Location;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
-use kinfolk_core::kit::{Holder, Listed, Point, Resource, ResourceLook};
+use kinfolk_core::kit::{self, Holder, Listed, Point, Resource, ResourceLook};
 use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go};
@@ -83,6 +83,53 @@ pub struct Permits {
     site: &'static Location<'static>,
 }
 
+/// How many of those that hold a lock together are known to snapshots.
+const KNOWN: usize = 8;
+
+/// The jobs that hold a lock together: its readers. Each has a place of its own, so that all
+/// of them are seen, in whatever order they come and go.
+struct ReaderPlaces {
+    /// A bit for each place that is taken.
+    taken: AtomicUsize,
+    holders: [Holder; KNOWN],
+}
+
+/// The place of one that holds a lock together with others: none outside every job, and if
+/// there were too many.
+#[derive(Debug)]
+pub(crate) struct ReaderPlace(Option<u8>);
+
+impl ReaderPlaces {
+    fn new() -> ReaderPlaces {
+        ReaderPlaces {
+            taken: AtomicUsize::new(0),
+            holders: [const { Holder::new() }; KNOWN],
+        }
+    }
+
+    fn take(&self, site: &'static Location<'static>) -> ReaderPlace {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        loop {
+            let place = taken.trailing_ones();
+            let Some(holder) = self.holders.get(place as usize) else {
+                return ReaderPlace(None);
+            };
+            // Acquire pairs with the Release of `give_back`: the one before has left its place.
+            let before = self.taken.fetch_or(1 << place, Ordering::Acquire);
+            if before & (1 << place) == 0 {
+                holder.take(site);
+                return ReaderPlace(Some(place as u8));
+            }
+            taken = before;
+        }
+    }
+
+    fn give_back(&self, place: u8) {
+        self.holders[usize::from(place)].let_go();
+        self.taken.fetch_and(!(1 << place), Ordering::Release);
+    }
+}
+
 struct Waiters {
     line: Lock<Line>,
     kind: &'static str,
@@ -90,6 +137,7 @@ struct Waiters {
     name: Option<Cow<'static, str>>,
     /// What snapshots see of the holder.
     holder: Holder,
+    readers: ReaderPlaces,
     listed: OnceLock<Listed>,
 }
 
@@ -99,6 +147,8 @@ unsafe impl Resource for Waiters {
         let mut look = ResourceLook::new(self.kind, self.site);
         look.name = self.name.as_ref().map(|name| name.to_string());
         look.holders.extend(self.holder.job());
+        look.holders
+            .extend(self.readers.holders.iter().filter_map(Holder::job));
         self.line.lock().jobs(&mut look.waiters);
         look
     }
@@ -146,6 +196,7 @@ impl Permits {
             site: self.site,
             name,
             holder,
+            readers: ReaderPlaces::new(),
             listed: OnceLock::new(),
         }
     }
@@ -184,11 +235,18 @@ impl Permits {
         }
     }
 
-    /// One of several holders lets go.
-    pub(crate) fn unshared(&self) {
-        self.holder.let_go_one();
-        if let Some(waiters) = self.waiters.get() {
-            waiters.holder.show(&self.holder);
+    /// The code that is polled here holds it together with others, since `site`.
+    pub(crate) fn shared(&self, site: &'static Location<'static>) -> ReaderPlace {
+        if !SEEN || kit::current_id().is_none() {
+            return ReaderPlace(None);
+        }
+        self.waiters().readers.take(site)
+    }
+
+    /// One of those that hold it together lets go.
+    pub(crate) fn unshared(&self, place: &ReaderPlace) {
+        if let ReaderPlace(Some(place)) = place {
+            self.waiters().readers.give_back(*place);
         }
     }
 

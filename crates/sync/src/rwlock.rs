@@ -15,7 +15,7 @@ use kinfolk_core::{Cancelled, WaitKind};
 use crate::acquire::{Acquirable, Acquire};
 use crate::blocking::block_on;
 use crate::error::TryLockError;
-use crate::permits::{NotAcquired, Permits, PermitsTaken};
+use crate::permits::{NotAcquired, Permits, PermitsTaken, ReaderPlace};
 use crate::sync::const_fn;
 
 /// How many may read at once. A writer takes all of it.
@@ -288,16 +288,18 @@ pub type OwnedRwLockWriteGuard<T> = WriteGuard<Arc<RwLock<T>>, T>;
 #[must_use = "dropped at once, it unlocks at once"]
 pub struct ReadGuard<P: Deref<Target = RwLock<T>>, T: ?Sized> {
     lock: P,
+    /// For snapshots: which of the readers it is.
+    place: ReaderPlace,
     /// Sent and shared, it shares the value.
     value: PhantomData<fn() -> T>,
 }
 
 impl<P: Deref<Target = RwLock<T>>, T: ?Sized> ReadGuard<P, T> {
     fn new(lock: P, site: &'static Location<'static>) -> ReadGuard<P, T> {
-        // Snapshots see the reader that came last.
-        lock.permits.held(site);
+        let place = lock.permits.shared(site);
         ReadGuard {
             lock,
+            place,
             value: PhantomData,
         }
     }
@@ -314,7 +316,7 @@ impl<P: Deref<Target = RwLock<T>>, T: ?Sized> Deref for ReadGuard<P, T> {
 
 impl<P: Deref<Target = RwLock<T>>, T: ?Sized> Drop for ReadGuard<P, T> {
     fn drop(&mut self) {
-        self.lock.permits.unshared();
+        self.lock.permits.unshared(&self.place);
         self.lock.permits.release(1);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use kinfolk_sync::{Mutex, Notify, OwnedMutexGuard, Semaphore, mpmc};
+use kinfolk_sync::{Mutex, Notify, OwnedMutexGuard, RwLock, Semaphore, mpmc, watch};
 
 struct Counting;
 
@@ -123,6 +123,41 @@ fn io_6_memory_returns_after_a_burst() {
     assert!(kept < 4096, "{kept} bytes are kept");
 }
 
+/// What a burst of waiters took goes with them: a line holds nothing of its own.
+#[test]
+fn io_6_memory_returns_after_a_burst_of_waiters() {
+    let _alone = alone();
+    let (mutex, semaphore, notify) = (Mutex::new(()), Semaphore::new(0), Notify::new());
+    let lock = RwLock::new(());
+    let (tx, rx) = mpmc::channel::<u64>(1);
+    let (news, _kept) = watch::channel(0);
+    let burst = |n: usize| {
+        let (_held, _written) = (mutex.try_lock().unwrap(), lock.try_write().unwrap());
+        tx.try_send(0).unwrap();
+        let mut hears: Vec<_> = (0..n).map(|_| news.subscribe()).collect();
+        let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+        for hears in &mut hears {
+            waits.push(Box::pin(async { drop(mutex.lock().await) }));
+            waits.push(Box::pin(async { drop(lock.read().await) }));
+            waits.push(Box::pin(async { drop(semaphore.acquire().await) }));
+            waits.push(Box::pin(async { drop(notify.notified().await) }));
+            waits.push(Box::pin(async { drop(tx.send(1).await) }));
+            waits.push(Box::pin(async move { drop(hears.changed().await) }));
+        }
+        for wait in &mut waits {
+            assert!(wait.as_mut().poll(&mut noop()).is_pending());
+        }
+        drop(waits);
+        assert_eq!(rx.try_recv(), Ok(0));
+    };
+    // Once for what each of them makes with its first waiter.
+    burst(1);
+    let before = BYTES.get();
+    burst(5_000);
+    let kept = BYTES.get() - before;
+    assert_eq!(kept, 0, "bytes are kept");
+}
+
 /// How long this thread has run, whatever else the machine does.
 fn ran() -> Duration {
     let mut time = libc::timespec {
@@ -135,7 +170,8 @@ fn ran() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Waiters come, and go from the middle, the front and the end.
+/// Waiters come, and go from the middle, the front and the end; and, in a channel, from a line
+/// that is closed.
 fn come_and_go(n: usize) -> Duration {
     let semaphore = Arc::new(Semaphore::new(0));
     let notify = Notify::new();
@@ -159,6 +195,13 @@ fn come_and_go(n: usize) -> Duration {
         }
         notify.notify_waiters();
         drop(notified);
+        let (tx, rx) = mpmc::channel::<u8>(1);
+        let mut receives: Vec<_> = (0..n).map(|_| Box::pin(rx.recv())).collect();
+        for wait in &mut receives {
+            assert!(wait.as_mut().poll(&mut noop()).is_pending());
+        }
+        tx.close();
+        drop(receives);
         least = least.min(ran() - began);
     }
     least
@@ -167,7 +210,10 @@ fn come_and_go(n: usize) -> Duration {
 #[test]
 fn io_6_waiters_come_and_go_in_linear_time() {
     let _alone = alone();
-    let (few, many) = (come_and_go(20_000), come_and_go(160_000));
+    let many: usize =
+        std::env::var("KINFOLK_WAITERS").map_or(160_000, |n| n.parse().expect("a number"));
+    let (few, many) = (come_and_go(many / 8), come_and_go(many));
+    println!("an eighth of the waiters: {few:?}, all: {many:?}");
     assert!(
         many < few * 24,
         "eight times as many took {many:?}, not {few:?}"

@@ -4,6 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use kinfolk_core::{Error, Result, Scope, checkpoint, scope, yield_now};
 use kinfolk_sync::{
@@ -178,6 +179,114 @@ fn test_3_the_rest_is_whole_after_a_cancel_anywhere() {
         },
         |()| {},
     );
+}
+
+#[test]
+fn test_3_the_other_waits_are_whole_after_a_cancel_anywhere() {
+    everywhere(
+        || {
+            let counts = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let (level, _) = watch::channel(0);
+            (mpmc::unbounded_channel(), level, RwLock::new(0), counts)
+        },
+        |thing| {
+            three(move |n| {
+                let thing = thing.clone();
+                async move {
+                    let ((tx, rx), level, lock, (sent, got)) = &*thing;
+                    match n {
+                        0 => {
+                            for _ in 0..2 {
+                                tx.send(1)?;
+                                sent.fetch_add(1, SeqCst);
+                                yield_now().await?;
+                            }
+                            let _read = lock.read().await?;
+                            yield_now().await?;
+                        }
+                        1 => {
+                            for _ in 0..2 {
+                                got.fetch_add(rx.recv().await?.unwrap(), SeqCst);
+                            }
+                            let read = lock.write().await?.downgrade();
+                            yield_now().await?;
+                            drop(read);
+                        }
+                        _ => {
+                            let mut sees = level.subscribe();
+                            level.send(1)?;
+                            sees.wait_for(|level| *level == 1).await?;
+                            drop(sees);
+                            level.closed().await?;
+                            let (mut asks, answers) = oneshot::channel::<u32>();
+                            drop(answers);
+                            asks.closed().await?;
+                        }
+                    }
+                    Ok(())
+                }
+            })
+        },
+        |((_, rx), _, lock, (sent, got))| {
+            let left = std::iter::from_fn(|| rx.try_recv().ok()).count();
+            assert_eq!(sent.load(SeqCst), got.load(SeqCst) + left);
+            assert!(lock.try_write().is_ok(), "the lock is lost");
+        },
+    );
+}
+
+/// A writer waits for two readers, of which the first waits for what the writer holds: the
+/// circle goes through that one, whichever of them came last.
+#[test]
+fn test_2_a_deadlock_with_one_of_several_readers_is_named() {
+    for reads in 1..=8 {
+        let run = || {
+            Sim::seeded(reads).run(async move {
+                let table = Arc::new(RwLock::new(()).named("table"));
+                let log = Arc::new(Mutex::new(()).named("log"));
+                scope(async |s: Scope| {
+                    let (lock, then) = (table.clone(), log.clone());
+                    s.task("first").launch(async move {
+                        let _read = lock.read().await?;
+                        kinfolk_core::sleep(std::time::Duration::from_secs(2)).await?;
+                        let _log = then.lock().await?;
+                        Ok::<_, Error>(())
+                    });
+                    kinfolk_core::sleep(std::time::Duration::from_millis(1)).await?;
+                    for _ in 1..reads {
+                        let lock = table.clone();
+                        s.task("other").launch(async move {
+                            // One that has come and gone leaves its place to the next.
+                            drop(lock.read().await?);
+                            let _read = lock.read().await?;
+                            kinfolk_core::park().await?;
+                            Ok::<_, Error>(())
+                        });
+                    }
+                    kinfolk_core::sleep(std::time::Duration::from_secs(1)).await?;
+                    let (lock, first) = (table.clone(), log.clone());
+                    s.task("writer").launch(async move {
+                        let _log = first.lock().await?;
+                        let _write = lock.write().await?;
+                        Ok::<_, Error>(())
+                    });
+                    Ok(())
+                })
+                .await
+            })
+        };
+        let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("it is a deadlock");
+        let words = panic.downcast_ref::<String>().expect("words");
+        assert!(
+            words.contains("deadlock: 2 jobs wait for each other"),
+            "{reads} readers: {words}"
+        );
+        assert!(
+            words.contains("for the rwlock \"table\" made at"),
+            "{words}"
+        );
+        assert!(words.contains("held by \"first\" since"), "{words}");
+    }
 }
 
 /// A deadlock in the simulation names the jobs that wait for each other, their locks and

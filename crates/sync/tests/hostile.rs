@@ -422,6 +422,64 @@ fn io_6_a_hook_that_sets_itself_off_does_not_recur() {
     assert_eq!(calls.load(SeqCst), LINKS + 1);
 }
 
+/// A value with a channel in it, in which the next such value lies.
+struct Nested(Option<mpmc::Receiver<Nested>>);
+
+/// A chain of channels, each in a value of the one before.
+fn nested(deep: usize) -> Nested {
+    let mut chain = Nested(None);
+    for _ in 0..deep {
+        let (tx, rx) = mpmc::channel(1);
+        assert!(tx.try_send(chain).is_ok());
+        chain = Nested(Some(rx));
+    }
+    chain
+}
+
+/// Values that own channels with such values in them are dropped one inside the other, as
+/// boxes in boxes are: hundreds of them fit on the smallest stack. A program that has more
+/// takes them out one by one.
+#[test]
+fn io_6_a_chain_of_channels_is_dropped_as_values_in_values_are() {
+    let few = nested(100);
+    on_a_small_stack(move || drop(few));
+    let mut chain = nested(2 * LINKS);
+    on_a_small_stack(move || {
+        while let Some(rx) = chain.0.take() {
+            chain = rx.try_recv().expect("the next is in it");
+        }
+    });
+}
+
+/// Why the drop of a value cannot wait for a moment with more stack: it may look at what the
+/// caller lends to it, and lends only until the drop of the channel has returned.
+#[test]
+fn io_6_what_a_channel_drops_is_dropped_before_its_own_drop_returns() {
+    struct Looks<'a>(&'a std::cell::Cell<u32>, Option<mpmc::Receiver<Looks<'a>>>);
+    impl Drop for Looks<'_> {
+        fn drop(&mut self) {
+            let own = std::cell::Cell::new(0);
+            if self.1.take().is_some() {
+                // Deeper than wakes nest, each level lends to the next.
+                let (tx, rx) = mpmc::channel(1);
+                assert!(tx.try_send(Looks(&own, None)).is_ok());
+                drop(rx);
+                assert_eq!(own.get(), 1, "dropped while it may look");
+            }
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let count = std::cell::Cell::new(0);
+    let mut chain = None;
+    for _ in 0..50 {
+        let (tx, rx) = mpmc::channel(1);
+        assert!(tx.try_send(Looks(&count, chain.take())).is_ok());
+        chain = Some(rx);
+    }
+    drop(chain);
+    assert_eq!(count.get(), 50);
+}
+
 /// A wait that is over keeps no waker, and with it the task that it was in.
 #[test]
 fn io_6_a_wait_that_is_over_keeps_no_waker() {

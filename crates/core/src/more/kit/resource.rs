@@ -225,15 +225,6 @@ impl Holder {
         self.job.store(0, Relaxed);
     }
 
-    /// One of several that hold it at a time lets go: if it is the one that is shown,
-    /// none is from now on.
-    pub fn let_go_one(&self) {
-        let here = context::current_id().map_or(0, JobId::bits);
-        if self.job.load(Relaxed) == here {
-            self.job.store(0, Relaxed);
-        }
-    }
-
     /// How the holder before this one let go. To be asked by the holder.
     pub fn last(&self) -> LastGuard {
         match self.left.load(Relaxed) {

@@ -134,7 +134,7 @@ impl TreeSnapshot {
     /// Jobs that wait for each other in a circle: for locks that others hold, for tasks,
     /// for scopes and for children. Each job stands in one circle at most.
     ///
-    /// Of a lock that many may read at a time only the reader that came last is known.
+    /// Of those that read a lock at the same time eight are known.
     pub fn cycles(&self) -> Vec<WaitCycle> {
         if self.nodes().iter().all(|node| node.waits_for.is_none()) {
             return Vec::new();
