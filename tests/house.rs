@@ -55,7 +55,6 @@ const DEFINED_TWICE: &[&str] = &[];
 const NOT_OURS: &[(&str, &str)] = &[
     ("CrossesDevices", "of std's io::ErrorKind"),
     ("IPV6_V6ONLY", "a socket option"),
-    ("JOB_SHIELD_LIFTED", "the contract's name for an event"),
     ("LocalKey", "of std"),
     ("NOT_ACTIVE", "a name as it should not be"),
     ("NameArgs", "stands for a name"),

@@ -44,6 +44,38 @@ type UntoldRow = RefCell<VecDeque<Untold>>;
 
 local!(static UNTOLD: Cell<*const UntoldRow> = Cell::new(ptr::null()); fn untold);
 
+thread_local! {
+    /// What the job that is polled here waits for, until its turn is over: the lock or the
+    /// channel that its last wait named.
+    static RESOURCE: RefCell<Option<(JobId, String)>> = const { RefCell::new(None) };
+}
+
+/// True if the sink of the job that is polled here asks for waits, and for texts.
+#[inline]
+pub(crate) fn wants_waits_here() -> bool {
+    context::with(|cx| {
+        cx.current().is_some_and(|job| {
+            // SAFETY: being polled, so not ended.
+            let tree = unsafe { job.tree() };
+            tree.wants(Interests::WAITS) && tree.wants(Interests::TEXTS)
+        })
+    })
+}
+
+/// The job that is polled here waits for that.
+#[cold]
+pub(crate) fn note_resource(what: String) {
+    if let Some(job) = context::current_id() {
+        let _ = RESOURCE.try_with(|resource| resource.replace(Some((job, what))));
+    }
+}
+
+/// What `job` waits for, if it is what was noted here last.
+fn take_resource(job: JobId) -> Option<String> {
+    let noted = RESOURCE.try_with(RefCell::take).ok().flatten();
+    noted.filter(|(of, _)| *of == job).map(|(_, what)| what)
+}
+
 impl Outlet {
     pub(crate) fn new(sink: Option<Arc<dyn Sink>>, host: &dyn Host) -> Outlet {
         let by_host = host.virtual_time();
@@ -229,7 +261,9 @@ impl Shared {
         self.emit_for(Interests::TURNS, task.id, EventKind::PollEnd);
         if waits && self.wants(Interests::WAITS) {
             let (job, kind, site) = wait_of(task);
-            self.emit(job, EventKind::WaitBegin { kind, site });
+            let resource = take_resource(job);
+            let begin = EventKind::WaitBegin { kind, site };
+            self.emit_to_sink(job, begin, resource.as_deref());
         }
     }
 }
