@@ -64,6 +64,7 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("SO_REUSEPORT", "a socket option"),
     ("TCP_NODELAY", "a socket option"),
     ("TaskTracker", "of tokio-util"),
+    ("TrackDescriptor", "a message of Perfetto's traces"),
     ("close_notify", "of TLS"),
     ("io_uring_enter", "a system call"),
     ("on_task_spawn", "of tokio's runtime builder"),

@@ -6,34 +6,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::base::error::Error;
 use crate::base::id::JobId;
-use crate::base::observe::{Event, EventKind, Interests, JobState, Sink};
+use crate::base::observe::{Event, EventKind, Interests, JobState};
 use crate::base::sync::local;
 use crate::base::thread;
-use crate::base::unwind::{self, Contained};
+use crate::base::unwind;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
-use crate::engine::host::Host;
 use crate::engine::tree::{Shared, Tree};
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
-
-/// The sink of one tree.
-pub(crate) struct Outlet {
-    sink: Option<Contained<Arc<dyn Sink>>>,
-    /// It has panicked.
-    is_broken: AtomicBool,
-    interests: Interests,
-    /// Events show the virtual time of the host; else the system's, which goes on when the
-    /// program stops the clock of its runtime.
-    by_host: bool,
-    began: Instant,
-}
 
 /// An event that is told later, and its text.
 type Untold = (Tree, Event, Option<Box<str>>);
@@ -74,32 +60,6 @@ pub(crate) fn note_resource(what: String) {
 fn take_resource(job: JobId) -> Option<String> {
     let noted = RESOURCE.try_with(RefCell::take).ok().flatten();
     noted.filter(|(of, _)| *of == job).map(|(_, what)| what)
-}
-
-impl Outlet {
-    pub(crate) fn new(sink: Option<Arc<dyn Sink>>, host: &dyn Host) -> Outlet {
-        let by_host = host.virtual_time();
-        let interests = sink.as_ref().map(|sink| sink.interests());
-        Outlet {
-            sink: sink.map(Contained::new),
-            is_broken: AtomicBool::new(false),
-            interests: interests.unwrap_or_default(),
-            by_host,
-            began: if by_host { host.now() } else { Instant::now() },
-        }
-    }
-
-    /// True if there is a sink.
-    #[inline]
-    pub(crate) fn is_there(&self) -> bool {
-        self.sink.is_some()
-    }
-
-    /// True if there is a sink that asked for one of these.
-    #[inline]
-    pub(crate) fn wants(&self, these: Interests) -> bool {
-        self.interests.has(these)
-    }
 }
 
 impl Shared {
