@@ -1,16 +1,21 @@
 //! A record of what a program does: why a job was cancelled, what a shutdown waited for, the
 //! last seconds as a file, and a trace that <https://ui.perfetto.dev> opens.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kinfolk::see::{Causes, PerfettoSink, Recorder, Sinks};
 use kinfolk::{Error, Result, Runtime, Scope, park, scope, shield, sleep};
 
 fn main() -> Result<()> {
-    let path = std::env::args().nth(1).map(std::path::PathBuf::from);
-    let path = path.unwrap_or_else(|| std::env::temp_dir().join("24_record.pftrace"));
+    let path = std::env::args().nth(1).map(PathBuf::from);
+    record(&path.unwrap_or_else(|| std::env::temp_dir().join("24_record.pftrace")))
+}
+
+/// Runs the shop, writes its trace to `path` and says what is in it.
+fn record(path: &Path) -> Result<()> {
     let recorder = Recorder::builder().dir(std::env::temp_dir()).build();
-    let (causes, trace) = (Causes::new(), PerfettoSink::create(&path)?);
+    let (causes, trace) = (Causes::new(), PerfettoSink::create(path)?);
     let all = Sinks::of([causes.clone(), recorder.clone(), trace.clone()]);
 
     let rt = Runtime::builder().workers(2).sink(all).build()?;
@@ -50,6 +55,6 @@ async fn shop() -> Result<kinfolk::job::JobId> {
 mod tests {
     #[test]
     fn it_says_why_and_for_how_long() {
-        super::main().unwrap();
+        super::record(&std::env::temp_dir().join("24_record_test.pftrace")).unwrap();
     }
 }

@@ -60,7 +60,6 @@ const DEFINED_TWICE: &[&str] = &[];
 const NOT_OURS: &[(&str, &str)] = &[
     ("CrossesDevices", "of std's io::ErrorKind"),
     ("IPV6_V6ONLY", "a socket option"),
-    ("JOB_SHIELD_LIFTED", "the contract's name for an event"),
     ("LocalKey", "of std"),
     ("NOT_ACTIVE", "a name as it should not be"),
     ("NameArgs", "stands for a name"),
@@ -70,6 +69,7 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("SO_REUSEPORT", "a socket option"),
     ("TCP_NODELAY", "a socket option"),
     ("TaskTracker", "of tokio-util"),
+    ("TrackDescriptor", "a message of Perfetto's traces"),
     ("close_notify", "of TLS"),
     ("io_uring_enter", "a system call"),
     ("on_task_spawn", "of tokio's runtime builder"),

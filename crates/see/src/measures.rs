@@ -176,7 +176,8 @@ impl Sink for Measures {
             EventKind::Dropped => self.dropped.increment(1),
             EventKind::State { to } if to.is_terminal() => self.has_ended(job, at, to),
             EventKind::Finalize => {
-                if self.shard(job).remove(&job).is_some() {
+                let gone = self.shard(job).remove(&job);
+                if gone.is_some() {
                     self.living.decrement(1.0);
                 }
             }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use kinfolk_core::{Error, ErrorKind, current_job, spawn, yield_now};
+use kinfolk_core::{Error, ErrorKind, Scope, current_job, spawn, yield_now};
 use kinfolk_runtime::Runtime;
 use kinfolk_see::Recorder;
 
@@ -24,16 +24,17 @@ fn see_4_a_panic_and_a_forced_drop_are_triggers() {
         .on_failure(Box::new(|_| {}))
         .build()
         .unwrap();
-    let ended = rt.block_on(async {
-        let task = spawn(async {
+    rt.block_on(Scope::build().supervisor().run(async |s| {
+        let task = s.spawn(async {
             if current_job().is_some() {
                 panic!("it breaks");
             }
             Ok::<_, Error>(())
         });
-        task.await
-    });
-    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Panicked);
+        assert_eq!(task.await.unwrap_err().kind(), ErrorKind::Panicked);
+        Ok(())
+    }))
+    .unwrap();
     let files = recorder.files().unwrap();
     assert_eq!(files.len(), 1);
     assert!(files[0].to_str().unwrap().contains("panic-"), "{files:?}");

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, Event, EventKind, Interests, JobId, JobState, Sink, checkpoint, park, sleep, spawn,
-    yield_now,
+    Error, Event, EventKind, Interests, JobId, JobState, Sink, WaitKind, checkpoint, park, sleep,
+    spawn, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::Recorder;
+use kinfolk_sync::{Mutex, mpmc};
 use kinfolk_testkit::Sim;
 
 const MS: Duration = Duration::from_millis(1);
@@ -73,6 +74,42 @@ fn see_4_a_recording_has_names_times_and_causes_and_replays() {
         .collect();
     let second: Vec<_> = again.events.iter().map(|one| plain(&one.event)).collect();
     assert_eq!(first, second);
+}
+
+/// A wait says which lock or channel it is for.
+#[test]
+fn see_4_waits_name_their_lock_or_channel() {
+    let recorder = Recorder::builder().interests(Interests::ALL).build();
+    let mut sim = Sim::builder(2).sink(recorder.clone()).build();
+    sim.run(async {
+        let table = Arc::new(Mutex::new(0).named("table"));
+        let (sender, receiver) = mpmc::channel::<u32>(1);
+        let held = table.lock().await?;
+        let waiting = table.clone();
+        let locks = spawn(async move { waiting.lock().await.map(|_| ()) });
+        let receives = spawn(async move { receiver.recv().await.map(|_| ()) });
+        sleep(MS).await?;
+        drop(held);
+        drop(sender);
+        locks.await?;
+        receives.await?;
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    sim.finish();
+    let recording = recorder.recording();
+    let text = |wanted: WaitKind| {
+        recording
+            .events
+            .iter()
+            .find_map(|one| match one.event.kind {
+                EventKind::WaitBegin { kind, .. } if kind == wanted => one.text.clone(),
+                _ => None,
+            })
+    };
+    assert_eq!(text(WaitKind::Lock).as_deref(), Some("mutex \"table\""));
+    let channel = text(WaitKind::Channel).unwrap();
+    assert!(channel.starts_with("channel made at ") && channel.contains("recorder.rs:"));
 }
 
 #[test]
@@ -205,6 +242,46 @@ fn see_4_a_burst_of_triggers_makes_one_file_and_old_files_go() {
     fs::remove_dir_all(dir).unwrap();
 }
 
+/// There are rings for 64 threads at a time; that of a thread that has ended goes to the next,
+/// and what the first has written stays its own.
+#[test]
+fn see_4_rings_of_ended_threads_are_used_again() {
+    let recorder = Recorder::new();
+    let put = |thread: u64| {
+        let mut event = Event::new(
+            JobId::from_bits(thread).unwrap(),
+            thread,
+            EventKind::PollBegin,
+        );
+        event.thread = thread;
+        event.worker = Some(thread as u32);
+        recorder.event(&event);
+    };
+    for thread in 1..=100 {
+        std::thread::scope(|s| {
+            s.spawn(|| put(thread)).join().unwrap();
+        });
+    }
+    let recording = recorder.recording();
+    assert_eq!((recording.events.len(), recording.lost), (100, 0));
+    for one in &recording.events {
+        assert_eq!(one.event.thread, one.event.job.bits());
+        assert_eq!(one.event.worker.map(u64::from), Some(one.event.thread));
+    }
+    // More at a time than there are rings: counted.
+    let all = std::sync::Barrier::new(70);
+    std::thread::scope(|s| {
+        for thread in 200..270 {
+            let (all, put) = (&all, &put);
+            s.spawn(move || {
+                put(thread);
+                all.wait();
+            });
+        }
+    });
+    assert_eq!(recorder.recording().lost, 6);
+}
+
 /// Without a folder a trigger does nothing; a folder that cannot be made is an error that is
 /// told, and no worker hears of it.
 #[test]
@@ -221,9 +298,10 @@ fn see_4_a_file_that_cannot_be_written_harms_nothing() {
     fs::remove_file(file).unwrap();
 }
 
-/// What an event costs by itself: `cargo test --release -- --ignored --nocapture cost`.
+/// What an event costs, by itself and in turns of a runtime that do nothing else:
+/// `cargo test --release -p kinfolk-see --test recorder -- --ignored --nocapture cost`.
 #[test]
-#[ignore = "prints times; benches are the place for them"]
+#[ignore = "prints times: CONTRIBUTING.md names the command"]
 fn cost_of_an_event() {
     let recorder = Recorder::new();
     let event = Event::new(JobId::from_bits(77).unwrap(), 1, EventKind::PollBegin);
@@ -232,5 +310,38 @@ fn cost_of_an_event() {
     for _ in 0..times {
         recorder.event(std::hint::black_box(&event));
     }
-    println!("{:?} an event", start.elapsed() / times);
+    println!("the recorder alone: {:?} an event", start.elapsed() / times);
+    let start = Instant::now();
+    for _ in 0..times {
+        std::hint::black_box(Instant::now());
+    }
+    println!("the clock alone: {:?}", start.elapsed() / times);
+    let turns = 1_000_000;
+    let run = |sink: Option<Arc<dyn Sink>>| {
+        let builder = Runtime::builder().workers(0);
+        let builder = match sink {
+            Some(sink) => builder.sink(sink),
+            None => builder,
+        };
+        let rt = builder.build().unwrap();
+        let start = Instant::now();
+        rt.block_on(async {
+            for _ in 0..turns {
+                yield_now().await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        start.elapsed()
+    };
+    run(None);
+    let without = run(None);
+    let with = run(Some(Recorder::new()));
+    // Scheduled, PollBegin and PollEnd in each turn.
+    let an_event = with.saturating_sub(without) / (3 * turns);
+    println!(
+        "a turn: {:?}; recorded: {:?}, {an_event:?} an event",
+        without / turns,
+        with / turns
+    );
 }

@@ -240,7 +240,9 @@ impl Future for BarrierWait<'_> {
                 }
             }
         }
-        this.point.pending_as(cx, WaitKind::Barrier);
+        let barrier = this.barrier;
+        this.point
+            .pending_on(cx, WaitKind::Barrier, || barrier.shown().seen().look());
         Poll::Pending
     }
 }

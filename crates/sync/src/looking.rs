@@ -127,7 +127,7 @@ impl Looking {
                 Poll::Ready(Ok(found))
             }
             None => {
-                self.point.pending_as(cx, kind);
+                self.point.pending_on(cx, kind, || state.seen.look());
                 Poll::Pending
             }
         }

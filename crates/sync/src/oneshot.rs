@@ -263,10 +263,11 @@ pub struct SenderClosed<'a, T> {
 impl<T> Future for SenderClosed<'_, T> {
     type Output = Result<(), Cancelled>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(self.point.poll_enter(cx))?;
-        let waiting = WaitingSide::new(cx.waker().clone(), self.site);
-        let Some(shared) = &self.sender.shared else {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        std::task::ready!(this.point.poll_enter(cx))?;
+        let waiting = WaitingSide::new(cx.waker().clone(), this.site);
+        let Some(shared) = &this.sender.shared else {
             return Poll::Ready(Ok(()));
         };
         shared.list();
@@ -278,10 +279,11 @@ impl<T> Future for SenderClosed<'_, T> {
         drop(state);
         let_go(waker_of(unused));
         if closed {
-            self.point.done();
+            this.point.done();
             return Poll::Ready(Ok(()));
         }
-        self.point.pending_as(cx, WaitKind::Channel);
+        this.point
+            .pending_on(cx, WaitKind::Channel, || shared.seen.look());
         Poll::Pending
     }
 }
@@ -400,7 +402,8 @@ impl<T> Future for Receiver<T> {
             this.point.done();
             return Poll::Ready(found);
         }
-        this.point.pending_as(cx, WaitKind::Channel);
+        this.point
+            .pending_on(cx, WaitKind::Channel, || this.shared.seen.look());
         Poll::Pending
     }
 }

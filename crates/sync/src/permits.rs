@@ -141,11 +141,19 @@ struct Waiters {
     listed: OnceLock<Listed>,
 }
 
+impl Waiters {
+    /// What it is, without who holds it and who waits.
+    fn label(&self) -> ResourceLook {
+        let mut look = ResourceLook::new(self.kind, self.site);
+        look.name = self.name.as_ref().map(|name| name.to_string());
+        look
+    }
+}
+
 // SAFETY: it takes the lock; the rest is atomic or never changes.
 unsafe impl Resource for Waiters {
     fn look(&self) -> ResourceLook {
-        let mut look = ResourceLook::new(self.kind, self.site);
-        look.name = self.name.as_ref().map(|name| name.to_string());
+        let mut look = self.label();
         look.holders.extend(self.holder.job());
         look.holders
             .extend(self.readers.holders.iter().filter_map(Holder::job));
@@ -499,7 +507,8 @@ impl Acquiring {
             Queued::Taken => Poll::Ready(Ok(self.taken())),
             Queued::Closed => Poll::Ready(Err(NotAcquired::Closed)),
             Queued::Listed => {
-                self.point.pending_as(cx, kind);
+                self.point
+                    .pending_on(cx, kind, || permits.waiters().label());
                 Poll::Pending
             }
         }
@@ -539,7 +548,8 @@ impl Acquiring {
             }
         }
         if stage == WaiterStage::Listed {
-            self.point.pending_as(cx, kind);
+            self.point
+                .pending_on(cx, kind, || permits.waiters().label());
             return Poll::Pending;
         }
         self.point.done();

@@ -46,6 +46,7 @@
 //! | a blocking call: call, captures, value | `blocking::Work` | `caught`, `Contained` | none |
 //! | a task-local: drop | `cold::clear_local`, `Local::with`, the cold part | `Contained` | none |
 //! | the cold part of a job | `Header::free_listed_parts` | all of the above, each by itself | no other code has it |
+//! | a sink beside others: call | `Sinks` in `kinfolk-see` | `contained`: it is called no more | none |
 //! | a sink: call, drop | `Shared::tell` | `caught`: it is called no more, and the failure hook gets it; `Contained` | none |
 //! | failure hook (from the drop of a combinator too), forced hook, wake hook: call, drop | `report_failure`, `note_forced`, `MainThread::tell` | `contained`, `Contained` | none |
 //! | a span of `tracing` | with the future it belongs to; at the spawn it is the caller's | `caught` with the future | none |

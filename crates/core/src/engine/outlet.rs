@@ -6,34 +6,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::base::error::Error;
 use crate::base::id::JobId;
-use crate::base::observe::{Event, EventKind, Interests, JobState, Sink};
+use crate::base::observe::{Event, EventKind, Interests, JobState};
 use crate::base::sync::local;
 use crate::base::thread;
-use crate::base::unwind::{self, Contained};
+use crate::base::unwind;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
-use crate::engine::host::Host;
 use crate::engine::tree::{Shared, Tree};
 use crate::record::header::{Header, JobRef, Site};
 use crate::record::state;
-
-/// The sink of one tree.
-pub(crate) struct Outlet {
-    sink: Option<Contained<Arc<dyn Sink>>>,
-    /// It has panicked.
-    is_broken: AtomicBool,
-    interests: Interests,
-    /// Events show the virtual time of the host; else the system's, which goes on when the
-    /// program stops the clock of its runtime.
-    by_host: bool,
-    began: Instant,
-}
 
 /// An event that is told later, and its text.
 type Untold = (Tree, Event, Option<Box<str>>);
@@ -44,30 +30,36 @@ type UntoldRow = RefCell<VecDeque<Untold>>;
 
 local!(static UNTOLD: Cell<*const UntoldRow> = Cell::new(ptr::null()); fn untold);
 
-impl Outlet {
-    pub(crate) fn new(sink: Option<Arc<dyn Sink>>, host: &dyn Host) -> Outlet {
-        let by_host = host.virtual_time();
-        let interests = sink.as_ref().map(|sink| sink.interests());
-        Outlet {
-            sink: sink.map(Contained::new),
-            is_broken: AtomicBool::new(false),
-            interests: interests.unwrap_or_default(),
-            by_host,
-            began: if by_host { host.now() } else { Instant::now() },
-        }
-    }
+thread_local! {
+    /// What the job that is polled here waits for, until its turn is over: the lock or the
+    /// channel that its last wait named.
+    static RESOURCE: RefCell<Option<(JobId, String)>> = const { RefCell::new(None) };
+}
 
-    /// True if there is a sink.
-    #[inline]
-    pub(crate) fn is_there(&self) -> bool {
-        self.sink.is_some()
-    }
+/// True if the sink of the job that is polled here asks for waits, and for texts.
+#[inline]
+pub(crate) fn wants_waits_here() -> bool {
+    context::with(|cx| {
+        cx.current().is_some_and(|job| {
+            // SAFETY: being polled, so not ended.
+            let tree = unsafe { job.tree() };
+            tree.wants(Interests::WAITS) && tree.wants(Interests::TEXTS)
+        })
+    })
+}
 
-    /// True if there is a sink that asked for one of these.
-    #[inline]
-    pub(crate) fn wants(&self, these: Interests) -> bool {
-        self.interests.has(these)
+/// The job that is polled here waits for that.
+#[cold]
+pub(crate) fn note_resource(what: String) {
+    if let Some(job) = context::current_id() {
+        let _ = RESOURCE.try_with(|resource| resource.replace(Some((job, what))));
     }
+}
+
+/// What `job` waits for, if it is what was noted here last.
+fn take_resource(job: JobId) -> Option<String> {
+    let noted = RESOURCE.try_with(RefCell::take).ok().flatten();
+    noted.filter(|(of, _)| *of == job).map(|(_, what)| what)
 }
 
 impl Shared {
@@ -229,7 +221,9 @@ impl Shared {
         self.emit_for(Interests::TURNS, task.id, EventKind::PollEnd);
         if waits && self.wants(Interests::WAITS) {
             let (job, kind, site) = wait_of(task);
-            self.emit(job, EventKind::WaitBegin { kind, site });
+            let resource = take_resource(job);
+            let begin = EventKind::WaitBegin { kind, site };
+            self.emit_to_sink(job, begin, resource.as_deref());
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
-    Count, Counters, CountersSnapshot, EventKind, Gauges, Interests, Sink, ThreadCounts,
+    Count, Counters, CountersSnapshot, EventKind, Gauges, Interests, Outlet, Sink, ThreadCounts,
 };
 use crate::base::patience::Patience;
 use crate::base::reason::ReasonKind;
@@ -28,7 +28,6 @@ use crate::base::thread;
 use crate::base::unwind::{self, Contained};
 use crate::engine::context;
 use crate::engine::host::Host;
-use crate::engine::outlet::Outlet;
 use crate::engine::sweeper::Sweeper;
 use crate::record::cell;
 use crate::record::cold::Reporter;
@@ -491,7 +490,7 @@ impl Tree {
     #[track_caller]
     fn numbered(host: Box<dyn Host>, options: TreeOptions, first: Option<u64>) -> Result<Tree> {
         let start = host.now();
-        let outlet = Outlet::new(options.sink, &*host);
+        let outlet = Outlet::new(options.sink, host.virtual_time(), start);
         let (serial, number) = Serials::lock().take(first);
         let mut shared = Arc::new(Shared {
             index: 0,

@@ -49,7 +49,7 @@ const DEEPEST: usize = 10_000;
 /// println!("{}", causes.why_cancelled(id.unwrap()).unwrap());
 /// ```
 ///
-/// It knows one tree: give each runtime its own. Living jobs take some 200 bytes each; those
+/// It knows one tree: give each runtime its own. Living jobs take some 300 bytes each; those
 /// that ended and were cancelled, and what a stopping job waited for, are kept up to
 /// [a number](Causes::keeping), the oldest forgotten first.
 #[derive(Debug)]
@@ -101,7 +101,8 @@ pub(crate) struct AskedCancel {
     pub(crate) at: u64,
     pub(crate) reason: ReasonKind,
     pub(crate) site: &'static Location<'static>,
-    pub(crate) by: Option<JobId>,
+    /// As it was then: it may end and be forgotten first.
+    pub(crate) by: Option<JobLabel>,
     pub(crate) text: Option<Box<str>>,
 }
 
@@ -141,7 +142,7 @@ impl CauseEntry {
         })
     }
 
-    fn takes_in(&mut self, event: &Event, text: Option<&str>) {
+    fn takes_in(&mut self, event: &Event, text: Option<&str>, asker: Option<JobLabel>) {
         let at = event.at;
         match event.kind {
             EventKind::Create { kind, site, .. } => {
@@ -150,13 +151,13 @@ impl CauseEntry {
                 self.born = Some(at);
             }
             EventKind::Attach { parent } => self.parent = Some(parent),
-            EventKind::CancelRequest { reason, site, by } => {
+            EventKind::CancelRequest { reason, site, .. } => {
                 // The words of an explicit cancel that came after a deadline's are no request.
                 self.request.get_or_insert_with(|| AskedCancel {
                     at,
                     reason,
                     site,
-                    by,
+                    by: asker,
                     text: text.map(Box::from),
                 });
             }
@@ -244,7 +245,7 @@ impl Causes {
             reason: request.reason,
             text: request.text.as_deref().map(String::from),
             site: request.site,
-            by: request.by.map(|by| self.label(by)),
+            by: request.by.clone(),
         };
         let hops = way.windows(2).filter_map(|pair| {
             let [(from, _), (to, entry)] = pair else {
@@ -320,6 +321,10 @@ impl Causes {
         let over = event.kind == EventKind::Finalize;
         // Looked up before the lock: another shard is asked for it.
         let waited_for = over && self.stopping.load(Relaxed) > 0 && self.is_below_a_stop(job);
+        let asker = match event.kind {
+            EventKind::CancelRequest { by: Some(by), .. } => Some(self.label(by)),
+            _ => None,
+        };
         let mut shard = self.shard(job);
         if over {
             let Some(entry) = shard.get_mut(&job) else {
@@ -354,7 +359,7 @@ impl Causes {
                 shard.entry(job).or_default()
             }
         };
-        entry.takes_in(event, text);
+        entry.takes_in(event, text, asker);
         if !entry.stops && !entry.over && entry.was_stopped() {
             entry.stops = true;
             self.stopping.fetch_add(1, Relaxed);

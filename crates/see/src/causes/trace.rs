@@ -140,8 +140,6 @@ impl fmt::Display for CancelTrace {
             writeln!(f, "   = its future was dropped: it did not hear its cancel")?;
         } else if job.told.is_none() && job.ended.is_none() {
             writeln!(f, "   = its body has not been told yet")?;
-        } else if job.told.is_none() {
-            writeln!(f, "   = no point told its body")?;
         }
         if job.times_told > 1 {
             writeln!(f, "   = its points said Cancelled {} times", job.times_told)?;

@@ -264,7 +264,11 @@ impl Tracer {
             EventKind::Dropped => self.mark(id, "dropped", None),
             EventKind::WaitBegin { kind, site } => {
                 let place = site.map(|site| AtPlace(site).to_string());
-                self.mark(id, &format!("waits on {kind}"), place);
+                let name = match text {
+                    Some(text) => format!("waits on {}", Escaped(text)),
+                    None => format!("waits on {kind}"),
+                };
+                self.mark(id, &name, place);
             }
             EventKind::State { to } if to.is_terminal() && to != JobState::Completed => {
                 self.mark(id, &format!("{to:?}").to_lowercase(), None);

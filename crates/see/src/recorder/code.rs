@@ -199,8 +199,8 @@ impl RingOwner {
 pub struct RecordedEvent {
     /// The event.
     pub event: Event,
-    /// The name given to the job of a `Create`, the words given with a `CancelRequest`; their
-    /// first 96 bytes.
+    /// The name given to the job of a `Create`, the words given with a `CancelRequest`, the lock
+    /// or the channel of a `WaitBegin`; their first 96 bytes.
     pub text: Option<String>,
 }
 

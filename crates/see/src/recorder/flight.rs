@@ -5,11 +5,15 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{Event, EventKind, Interests, Sink, kit};
+use kinfolk_queue::sync::fence;
 
 use crate::recorder::code::{
     RecordedEvent, RingOwner, decode_all, encode, owner_record, text_records,
@@ -432,6 +436,9 @@ impl Recorder {
         }
         // Held by this list alone: none comes by it in another way than through this lock.
         let free = rings.iter().find(|ring| Arc::strong_count(ring) == 1)?;
+        // Pairs with the release with which the ended thread gave its share back: what it wrote
+        // comes before what the new one writes (R1).
+        fence(Acquire);
         free.belongs_to(owner);
         Some(free.clone())
     }

@@ -215,7 +215,8 @@ impl Receiving {
         };
         match found {
             Found::Nothing => {
-                self.point.pending_as(cx, WaitKind::Channel);
+                self.point
+                    .pending_on(cx, WaitKind::Channel, || shared.label());
                 Poll::Pending
             }
             Found::Value(value) => {

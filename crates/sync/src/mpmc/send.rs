@@ -256,7 +256,8 @@ impl<T> Sending<T> {
         // SAFETY: passed on.
         match unsafe { shared.offer(&self.offer, cx.waker().clone()) } {
             WaiterStage::Listed | WaiterStage::Idle => {
-                self.point.pending_as(cx, WaitKind::Channel);
+                self.point
+                    .pending_on(cx, WaitKind::Channel, || shared.label());
                 Poll::Pending
             }
             stage => Poll::Ready(self.settled(stage)),
@@ -287,7 +288,8 @@ impl<T> Sending<T> {
             }
         }
         if stage == WaiterStage::Listed {
-            self.point.pending_as(cx, WaitKind::Channel);
+            self.point
+                .pending_on(cx, WaitKind::Channel, || shared.label());
             return Poll::Pending;
         }
         Poll::Ready(self.settled(stage))

@@ -509,6 +509,13 @@ impl<T> Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// What it is, without who waits.
+    pub(super) fn label(&self) -> ResourceLook {
+        self.seen.look()
+    }
+}
+
 // SAFETY: it takes the lock, and touches the lines, not the values.
 unsafe impl<T> Resource for Shared<T> {
     fn look(&self) -> ResourceLook {

@@ -5,6 +5,7 @@ mod counters;
 mod event;
 mod gauges;
 pub(crate) mod node;
+mod outlet;
 mod ring;
 mod sink;
 
@@ -12,5 +13,6 @@ pub(crate) use counters::{Count, Numbered, ThreadCounts};
 pub use counters::{Counters, CountersSnapshot};
 pub use event::{Event, EventKind, JobState};
 pub use gauges::{Gauges, IoGauges};
+pub(crate) use outlet::Outlet;
 pub use ring::RingSink;
 pub use sink::{Interests, Sink};

@@ -82,7 +82,8 @@ pub trait Sink: Send + Sync + 'static {
     fn event(&self, event: &Event);
 
     /// One event that has a text, for a sink with [`Interests::TEXTS`]: the name that was given
-    /// to the job of a `Create`, the words that were given with a `CancelRequest`. The text is
+    /// to the job of a `Create`, the words that were given with a `CancelRequest`, the lock or
+    /// the channel of a `WaitBegin`. The text is
     /// the program's and may hold anything, control characters too.
     fn event_with(&self, event: &Event, text: &str) {
         let _ = text;

@@ -9,6 +9,8 @@ use crate::base::reason::ReasonKind;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::context;
 use crate::engine::interrupts;
+use crate::engine::outlet;
+use crate::more::kit::resource::ResourceLook;
 use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::{JobRef, Site};
@@ -134,6 +136,22 @@ impl Point {
     /// Like [`pending`](Point::pending), and snapshots show what is waited for.
     pub fn pending_as(&mut self, cx: &mut Context<'_>, kind: WaitKind) {
         self.wait.pending(cx.waker(), kind, self.site);
+    }
+
+    /// Like [`pending_as`](Point::pending_as), and a sink that asks for waits and texts hears
+    /// which resource is waited for; `look` is called for such a sink alone, and need not say who
+    /// else waits.
+    #[inline]
+    pub fn pending_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        kind: WaitKind,
+        look: impl FnOnce() -> ResourceLook,
+    ) {
+        self.pending_as(cx, kind);
+        if outlet::wants_waits_here() {
+            outlet::note_resource(look().to_string());
+        }
     }
 
     /// Puts back what [`poll_enter`](Point::poll_enter) has told, because the wait ended with

@@ -53,6 +53,22 @@ impl ResourceLook {
     }
 }
 
+/// `mutex "table"`, or where it was made if it has no name.
+impl fmt::Display for ResourceLook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{} \"{name}\"", self.kind),
+            None => write!(
+                f,
+                "{} made at {}:{}",
+                self.kind,
+                self.site.file(),
+                self.site.line()
+            ),
+        }
+    }
+}
+
 /// How many lists there are, so that threads seldom meet at one.
 const SHARDS: usize = 16;
 
