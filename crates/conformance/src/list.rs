@@ -9,6 +9,7 @@ macro_rules! for_each_case {
             again:
                 handle_14_a_failure_is_tried_again,
                 handle_14_a_try_that_timed_out_has_failed,
+                handle_14_a_loop_around_a_told_retry_swallows,
                 handle_14_a_cancellation_is_never_retried,
                 handle_14_a_retry_that_is_dropped_or_panics,
                 handle_14_forever_ends_with_an_error_only,

@@ -9,8 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Event, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park,
-    sleep,
+    Error, Event, ReasonKind, Scope, Sink, Tree, WeakTree, launch, on_cancel, park, sleep,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::{Examine, WriteJson};
