@@ -32,7 +32,7 @@ pub(crate) struct MainLocal {
     /// Whose turn it was of the two rows.
     main_first: Cell<bool>,
     main: RefCell<TurnRow>,
-    /// Pool work, with no workers.
+    /// Pool work, with no workers, and what is pinned to the one that is not there.
     pool: RefCell<TurnRow>,
     load: Arc<Load>,
     /// With no workers: then this thread carries out the i/o.
@@ -141,6 +141,7 @@ impl MainLocal {
     fn row(&self, lane: Lane) -> &RefCell<TurnRow> {
         match lane {
             Lane::Main => &self.main,
+            // With no workers what is pinned is as what is not.
             _ => &self.pool,
         }
     }
@@ -350,6 +351,11 @@ impl MainThread {
                 }
             }
         }
+    }
+
+    /// The caller is on it.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.thread.id() == sync::current().id()
     }
 
     /// It sleeps in a call of the runtime.

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::frames::Frames;
 use crate::base::id::{JobId, MOST_TREE_NUMBERS};
 use crate::base::kind::JobKind;
-use crate::base::lane::Lane;
+use crate::base::lane::{Lane, MOST_PINNED};
 use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
     Count, Counters, CountersSnapshot, Event, EventKind, Gauges, Sink, ThreadCounts,
@@ -111,6 +111,12 @@ pub enum PointHeld {
     Yes,
 }
 
+/// How many pinned lanes a tree on `host` has.
+fn pinned_lanes(host: &dyn Host) -> u16 {
+    let lanes = u16::try_from(host.pinned_lanes()).unwrap_or(u16::MAX);
+    lanes.min(MOST_PINNED)
+}
+
 pub(crate) struct Shared {
     index: u16,
     /// Of this tree alone. Which tree a job belongs to is never decided by it:
@@ -121,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) host: Box<dyn Host>,
     /// What the host says of itself, asked once.
     pub(crate) has_main_lane: bool,
+    pub(crate) pinned_lanes: u16,
     pub(crate) virtual_time: bool,
     looks: bool,
     start: Instant,
@@ -320,6 +327,15 @@ impl Shared {
     /// True on the thread that made the tree.
     pub(crate) fn is_main_thread(&self) -> bool {
         self.main_thread == thread::thread()
+    }
+
+    /// True if turns of `lane` may be taken on this thread.
+    pub(crate) fn turns_here(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Pool => true,
+            Lane::Main => self.is_main_thread(),
+            Lane::Pinned(n) => self.host.turns_pinned(usize::from(n)),
+        }
     }
 
     pub(crate) fn has_sink(&self) -> bool {
@@ -554,6 +570,7 @@ impl Tree {
             serial,
             number,
             has_main_lane: host.has_main_lane(),
+            pinned_lanes: pinned_lanes(&*host),
             virtual_time: host.virtual_time(),
             looks: host.looks(),
             start_coarse: host.coarse_millis().unwrap_or_default(),

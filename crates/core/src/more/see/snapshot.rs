@@ -218,8 +218,8 @@ impl fmt::Display for NodeSnapshot {
         if self.running && self.polls > 0 {
             f.write_str(", running")?;
         }
-        if self.lane == Lane::Main {
-            f.write_str(", on main")?;
+        if self.lane != Lane::Pool {
+            write!(f, ", on {}", self.lane)?;
         }
         if self.shielded {
             f.write_str(", shielded")?;
