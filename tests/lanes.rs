@@ -227,6 +227,59 @@ fn lane_5_a_lane_and_the_pool_have_turns_by_turns() {
     });
 }
 
+/// What another thread pins to a busy worker is seen at its next look: after 16 turns at most.
+#[test]
+fn lane_5_a_turn_from_elsewhere_waits_for_few_turns() {
+    guarded("from elsewhere", |_| {
+        let rt = rt(1);
+        let turns = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        for _ in 0..10 {
+            let (turns, stop) = (turns.clone(), stop.clone());
+            rt.scope().launch(async move {
+                while !stop.load(SeqCst) {
+                    turns.fetch_add(1, SeqCst);
+                    yield_now().await?;
+                }
+                Ok::<_, Error>(())
+            });
+        }
+        let (ask, asked) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let (pushed, is_pushed) = mpsc::channel();
+        let (scope, counted) = (rt.scope(), turns.clone());
+        let helper = thread::spawn(move || {
+            for began in asked {
+                let (counted, tell) = (counted.clone(), tell.clone());
+                scope.on(Pinned(0)).launch(async move {
+                    tell.send(counted.load(SeqCst) - began).unwrap();
+                });
+                pushed.send(()).unwrap();
+            }
+        });
+        let worst = rt.scope().spawn(async move {
+            let mut worst = 0;
+            for _ in 0..50 {
+                // The worker is held in this turn until it is pushed.
+                ask.send(turns.load(SeqCst)).unwrap();
+                is_pushed.recv().unwrap();
+                let waited = loop {
+                    match told.try_recv() {
+                        Ok(waited) => break waited,
+                        Err(_) => yield_now().await?,
+                    }
+                };
+                worst = worst.max(waited);
+            }
+            Ok::<usize, Error>(worst)
+        });
+        let worst = rt.wait_for(worst).unwrap().unwrap();
+        stop.store(true, SeqCst);
+        helper.join().unwrap();
+        assert!(worst <= 17, "{worst} turns");
+    });
+}
+
 /// A hand-over chain of the lane, which is never empty, leaves the pool its turns.
 #[test]
 fn lane_5_a_chain_on_a_lane_does_not_keep_the_pool_away() {
@@ -299,13 +352,15 @@ fn lane_5_what_is_pinned_goes_with_its_runtime_on_its_lane() {
     });
 }
 
-/// A worker that never comes back: a shutdown ends, names what is pinned to it, and leaves it.
+/// A worker that does not come back: a shutdown ends, names what is pinned to it, and leaves it.
+/// When it does come back it drops that.
 #[test]
-fn lane_5_a_worker_that_is_stuck_for_ever_is_left_with_its_lane() {
+fn lane_5_a_worker_that_is_stuck_is_left_with_its_lane() {
     guarded("a worker that is stuck", |_| {
         let rt = rt(2);
         let places = Places::default();
-        let (_go, held) = mpsc::channel::<()>();
+        let home = thread_of(&rt, 1);
+        let (go, held) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel();
         rt.scope().task("stuck").on(Pinned(1)).launch(async move {
             began.send(()).unwrap();
@@ -328,6 +383,36 @@ fn lane_5_a_worker_that_is_stuck_for_ever_is_left_with_its_lane() {
             0,
             "no other thread may drop them"
         );
+        go.send(()).unwrap();
+        while places.0.lock().unwrap().len() < 100 {
+            thread::yield_now();
+        }
+        let places = places.0.lock().unwrap();
+        assert!(places.iter().all(|place| *place == home));
+    });
+}
+
+/// A handle that another worker of the same runtime drops leaves the output to its own.
+#[test]
+fn lane_5_an_output_goes_to_its_own_worker() {
+    guarded("an output among workers", |_| {
+        for workers in [2, 8] {
+            let rt = rt(workers);
+            let homes: Vec<_> = (0..workers).map(|n| thread_of(&rt, n)).collect();
+            for (n, home) in homes.iter().enumerate() {
+                for other in 0..workers {
+                    let places = Places::default();
+                    let value = DropsAt(places.clone());
+                    let task = rt.scope().on(Pinned(n)).spawn(async move { value });
+                    let _ = rt.wait_for(task.job().join()).unwrap();
+                    rt.block_on(async move { on(Pinned(other), async move { drop(task) }).await })
+                        .unwrap();
+                    // Behind what was left to it.
+                    assert_eq!(thread_of(&rt, n), *home);
+                    assert_eq!(*places.0.lock().unwrap(), [*home]);
+                }
+            }
+        }
     });
 }
 

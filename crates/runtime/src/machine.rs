@@ -407,11 +407,11 @@ impl Machine {
     /// One new or woken turn.
     fn put_one(&self, turn: Turn) {
         match here::local(self) {
-            ThisThread::Main(own) if turn.lane() == Lane::Main || self.workers.is_empty() => {
+            ThisThread::Main(own) if turn.is_for(Lane::Main) || self.workers.is_empty() => {
                 self.busy.add(1);
                 own.put(turn);
             }
-            ThisThread::Worker(worker) if turn.lane() == Lane::Pool => {
+            ThisThread::Worker(worker) if turn.is_for(Lane::Pool) => {
                 self.busy.add(1);
                 worker.put(turn);
             }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use kinfolk_core::host::{Lane, Turn};
 
 /// A turn that may be drawn.
-enum Ready {
+enum ReadyTurn {
     Alone(Turn),
     /// A timer woke it, and one thread turns its lane: whichever of these is drawn, the
     /// first of that lane in `by_timer` is taken, in the order of deadlines (time-6).
@@ -16,9 +16,9 @@ enum Ready {
 /// numbers from 0 on, those of the main lane follow.
 #[derive(Default)]
 pub(crate) struct ReadyTurns {
-    workers: Vec<Ready>,
-    main: Vec<Ready>,
-    /// The turns of those that are `Ready::ByTimer`, in the order of their timers.
+    workers: Vec<ReadyTurn>,
+    main: Vec<ReadyTurn>,
+    /// The turns of those that are `ReadyTurn::ByTimer`, in the order of their timers.
     by_timer: Vec<(Lane, VecDeque<Turn>)>,
 }
 
@@ -27,11 +27,11 @@ impl ReadyTurns {
     pub(crate) fn push(&mut self, turn: Turn, by_timer: bool) {
         let lane = turn.lane();
         let ready = match lane {
-            Lane::Pool => Ready::Alone(turn),
-            _ if !by_timer => Ready::Alone(turn),
+            Lane::Pool => ReadyTurn::Alone(turn),
+            _ if !by_timer => ReadyTurn::Alone(turn),
             _ => {
                 self.of_timers(lane).push_back(turn);
-                Ready::ByTimer(lane)
+                ReadyTurn::ByTimer(lane)
             }
         };
         match lane {
@@ -74,8 +74,8 @@ impl ReadyTurns {
             Some(at) => &self.main[at],
         };
         match ready {
-            Ready::Alone(turn) => turn,
-            Ready::ByTimer(lane) => {
+            ReadyTurn::Alone(turn) => turn,
+            ReadyTurn::ByTimer(lane) => {
                 let of_lane = self.by_timer.iter().find(|(of, _)| of == lane);
                 match of_lane.and_then(|(_, turns)| turns.front()) {
                     Some(turn) => turn,
@@ -92,8 +92,8 @@ impl ReadyTurns {
             Some(at) => self.main.swap_remove(at),
         };
         match ready {
-            Ready::Alone(turn) => turn,
-            Ready::ByTimer(lane) => match self.of_timers(lane).pop_front() {
+            ReadyTurn::Alone(turn) => turn,
+            ReadyTurn::ByTimer(lane) => match self.of_timers(lane).pop_front() {
                 Some(turn) => turn,
                 None => unreachable!("each of those that a timer woke has a turn"),
             },

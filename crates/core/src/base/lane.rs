@@ -37,7 +37,7 @@ impl LaneMark {
     /// The pool.
     pub(crate) const POOL: LaneMark = LaneMark(0);
     const MAIN: LaneMark = LaneMark(1);
-    /// Of worker 0; the others follow.
+    /// Of worker 0; the others follow. Between the main lane and this two values are free.
     const FIRST_PINNED: u8 = 4;
 
     /// That of a lane that is there: of a worker below [`MOST_PINNED`].

@@ -47,6 +47,12 @@ impl Turn {
         self.header().lane()
     }
 
+    /// True if it is to be run on that lane: one comparison.
+    #[inline]
+    pub fn is_for(&self, lane: Lane) -> bool {
+        self.header().lane_mark() == LaneMark::of(lane)
+    }
+
     /// As a pointer, for queues made of atomics.
     #[inline]
     pub fn into_raw(self) -> NonNull<()> {

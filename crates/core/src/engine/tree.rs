@@ -897,7 +897,7 @@ mod tests {
         inside_a_job(SERIAL, || {
             let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
             let pinned = walk::pin(&job);
-            assert!(matches!(pinned, Some(walk::Pinned::Owned(_))));
+            assert!(matches!(pinned, Some(walk::PinnedTree::Owned(_))));
             assert!(!pinned.expect("it lives").inside());
             drop((waker, pile));
             walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));

@@ -186,9 +186,9 @@ impl Worker {
         let again = self.own().run(turn);
         if let Some(again) = again {
             self.machine.busy.add(1);
-            match again.lane() {
-                Lane::Pool => self.put_back(again),
-                _ => self.put_back_pinned(again),
+            match again.is_for(Lane::Pool) {
+                true => self.put_back(again),
+                false => self.put_back_pinned(again),
             }
         }
         self.machine.rested();

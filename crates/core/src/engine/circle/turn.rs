@@ -432,6 +432,7 @@ unsafe fn abandon(h: &Header) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::lane::Lane;
     use crate::engine::host::{BlockingCall, Host, TimerKey, TimerQueue};
     use crate::engine::rows::PART;
     use crate::engine::tree::{Tree, TreeOptions};
@@ -579,6 +580,7 @@ mod tests {
         let part = row.split_front(1);
         assert!(row.is_in_parts(), "the rest still is");
         let one = row.next().expect("one");
+        assert!(one.is_for(one.lane()) && !one.is_for(Lane::Main) && !one.is_for(Lane::Pinned(0)));
         assert!(!row.is_in_parts());
         let ten = row.split_front(10);
         assert_eq!((ten.len(), row.len()), (10, 2 * PART - 11));

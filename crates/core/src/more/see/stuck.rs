@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::base::id::JobId;
+use crate::base::lane::Lane;
 use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 use crate::more::see::snapshot::TreeSnapshot;
@@ -249,6 +250,9 @@ impl fmt::Display for StuckReport {
                 "\nlong poll: task \"{}\" keeps its thread",
                 task_name(job)
             )?;
+            if job.lane != Lane::Pool {
+                write!(f, " and its lane, {}", job.lane)?;
+            }
             write_place(f, job, &StillThere::NoPoint)?;
             write!(f, "\n   = help: {}", StillThere::NoPoint.help(false))?;
         }
