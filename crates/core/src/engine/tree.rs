@@ -330,12 +330,20 @@ impl Shared {
     }
 
     /// True if turns of `lane` may be taken on this thread.
+    #[inline]
     pub(crate) fn turns_here(&self, lane: Lane) -> bool {
         match lane {
             Lane::Pool => true,
             Lane::Main => self.is_main_thread(),
-            Lane::Pinned(n) => self.host.turns_pinned(usize::from(n)),
+            Lane::Pinned(n) => self.turns_pinned(n),
         }
+    }
+
+    // Apart: a call of the host would cost each turn of another lane the registers that it
+    // saves.
+    #[inline(never)]
+    fn turns_pinned(&self, n: u16) -> bool {
+        self.host.turns_pinned(usize::from(n))
     }
 
     pub(crate) fn has_sink(&self) -> bool {

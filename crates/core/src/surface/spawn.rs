@@ -78,8 +78,9 @@ fn words(refusal: Refusal) -> Cow<'static, str> {
         }
         Refusal::NoWorker { n, lanes } => return no_worker(n, lanes).into(),
         Refusal::NotHere => {
-            "a future that is not Send can be spawned on the thread of its lane only: \
-             spawn it there, or hand over a closure that makes it with spawn_with"
+            "a future that is not Send can be spawned on the thread of its lane only, a worker \
+             or the main thread of its runtime: spawn it there, or hand over a closure that \
+             makes it with spawn_with"
         }
     };
     words.into()
