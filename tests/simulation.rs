@@ -12,8 +12,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, EventKind, JobId, RingSink, Scope, checkpoint, cleanup, detach, now, park, scope, sleep,
-    sleep_until, spawn, timeout, yield_now,
+    Error, EventKind, JobId, Pinned, RingSink, Scope, checkpoint, cleanup, detach, now, on, park,
+    scope, sleep, sleep_until, spawn, timeout, yield_now,
 };
 use kinfolk_runtime::fs::File;
 use kinfolk_runtime::io::pipe;
@@ -609,4 +609,38 @@ fn io_5_an_address_in_use_is_asked_for_again() {
     }));
     ran.expect("sockets");
     sim.finish();
+}
+
+/// A simulation has as many pinned lanes as it was built with, and the seed says in which
+/// order they go on.
+#[test]
+fn lane_5_a_simulation_has_the_lanes_it_was_built_with() {
+    let mut orders = BTreeSet::new();
+    for seed in 0..40 {
+        let log = Log::new();
+        let words = log.clone();
+        let lanes = Sim::builder(seed).workers(3).build().run(async move {
+            scope(async |s| {
+                for lane in Pinned::all() {
+                    let words = words.clone();
+                    s.on(lane).launch(async move {
+                        let here = Pinned::here().expect("a lane").lane();
+                        assert_eq!(here, lane);
+                        words.say(lane.0.to_string());
+                    });
+                }
+                Ok(Pinned::all().len())
+            })
+            .await
+        });
+        assert_eq!(lanes.unwrap(), 3);
+        orders.insert(log.text());
+    }
+    assert_eq!(orders.len(), 6, "{orders:?}");
+    let refused = Sim::builder(1).workers(0).build().run(async {
+        assert!(Pinned::here().is_none());
+        on(Pinned(0), async {}).await
+    });
+    let words = refused.unwrap_err().to_string();
+    assert!(words.contains("has no pinned lanes"), "{words}");
 }

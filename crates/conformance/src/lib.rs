@@ -41,6 +41,7 @@ pub mod own_ends;
 pub mod own_errors;
 pub mod passed;
 pub mod passed_on;
+pub mod pinned;
 pub mod put_back;
 pub mod reasons;
 pub mod requests;

@@ -91,7 +91,7 @@ pub use points::sleep::{Sleep, deadline, now, sleep, sleep_until};
 pub use surface::attempt::attempt;
 pub use surface::handle::{Job, Join};
 pub use surface::inline::{Inline, Just, Open, WithScope, WithScopeAs};
-pub use surface::lane::{LaneFor, Main, OnMain, Pool, on};
+pub use surface::lane::{LaneFor, LaneOfOne, Main, OnMain, OnPinned, Pinned, Pool, on};
 pub use surface::lease::Lease;
 pub use surface::local::Local;
 pub use surface::scope::Scope;

@@ -62,7 +62,7 @@
 //!   questions that errors answer.
 //! - [`scope_as`]: a scope that fails with an error type of your own.
 //! - [`blocking`]: run code that blocks its thread.
-//! - [`on`], [`Pool`], [`Main`]: choose the thread that polls a task.
+//! - [`on`], [`Pool`], [`Main`], [`job::Pinned`]: choose the thread that polls a task.
 //! - [`detach`]: a child of the root. [`Lease`]: keeps a scope open.
 //!   [`Scope::spawn_service`], [`Scope::start_service`]: children that live as long as the others
 //!   do.
@@ -137,10 +137,10 @@ pub mod job {
     #[doc(inline)]
     pub use kinfolk_core::{
         BoxError, Caller, HookGuard, IgnoreGuard, IntoOutcome, JobId, JobKind, JobState, Lane,
-        LaneFor, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain, OwnError,
-        Ready, RescheduleError, ScopeBuilder, Service, SharedTask, SpawnError, Spawner,
-        UnsendScope, cancel_current, forever, is_shielded, on_cancel_or_end, restarting,
-        shield_for, try_shield,
+        LaneFor, LaneOfOne, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain,
+        OnPinned, OwnError, Pinned, Ready, RescheduleError, ScopeBuilder, Service, SharedTask,
+        SpawnError, Spawner, UnsendScope, cancel_current, forever, is_shielded, on_cancel_or_end,
+        restarting, shield_for, try_shield,
     };
 }
 

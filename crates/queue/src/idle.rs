@@ -295,6 +295,42 @@ mod models {
         });
     }
 
+    /// Two threads push what only worker 0 may take, while it goes to sleep again and again
+    /// beside one that sleeps: it takes both, or loom finds that it sleeps for ever. It gets up by
+    /// itself, and the book counts it right.
+    #[test]
+    fn park_vs_inbox() {
+        loom::model(|| {
+            let idle = Arc::new(Idle::new(2));
+            let _ = idle.lie_down(1);
+            let inbox = Arc::new(AtomicUsize::new(0));
+            let worker = thread::current();
+            let pushers: [_; 2] = std::array::from_fn(|_| {
+                let (inbox, worker) = (inbox.clone(), worker.clone());
+                thread::spawn(move || {
+                    if inbox.fetch_add(1, SeqCst) == 0 {
+                        worker.unpark();
+                    }
+                })
+            });
+            let mut taken = 0;
+            while taken < 2 {
+                let _ = idle.lie_down(0);
+                while inbox.load(SeqCst) == 0 {
+                    thread::park();
+                    let how = idle.looked(0);
+                    assert!(how.is_some(), "no other worker takes it out of the book");
+                }
+                let _ = idle.stay_up(0);
+                taken += inbox.swap(0, SeqCst);
+                assert!(idle.awake() >= 1);
+            }
+            for pusher in pushers {
+                pusher.join().expect("a pusher");
+            }
+        });
+    }
+
     /// A worker goes to sleep while its neighbour, who is awake, puts something
     /// into its own queue: a worker will look at that queue.
     #[test]

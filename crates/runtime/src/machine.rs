@@ -185,6 +185,14 @@ impl Machine {
         }
     }
 
+    /// Only worker `n` may take these. It looks at its inbox after each time it was
+    /// woken: the first that is pushed into an empty one wakes it.
+    fn push_pinned(&self, n: usize, row: TurnRow) {
+        if self.workers[n].inbox.push(row) {
+            self.unpark(n);
+        }
+    }
+
     /// Nothing lies where only the main thread looks.
     pub(crate) fn nothing_for_main(&self) -> bool {
         self.main.inbox.is_empty() && (!self.workers.is_empty() || self.injector.is_empty())
@@ -292,6 +300,7 @@ impl Machine {
                 // What these call may be slow: a neighbour looks after the rest.
                 worker.want_sentinel();
                 worker.collect_alone();
+                worker.collect_pinned();
                 worker.without_slot(|| self.timers.fire(now, || worker.slot_goes_behind()))
             }
         }
@@ -386,21 +395,29 @@ impl Machine {
                 own.put_row(row)
             }
             ThisThread::Worker(worker) if lane == Lane::Pool => worker.put_row(row),
-            _ if lane == Lane::Main => self.push_main(row),
-            _ => self.inject_counted(row),
+            ThisThread::Worker(worker) if lane == worker.lane() => worker.put_pinned_row(row),
+            _ => match lane {
+                Lane::Main => self.push_main(row),
+                Lane::Pinned(n) if !self.workers.is_empty() => self.push_pinned(n.into(), row),
+                _ => self.inject_counted(row),
+            },
         }
     }
 
     /// One new or woken turn.
     fn put_one(&self, turn: Turn) {
         match here::local(self) {
-            ThisThread::Main(own) if turn.lane() == Lane::Main || self.workers.is_empty() => {
+            ThisThread::Main(own) if turn.is_for(Lane::Main) || self.workers.is_empty() => {
                 self.busy.add(1);
                 own.put(turn);
             }
-            ThisThread::Worker(worker) if turn.lane() == Lane::Pool => {
+            ThisThread::Worker(worker) if turn.is_for(Lane::Pool) => {
                 self.busy.add(1);
                 worker.put(turn);
+            }
+            ThisThread::Worker(worker) if turn.lane() == worker.lane() => {
+                self.busy.add(1);
+                worker.put_pinned(turn);
             }
             _ => {
                 let mut row = TurnRow::new();
@@ -434,6 +451,18 @@ impl Host for Native {
 
     fn has_main_lane(&self) -> bool {
         true
+    }
+
+    fn pinned_lanes(&self) -> usize {
+        // With no workers the main thread stands for one.
+        self.0.workers.len().max(1)
+    }
+
+    fn turns_pinned(&self, n: usize) -> bool {
+        match here::local(&self.0) {
+            ThisThread::Worker(worker) => worker.number() == n,
+            _ => n == 0 && self.0.workers.is_empty() && self.0.main.is_this_thread(),
+        }
     }
 
     fn now(&self) -> Instant {
@@ -494,20 +523,22 @@ impl Host for Native {
         let (own, main_turn) = self.0.main.load.read();
         let main = own + self.0.main.inbox.len();
         let injected = self.0.injector.len();
-        let (mut queued, mut turns) = (0, usize::from(main_turn));
+        let (mut queued, mut pinned, mut turns) = (0, 0, usize::from(main_turn));
         for worker in &self.0.workers {
             let (len, in_turn) = worker.tray.load();
             queued += len;
+            pinned += worker.pinned();
             turns += usize::from(in_turn);
         }
         let (next_timer, timers) = self.0.timers.load();
         HostGauges {
-            runnable: Some(main + injected + queued + turns),
+            runnable: Some(main + injected + queued + pinned + turns),
             next_timer,
             queues: vec![
                 ("main", main),
                 ("injected", injected),
                 ("workers", queued),
+                ("pinned", pinned),
                 ("timers", timers),
                 ("blocking", self.0.blocking.len()),
                 ("i/o calls", self.0.io_calls.len()),

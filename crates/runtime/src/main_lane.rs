@@ -32,7 +32,7 @@ pub(crate) struct MainLocal {
     /// Whose turn it was of the two rows.
     main_first: Cell<bool>,
     main: RefCell<TurnRow>,
-    /// Pool work, with no workers.
+    /// Pool work, with no workers, and what is pinned to the one that is not there.
     pool: RefCell<TurnRow>,
     load: Arc<Load>,
     /// With no workers: then this thread carries out the i/o.
@@ -138,10 +138,11 @@ impl MainLocal {
         }
     }
 
-    fn row(&self, lane: Lane) -> &RefCell<TurnRow> {
-        match lane {
-            Lane::Main => &self.main,
-            _ => &self.pool,
+    fn row_of(&self, turn: &Turn) -> &RefCell<TurnRow> {
+        match turn.is_for(Lane::Main) {
+            true => &self.main,
+            // With no workers what is pinned is as what is not.
+            false => &self.pool,
         }
     }
 
@@ -149,7 +150,7 @@ impl MainLocal {
     pub(crate) fn put(&self, turn: Turn) {
         self.load.add(1);
         if let Some(before) = self.next.replace(Some(turn)) {
-            self.row(before.lane()).borrow_mut().push_back(before);
+            self.row_of(&before).borrow_mut().push_back(before);
         }
     }
 
@@ -165,20 +166,24 @@ impl MainLocal {
     /// What lies in the slot goes behind the others.
     pub(crate) fn slot_goes_behind(&self) {
         if let Some(turn) = self.next.take() {
-            self.row(turn.lane()).borrow_mut().push_back(turn);
+            self.row_of(&turn).borrow_mut().push_back(turn);
         }
     }
 
     /// Behind the others.
     pub(crate) fn put_back(&self, turn: Turn) {
         self.load.add(1);
-        self.row(turn.lane()).borrow_mut().push_back(turn);
+        self.row_of(&turn).borrow_mut().push_back(turn);
     }
 
     /// Woken together.
     pub(crate) fn put_row(&self, row: TurnRow) {
         self.load.add(row.len());
-        self.row(row.lane()).borrow_mut().append(row);
+        let own = match row.lane() {
+            Lane::Main => &self.main,
+            _ => &self.pool,
+        };
+        own.borrow_mut().append(row);
     }
 
     /// The next turn. The inbox is looked at when there is nothing else, and
@@ -260,7 +265,7 @@ impl MainLocal {
     /// True if no turn of the main lane is queued here.
     pub(crate) fn main_is_empty(&self) -> bool {
         let next = self.next.take();
-        let main_next = next.as_ref().is_some_and(|turn| turn.lane() == Lane::Main);
+        let main_next = next.as_ref().is_some_and(|turn| turn.is_for(Lane::Main));
         self.next.set(next);
         !main_next && self.main.borrow().is_empty()
     }
@@ -350,6 +355,11 @@ impl MainThread {
                 }
             }
         }
+    }
+
+    /// The caller is on it.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.thread.id() == sync::current().id()
     }
 
     /// It sleeps in a call of the runtime.

@@ -4,74 +4,98 @@ use std::collections::VecDeque;
 
 use kinfolk_core::host::{Lane, Turn};
 
-/// A turn of the main lane.
-enum MainTurn {
+/// A turn that may be drawn.
+enum ReadyTurn {
     Alone(Turn),
-    /// A timer woke it: whichever of these is drawn, the first in `by_timer` is taken.
-    /// One thread turns that lane, in the order of deadlines (time-6).
-    ByTimer,
+    /// A timer woke it, and one thread turns its lane: whichever of these is drawn, the
+    /// first of that lane in `by_timer` is taken, in the order of deadlines (time-6).
+    ByTimer(Lane),
 }
 
-/// The ready turns. Those of the pool have the numbers from 0 on, those of the main lane
-/// follow.
+/// The ready turns. Those that workers take, of the pool and of pinned lanes, have the
+/// numbers from 0 on, those of the main lane follow.
 #[derive(Default)]
 pub(crate) struct ReadyTurns {
-    pool: Vec<Turn>,
-    main: Vec<MainTurn>,
-    /// The turns of those that are `MainTurn::ByTimer`, in the order of their timers.
-    by_timer: VecDeque<Turn>,
+    workers: Vec<ReadyTurn>,
+    main: Vec<ReadyTurn>,
+    /// The turns of those that are `ReadyTurn::ByTimer`, in the order of their timers.
+    by_timer: Vec<(Lane, VecDeque<Turn>)>,
 }
 
 impl ReadyTurns {
     /// A turn is ready; whether a timer woke it.
     pub(crate) fn push(&mut self, turn: Turn, by_timer: bool) {
-        match turn.lane() {
-            Lane::Main if by_timer => {
-                self.by_timer.push_back(turn);
-                self.main.push(MainTurn::ByTimer);
+        let lane = turn.lane();
+        let ready = match lane {
+            Lane::Pool => ReadyTurn::Alone(turn),
+            _ if !by_timer => ReadyTurn::Alone(turn),
+            _ => {
+                self.of_timers(lane).push_back(turn);
+                ReadyTurn::ByTimer(lane)
             }
-            Lane::Main => self.main.push(MainTurn::Alone(turn)),
-            _ => self.pool.push(turn),
+        };
+        match lane {
+            Lane::Main => self.main.push(ready),
+            _ => self.workers.push(ready),
         }
     }
 
+    fn of_timers(&mut self, lane: Lane) -> &mut VecDeque<Turn> {
+        let at = match self.by_timer.iter().position(|(of, _)| *of == lane) {
+            Some(at) => at,
+            None => {
+                self.by_timer.push((lane, VecDeque::new()));
+                self.by_timer.len() - 1
+            }
+        };
+        &mut self.by_timer[at].1
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.pool.len() + self.main.len()
+        self.workers.len() + self.main.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The numbers of the turns of one lane.
+    /// The numbers of the turns of the main lane, or of those that workers take.
     pub(crate) fn of(&self, lane: Lane) -> std::ops::Range<usize> {
         match lane {
-            Lane::Main => self.pool.len()..self.len(),
-            _ => 0..self.pool.len(),
+            Lane::Main => self.workers.len()..self.len(),
+            _ => 0..self.workers.len(),
         }
     }
 
     /// The turn that is taken if `at` is drawn.
     pub(crate) fn get(&self, at: usize) -> &Turn {
-        match at.checked_sub(self.pool.len()) {
-            None => &self.pool[at],
-            Some(at) => match &self.main[at] {
-                MainTurn::Alone(turn) => turn,
-                MainTurn::ByTimer => &self.by_timer[0],
-            },
+        let ready = match at.checked_sub(self.workers.len()) {
+            None => &self.workers[at],
+            Some(at) => &self.main[at],
+        };
+        match ready {
+            ReadyTurn::Alone(turn) => turn,
+            ReadyTurn::ByTimer(lane) => {
+                let of_lane = self.by_timer.iter().find(|(of, _)| of == lane);
+                match of_lane.and_then(|(_, turns)| turns.front()) {
+                    Some(turn) => turn,
+                    None => unreachable!("each of those that a timer woke has a turn"),
+                }
+            }
         }
     }
 
     /// Takes out the turn that was drawn.
     pub(crate) fn take(&mut self, at: usize) -> Turn {
-        match at.checked_sub(self.pool.len()) {
-            None => self.pool.swap_remove(at),
-            Some(at) => match self.main.swap_remove(at) {
-                MainTurn::Alone(turn) => turn,
-                MainTurn::ByTimer => match self.by_timer.pop_front() {
-                    Some(turn) => turn,
-                    None => unreachable!("each of those that a timer woke has a turn"),
-                },
+        let ready = match at.checked_sub(self.workers.len()) {
+            None => self.workers.swap_remove(at),
+            Some(at) => self.main.swap_remove(at),
+        };
+        match ready {
+            ReadyTurn::Alone(turn) => turn,
+            ReadyTurn::ByTimer(lane) => match self.of_timers(lane).pop_front() {
+                Some(turn) => turn,
+                None => unreachable!("each of those that a timer woke has a turn"),
             },
         }
     }

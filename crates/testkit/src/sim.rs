@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
@@ -93,6 +94,9 @@ struct SimWorld {
     polling: AtomicBool,
     clock: VirtualClock,
     io: SimIoHandle,
+    /// How many pinned lanes it has, and the one thread that turns them all.
+    workers: usize,
+    thread: ThreadId,
 }
 
 impl SimWorld {
@@ -159,6 +163,14 @@ impl Host for SimHost {
         true
     }
 
+    fn pinned_lanes(&self) -> usize {
+        self.0.workers
+    }
+
+    fn turns_pinned(&self, n: usize) -> bool {
+        n < self.0.workers && std::thread::current().id() == self.0.thread
+    }
+
     fn run_blocking(&self, call: BlockingCall) {
         let mut core = self.0.core();
         core.calls.push(call);
@@ -219,6 +231,7 @@ pub struct SimBuilder {
     options: TreeOptions,
     explores: bool,
     slips: bool,
+    workers: usize,
     /// Failures that no handle takes go to a hook of the test's.
     has_hook: bool,
     pub(crate) io: side::IoOptions,
@@ -288,6 +301,13 @@ impl SimBuilder {
         self
     }
 
+    /// How many [pinned lanes](kinfolk_core::Pinned) there are; two by default. One thread
+    /// turns them all, and the seed says in which order, as for the pool.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
     /// Shares a clock with others.
     pub fn clock(mut self, clock: VirtualClock) -> Self {
         self.clock = clock;
@@ -325,6 +345,8 @@ impl SimBuilder {
             polling: AtomicBool::new(false),
             clock: self.clock,
             io: handle,
+            workers: self.workers,
+            thread: std::thread::current().id(),
         });
         let tree = Tree::new(Box::new(SimHost(world.clone())), self.options);
         Sim {
@@ -471,6 +493,7 @@ impl Sim {
             options: TreeOptions::default(),
             explores: false,
             slips: false,
+            workers: 2,
             has_hook: false,
             io: side::IoOptions::default(),
         }

@@ -17,7 +17,9 @@ pub(crate) enum Refusal {
     TooMany,
     /// Its host has no main lane.
     NoMain,
-    /// A future that stays where it is, on a thread that is not the main one
+    /// Its host has no pinned lane of number `n`, but `lanes`.
+    NoWorker { n: usize, lanes: u16 },
+    /// A future that stays where it is, on a thread that does not turn that lane
     /// of that tree.
     NotHere,
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use std::task::{RawWakerVTable, Waker};
 
 use crate::base::id::JobId;
-use crate::base::lane::Lane;
+use crate::base::lane::LaneMark;
 use crate::base::sync::local;
 use crate::engine::poll_record::{self, Desk};
 use crate::record::header::Header;
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     /// How deep `spawn_now` is nested.
     nested: Cell<u32>,
     /// The lane whose turn is taken here.
-    lane: Cell<Lane>,
+    lane: Cell<LaneMark>,
     /// The tree whose clock was read last since the host has looked at it, and
     /// its milliseconds then.
     clock_of: Cell<u64>,
@@ -53,7 +53,7 @@ local!(static CONTEXT: Context = Context {
     vtable: Cell::new(ptr::null()),
     budget: Cell::new(0),
     nested: Cell::new(0),
-    lane: Cell::new(Lane::Pool),
+    lane: Cell::new(LaneMark::POOL),
     clock_of: Cell::new(NO_TREE),
     clock: Cell::new(0),
     told_job: Cell::new(0),
@@ -95,16 +95,16 @@ pub(crate) fn current() -> Option<crate::record::header::JobRef> {
 
 /// The lane whose turn is taken here; the pool's outside every turn.
 #[inline]
-pub(crate) fn lane() -> Lane {
+pub(crate) fn lane() -> LaneMark {
     with(|cx| cx.lane.get())
 }
 
 /// Puts the lane back.
-pub(crate) struct OnLane(Lane);
+pub(crate) struct OnLane(LaneMark);
 
 /// From here to the drop of the answer, turns of `lane` are taken here.
 #[inline]
-pub(crate) fn on_lane(lane: Lane) -> OnLane {
+pub(crate) fn on_lane(lane: LaneMark) -> OnLane {
     OnLane(with(|cx| cx.lane.replace(lane)))
 }
 

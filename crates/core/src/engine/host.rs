@@ -77,6 +77,19 @@ pub trait Host: Send + Sync + 'static {
         false
     }
 
+    /// How many [pinned lanes](Lane::Pinned) it has: threads that take turns of
+    /// their own, from number 0 on.
+    fn pinned_lanes(&self) -> usize {
+        0
+    }
+
+    /// True if this thread is the one that takes the turns of pinned lane `n`. Asked for
+    /// each of these turns, when it is run and when it is dropped.
+    fn turns_pinned(&self, n: usize) -> bool {
+        let _ = n;
+        false
+    }
+
     /// The time now.
     fn now(&self) -> Instant;
 

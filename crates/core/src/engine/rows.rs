@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 
 use crate::base::id::JobId;
-use crate::base::lane::Lane;
+use crate::base::lane::{Lane, LaneMark};
 use crate::record::header::Header;
 
 /// The right to give one task one turn. Whoever holds it must run it; one
@@ -15,8 +15,8 @@ use crate::record::header::Header;
 pub struct Turn(NonNull<Header>);
 
 // SAFETY: the holder is the only one who touches the future (C1), and it is
-// Send (spawning demands it) or of the main lane, whose turns `run` and `drop`
-// refuse on another thread.
+// Send (spawning demands it) or of a lane with one thread, whose turns `run` and
+// `drop` refuse on another.
 unsafe impl Send for Turn {}
 
 impl Turn {
@@ -45,6 +45,12 @@ impl Turn {
     #[inline]
     pub fn lane(&self) -> Lane {
         self.header().lane()
+    }
+
+    /// True if it is to be run on that lane: one comparison.
+    #[inline]
+    pub fn is_for(&self, lane: Lane) -> bool {
+        self.header().lane_mark() == LaneMark::of(lane)
     }
 
     /// As a pointer, for queues made of atomics.
@@ -276,6 +282,8 @@ impl Drop for TurnRow {
 pub(crate) struct MarkedRows {
     pub(crate) pool: TurnRow,
     pub(crate) main: TurnRow,
+    /// Of other lanes, each for itself.
+    pub(crate) others: TurnRow,
     /// The first of the last part.
     part: *const Header,
 }
@@ -285,6 +293,7 @@ impl MarkedRows {
         MarkedRows {
             pool: TurnRow::new(),
             main: TurnRow::new(),
+            others: TurnRow::new(),
             part: ptr::null(),
         }
     }
@@ -295,9 +304,9 @@ impl MarkedRows {
     // Always: it is most of what a walk does for a task without children.
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, h: &Header) {
-        if h.lane() == Lane::Main {
+        if h.lane_mark() != LaneMark::POOL {
             // SAFETY: passed on.
-            return unsafe { self.main.push(h) };
+            return unsafe { self.push_elsewhere(h) };
         }
         if self.pool.len.is_multiple_of(PART) {
             // SAFETY: H5, we have marked both.
@@ -311,5 +320,16 @@ impl MarkedRows {
         unsafe { self.pool.push(h) };
         // A shorter one is a row like any other.
         self.pool.in_parts = self.pool.len > PART;
+    }
+
+    /// # Safety
+    /// As for [`TurnRow::push`].
+    unsafe fn push_elsewhere(&mut self, h: &Header) {
+        let row = match h.lane() {
+            Lane::Main => &mut self.main,
+            _ => &mut self.others,
+        };
+        // SAFETY: passed on.
+        unsafe { row.push(h) };
     }
 }

@@ -16,7 +16,7 @@ use crate::base::escape::{escaped_path, quoted};
 use crate::base::frames::Frames;
 use crate::base::id::{JobId, MOST_TREE_NUMBERS};
 use crate::base::kind::JobKind;
-use crate::base::lane::Lane;
+use crate::base::lane::{Lane, MOST_PINNED};
 use crate::base::observe::node::NodeSnapshot;
 use crate::base::observe::{
     Count, Counters, CountersSnapshot, EventKind, Gauges, Interests, Outlet, Sink, ThreadCounts,
@@ -110,6 +110,12 @@ pub enum PointHeld {
     Yes,
 }
 
+/// How many pinned lanes a tree on `host` has.
+fn pinned_lanes(host: &dyn Host) -> u16 {
+    let lanes = u16::try_from(host.pinned_lanes()).unwrap_or(u16::MAX);
+    lanes.min(MOST_PINNED)
+}
+
 pub(crate) struct Shared {
     index: u16,
     /// Of this tree alone. Which tree a job belongs to is never decided by it:
@@ -120,6 +126,7 @@ pub(crate) struct Shared {
     pub(crate) host: Box<dyn Host>,
     /// What the host says of itself, asked once.
     pub(crate) has_main_lane: bool,
+    pub(crate) pinned_lanes: u16,
     pub(crate) virtual_time: bool,
     looks: bool,
     start: Instant,
@@ -317,6 +324,23 @@ impl Shared {
         self.main_thread == thread::thread()
     }
 
+    /// True if turns of `lane` may be taken on this thread.
+    #[inline]
+    pub(crate) fn turns_here(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Pool => true,
+            Lane::Main => self.is_main_thread(),
+            Lane::Pinned(n) => self.turns_pinned(n),
+        }
+    }
+
+    // Apart: a call of the host would cost each turn of another lane the registers that it
+    // saves.
+    #[inline(never)]
+    fn turns_pinned(&self, n: u16) -> bool {
+        self.host.turns_pinned(usize::from(n))
+    }
+
     pub(crate) fn weak(&self) -> Weak<Shared> {
         Arc::downgrade(&self.handle().0)
     }
@@ -497,6 +521,7 @@ impl Tree {
             serial,
             number,
             has_main_lane: host.has_main_lane(),
+            pinned_lanes: pinned_lanes(&*host),
             virtual_time: host.virtual_time(),
             looks: host.looks(),
             start_coarse: host.coarse_millis().unwrap_or_default(),
@@ -817,7 +842,7 @@ mod tests {
         inside_a_job(SERIAL, || {
             let (job, waker, pile) = almost_over(SERIAL + MOST_TREE_NUMBERS);
             let pinned = walk::pin(&job);
-            assert!(matches!(pinned, Some(walk::Pinned::Owned(_))));
+            assert!(matches!(pinned, Some(walk::PinnedTree::Owned(_))));
             assert!(!pinned.expect("it lives").inside());
             drop((waker, pile));
             walk::cancel(&job, Why::new(ReasonKind::Asked, Location::caller()));

@@ -385,7 +385,7 @@ where
         site,
     };
     let place = spawner.place();
-    let task = place.spawn_as::<L, _>(service, sort, site);
+    let task = place.spawn_on(spawner.lane(), service, sort, site);
     ServiceStage::Starting(task, said.begun())
 }
 

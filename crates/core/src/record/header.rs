@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
-use crate::base::lane::Lane;
+use crate::base::lane::{Lane, LaneMark};
 use crate::base::reason::{Reason, ReasonData};
 use crate::base::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
@@ -109,8 +109,8 @@ pub(crate) struct Header {
     /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`],
     /// [`OPENED`], [`BORN_TOLD`] and [`BEYOND`]; written by the poller.
     told: AtomicU8,
-    /// The lane: all eight bits are its own.
-    lane: u8,
+    /// All eight bits are its own.
+    lane: LaneMark,
 }
 
 /// In `told`: the job has been polled since its mark took effect.
@@ -167,11 +167,6 @@ unsafe impl Sync for Header {}
 
 /// In `place`: of the handle of a refused task, which is in no tree. All twelve bits.
 pub(crate) const NO_TREE: u16 = 0xfff;
-
-/// In `lane`: the pool.
-const POOL: u8 = 0;
-/// In `lane`: the main lane.
-const MAIN: u8 = 1;
 
 /// In `birth`: a step from the root. They are counted in the upper 27 bits; a job that is
 /// deeper than these count shows as many as they do.
@@ -273,10 +268,7 @@ impl Header {
             wait_site: AtomicU32::new(0),
             waits: AtomicU16::new(0),
             told: AtomicU8::new(0),
-            lane: match birth.lane {
-                Lane::Pool => POOL,
-                Lane::Main => MAIN,
-            },
+            lane: LaneMark::of(birth.lane),
         }
     }
 
@@ -303,11 +295,12 @@ impl Header {
 
     #[inline]
     pub(crate) fn lane(&self) -> Lane {
-        if self.lane == POOL {
-            Lane::Pool
-        } else {
-            Lane::Main
-        }
+        self.lane.lane()
+    }
+
+    #[inline]
+    pub(crate) fn lane_mark(&self) -> LaneMark {
+        self.lane
     }
 
     /// Steps from the root.

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::base::outcome::IntoOutcome;
 use crate::engine::context;
-use crate::surface::lane::{LaneFor, Pool};
+use crate::surface::lane::LaneFor;
 use crate::surface::scope::Scope;
 use crate::surface::spawn::{ChildSort, SpawnPlace, Spawner};
 use crate::surface::task::Task;
@@ -47,7 +47,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
         let place = SpawnPlace::below(self.header()).attempted();
-        place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
+        place.spawn_as(future, ChildSort::ORDINARY, Location::caller())
     }
 }
 
@@ -76,11 +76,9 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => SpawnPlace::below(job).attempted().spawn_as::<Pool, F>(
-            future,
-            ChildSort::ORDINARY,
-            site,
-        ),
+        Some(job) => SpawnPlace::below(job)
+            .attempted()
+            .spawn_as(future, ChildSort::ORDINARY, site),
         None => Scope::here("attempt", site).attempt(future),
     })
 }

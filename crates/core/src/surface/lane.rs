@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use crate::base::lane::Lane;
 use crate::base::outcome::IntoOutcome;
 use crate::engine::context;
 use crate::engine::tree::Tree;
@@ -59,31 +60,151 @@ impl fmt::Debug for OnMain {
     }
 }
 
+/// The lane of one worker thread, by its number from 0 on: its tasks run on that thread
+/// alone, and so does every destructor of theirs. For state that belongs to a thread: one
+/// shard, cache or arena for each worker, without a lock.
+///
+/// ```
+/// # mod kinfolk { pub use kinfolk_core::*; pub mod job { pub use kinfolk_core::*; } }
+/// use kinfolk::{Result, job::Pinned, scope};
+/// use std::rc::Rc;
+///
+/// async fn shards() -> Result<()> {
+///     scope(async |s| {
+///         for lane in Pinned::all() {
+///             // Made by its worker, and never seen by another: it need not be `Send`.
+///             s.on(lane).spawn_with(|| async {
+///                 let hits = Rc::new(0);
+///                 drop(hits);
+///             })
+///             .into_job();
+///         }
+///         Ok(())
+///     })
+///     .await
+/// }
+/// ```
+///
+/// A future that is spawned here must be `Send`; see
+/// [`spawn_with`](crate::Spawner::spawn_with) and [`Pinned::here`] for one that is not. A
+/// number that the runtime has no worker for is an error: of the task that is awaited, and
+/// of `launch` one for the failure hook.
+///
+/// No other thread helps out: while the worker is in a long poll, all that is pinned to it
+/// waits. With no workers the main thread has `Pinned(0)`; on tokio, whose tasks move
+/// between threads, there are no pinned lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Pinned(pub usize);
+
+impl Pinned {
+    /// The pinned lanes of the current job's runtime, one for each worker; none on tokio and
+    /// outside any job.
+    pub fn all() -> impl ExactSizeIterator<Item = Pinned> + Clone + fmt::Debug {
+        let lanes = context::with(|cx| {
+            let job = cx.current()?;
+            // SAFETY: the current job has not ended.
+            Some(unsafe { job.tree() }.pinned_lanes)
+        });
+        (0..lanes.unwrap_or_default()).map(|n| Pinned(usize::from(n)))
+    }
+
+    /// Returns evidence of the worker that polls this code, with which a future that is not
+    /// `Send` can be spawned onto its lane. `None` on a thread without a pinned lane of the
+    /// current job's runtime, and outside any job.
+    pub fn here() -> Option<OnPinned> {
+        context::with(|cx| {
+            let job = cx.current()?;
+            // SAFETY: the current job has not ended.
+            let tree = unsafe { job.tree() };
+            // One thread may turn several: the lane of the job is the nearest.
+            let own = match job.lane() {
+                Lane::Pinned(n) => n..n + 1,
+                _ => 0..0,
+            };
+            let n =
+                (own.chain(0..tree.pinned_lanes)).find(|n| tree.turns_here(Lane::Pinned(*n)))?;
+            Some(OnPinned {
+                n,
+                stays: PhantomData,
+            })
+        })
+    }
+}
+
+/// Evidence that this thread is a certain worker of a runtime; it stays there.
+#[derive(Clone, Copy)]
+pub struct OnPinned {
+    n: u16,
+    stays: PhantomData<*const ()>,
+}
+
+impl OnPinned {
+    /// Returns the lane of this worker, as other threads may have it.
+    pub fn lane(&self) -> Pinned {
+        Pinned(usize::from(self.n))
+    }
+}
+
+impl fmt::Debug for OnPinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnPinned({})", self.n)
+    }
+}
+
+/// A lane as a spawn names it: there may be no such worker.
+#[derive(Clone, Copy)]
+pub enum LaneNumber {
+    Pool,
+    Main,
+    Pinned(usize),
+}
+
 mod sealed {
+    use super::LaneNumber;
+
     pub trait Sealed {
-        const LANE: crate::base::lane::Lane;
         /// The future may stay where it is made, and nowhere else.
         const STAYS: bool = false;
+        fn numbered(&self) -> LaneNumber;
     }
     impl Sealed for super::Pool {
-        const LANE: crate::base::lane::Lane = crate::base::lane::Lane::Pool;
+        #[inline(always)]
+        fn numbered(&self) -> LaneNumber {
+            LaneNumber::Pool
+        }
     }
     impl Sealed for super::Main {
-        const LANE: crate::base::lane::Lane = crate::base::lane::Lane::Main;
+        fn numbered(&self) -> LaneNumber {
+            LaneNumber::Main
+        }
     }
     impl Sealed for super::OnMain {
-        const LANE: crate::base::lane::Lane = crate::base::lane::Lane::Main;
         const STAYS: bool = true;
+        fn numbered(&self) -> LaneNumber {
+            LaneNumber::Main
+        }
+    }
+    impl Sealed for super::Pinned {
+        fn numbered(&self) -> LaneNumber {
+            LaneNumber::Pinned(self.0)
+        }
+    }
+    impl Sealed for super::OnPinned {
+        const STAYS: bool = true;
+        fn numbered(&self) -> LaneNumber {
+            LaneNumber::Pinned(usize::from(self.n))
+        }
     }
 }
 pub(crate) use sealed::Sealed;
 
-/// A lane that can carry futures of type `F`: [`Pool`] and [`Main`] carry what
-/// is `Send`, [`OnMain`] carries everything.
+/// A lane that can carry futures of type `F`: [`Pool`], [`Main`] and [`Pinned`] carry what
+/// is `Send`, [`OnMain`] and [`OnPinned`] carry everything.
 #[diagnostic::on_unimplemented(
     message = "this future cannot be spawned on the lane `{Self}`",
-    note = "the pool and, from elsewhere, the main lane take futures that are `Send + 'static` \
-            and return something that is; on the main thread use `Main::here()`"
+    note = "the pool and, from elsewhere, the lanes of one thread take futures that are \
+            `Send + 'static` and return something that is; on the main thread use \
+            `Main::here()`, on a worker `Pinned::here()`, from elsewhere `spawn_with`"
 )]
 pub trait LaneFor<F>: Sealed {}
 
@@ -91,7 +212,18 @@ impl<F> LaneFor<F> for Pool where F: Future<Output: IntoOutcome<Value: Send>> + 
 
 impl<F> LaneFor<F> for Main where F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static {}
 
+impl<F> LaneFor<F> for Pinned where F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static {}
+
 impl<F> LaneFor<F> for OnMain where F: Future<Output: IntoOutcome> + 'static {}
+
+impl<F> LaneFor<F> for OnPinned where F: Future<Output: IntoOutcome> + 'static {}
+
+/// A lane that one thread turns, so that a future may be made there: [`Main`] and [`Pinned`].
+pub trait LaneOfOne: Sealed {}
+
+impl LaneOfOne for Main {}
+
+impl LaneOfOne for Pinned {}
 
 /// Spawns `future` as a child of the current job on another lane. Await the returned
 /// [`Task`] for its value; the code after the await runs on its own lane again.

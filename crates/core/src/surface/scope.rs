@@ -22,7 +22,6 @@ use crate::record::header::{Header, JobRef};
 use crate::record::state;
 use crate::surface::handle::{self, Job, Join};
 use crate::surface::inline::{Inline, Just, Open, SectionBudget, Setup, WithScope, WithScopeAs};
-use crate::surface::lane::Pool;
 use crate::surface::lease::Lease;
 use crate::surface::spawn::{ChildSort, SpawnError, SpawnPlace, Spawner};
 use crate::surface::task::Task;
@@ -462,7 +461,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = SpawnPlace::below(&self.0);
-        place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, Location::caller())
+        place.spawn_as(future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// Spawns a child task that needs no handle; see [`Spawner::launch`].
@@ -471,7 +470,7 @@ impl Scope {
     where
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
-        SpawnPlace::below(&self.0).launch::<Pool, F>(future, Location::caller())
+        SpawnPlace::below(&self.0).launch(future, Location::caller())
     }
 
     /// Spawns, or gives the future back; see [`Spawner::try_spawn`].
@@ -551,7 +550,7 @@ impl Scope {
         F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static, // to borrow: `local_scope`
     {
         let place = SpawnPlace::below(&self.0);
-        place.spawn_as::<Pool, F>(future, ChildSort::NOW, Location::caller())
+        place.spawn_as(future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a task that reaches its first point; see

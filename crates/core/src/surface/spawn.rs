@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::base::error::Error;
@@ -27,7 +26,7 @@ use crate::record::header::{Birth, BirthFacts, Header, JobRef, MOST_SHARES, NO_S
 use crate::record::state;
 use crate::surface::handle::Job;
 use crate::surface::inline::{Inline, Just, Setup};
-use crate::surface::lane::{LaneFor, Main, Pool, Sealed};
+use crate::surface::lane::{LaneFor, LaneNumber, LaneOfOne, Pool, Sealed};
 use crate::surface::options::Options;
 use crate::surface::scope::Scope;
 use crate::surface::span::{self, Spanned};
@@ -62,12 +61,12 @@ impl<F> SpawnError<F> {
 
 impl<F> fmt::Display for SpawnError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(words(self.refusal))
+        f.write_str(&words(self.refusal))
     }
 }
 
-fn words(refusal: Refusal) -> &'static str {
-    match refusal {
+fn words(refusal: Refusal) -> Cow<'static, str> {
+    let words = match refusal {
         Refusal::Cancelled => "the scope is cancelled and takes no new children",
         Refusal::Ended => "the scope has ended or was closed and takes no new children",
         Refusal::TooMany => {
@@ -78,11 +77,26 @@ fn words(refusal: Refusal) -> &'static str {
             "this host has no main lane: spawn onto the pool, or run on the native runtime or \
              the simulation"
         }
+        Refusal::NoWorker { n, lanes } => return no_worker(n, lanes).into(),
         Refusal::NotHere => {
-            "a future that is not Send can be spawned on the main thread of its runtime only: \
-             spawn it there, or pass a closure that makes it to spawn_with"
+            "a future that is not Send can be spawned on the thread of its lane only, a worker \
+             or the main thread of its runtime: spawn it there, or pass a closure that makes it \
+             to spawn_with"
         }
-    }
+    };
+    words.into()
+}
+
+fn no_worker(n: usize, lanes: u16) -> String {
+    let there = match lanes {
+        0 => "this host has no pinned lanes".to_string(),
+        1 => "the only pinned lane of this host is Pinned(0)".to_string(),
+        lanes => format!(
+            "the pinned lanes of this host are Pinned(0) to Pinned({})",
+            lanes - 1
+        ),
+    };
+    format!("there is no worker {n} to pin a task to: {there}; see Pinned::all")
 }
 
 impl<F> fmt::Debug for SpawnError<F> {
@@ -100,7 +114,7 @@ impl<F> std::error::Error for SpawnError<F> {}
 pub struct Spawner<L = Pool> {
     scope: Scope,
     options: Options,
-    lane: PhantomData<L>,
+    lane: L,
 }
 
 /// Where a task is spawned, with the options of its spawner. It goes by
@@ -199,23 +213,18 @@ impl Spawner {
         Spawner {
             scope,
             options: Options::default(),
-            lane: PhantomData,
+            lane: Pool,
         }
     }
 }
 
 impl<L> Spawner<L> {
     /// Chooses the lane; the pool by default.
-    pub fn on<M>(self, _lane: M) -> Spawner<M> {
-        self.on_lane()
-    }
-
-    /// The same, the type alone.
-    pub(crate) fn on_lane<M>(self) -> Spawner<M> {
+    pub fn on<M>(self, lane: M) -> Spawner<M> {
         Spawner {
             scope: self.scope,
             options: self.options,
-            lane: PhantomData,
+            lane,
         }
     }
 
@@ -261,7 +270,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
+        place.spawn_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// Spawns a child task without an owning handle: it runs on whatever happens to
@@ -272,7 +281,8 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.place().launch::<L, F>(future, Location::caller())
+        self.place()
+            .launch_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// As [`spawn`](Spawner::spawn), but a refusal gives the future back.
@@ -286,7 +296,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, ChildSort::ORDINARY, Location::caller())
+            .try_spawn_on(&self.lane, future, ChildSort::ORDINARY, Location::caller())
     }
 
     /// As [`launch`](Spawner::launch), but a refusal gives the future back.
@@ -301,7 +311,7 @@ impl<L> Spawner<L> {
             sort: ChildSort::ORDINARY,
             site: Location::caller(),
         };
-        let job = self.place().put_checked::<L, F>(future, &plan)?;
+        let job = self.place().put_checked(&self.lane, future, &plan)?;
         Ok(Job::new(job))
     }
 
@@ -316,7 +326,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
+            .try_spawn_on(&self.lane, future, ChildSort::NOW, Location::caller())
     }
 
     /// As [`spawn_atomic`](Spawner::spawn_atomic), but a refusal gives the future
@@ -331,7 +341,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
+            .try_spawn_on(&self.lane, future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// As [`spawn_lazy`](Spawner::spawn_lazy), but a refusal gives the future back.
@@ -345,7 +355,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
+            .try_spawn_on(&self.lane, future, ChildSort::LAZY, Location::caller())
     }
 
     /// As [`spawn_service`](Spawner::spawn_service), but a refusal gives the future
@@ -360,7 +370,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         self.place()
-            .try_spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
+            .try_spawn_on(&self.lane, future, ChildSort::SERVICE, Location::caller())
     }
 
     /// Spawns a child task and polls it once, here, before returning. From outside a
@@ -373,7 +383,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, ChildSort::NOW, Location::caller())
+        place.spawn_on(&self.lane, future, ChildSort::NOW, Location::caller())
     }
 
     /// Spawns a child task that reaches its first point even if it is
@@ -390,7 +400,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, ChildSort::ATOMIC, Location::caller())
+        place.spawn_on(&self.lane, future, ChildSort::ATOMIC, Location::caller())
     }
 
     /// Spawns a child task that starts when it is first awaited, joined or
@@ -403,7 +413,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, ChildSort::LAZY, Location::caller())
+        place.spawn_on(&self.lane, future, ChildSort::LAZY, Location::caller())
     }
 
     /// Spawns a service: a task that works for its siblings. No cancel from
@@ -416,7 +426,7 @@ impl<L> Spawner<L> {
         F: Future<Output: IntoOutcome>,
     {
         let place = self.place();
-        place.spawn_as::<L, F>(future, ChildSort::SERVICE, Location::caller())
+        place.spawn_on(&self.lane, future, ChildSort::SERVICE, Location::caller())
     }
 
     /// Makes a job of a future that another executor polls; see [`Scope::host`].
@@ -446,11 +456,15 @@ impl<L> Spawner<L> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        self.place().launch_as::<L, F>(future, sort, site)
+        self.place().launch_on(&self.lane, future, sort, site)
     }
 
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    pub(crate) fn lane(&self) -> &L {
+        &self.lane
     }
 
     pub(crate) fn place(&self) -> SpawnPlace<'_> {
@@ -478,11 +492,26 @@ impl<'a> SpawnPlace<'a> {
         self
     }
 
+    /// On the pool.
+    #[inline]
+    pub(crate) fn spawn_as<F>(
+        &self,
+        future: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> Task<<F::Output as IntoOutcome>::Value>
+    where
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
+    {
+        self.spawn_on(&Pool, future, sort, site)
+    }
+
     /// Inlined, so that the handle is made where it is kept: what comes out of
     /// a call as its parts is slow to copy as a whole.
     #[inline]
-    pub(crate) fn spawn_as<L, F>(
+    pub(crate) fn spawn_on<L, F>(
         &self,
+        lane: &L,
         future: F,
         sort: ChildSort,
         site: &'static Location<'static>,
@@ -491,13 +520,14 @@ impl<'a> SpawnPlace<'a> {
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
-        let job = self.spawn_job::<L, F>(future, sort, site);
+        let job = self.spawn_job(lane, future, sort, site);
         // SAFETY: made of F, with HANDLE set; a refused one has no value (C2).
         unsafe { Task::new(job) }
     }
 
     fn spawn_job<L, F>(
         &self,
+        lane: &L,
         future: F,
         sort: ChildSort,
         site: &'static Location<'static>,
@@ -511,15 +541,16 @@ impl<'a> SpawnPlace<'a> {
             sort,
             site,
         };
-        match self.put_checked::<L, F>(future, &plan) {
+        match self.put_checked(lane, future, &plan) {
             Ok(job) => job,
             Err(refused) => self.refuse(refused, site),
         }
     }
 
-    /// As [`spawn_as`](SpawnPlace::spawn_as), but a refusal gives the future back.
-    fn try_spawn_as<L, F>(
+    /// As [`spawn_on`](SpawnPlace::spawn_on), but a refusal gives the future back.
+    fn try_spawn_on<L, F>(
         &self,
+        lane: &L,
         future: F,
         sort: ChildSort,
         site: &'static Location<'static>,
@@ -533,20 +564,26 @@ impl<'a> SpawnPlace<'a> {
             sort,
             site,
         };
-        let job = self.put_checked::<L, F>(future, &plan)?;
+        let job = self.put_checked(lane, future, &plan)?;
         // SAFETY: made of F, with HANDLE set (C2).
         Ok(unsafe { Task::new(job) })
     }
 
-    pub(crate) fn launch<L, F>(&self, future: F, site: &'static Location<'static>) -> Job
+    /// On the pool.
+    pub(crate) fn launch<F>(&self, future: F, site: &'static Location<'static>) -> Job
     where
-        L: LaneFor<F>,
-        F: Future<Output: IntoOutcome>,
+        F: Future<Output: IntoOutcome<Value: Send>> + Send + 'static,
     {
-        self.launch_as::<L, F>(future, ChildSort::ORDINARY, site)
+        self.launch_on(&Pool, future, ChildSort::ORDINARY, site)
     }
 
-    fn launch_as<L, F>(&self, future: F, sort: ChildSort, site: &'static Location<'static>) -> Job
+    fn launch_on<L, F>(
+        &self,
+        lane: &L,
+        future: F,
+        sort: ChildSort,
+        site: &'static Location<'static>,
+    ) -> Job
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
@@ -556,7 +593,7 @@ impl<'a> SpawnPlace<'a> {
             sort,
             site,
         };
-        let job = match self.put_checked::<L, F>(future, plan) {
+        let job = match self.put_checked(lane, future, plan) {
             Ok(job) => job,
             Err(refused) => {
                 let refusal = refused.refusal;
@@ -580,27 +617,27 @@ impl<'a> SpawnPlace<'a> {
     }
 
     /// Makes the cell, links it and starts it.
-    fn put_checked<L, F>(&self, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
+    fn put_checked<L, F>(&self, lane: &L, future: F, plan: &Plan) -> Result<JobRef, SpawnError<F>>
     where
         L: LaneFor<F>,
         F: Future<Output: IntoOutcome>,
     {
         // SAFETY: the lane carries it, so it is 'static, and Send unless it
         // stays here.
-        unsafe { self.put(future, plan, L::LANE, L::STAYS) }
+        unsafe { self.put(future, plan, lane.numbered(), L::STAYS) }
     }
 
     /// Makes the cell, links it and starts it.
     ///
     /// # Safety
     /// The future and its value may be sent to any thread that runs turns of `lane`; if it
-    /// `stays`, only to the main thread, and only if the caller is on that thread. What the
+    /// `stays`, only to the one thread of its lane, and only if the caller is on it. What the
     /// future borrows outlives the job.
     unsafe fn put<F>(
         &self,
         future: F,
         plan: &Plan,
-        lane: Lane,
+        lane: LaneNumber,
         stays: bool,
     ) -> Result<JobRef, SpawnError<F>>
     where
@@ -614,10 +651,13 @@ impl<'a> SpawnPlace<'a> {
         };
         let tree: &Shared = &pinned;
         let counts = tree.counters.here();
-        if let Some(refusal) = misplaced(tree, lane, stays) {
-            counts.add(Count::Refused);
-            return Err(SpawnError { future, refusal });
-        }
+        let lane = match placed(tree, lane, stays) {
+            Ok(lane) => lane,
+            Err(refusal) => {
+                counts.add(Count::Refused);
+                return Err(SpawnError { future, refusal });
+            }
+        };
         let handle = if plan.owned { state::HANDLE } else { 0 };
         let h = cell::create_task::<Spanned<F>>(
             &Birth {
@@ -677,19 +717,27 @@ impl<'a> SpawnPlace<'a> {
     }
 }
 
-/// Why no task of that lane can be spawned here.
+/// The lane, or why no task of it can be spawned here.
 #[inline]
-fn misplaced(tree: &Shared, lane: Lane, stays: bool) -> Option<Refusal> {
+fn placed(tree: &Shared, lane: LaneNumber, stays: bool) -> Result<Lane, Refusal> {
     if tree.refuses_tasks() {
-        Some(Refusal::Cancelled)
-    } else if lane == Lane::Pool {
-        None
-    } else if !tree.has_main_lane {
-        Some(Refusal::NoMain)
-    } else if stays && !tree.is_main_thread() {
-        Some(Refusal::NotHere)
-    } else {
-        None
+        return Err(Refusal::Cancelled);
+    }
+    let lane = match lane {
+        LaneNumber::Pool => return Ok(Lane::Pool),
+        LaneNumber::Main if !tree.has_main_lane => return Err(Refusal::NoMain),
+        LaneNumber::Main => Lane::Main,
+        LaneNumber::Pinned(n) => match u16::try_from(n) {
+            Ok(n) if n < tree.pinned_lanes => Lane::Pinned(n),
+            _ => {
+                let lanes = tree.pinned_lanes;
+                return Err(Refusal::NoWorker { n, lanes });
+            }
+        },
+    };
+    match stays && !tree.turns_here(lane) {
+        true => Err(Refusal::NotHere),
+        false => Ok(lane),
     }
 }
 
@@ -697,7 +745,7 @@ fn misplaced(tree: &Shared, lane: Lane, stays: bool) -> Option<Refusal> {
 fn is_failure(refusal: Refusal) -> bool {
     match refusal {
         Refusal::Cancelled | Refusal::Ended => false,
-        Refusal::TooMany | Refusal::NoMain | Refusal::NotHere => true,
+        Refusal::TooMany | Refusal::NoMain | Refusal::NoWorker { .. } | Refusal::NotHere => true,
     }
 }
 
@@ -853,7 +901,10 @@ impl<L: Sealed> Spawner<L> {
             site: Location::caller(),
         };
         // SAFETY: passed on.
-        let job = match unsafe { self.place().put(future, &plan, L::LANE, L::STAYS) } {
+        let job = match unsafe {
+            self.place()
+                .put(future, &plan, self.lane.numbered(), L::STAYS)
+        } {
             Ok(job) => job,
             Err(refused) => self.place().refuse(refused, plan.site),
         };
@@ -862,9 +913,9 @@ impl<L: Sealed> Spawner<L> {
     }
 }
 
-impl Spawner<Main> {
-    /// Spawns a future that is not `Send` onto the main lane from anywhere:
-    /// `make` is called there, in the task's first turn.
+impl<L: LaneOfOne> Spawner<L> {
+    /// Spawns a future that is not `Send` onto the main lane, or onto that of one worker, from
+    /// anywhere: `make` is called there, in the task's first turn.
     #[track_caller]
     pub fn spawn_with<C, F>(self, make: C) -> Task<<F::Output as IntoOutcome>::Value>
     where
@@ -872,7 +923,7 @@ impl Spawner<Main> {
         F: Future<Output: IntoOutcome<Value: Send>> + 'static,
     {
         // SAFETY: what crosses over is the closure, which is Send; the future
-        // is made, polled and dropped by turns of the main lane.
+        // is made, polled and dropped by turns of a lane that one thread turns.
         unsafe { self.spawn_unchecked(MadeThere::Maker(Some(make))) }
     }
 }
@@ -897,8 +948,7 @@ unsafe fn start(tree: &Shared, child: &Header) {
 /// As for [`start`]; and the caller holds a reference to the job.
 unsafe fn run_now(tree: &Shared, child: &Header) {
     let lane = child.lane();
-    let same_lane =
-        tree.inside() && context::lane() == lane && (lane == Lane::Pool || tree.is_main_thread());
+    let same_lane = tree.inside() && context::lane() == child.lane_mark() && tree.turns_here(lane);
     let nested = same_lane.then(|| context::nest(DEEPEST_NOW)).flatten();
     let Some(nested) = nested else {
         // SAFETY: passed on.
@@ -976,7 +1026,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => SpawnPlace::below(job).spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site),
+        Some(job) => SpawnPlace::below(job).spawn_as(future, ChildSort::ORDINARY, site),
         None => Scope::here("spawn", site).spawn(future),
     })
 }
@@ -992,7 +1042,7 @@ where
 {
     let site = Location::caller();
     context::with(|cx| match cx.current() {
-        Some(job) => SpawnPlace::below(job).launch::<Pool, F>(future, site),
+        Some(job) => SpawnPlace::below(job).launch(future, site),
         None => Scope::here("launch", site).launch(future),
     })
 }

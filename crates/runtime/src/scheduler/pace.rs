@@ -21,8 +21,10 @@ const FIRST: u32 = 3;
 const SOON_NANOS: u64 = 500_000;
 
 pub(crate) struct Pace {
-    /// The tick of the next look.
+    /// The next tick at which there is something else to do than to take a turn.
     at: Cell<u32>,
+    /// The tick of the next look.
+    look_at: Cell<u32>,
     /// How many turns there are between the last look and the next.
     turns: Cell<u32>,
     looked: Cell<Instant>,
@@ -35,16 +37,29 @@ impl Pace {
     pub(crate) fn new(now: Instant) -> Pace {
         Pace {
             at: Cell::new(FIRST),
+            look_at: Cell::new(FIRST),
             turns: Cell::new(FIRST),
             looked: Cell::new(now),
             long: Cell::new(0),
         }
     }
 
-    /// This is the tick of a look.
+    /// This is the tick of a look, or one that was [asked for](Pace::ask_for_next).
     #[inline]
     pub(crate) fn is_due(&self, tick: u32) -> bool {
         tick == self.at.get()
+    }
+
+    /// This is the tick of a look. If not, the next tick that is due is that of a look, unless
+    /// another is asked for.
+    pub(crate) fn is_look(&self, tick: u32) -> bool {
+        self.at.set(self.look_at.get());
+        tick == self.look_at.get()
+    }
+
+    /// The tick after this one is due too.
+    pub(crate) fn ask_for_next(&self, tick: u32) {
+        self.at.set(tick.wrapping_add(1));
     }
 
     /// The thread looks round, at the tick that was due.
@@ -82,7 +97,7 @@ impl Pace {
     /// would never look.
     pub(crate) fn came_in(&self, tick: u32, now: Instant) {
         self.looked.set(now);
-        let due = self.at.get().wrapping_sub(tick);
+        let due = self.look_at.get().wrapping_sub(tick);
         self.next_after(tick, self.turns.get().min(FIRST).min(due).max(1));
     }
 
@@ -95,7 +110,8 @@ impl Pace {
 
     fn next_after(&self, tick: u32, turns: u32) {
         self.turns.set(turns);
-        self.at.set(tick.wrapping_add(turns));
+        self.look_at.set(tick.wrapping_add(turns));
+        self.at.set(self.look_at.get());
     }
 }
 

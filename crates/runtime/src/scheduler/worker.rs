@@ -2,11 +2,15 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{Turn, TurnRow, contained, look_again};
-use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
+use kinfolk_core::host::{Lane, Turn, TurnRow, contained, look_again};
+use kinfolk_queue::{
+    FEW, Injector, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray,
+};
 
+use super::own_lane::OwnLane;
 use super::pace::Pace;
 use crate::here::{self, Here};
 use crate::io::ThreadIo;
@@ -29,6 +33,10 @@ const LONG_LOAD: u32 = 8;
 /// What others see of a worker.
 pub(crate) struct Neighbour {
     pub(crate) tray: Tray,
+    /// What others have pinned to it.
+    pub(crate) inbox: Injector,
+    /// How many turns its own lane has. Written by it alone.
+    lane_len: AtomicUsize,
     thread: std::sync::OnceLock<Thread>,
 }
 
@@ -36,8 +44,15 @@ impl Neighbour {
     pub(crate) fn new() -> Neighbour {
         Neighbour {
             tray: Tray::new(),
+            inbox: Injector::default(),
+            lane_len: AtomicUsize::new(0),
             thread: std::sync::OnceLock::new(),
         }
+    }
+
+    /// How many turns are pinned to it and queued.
+    pub(crate) fn pinned(&self) -> usize {
+        self.inbox.len() + self.lane_len.load(Ordering::Relaxed)
     }
 
     /// Wakes its thread where it parks by itself; not in a driver.
@@ -56,6 +71,7 @@ pub(crate) struct Worker {
     pace: Pace,
     streak: Streak,
     thief: Thief,
+    lane: OwnLane,
     /// None in models.
     thread_io: Option<ThreadIo>,
 }
@@ -77,11 +93,26 @@ impl Worker {
             pace: Pace::new(Instant::now()),
             streak: Streak::default(),
             thief: Thief::new(workers),
+            lane: OwnLane::default(),
         }
     }
 
+    /// Its number.
+    pub(crate) fn number(&self) -> usize {
+        self.n
+    }
+
+    /// The lane that it alone turns.
+    pub(crate) fn lane(&self) -> Lane {
+        u16::try_from(self.n).map_or(Lane::Main, Lane::Pinned)
+    }
+
+    fn seen(&self) -> &Neighbour {
+        &self.machine.workers[self.n]
+    }
+
     fn own(&self) -> &Tray {
-        &self.machine.workers[self.n].tray
+        &self.seen().tray
     }
 
     /// The life of the worker, on its thread.
@@ -100,6 +131,23 @@ impl Worker {
             // those who are awake, may be wrong: the others would wait for ever.
             if contained(|| self.work()) && !self.turn_unwound() {
                 drop(AbortOnUnwind("a worker panicked outside any job"));
+            }
+        }
+        self.leave_lane();
+    }
+
+    /// No thread turns this lane any more: what is queued here goes here. What is pushed
+    /// from now on is leaked, since no other thread may touch it.
+    fn leave_lane(&self) {
+        loop {
+            self.collect_pinned();
+            let row = self.lane.clear();
+            if row.is_empty() {
+                return;
+            }
+            for turn in row {
+                drop(turn);
+                self.machine.rested();
             }
         }
     }
@@ -143,7 +191,10 @@ impl Worker {
         let again = self.own().run(turn);
         if let Some(again) = again {
             self.machine.busy.add(1);
-            self.put_back(again);
+            match again.is_for(Lane::Pool) {
+                true => self.put_back(again),
+                false => self.put_back_pinned(again),
+            }
         }
         self.machine.rested();
     }
@@ -152,17 +203,93 @@ impl Worker {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
         let mut serve = ticks.is_multiple_of(INJECTED);
-        if self.pace.is_due(ticks) {
-            self.look(ticks);
-            serve |= self.pace.is_long(LONG_INJECTED);
-        }
         if ticks.is_multiple_of(LOAD) {
             self.even_out();
+        }
+        if self.pace.is_due(ticks)
+            && let Some(turn) = self.attend(ticks, &mut serve)
+        {
+            return Some(turn);
         }
         if serve && let Some(turn) = self.injected() {
             return Some(turn);
         }
-        self.own().pop(&self.streak).or_else(|| self.injected())
+        (self.own().pop(&self.streak))
+            .or_else(|| self.injected())
+            .or_else(|| self.pinned())
+    }
+
+    /// There is more to do than to take a turn of the pool. Each turn comes by here that
+    /// has something pinned queued behind it; the others do every 16th time.
+    #[inline(never)]
+    fn attend(&self, ticks: u32, serve: &mut bool) -> Option<Turn> {
+        if self.pace.is_look(ticks) {
+            self.look(ticks);
+            *serve |= self.pace.is_long(LONG_INJECTED);
+            self.collect_pinned();
+        }
+        if self.lane.is_empty() {
+            return None;
+        }
+        self.pace.ask_for_next(ticks);
+        if *serve {
+            // The injector's turn, or it would wait for long where both fall together.
+            return None;
+        }
+        self.taken(self.lane.in_its_go())
+    }
+
+    /// There is nothing of the pool.
+    fn pinned(&self) -> Option<Turn> {
+        self.collect_pinned();
+        if self.lane.is_empty() {
+            return None;
+        }
+        self.pace.ask_for_next(self.ticks.get());
+        self.taken(self.lane.pop())
+    }
+
+    /// Shows others how many are left.
+    fn taken(&self, turn: Option<Turn>) -> Option<Turn> {
+        self.lane_changed();
+        turn
+    }
+
+    fn lane_changed(&self) {
+        let lane_len = &self.seen().lane_len;
+        lane_len.store(self.lane.len(), Ordering::Relaxed);
+    }
+
+    /// What others have pinned here goes behind what is here.
+    pub(crate) fn collect_pinned(&self) {
+        if self.seen().inbox.is_empty() {
+            return;
+        }
+        self.seen().inbox.take_all(|row| self.lane.put_row(row));
+        self.lane_changed();
+    }
+
+    /// Woken or new, and pinned to this worker: it goes next.
+    pub(crate) fn put_pinned(&self, new: Turn) {
+        self.lane.put(new);
+        self.wants_go();
+    }
+
+    /// Pinned to this worker, and behind the others.
+    fn put_back_pinned(&self, turn: Turn) {
+        self.lane.put_back(turn);
+        self.wants_go();
+    }
+
+    /// Woken together, and pinned to this worker.
+    pub(crate) fn put_pinned_row(&self, row: TurnRow) {
+        self.lane.put_row(row);
+        self.wants_go();
+    }
+
+    fn wants_go(&self) {
+        self.lane_changed();
+        self.pace.ask_for_next(self.ticks.get());
     }
 
     /// Time has passed: timers may be due, operations over.
@@ -243,10 +370,14 @@ impl Worker {
     /// Runs `f` while the slot is empty. What lay in it lies there again after.
     pub(crate) fn without_slot<R>(&self, f: impl FnOnce() -> R) -> R {
         let kept = self.own().take_next();
+        let kept_pinned = self.lane.take_next();
         let answer = f();
         self.slot_goes_behind();
         if let Some(kept) = kept {
             self.put(kept);
+        }
+        if let Some(kept) = kept_pinned {
+            self.put_pinned(kept);
         }
         answer
     }
@@ -255,6 +386,9 @@ impl Worker {
     pub(crate) fn slot_goes_behind(&self) {
         if let Some(turn) = self.own().take_next() {
             self.put_back(turn);
+        }
+        if let Some(turn) = self.lane.take_next() {
+            self.put_back_pinned(turn);
         }
     }
 
@@ -313,6 +447,13 @@ impl Worker {
         })
     }
 
+    /// Others have pushed something that this worker takes, or it is to go home.
+    fn is_needed(&self) -> bool {
+        !self.machine.injector.is_empty()
+            || !self.seen().inbox.is_empty()
+            || self.machine.is_stopping()
+    }
+
     /// Nothing to do: looks round for a moment, then sleeps until there is.
     pub(crate) fn sleep(&self) {
         // What waits to be handed over to the system is handed over first.
@@ -321,7 +462,7 @@ impl Worker {
             _ => SPINS,
         };
         for _ in 0..spins {
-            if !self.machine.injector.is_empty() || self.machine.is_stopping() {
+            if self.is_needed() {
                 return;
             }
             std::hint::spin_loop();
@@ -334,8 +475,7 @@ impl Worker {
         let mut how = idle.lie_down(self.n);
         loop {
             let found = self.look_if_asked()
-                || !self.machine.injector.is_empty()
-                || self.machine.is_stopping()
+                || self.is_needed()
                 || self.machine.due().is_some()
                 || self.poll_io(ThreadIo::poll_idle)
                 || (how == SleepKind::Sentinel && self.steal());

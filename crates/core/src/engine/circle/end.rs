@@ -10,7 +10,6 @@ use std::task::Waker;
 
 use crate::base::error::{Cancelled, Error};
 use crate::base::kind::JobKind;
-use crate::base::lane::Lane;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::wake;
@@ -424,10 +423,10 @@ pub(crate) fn end_chain(h: &Header) {
         // SAFETY: ours to end, so it is linked. Noticed by
         // `last_child_vs_body_end`.
         let job = unsafe { &*h };
-        // A main lane is here only on the thread of its own tree.
-        // SAFETY: not ended.
-        let elsewhere =
-            job.lane() != here || (here == Lane::Main && !unsafe { job.tree() }.is_main_thread());
+        // A lane with one thread is here only on that of its own tree.
+        let elsewhere = job.lane_mark() != here
+            // SAFETY: not ended.
+            || (here.has_home() && !unsafe { job.tree() }.turns_here(job.lane()));
         if elsewhere && job.kind() != JobKind::Root {
             // SAFETY: its end is ours.
             return unsafe { end_later(job) };

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Error;
-use crate::base::lane::Lane;
 use crate::base::observe::{EventKind, Interests};
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained};
@@ -26,7 +25,7 @@ impl Turn {
     /// meanwhile needs another turn: it belongs behind the others.
     ///
     /// # Panics
-    /// If it is of the main lane and this is not the thread that made the tree.
+    /// If its lane has one thread, and this is another.
     #[inline]
     #[must_use = "a task that is not run never ends"]
     pub fn run(self) -> Option<Turn> {
@@ -45,12 +44,12 @@ impl Turn {
 
     #[inline]
     fn may_run_here(&self) -> bool {
-        self.lane() == Lane::Pool || self.is_on_main_thread()
+        !self.header().lane_mark().has_home() || self.is_home()
     }
 
-    fn is_on_main_thread(&self) -> bool {
+    fn is_home(&self) -> bool {
         // SAFETY: a turn owns its task, which has not ended, or holds its root open.
-        unsafe { self.header().tree() }.is_main_thread()
+        unsafe { self.header().tree() }.turns_here(self.lane())
     }
 
     /// A waker of the task, with which a host that tests may wake it for nothing.
@@ -66,7 +65,7 @@ impl Drop for Turn {
             // stays: an end is never faked.
             return;
         }
-        let _lane = context::on_lane(self.lane());
+        let _lane = context::on_lane(self.header().lane_mark());
         let h = self.header();
         // SAFETY: a turn owns its task. It is asked before it ends.
         let timed = h.is_timed().then(|| unsafe { h.tree() }.handle());
@@ -80,7 +79,10 @@ impl Drop for Turn {
 
 #[cold]
 fn wrong_thread(turn: &Turn) -> ! {
-    panic!("a turn of the main lane was to be taken on another thread: {turn:?}")
+    panic!(
+        "a turn of the lane {} was to be taken on another thread: {turn:?}",
+        turn.lane()
+    )
 }
 
 /// Gives a task one turn, on its lane.
@@ -88,7 +90,7 @@ fn wrong_thread(turn: &Turn) -> ! {
 /// # Safety
 /// The caller owns this turn (H5).
 unsafe fn run_one(h: &Header) -> Option<Turn> {
-    let _lane = context::on_lane(h.lane());
+    let _lane = context::on_lane(h.lane_mark());
     // SAFETY: passed on.
     if unsafe { take_turn(h) } != Poll::Ready(ParkAnswer::Again) {
         return None;
@@ -165,6 +167,11 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
             // SAFETY: passed on.
             unsafe { hand_over(tree, ready) };
         }
+    }
+    let mut others = marked.others;
+    while let Some(h) = others.pop() {
+        // SAFETY: H5, ours until the push.
+        unsafe { push_claimed_below(tree, &*h) };
     }
 }
 
@@ -245,7 +252,7 @@ unsafe fn take_turn(h: &Header) -> Poll<ParkAnswer> {
             // Nothing is in it: it need not be looked at to be dropped.
             std::mem::forget(error);
             drop(entered);
-            if h.lane() == Lane::Main && cell::output_needs_drop(h) {
+            if h.lane_mark().has_home() && cell::output_needs_drop(h) {
                 // SAFETY: its body is just over: not ended.
                 unsafe { untaken::keep_home(h) };
             }
@@ -426,6 +433,7 @@ unsafe fn abandon(h: &Header) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::lane::Lane;
     use crate::engine::host::{BlockingCall, Host, TimerKey, TimerQueue};
     use crate::engine::rows::PART;
     use crate::engine::tree::{Tree, TreeOptions};
@@ -573,6 +581,7 @@ mod tests {
         let part = row.split_front(1);
         assert!(row.is_in_parts(), "the rest still is");
         let one = row.next().expect("one");
+        assert!(one.is_for(one.lane()) && !one.is_for(Lane::Main) && !one.is_for(Lane::Pinned(0)));
         assert!(!row.is_in_parts());
         let ten = row.split_front(10);
         assert_eq!((ten.len(), row.len()), (10, 2 * PART - 11));

@@ -1,13 +1,13 @@
-//! Outputs of the main lane that no handle takes. They are dropped on the main
-//! thread, wherever the handle is dropped (lane-1).
+//! Outputs of lanes with one thread, the main one and the pinned ones, that no handle
+//! takes. They are dropped on that thread, wherever the handle is dropped (lane-1, lane-5).
 //!
-//! A handle that goes on another thread leaves the output to a turn of the main
+//! A handle that goes on another thread leaves the output to a turn of that
 //! lane. The job has ended by then and is in no tree: so the turn holds the root
 //! open as a child does, and with it the tree, until the output is gone. It is no
 //! job, and is not counted as one.
 //!
 //! Once the root has ended no thread turns the lane any more, and the output goes
-//! where its handle goes. A handle leaves the main thread only if the output is
+//! where its handle goes. A handle leaves that thread only if the output is
 //! `Send`.
 //!
 //! What else of a body's may be dropped after its turns, and why that needs no lane:
@@ -26,7 +26,6 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Weak;
 
-use crate::base::lane::Lane;
 use crate::base::sync::local;
 use crate::engine::context;
 use crate::engine::lease::Share;
@@ -36,7 +35,7 @@ use crate::record::cell;
 use crate::record::cold::Home;
 use crate::record::header::{Header, JobRef};
 
-/// A task of the main lane has an output that has to be dropped there.
+/// A task of a lane with one thread has an output that has to be dropped there.
 ///
 /// # Safety
 /// The job has not ended.
@@ -57,7 +56,7 @@ pub(crate) unsafe fn keep_home(h: &Header) {
 /// # Safety
 /// C2: the output is there and is the caller's.
 pub(crate) unsafe fn drop_output(h: &Header) {
-    if h.lane() == Lane::Main && cell::output_needs_drop(h) {
+    if h.lane_mark().has_home() && cell::output_needs_drop(h) {
         // SAFETY: passed on.
         if unsafe { send_home(h) } {
             return;
@@ -136,7 +135,7 @@ unsafe fn drop_deepest(h: &Header) {
     drops(|here| here.waiting.set(ptr::null()));
 }
 
-/// False if it is the caller's to drop: this is the main thread, or there is no
+/// False if it is the caller's to drop: this is the thread of its lane, or there is no
 /// such thread any more.
 ///
 /// # Safety
@@ -148,7 +147,7 @@ unsafe fn send_home(h: &Header) -> bool {
         return false;
     };
     let tree = tree.shared();
-    if tree.is_main_thread() {
+    if tree.turns_here(h.lane()) {
         return false;
     }
     let Some(share) = Share::of(tree.root()) else {

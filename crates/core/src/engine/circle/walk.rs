@@ -58,31 +58,31 @@ impl Why {
 }
 
 /// The tree of a job, kept alive while we use it.
-pub(crate) enum Pinned<'a> {
+pub(crate) enum PinnedTree<'a> {
     /// We are inside a job of the same tree.
     Inside(&'a Shared),
     Owned(Tree),
 }
 
-impl std::ops::Deref for Pinned<'_> {
+impl std::ops::Deref for PinnedTree<'_> {
     type Target = Shared;
     fn deref(&self) -> &Shared {
         match self {
-            Pinned::Inside(tree) => tree,
-            Pinned::Owned(tree) => tree.shared(),
+            PinnedTree::Inside(tree) => tree,
+            PinnedTree::Owned(tree) => tree.shared(),
         }
     }
 }
 
 /// The tree of `h`, from anywhere; none if the job has ended.
 #[inline]
-pub(crate) fn pin(h: &Header) -> Option<Pinned<'_>> {
+pub(crate) fn pin(h: &Header) -> Option<PinnedTree<'_>> {
     crate::engine::context::with(|cx| pin_from(cx.current(), h))
 }
 
 /// The same for a caller that has looked up the current job.
 #[inline]
-pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pinned<'a>> {
+pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<PinnedTree<'a>> {
     if h.state.load().ended() {
         return None;
     }
@@ -91,18 +91,18 @@ pub(crate) fn pin_from<'a>(current: Option<&Header>, h: &'a Header) -> Option<Pi
     if current.is_some_and(|current| current.has_place_of(h)) {
         // SAFETY: the current job of the same tree has not ended. Noticed by
         // `a_job_of_another_tree_is_pinned_when_serials_come_round`.
-        return Some(Pinned::Inside(unsafe { h.tree() }));
+        return Some(PinnedTree::Inside(unsafe { h.tree() }));
     }
     pin_from_outside(h)
 }
 
 #[cold]
-fn pin_from_outside(h: &Header) -> Option<Pinned<'_>> {
+fn pin_from_outside(h: &Header) -> Option<PinnedTree<'_>> {
     let locked = h.lock();
     let read = locked.read_parent();
     // SAFETY: if not ended: its ender cannot pass our lock while the read goes on.
     // Noticed by `parent_lookup_vs_end`, which holds in the same way.
-    (!read.seen.ended()).then(|| Pinned::Owned(unsafe { h.tree() }.handle()))
+    (!read.seen.ended()).then(|| PinnedTree::Owned(unsafe { h.tree() }.handle()))
 }
 
 /// Counts a spawn that an ended job refused. Its tree may be gone with it: it is

@@ -18,7 +18,6 @@ use crate::points::point::{self, Yielded};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 use crate::surface::handle::Job;
-use crate::surface::lane::Pool;
 use crate::surface::scope::Scope;
 use crate::surface::spawn::{ChildSort, SpawnPlace};
 use crate::surface::task::TaskOutcome;
@@ -326,7 +325,7 @@ impl<T> TaskSet<T> {
         if attempt {
             place = place.attempted();
         }
-        let task = place.spawn_as::<Pool, F>(future, ChildSort::ORDINARY, site);
+        let task = place.spawn_as(future, ChildSort::ORDINARY, site);
         let job = task.job();
         self.insert(task.outcome());
         job

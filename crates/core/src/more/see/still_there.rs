@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::base::escape::quoted;
 use crate::base::id::JobId;
+use crate::base::lane::Lane;
 use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 
@@ -230,7 +231,16 @@ pub(super) fn write_place(
     }
     match node.polled_for {
         Some(lasted) => write!(f, "\n   = has been polled for {lasted:?} without a pause"),
-        None if node.polls == 0 => f.write_str("\n   = was never polled"),
+        None if node.polls == 0 && node.lane == Lane::Pool => {
+            f.write_str("\n   = was never polled")
+        }
+        None if node.polls == 0 => {
+            write!(
+                f,
+                "\n   = was never polled, and is for the {} lane",
+                node.lane
+            )
+        }
         None if node.running => write!(f, "\n   = is queued for a turn on the {} lane", node.lane),
         None => f.write_str(match why {
             StillThere::Leased => "\n   = its body is over, and a lease holds it open",

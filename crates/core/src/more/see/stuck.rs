@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::escape::quoted;
 use crate::base::id::JobId;
+use crate::base::lane::Lane;
 use crate::base::observe::node::{NodeSnapshot, WaitingJob};
 use crate::base::wait_kind::WaitKind;
 use crate::more::see::snapshot::TreeSnapshot;
@@ -250,6 +251,9 @@ impl fmt::Display for StuckReport {
                 "\nlong poll: task {} keeps its thread",
                 quoted(task_name(job))
             )?;
+            if job.lane != Lane::Pool {
+                write!(f, " and its lane, {}", job.lane)?;
+            }
             write_place(f, job, &StillThere::NoPoint)?;
             write!(f, "\n   = help: {}", StillThere::NoPoint.help(false))?;
         }

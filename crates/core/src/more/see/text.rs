@@ -312,6 +312,10 @@ impl TextRow {
             (shielded, "shielded"),
             (swallow, "swallow cancellation"),
             (count(&|node| node.lane == Lane::Main), "on main"),
+            (
+                count(&|node| matches!(node.lane, Lane::Pinned(_))),
+                "pinned",
+            ),
         ];
         for (count, words) in parts.into_iter().filter(|(count, _)| *count > 0) {
             let _ = write!(what, ", {} {words}", grouped(count));
@@ -383,8 +387,8 @@ impl fmt::Display for NodeDoes<'_> {
         if node.running && node.polls > 0 {
             say(f, format_args!("running"))?;
         }
-        if node.lane == Lane::Main {
-            say(f, format_args!("on main"))?;
+        if node.lane != Lane::Pool {
+            say(f, format_args!("on {}", node.lane))?;
         }
         if node.shielded {
             say(f, format_args!("shielded"))?;

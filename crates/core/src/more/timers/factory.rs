@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +25,7 @@ use crate::more::timers::grid::{Grid, MissedTicks};
 use crate::more::timers::token::{FactoryDriver, NextRun, Signal, TimerToken};
 use crate::points::sleep::{Moment, Sleep, now};
 use crate::surface::handle::Job;
-use crate::surface::lane::{LaneFor, Main, OnMain, Pool};
+use crate::surface::lane::{LaneFor, Main, OnMain, OnPinned, Pinned, Pool};
 use crate::surface::scope::Scope;
 use crate::surface::spawn::{ChildSort, SpawnPlace, Spawner};
 
@@ -37,7 +36,7 @@ pub struct Timer<L = Pool> {
     scope: Scope,
     name: Option<Cow<'static, str>>,
     missed: MissedTicks,
-    lane: PhantomData<L>,
+    lane: L,
 }
 
 /// When the runs are due.
@@ -54,7 +53,7 @@ impl Timer {
             scope,
             name: None,
             missed: MissedTicks::default(),
-            lane: PhantomData,
+            lane: Pool,
         }
     }
 }
@@ -69,12 +68,12 @@ impl<L> Timer<L> {
 
     /// Chooses the lane of the runs; the default is the pool. On the main lane a run happens
     /// when the main thread next runs turns, however late that is.
-    pub fn on<M>(self, _lane: M) -> Timer<M> {
+    pub fn on<M>(self, lane: M) -> Timer<M> {
         Timer {
             scope: self.scope,
             name: self.name,
             missed: self.missed,
-            lane: PhantomData,
+            lane,
         }
     }
 
@@ -105,7 +104,7 @@ impl<L> Timer<L> {
         let timed = walk::pin(scope).is_some_and(|tree| tree.has_main_lane);
         let sort = ChildSort::timer(below_root, timed);
         let name = self.name.unwrap_or(Cow::Borrowed(kind));
-        let spawner = Spawner::new(self.scope).named(name).on_lane();
+        let spawner = Spawner::new(self.scope).named(name).on(self.lane);
         (spawner, sort)
     }
 
@@ -160,9 +159,10 @@ macro_rules! verbs {
                 let site = plan.site;
                 let signal = Arc::new(Signal::new());
                 let driver = FactoryDriver(signal.clone());
+                let lane = self.lane;
                 let (spawner, sort) = self.spawner(kind);
                 let factory = SharedFactory::new(factory);
-                let drive = drive::<$lane, F, R>(driver, plan, factory);
+                let drive = drive(lane, driver, plan, factory);
                 TimerToken::new(signal, spawner.launch_as(drive, sort, site))
             }
         }
@@ -171,7 +171,9 @@ macro_rules! verbs {
 
 verbs!(Pool, Send);
 verbs!(Main, Send);
+verbs!(Pinned, Send);
 verbs!(OnMain,);
+verbs!(OnPinned,);
 
 /// A factory that is called once, as one that may be called often.
 fn only_once<F: FnOnce() -> R, R>(factory: F) -> impl FnMut() -> R {
@@ -196,6 +198,7 @@ impl<L> fmt::Debug for Timer<L> {
 /// turns late finds the tick due, makes up for it once and goes back to the
 /// grid.
 async fn drive<L, F, R>(
+    lane: L,
     driver: FactoryDriver,
     plan: TimerPlan,
     factory: SharedFactory<F>,
@@ -228,7 +231,7 @@ where
             made: None,
         };
         // How it ended is the failure hook's business.
-        let _ = start::<L, _>(&here, run, site).join().await?;
+        let _ = start(&lane, &here, run, site).join().await?;
         grid.pass(now());
         signal.set_skipped(grid.skipped());
         if signal.ended() == NextRun::Stop {
@@ -238,13 +241,13 @@ where
 }
 
 /// Starts one run as a child of the driver.
-fn start<L, R>(here: &Scope, run: R, site: &'static Location<'static>) -> Job
+fn start<L, R>(lane: &L, here: &Scope, run: R, site: &'static Location<'static>) -> Job
 where
     L: LaneFor<R>,
     R: Future<Output: IntoOutcome>,
 {
     SpawnPlace::below(here.header())
-        .spawn_as::<L, R>(run, ChildSort::ORDINARY, site)
+        .spawn_on(lane, run, ChildSort::ORDINARY, site)
         .into_job()
 }
 
