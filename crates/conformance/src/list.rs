@@ -666,6 +666,19 @@ macro_rules! for_each_case {
                 request_2_a_handle_of_an_ended_task_changes_hands,
                 request_2_a_handle_given_up_for_an_observer,
             ;
+            pinned:
+                lane_5_a_pinned_task_has_one_thread,
+                lane_5_a_number_without_a_worker_is_an_error,
+                lane_5_what_is_not_send_is_made_there,
+                lane_5_a_cancelled_pinned_task_is_dropped_there,
+                lane_5_an_untaken_output_is_dropped_there,
+                lane_5_a_pinned_job_is_ended_on_its_lane,
+                lane_5_spawn_now_across_lanes_is_a_spawn,
+                lane_5_a_scope_is_on_the_lane_of_its_task,
+                lane_5_an_awaiter_resumes_on_its_own_lane,
+                lane_5_timers_of_a_lane_go_in_their_order,
+                lane_5_a_factory_timer_runs_on_its_lane,
+            ;
             put_back:
                 request_1_what_was_not_acted_upon_is_told_again,
                 request_2_what_is_put_back_is_what_was_taken,
