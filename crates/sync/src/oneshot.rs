@@ -403,7 +403,7 @@ impl<T> Future for Receiver<T> {
             return Poll::Ready(found);
         }
         this.point
-            .pending_on(cx, WaitKind::Channel, || this.shared.seen.look());
+            .pending_on(cx, WaitKind::Channel, || this.shared.0.seen.look());
         Poll::Pending
     }
 }

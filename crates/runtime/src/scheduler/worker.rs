@@ -77,11 +77,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Which of the workers it is.
-    pub(crate) fn number(&self) -> usize {
-        self.n
-    }
-
     pub(crate) fn new(machine: Arc<Machine>, n: usize) -> Worker {
         let workers = machine.workers.len();
         let thread_io = machine.io().map(|handle| ThreadIo::new(handle.clone(), n));

@@ -67,6 +67,9 @@ fn id(job: Option<JobId>) -> u64 {
     job.map_or(0, JobId::bits)
 }
 
+/// What stands for the first pinned lane; the others follow.
+const FIRST_PINNED: u64 = 2;
+
 /// The event without its thread: that is the ring's.
 #[inline]
 pub(super) fn encode(event: &Event) -> Option<Words> {
@@ -75,8 +78,13 @@ pub(super) fn encode(event: &Event) -> Option<Words> {
         EventKind::PollEnd => (0, last(1, 0, 0)),
         EventKind::Scheduled { by } => (id(by), last(2, 0, 0)),
         EventKind::Create { kind, site, lane } => {
-            let main = u64::from(lane == Lane::Main);
-            (main, last(3, kind_number(kind), place(Some(site))))
+            let lane = match lane {
+                Lane::Pool => 0,
+                Lane::Main => 1,
+                Lane::Pinned(n) => FIRST_PINNED + u64::from(n),
+                _ => return None,
+            };
+            (lane, last(3, kind_number(kind), place(Some(site))))
         }
         EventKind::Attach { parent } => (parent.bits(), last(4, 0, 0)),
         EventKind::State { to } => (0, last(5, state_number(to), 0)),
@@ -114,7 +122,11 @@ fn decode(record: &Words, owner: RingOwner) -> Option<Event> {
         3 => EventKind::Create {
             kind: kind_of(small)?,
             site: at_place?,
-            lane: if other == 1 { Lane::Main } else { Lane::Pool },
+            lane: match other {
+                0 => Lane::Pool,
+                1 => Lane::Main,
+                n => Lane::Pinned(u16::try_from(n - FIRST_PINNED).ok()?),
+            },
         },
         4 => EventKind::Attach {
             parent: JobId::from_bits(other)?,
@@ -264,6 +276,11 @@ mod tests {
                 kind: JobKind::Hosted,
                 site: here,
                 lane: Lane::Main,
+            },
+            EventKind::Create {
+                kind: JobKind::Task,
+                site: here,
+                lane: Lane::Pinned(3),
             },
             EventKind::Attach { parent: job(9) },
             EventKind::State {
