@@ -493,13 +493,13 @@ fn shutdown_1_chunks_outlive_their_runtime() {
 }
 
 #[test]
-#[should_panic(expected = "a pool of 0 buffers")]
+#[should_panic(expected = "a pool must have 1 to 32768 buffers, not 0")]
 fn a_pool_has_buffers() {
     BufferPool::new(0, 1);
 }
 
 #[test]
-#[should_panic(expected = "a pool of 3 buffers of 0 bytes")]
+#[should_panic(expected = "a pool cannot have 3 buffers of 0 bytes")]
 fn the_buffers_of_a_pool_have_room() {
     BufferPool::new(3, 0);
 }

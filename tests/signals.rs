@@ -174,7 +174,7 @@ fn shutdown_2_a_signal_before_main_is_no_failure() {
         for (signal, code) in [(libc::SIGTERM, 0), (libc::SIGINT, 130)] {
             let mut process = Process::ready(NATIVE, "late main");
             process.send(signal);
-            Process::until(&mut process.err, "stopping");
+            Process::until(&mut process.err, "shutting down (Ctrl-C again");
             drop(process.input.take());
             let (ended, _, said) = process.end();
             assert_eq!(ended, Some(code), "{said}");
@@ -256,7 +256,7 @@ fn shutdown_2_the_second_signal_forces() {
         for part in ["shielded", "deaf"] {
             let mut process = Process::ready(host, part);
             process.send(libc::SIGINT);
-            Process::until(&mut process.err, "stopping");
+            Process::until(&mut process.err, "shutting down (Ctrl-C again");
             std::thread::sleep(APART);
             process.send(libc::SIGINT);
             let (ended, _, said) = process.end();
@@ -284,7 +284,7 @@ fn shutdown_2_the_third_signal_aborts() {
     on_every_host("third", |host| {
         let mut process = Process::ready(host, "slow");
         process.send(libc::SIGINT);
-        Process::until(&mut process.err, "stopping");
+        Process::until(&mut process.err, "shutting down (Ctrl-C again");
         std::thread::sleep(APART);
         process.send(libc::SIGTERM);
         Process::until(&mut process.err, "dropping");

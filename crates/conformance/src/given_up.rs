@@ -461,6 +461,7 @@ fn failing(times: u32, program: Program) -> impl FnMut() -> Ran + Send {
 
 type Ran = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+// Long because it has an arm for each sort of program.
 fn run(program: Program) -> Ran {
     let all_of = |list: Vec<Program>| list.into_iter().map(run).collect::<Vec<_>>();
     Box::pin(async move {

@@ -129,7 +129,9 @@ pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
 pub use kinfolk_testkit as testkit;
 #[doc(inline)]
 #[cfg(feature = "tokio")]
-pub use kinfolk_tokio as tokio;
+pub mod tokio {
+    pub use kinfolk_tokio::*;
+}
 
 /// Jobs, scopes and tasks beyond the everyday: builders, handles, lanes, services and
 /// what a body may return.

@@ -5,10 +5,11 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kinfolk_core::host::say::escaped;
 use kinfolk_core::{Event, EventKind, Interests, JobId, JobKind, Sink};
 use tracing::Span;
 
-use crate::record::{AtPlace, Escaped};
+use crate::record::AtPlace;
 
 /// How many locks the spans are spread over.
 const SHARDS: usize = 32;
@@ -92,7 +93,7 @@ impl JobSpans {
         match event.kind {
             EventKind::Create { kind, site, .. } => {
                 let name = match text {
-                    Some(text) => Escaped(text).to_string(),
+                    Some(text) => escaped(text).to_string(),
                     None => kind.name_at(site),
                 };
                 let new = JobSpan {
@@ -120,7 +121,7 @@ impl JobSpans {
         let Some(span) = self.span(job) else { return };
         match kind {
             EventKind::CancelRequest { reason, site, by } => {
-                let words = Escaped(text.unwrap_or_default());
+                let words = escaped(text.unwrap_or_default());
                 tracing::info!(
                     target: "kinfolk::job", parent: &span, %reason, site = %AtPlace(site),
                     by = by.map(tracing::field::display), words = %words, "cancelled"

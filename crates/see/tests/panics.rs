@@ -2,6 +2,8 @@
 //! the panic hook.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use kinfolk_core::{Error, ErrorKind, Scope, current_job, spawn, yield_now};
@@ -39,8 +41,16 @@ fn see_4_a_panic_and_a_forced_drop_are_triggers() {
     assert_eq!(files.len(), 1);
     assert!(files[0].to_str().unwrap().contains("panic-"), "{files:?}");
     rt.block_on(async {
-        let task = spawn(std::future::pending::<()>());
-        yield_now().await?;
+        let waits = Arc::new(AtomicBool::new(false));
+        let begins = waits.clone();
+        let task = spawn(async move {
+            begins.store(true, SeqCst);
+            std::future::pending::<()>().await
+        });
+        // One that has not begun is not dropped by force.
+        while !waits.load(SeqCst) {
+            yield_now().await?;
+        }
         task.cancel("it does not hear");
         let _ = task.outcome().await?;
         Ok::<_, Error>(())

@@ -60,7 +60,7 @@ fn see_4_a_recording_has_names_times_and_causes_and_replays() {
     let told = trace.to_string();
     assert!(told.starts_with("task \"worker\" #"), "{told}");
     assert!(
-        told.contains("was cancelled: asked to \"no longer needed\"\n  --> "),
+        told.contains("was cancelled: cancel requested \"no longer needed\"\n  --> "),
         "{told}"
     );
     assert!(told.contains("its body is told at "), "{told}");

@@ -140,7 +140,7 @@ impl Root {
     /// the returned future cancels the task.
     ///
     /// ```
-    /// # mod kinfolk { pub use kinfolk_core::*; pub use kinfolk_tokio as tokio; }
+    /// # mod kinfolk { pub use kinfolk_core::*; pub mod tokio { pub use kinfolk_tokio::*; } }
     /// use std::rc::Rc;
     ///
     /// use kinfolk::{Error, Main, scope};
@@ -279,7 +279,7 @@ impl Root {
     /// | did not fail, and after a signal some job was dropped or left | 128 and the number of the signal |
     ///
     /// ```
-    /// # mod kinfolk { pub use kinfolk_tokio as tokio; }
+    /// # mod kinfolk { pub mod tokio { pub use kinfolk_tokio::*; } }
     /// use std::process::ExitCode;
     ///
     /// #[tokio::main]

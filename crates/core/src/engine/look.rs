@@ -99,6 +99,7 @@ fn told_since(tree: &Shared, st: state::Snapshot) -> Option<Duration> {
     Some(Duration::from_millis(u64::from(millis)))
 }
 
+// Long because it fills each field of a node, from one load of its word.
 pub(crate) fn look_at(
     tree: &Shared,
     h: &Header,

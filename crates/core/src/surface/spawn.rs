@@ -627,7 +627,8 @@ impl<'a> SpawnPlace<'a> {
         unsafe { self.put(future, plan, lane.numbered(), L::STAYS) }
     }
 
-    /// Makes the cell, links it and starts it.
+    /// Makes the cell, links it and starts it. Long because it gives the future back wherever
+    /// it is refused.
     ///
     /// # Safety
     /// The future and its value may be sent to any thread that runs turns of `lane`; if it

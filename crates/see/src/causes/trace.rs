@@ -3,9 +3,10 @@
 use std::fmt;
 use std::panic::Location;
 
+use kinfolk_core::host::say::quoted;
 use kinfolk_core::{JobId, JobState, ReasonKind};
 
-use crate::record::{AtPlace, Escaped, JobLabel, Lasted};
+use crate::record::{AtPlace, JobLabel, Lasted};
 
 /// Why a job was cancelled: where the cancel was asked for, its way down to the job, and what
 /// became of the job. Times are nanoseconds since the tree began. Prints like the message of a
@@ -105,7 +106,7 @@ impl fmt::Display for CancelTrace {
         let (entry, job) = (&self.entry, &self.job);
         write!(f, "{} was cancelled: {}", job.label, entry.reason)?;
         if let Some(text) = &entry.text {
-            write!(f, " \"{}\"", Escaped(text))?;
+            write!(f, " {}", quoted(text))?;
         }
         write!(f, "\n  --> {}", AtPlace(entry.site))?;
         if let Some(by) = &entry.by {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 
+use kinfolk_core::host::say::escaped;
 use kinfolk_core::{JobId, JobState};
 
 use crate::causes::book::CauseEntry;
@@ -179,7 +180,7 @@ impl fmt::Display for ShutdownWaterfall {
             None => write!(f, "stopping for {} so far", Lasted::nanos(took))?,
         }
         if let Some(slowest) = self.slowest() {
-            let name = crate::record::Escaped(&slowest.job.name);
+            let name = escaped(&slowest.job.name);
             write!(
                 f,
                 ": {} of {}: `{name}`",

@@ -10,10 +10,11 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
+use kinfolk_core::host::say::escaped;
 use kinfolk_core::{Event, EventKind, JobId, JobKind, JobState};
 
 use crate::perfetto::wire::{WireMessage, descriptor, event as field, interned, packet, trace};
-use crate::record::{AtPlace, Escaped};
+use crate::record::AtPlace;
 use crate::recorder::RecordedEvent;
 
 /// How many rows of jobs a trace has: Perfetto is slow with many thousands.
@@ -193,6 +194,7 @@ impl Tracer {
 
     // ------------------------------------------------------------- events
 
+    // Long because it has an arm for each sort of event.
     pub(super) fn take_in(&mut self, event: &Event, text: Option<&str>) {
         self.now = self.now.max(event.at);
         let id = event.job;
@@ -200,7 +202,7 @@ impl Tracer {
         match event.kind {
             EventKind::Create { kind, site, .. } => {
                 let name = match text {
-                    Some(text) => Escaped(text).to_string(),
+                    Some(text) => escaped(text).to_string(),
                     None => kind.name_at(site),
                 };
                 let life = self.life(id);
@@ -239,7 +241,7 @@ impl Tracer {
                 annotate(&mut more, "reason", &reason.to_string());
                 annotate(&mut more, "asked at", &AtPlace(site).to_string());
                 if let Some(text) = text {
-                    annotate(&mut more, "words", &Escaped(text).to_string());
+                    annotate(&mut more, "words", &escaped(text).to_string());
                 }
                 let cancel = self.next_cancel;
                 self.next_cancel += 1;
@@ -265,7 +267,7 @@ impl Tracer {
             EventKind::WaitBegin { kind, site } => {
                 let place = site.map(|site| AtPlace(site).to_string());
                 let name = match text {
-                    Some(text) => format!("waits on {}", Escaped(text)),
+                    Some(text) => format!("waits on {}", escaped(text)),
                     None => format!("waits on {kind}"),
                 };
                 self.mark(id, &name, place);

@@ -206,6 +206,8 @@ unsafe fn hand_over(tree: &Shared, mut ready: TurnRow) {
 /// Polls a task once. `TurnRow(Parked)`: do not touch it again. `TurnRow(Again)`:
 /// the caller pushes it. `Pending`: the body is over, do not touch it again.
 ///
+/// Long because it is one turn from its claim to its park, in the order of its steps.
+///
 /// # Safety
 /// The caller owns this turn (H5).
 #[inline(always)]

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::base::escape::quoted;
 use crate::base::id::JobId;
 use crate::engine::context;
 use crate::record::header::Site;
@@ -57,7 +58,7 @@ impl ResourceLook {
 impl fmt::Display for ResourceLook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Some(name) => write!(f, "{} \"{name}\"", self.kind),
+            Some(name) => write!(f, "{} {}", self.kind, quoted(name)),
             None => write!(
                 f,
                 "{} made at {}:{}",

@@ -269,6 +269,7 @@ impl TextRow {
         }
     }
 
+    // Long because it has a line for each fact that is counted.
     fn of_many<'a>(
         lines: String,
         nodes: impl Iterator<Item = &'a NodeSnapshot> + Clone,
