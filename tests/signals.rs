@@ -209,7 +209,7 @@ fn shutdown_2_the_first_signal_ends_what_does_not_hear_it() {
                 143,
                 "still there: task \"task@parts.rs:",
             ),
-            ("hook", libc::SIGTERM, 143, "stopping"),
+            ("hook", libc::SIGTERM, 143, "shutting down"),
         ] {
             let (ended, said) = after(host, part, signal);
             assert_eq!(ended, Some(code), "{host}: {part}: {said}");
@@ -349,7 +349,7 @@ fn shutdown_2_on_tokio_the_process_ends_whatever_its_threads_do() {
                 143,
                 "still there: task \"main\"",
             ),
-            ("no main", libc::SIGTERM, 143, "stopping"),
+            ("no main", libc::SIGTERM, 143, "shutting down"),
         ] {
             let (ended, said) = after(TOKIO, part, signal);
             assert_eq!(ended, Some(code), "{part}: {said}");

@@ -527,7 +527,7 @@ fn case_q11_a_job_that_is_cancelling_already_is_left_behind_too() {
     let words =
         words_of(|| harness::on_sim("cancelling", |lab| Box::pin(leaves_a_cancelling_job(lab))));
     assert!(words.contains("left"), "{words}");
-    assert!(words.contains("task \"leftover\" Cancelling"), "{words}");
+    assert!(words.contains("task \"leftover\"  Cancelling"), "{words}");
     assert!(words.contains("too late"), "{words}");
 }
 
