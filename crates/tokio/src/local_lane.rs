@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Turn, TurnRow, look_again};
 use kinfolk_queue::{Burial, Injector};
@@ -68,6 +69,25 @@ impl Machine {
         }
     }
 }
+
+impl Machine {
+    /// A job of the main lane whose last child ends on a worker hands its end over to the
+    /// thread of the set. That thread goes on with other things once the set is dropped, so it
+    /// takes such ends for a moment: until all jobs have ended, [`MOMENT`] at most.
+    fn bury_what_comes(&self, lane: &LocalLane) {
+        let until = Instant::now() + MOMENT;
+        while self.has_living_jobs() && Instant::now() < until {
+            std::thread::sleep(BETWEEN);
+            self.bury_main(lane);
+        }
+    }
+}
+
+/// How long the drop of a set takes the ends that workers hand over, if some job does not end.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// How long lies between two looks at what was handed over.
+const BETWEEN: Duration = Duration::from_micros(100);
 
 /// The tokio task that takes turns of the main lane.
 pub(crate) struct LocalDriver {
@@ -147,5 +167,6 @@ impl Drop for LocalDriver {
         self.lane().burial.begin();
         self.machine.bury_main(self.lane());
         self.machine.host_gone(None);
+        self.machine.bury_what_comes(self.lane());
     }
 }

@@ -494,6 +494,12 @@ impl Machine {
         }
     }
 
+    /// True if a job below the root has not ended.
+    pub(crate) fn has_living_jobs(&self) -> bool {
+        let tree = self.tree.get().and_then(WeakTree::upgrade);
+        tree.is_some_and(|tree| tree.counters().living() > 1)
+    }
+
     /// The runtime goes, or the tree: what still holds the paused clock holds up neither.
     fn let_clock_go(&self) {
         if let Some(holds) = &self.holds {
