@@ -264,7 +264,8 @@ fn see_2_a_deep_snapshot_prints_in_a_line() {
 /// JSON, its growth and its findings.
 #[test]
 fn see_2_questions_to_a_wide_snapshot_are_answered_in_a_line() {
-    let forms: [(&str, fn(&TreeSnapshot) -> usize); 6] = [
+    type Form = (&'static str, fn(&TreeSnapshot) -> usize);
+    let forms: [Form; 6] = [
         ("text", |tree| tree.to_string().len()),
         ("unfolded", |tree| tree.text().unfolded().to_string().len()),
         ("children", |tree| {

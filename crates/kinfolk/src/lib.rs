@@ -129,9 +129,7 @@ pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
 pub use kinfolk_testkit as testkit;
 #[doc(inline)]
 #[cfg(feature = "tokio")]
-pub mod tokio {
-    pub use kinfolk_tokio::*;
-}
+pub use kinfolk_tokio as tokio;
 
 /// Jobs, scopes and tasks beyond the everyday: builders, handles, lanes, services and
 /// what a body may return.

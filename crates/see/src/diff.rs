@@ -95,9 +95,9 @@ impl TreeDiff {
             let follows = groups.all[group].parent.is_some_and(|parent| {
                 let above = &counts[parent];
                 let grew = above.now > above.before;
-                grew && (count.now as u128) * (above.before as u128)
-                    <= (count.before as u128) * (above.now as u128)
-                    || grew && above.before == 0
+                let no_faster = (count.now as u128) * (above.before as u128)
+                    <= (count.before as u128) * (above.now as u128);
+                grew && (no_faster || above.before == 0)
             });
             if follows {
                 continue;

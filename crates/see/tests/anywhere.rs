@@ -88,7 +88,7 @@ fn see_2_looks_in_destructors_hooks_and_wakers() {
                 .on_failure(move |_| failed())
                 .on_forced(move |_| forced())
                 .build();
-            tree.set(sim.tree().downgrade()).ok().expect("the first");
+            assert!(tree.set(sim.tree().downgrade()).is_ok());
             let root = sim.root();
             let value = Looks::new(sim.tree(), &seen);
             root.launch(async move {
@@ -164,10 +164,7 @@ fn see_2_looks_inside_a_sink() {
             .sink(sink.clone())
             .on_failure(|_| {})
             .build();
-        sink.tree
-            .set(sim.tree().downgrade())
-            .ok()
-            .expect("the first");
+        assert!(sink.tree.set(sim.tree().downgrade()).is_ok());
         sim.root().launch(family());
         sim.advance(SECOND);
         sim.finish();
@@ -180,10 +177,7 @@ fn see_2_looks_inside_a_sink() {
             .on_failure(Box::new(|_| {}))
             .build()
             .unwrap();
-        sink.tree
-            .set(rt.tree().downgrade())
-            .ok()
-            .expect("the first");
+        assert!(sink.tree.set(rt.tree().downgrade()).is_ok());
         let family = rt.scope().launch(family());
         let _ = rt.wait_for(family.join()).unwrap().unwrap();
         assert!(sink.seen.load(SeqCst) > 100);

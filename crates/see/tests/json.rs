@@ -214,10 +214,10 @@ fn see_2_json_is_written_in_pieces() {
 fn see_2_writers_that_fail_or_panic() {
     guarded("writers", |_| {
         let sim = wide(2_000);
-        let forms: [&dyn Fn(&mut dyn io::Write) -> io::Result<()>; 2] =
-            [&|out| sim.tree().write_json(out), &|out| {
-                sim.snapshot().write_json(out)
-            }];
+        type WritesTo<'a> = &'a dyn Fn(&mut dyn io::Write) -> io::Result<()>;
+        let forms: [WritesTo; 2] = [&|out| sim.tree().write_json(out), &|out| {
+            sim.snapshot().write_json(out)
+        }];
         for write in forms {
             let mut full = writer(100_000, || Err(io::ErrorKind::StorageFull.into()));
             let error = write(&mut full).expect_err("no room");
