@@ -43,7 +43,7 @@ impl Builder {
     /// The dump comes from a thread of its own, which looks at the jobs without polling
     /// them and takes no lock for longer than it looks at one job: the dump comes also when
     /// every worker is in a poll that does not return. It shows the tree as its
-    /// [snapshot](crate::Runtime::snapshot) prints, what the default rules for findings
+    /// [snapshot](kinfolk_core::Tree::snapshot) prints, what the default rules for findings
     /// find, and from the second dump on what has grown since the last one. A signal that
     /// comes while a dump is written asks for one more, and no number of them for more than
     /// that. [`quiet`](Builder::quiet) does not concern it.

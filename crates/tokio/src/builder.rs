@@ -183,7 +183,7 @@ impl RootBuilder {
 
 impl RootBuilder {
     /// As [`build`](RootBuilder::build), and makes it the root that [`Root::current`] and
-    /// [`run`] use on this tokio runtime. It lives as long as the runtime then.
+    /// [`run`](crate::run) use on this tokio runtime. It lives as long as the runtime then.
     ///
     /// # Errors
     /// If the tokio runtime has a current root already.
