@@ -229,7 +229,7 @@ pub async fn lane_5_an_untaken_output_is_dropped_there(lab: Lab) {
 }
 
 /// lane-5: a job of the lane whose last child ends elsewhere is ended by its worker: cleanup
-/// hooks and the output that nobody takes are there.
+/// hooks and the output that no handle takes are there.
 pub async fn lane_5_a_pinned_job_is_ended_on_its_lane(_lab: Lab) {
     for lane in Pinned::all() {
         let home = Places::default();

@@ -80,7 +80,7 @@ impl OwnLane {
         first
     }
 
-    /// The next turn, whoever's go it is: the thread has nothing else.
+    /// The next turn, of the lane or of the pool: the thread has nothing else.
     pub(crate) fn pop(&self) -> Option<Turn> {
         self.in_its_go().or_else(|| self.in_its_go())
     }
