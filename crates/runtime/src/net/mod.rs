@@ -15,17 +15,21 @@ mod bind;
 mod chunks;
 mod datagram;
 #[cfg(feature = "futures-io")]
+#[path = "../../../adapters/src/futures_io.rs"]
 mod futures_io;
 #[cfg(feature = "hyper")]
+#[path = "../../../adapters/src/hyper.rs"]
 pub mod hyper;
 mod incoming;
 mod names;
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+#[path = "../../../adapters/src/polled.rs"]
 mod polled;
 mod socket;
 mod stream;
 mod tcp;
 #[cfg(feature = "tokio-io")]
+#[path = "../../../adapters/src/tokio_io.rs"]
 mod tokio_io;
 mod udp;
 mod unix;

@@ -2,6 +2,7 @@
 //! waits for it: one of the two goes on at a time. See
 //! `docs/decisions/2026-11-18-calls-take-turns.md`.
 
+#[path = "../../../core/src/base/thread_activity.rs"]
 mod asleep;
 mod baton;
 mod crew;
