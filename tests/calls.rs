@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,9 @@ use kinfolk_core::{
     Budget, Caller, Error, ErrorKind, JobState, Main, OrFail, Outcome, blocking, now, scope, sleep,
     spawn, timeout, yield_now,
 };
-use kinfolk_runtime::Runtime;
 use kinfolk_testkit::{
-    Log, Sim, TestOptions, VirtualClock, cancel_everywhere, cancel_everywhere_then, guarded,
-    run_test,
+    Log, Sim, TestOptions, cancel_everywhere, cancel_everywhere_then, guarded, run_test,
 };
-use kinfolk_tokio::Root;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -638,59 +635,4 @@ fn test_2_a_call_that_the_seed_does_not_decide_about_is_named() {
     assert!(said.contains("the test does not replay"), "{said}");
     assert!(said.contains("blocking call that sleeps"), "{said}");
     assert!(said.contains("tests/calls.rs:"), "{said}");
-}
-
-/// On real threads virtual time stands still until a blocking call has returned, also if the
-/// call waits for a task that sleeps: docs/testing.md says so. Another thread has to help.
-#[test]
-fn test_1_on_real_threads_time_waits_for_a_call_that_waits_for_a_task() {
-    /// Waits in a call for a word that a task says after a millisecond, if time passes.
-    async fn waits(says: Sender<&'static str>, word: Receiver<&'static str>) -> &'static str {
-        spawn(async move {
-            sleep(MS).await?;
-            // Too late: the call has returned.
-            let _ = says.send("the task");
-            Ok::<_, Error>(())
-        })
-        .into_job();
-        let word = blocking(move |_| word.recv().unwrap());
-        word.await.unwrap()
-    }
-    guarded("time_waits_for_a_call", |watched| {
-        for workers in [0, 2] {
-            let rt = Runtime::builder()
-                .workers(workers)
-                .clock(Arc::new(VirtualClock::new()))
-                .build()
-                .unwrap();
-            watched.watch(rt.tree());
-            let (says, word) = channel();
-            let helper = helps(says.clone());
-            assert_eq!(rt.block_on(waits(says, word)).unwrap(), "another thread");
-            helper.join().unwrap();
-        }
-        let tokio = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        tokio.block_on(async {
-            let clock = Arc::new(VirtualClock::new());
-            let root = Root::builder().clock(clock).build();
-            watched.watch(root.tree());
-            let (says, word) = channel();
-            let helper = helps(says.clone());
-            let task = root.scope().spawn(waits(says, word));
-            assert_eq!(task.await.unwrap(), "another thread");
-            helper.join().unwrap();
-            let _ = root.shutdown_in(HOUR).await;
-        });
-    });
-}
-
-/// Says a word after a moment of real time.
-fn helps(says: Sender<&'static str>) -> std::thread::JoinHandle<()> {
-    std::thread::spawn(move || {
-        std::thread::sleep(50 * MS);
-        let _ = says.send("another thread");
-    })
 }

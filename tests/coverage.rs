@@ -466,8 +466,9 @@ fn every_case_is_in_the_list() {
 }
 
 /// The crates that a program is built of.
-const LIBRARY: [&str; 9] = [
-    "core", "kinfolk", "macros", "queue", "runtime", "see", "signals", "sync", "tokio",
+const LIBRARY: [&str; 11] = [
+    "adapters", "core", "kinfolk", "macros", "queue", "runtime", "see", "signals", "sync", "tokio",
+    "tower",
 ];
 
 /// Each crate is looked through by the tests below, but for the suite, whose tests are

@@ -6,24 +6,41 @@
 //! timer and no waiter is left, the counters balance, and every value was dropped
 //! once.
 //!
-//! `hostile/types.rs` has the types, `hostile/program.rs` makes the programs.
-//! `scripts/hostile` runs many more of them.
+//! `hostile/types.rs` has the types, `hostile/program.rs` makes the programs, of the
+//! steps in the files beside it. `scripts/hostile` runs many more of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::{Budget, Tree, blocking, launch, sleep};
+use kinfolk_adapters::hyper::serve;
+use kinfolk_core::{Budget, ErrorKind, Tree, blocking, launch, shield, sleep};
 use kinfolk_runtime::Runtime;
+use kinfolk_runtime::io::{
+    BufReader, IoBuf, IoBufMut, ReadStream, Slice, StreamEnd, StreamRead, StreamWrite, WriteStream,
+    copy, copy_bidirectional, pipe,
+};
 use kinfolk_testkit::{Rng, Sim, VirtualClock, guarded};
 use kinfolk_tokio::Root;
 
+#[path = "hostile/branches.rs"]
+mod branches;
+#[path = "hostile/children.rs"]
+mod children;
+#[path = "hostile/io.rs"]
+mod io;
+#[path = "hostile/locks.rs"]
+mod locks;
+#[path = "hostile/plain.rs"]
+mod plain;
 #[path = "hostile/program.rs"]
 mod program;
+#[path = "hostile/scopes.rs"]
+mod scopes;
 #[path = "hostile/types.rs"]
 mod types;
 
-use types::{Thing, World};
+use types::{HostileSink, Thing, World, foreign_thread};
 
 fn number_from(variable: &str, default: u64) -> u64 {
     let set = std::env::var(variable).ok();
@@ -50,7 +67,7 @@ fn ask(error: &kinfolk_core::Error) {
 /// lies about, and cancels it in the end. The friend is the only other job.
 async fn run(world: Arc<World>, tree: Tree) {
     let mut rng = Rng::new(world.seed());
-    let body = program::body(&world, rng.next_u64(), 4);
+    let body = program::steps(&world, rng.next_u64(), 4);
     let task = tree.root_scope().task("program").spawn(body);
     let job = task.job();
     world.put(Thing::Task(task));
@@ -109,9 +126,14 @@ fn check(world: &World, tree: &Tree, turn: impl Fn()) {
 fn hostile_programs_end_on_the_simulation() {
     guarded("hostile_programs_end_on_the_simulation", |watched| {
         for seed in seeds(programs()) {
-            let mut sim = Sim::builder(seed).on_failure(ask).on_forced(|_| {}).build();
+            let sink = HostileSink::of(seed);
+            let mut sim = Sim::builder(seed).on_failure(ask).on_forced(|_| {});
+            if let Some(sink) = &sink {
+                sim = sim.sink(sink.clone());
+            }
+            let mut sim = sim.build();
             watched.watch(sim.tree());
-            let world = World::new(seed);
+            let world = World::new(seed, None, sink.as_deref());
             let tree = sim.tree().clone();
             let outcome = sim.outcome(run(world.clone(), tree.clone()));
             assert!(outcome.is_completed(), "seed {seed}: {outcome:?}");
@@ -130,17 +152,21 @@ fn on_native(name: &'static str, workers: usize) {
     guarded(name, move |watched| {
         let seeds: Vec<u64> = seeds(programs()).collect();
         for seeds in seeds.chunks(TOGETHER) {
-            let rt = Runtime::builder()
+            let sink = HostileSink::of(seeds[0]);
+            let mut rt = Runtime::builder()
                 .workers(workers)
                 .blocking_threads(2)
                 .on_failure(Box::new(ask))
                 .on_forced(Box::new(|_| {}))
-                .clock(Arc::new(VirtualClock::new()))
-                .build()
-                .expect("a runtime");
+                .clock(Arc::new(VirtualClock::new()));
+            if let Some(sink) = &sink {
+                rt = rt.sink(sink.clone());
+            }
+            let rt = rt.build().expect("a runtime");
             watched.watch(rt.tree());
+            let foreign = foreign_thread();
             for &seed in seeds {
-                let world = World::new(seed);
+                let world = World::new(seed, Some(foreign.clone()), sink.as_deref());
                 let body = run(world.clone(), rt.tree().clone());
                 let main = rt.scope().task("main").spawn(body);
                 let ended = rt.wait_for(main).expect("outside any job");
@@ -178,14 +204,19 @@ fn on_tokio(name: &'static str, make: fn() -> tokio::runtime::Runtime) {
         let seeds: Vec<u64> = seeds(programs()).collect();
         for seeds in seeds.chunks(TOGETHER) {
             make().block_on(async {
-                let root = Root::builder()
+                let sink = HostileSink::of(seeds[0]);
+                let mut root = Root::builder()
                     .on_failure(Box::new(ask))
                     .on_forced(Box::new(|_| {}))
-                    .clock(Arc::new(VirtualClock::new()))
-                    .build();
+                    .clock(Arc::new(VirtualClock::new()));
+                if let Some(sink) = &sink {
+                    root = root.sink(sink.clone());
+                }
+                let root = root.build();
                 watched.watch(root.tree());
+                let foreign = foreign_thread();
                 for &seed in seeds {
-                    let world = World::new(seed);
+                    let world = World::new(seed, Some(foreign.clone()), sink.as_deref());
                     let ended = root.run(run(world.clone(), root.tree().clone())).await;
                     ended.unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
                     check(&world, root.tree(), || {});
@@ -265,6 +296,134 @@ fn io_5_hostile_calls_cost_no_thread() {
     });
 }
 
+/// A stream whose operations never end. All of it goes off when it is dropped.
+struct MinedStream(Bomb);
+
+impl ReadStream for MinedStream {
+    fn read_into(&self, _: Vec<u8>) -> StreamRead {
+        let bomb = Bomb;
+        StreamRead::new(async move {
+            let _bomb = bomb;
+            std::future::pending().await
+        })
+    }
+}
+
+impl WriteStream for MinedStream {
+    fn write_from(&self, _: Slice<Vec<u8>>) -> StreamWrite {
+        unreachable!("nothing is read")
+    }
+
+    fn end(&self) -> StreamEnd {
+        unreachable!("nothing is read")
+    }
+}
+
+/// Polls `future` once, and drops it half-way. What a second destructor that panics in one
+/// unwinding would do to the process cannot be caught.
+async fn dropped_half_way(future: impl Future) {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    types::drop_alone(future);
+}
+
+/// Both streams of a copy go off when it is dropped, and so do the operations of both.
+#[test]
+fn io_7_streams_of_a_copy_that_go_off_are_dropped_one_by_one() {
+    let rt = Runtime::builder().workers(0).build().expect("a runtime");
+    rt.block_on(async {
+        let (a, b) = (MinedStream(Bomb), MinedStream(Bomb));
+        dropped_half_way(copy_bidirectional(a, b)).await;
+        dropped_half_way(copy(MinedStream(Bomb), MinedStream(Bomb))).await;
+        let mut reader = BufReader::new(MinedStream(Bomb));
+        dropped_half_way(reader.read_line()).await;
+        types::drop_alone(reader);
+    })
+    .expect("outside any job");
+}
+
+/// A connection and the closure that is to stop it go off together.
+#[test]
+fn io_5_a_connection_and_its_stop_that_go_off_are_dropped_one_by_one() {
+    let rt = Runtime::builder().workers(0).build().expect("a runtime");
+    rt.block_on(async {
+        let (connection, stop) = (Bomb, Bomb);
+        let serving = serve(
+            async move {
+                let _connection = connection;
+                std::future::pending::<Result<(), std::io::Error>>().await
+            },
+            move |_| drop(stop),
+        );
+        dropped_half_way(serving).await;
+    })
+    .expect("outside any job");
+}
+
+/// A buffer that panics when it is filled, and when it is dropped.
+struct MinedBuf(Vec<u8>, Bomb);
+
+// SAFETY: as that of `Vec`, whose bytes these are.
+unsafe impl IoBuf for MinedBuf {
+    fn ptr(&self) -> *const u8 {
+        self.0.ptr()
+    }
+
+    fn filled(&self) -> usize {
+        self.0.filled()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for MinedBuf {
+    fn ptr_mut(&mut self) -> *mut u8 {
+        self.0.ptr_mut()
+    }
+
+    fn room(&self) -> usize {
+        self.0.room()
+    }
+
+    unsafe fn set_filled(&mut self, _: usize) {
+        std::panic::resume_unwind(Box::new("filled"))
+    }
+}
+
+/// A buffer that panics when it is filled fails the body that waits for it, and none if the
+/// wait is gone; what its destructor does meanwhile ends there.
+#[test]
+fn io_3_a_buffer_that_goes_off_twice_fails_its_body_alone() {
+    guarded(
+        "io_3_a_buffer_that_goes_off_twice_fails_its_body_alone",
+        |_| {
+            let rt = Runtime::builder().workers(1).build().expect("a runtime");
+            rt.block_on(async {
+                let mined = || MinedBuf(Vec::with_capacity(4), Bomb);
+                let (reader, writer) = pipe()?;
+                writer.write(vec![1; 4]).await.0?;
+                let reads = shield(async { drop(reader.read(mined()).await) });
+                assert_eq!(reads.await.unwrap_err().kind(), ErrorKind::Panicked);
+                writer.write(vec![1; 4]).await.0?;
+                let mut buffered = BufReader::new(&reader);
+                let reads = shield(async { drop(buffered.read(mined()).await) });
+                assert_eq!(reads.await.unwrap_err().kind(), ErrorKind::Panicked);
+                // Given up, and then filled.
+                dropped_half_way(reader.read(mined())).await;
+                writer.write(vec![1; 4]).await.0?;
+                drop((reader, writer));
+                Ok::<_, kinfolk_core::Error>(())
+            })
+            .expect("the worker goes on");
+            let report = rt.shutdown(Duration::from_secs(5)).expect("outside");
+            assert!(report.is_clean(), "{report}");
+        },
+    );
+}
+
 /// As many failures as there are workers and more, each with an error that goes
 /// off: every worker is still there.
 #[test]
@@ -306,7 +465,7 @@ fn outcome_1_hostile_errors_cost_no_worker() {
 /// The friend hears of a value that was dropped twice or not at all.
 #[test]
 fn a_value_that_is_not_dropped_is_noticed() {
-    let world = World::new(1);
+    let world = World::new(1, None, None);
     let value = types::Value::new(&world, &mut Rng::new(3));
     assert!(world.complaint().is_some());
     drop(catch_unwind(AssertUnwindSafe(|| drop(value))));

@@ -194,7 +194,8 @@ fn io_1_a_limit_counts_for_what_is_made_outside_it() {
 #[test]
 fn io_5_streams_behind_traits_wait_for_no_limit() {
     use futures_util::{AsyncReadExt as _, AsyncWriteExt as _};
-    use kinfolk_runtime::net::{Polled, UnixStream};
+    use kinfolk_adapters::Polled;
+    use kinfolk_runtime::net::UnixStream;
     on_each("polled_limit", |rt| {
         rt.block_on(async {
             let (here, there) = UnixStream::pair()?;

@@ -1,4 +1,4 @@
-//! Pinned lanes and priorities on the native runtime: what the conformance suite cannot
+//! Pinned lanes on the native runtime: what the conformance suite cannot
 //! ask of every host.
 
 use std::future::{pending, poll_fn};

@@ -138,7 +138,9 @@ fn what_core_makes_public_is_in_the_facade_once() {
         .filter(|name| !places.contains_key(name))
         .collect();
     assert!(missing.is_empty(), "not in the facade: {missing:?}");
-    let twice: Vec<_> = places.iter().filter(|(_, at)| at.len() > 1).collect();
+    let twice: Vec<_> = (places.iter())
+        .filter(|(name, at)| at.len() > 1 && **name != "*")
+        .collect();
     assert!(twice.is_empty(), "in the facade more than once: {twice:?}");
 }
 

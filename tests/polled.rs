@@ -17,15 +17,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Executor as _, Timer as _};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
+use kinfolk_adapters::hyper::{Executor, HyperTimer};
+use kinfolk_adapters::{Polled, Streaming};
 use kinfolk_core::{
     Error, Tree, WaitKind, checkpoint, cleanup, current_job, now, scope, sleep, timeout,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::IoDriver;
-use kinfolk_runtime::net::hyper::{Executor, HyperTimer};
-use kinfolk_runtime::net::{
-    Polled, Shutdown, Streaming, TcpListener, TcpStream, UnixListener, UnixStream,
-};
+use kinfolk_runtime::net::{Shutdown, TcpListener, TcpStream, UnixListener, UnixStream};
 use kinfolk_testkit::{Gate, Sim, guarded};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -602,8 +601,9 @@ fn io_5_the_executor_launches_into_its_scope() {
 /// Apart, because the traits of both have the same names.
 mod of_futures_io {
     use futures_util::io::{AsyncReadExt, AsyncWriteExt};
+    use kinfolk_adapters::Polled;
     use kinfolk_core::{Error, scope};
-    use kinfolk_runtime::net::{Polled, UnixStream};
+    use kinfolk_runtime::net::UnixStream;
 
     use super::on_each;
 

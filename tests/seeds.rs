@@ -1,14 +1,16 @@
 //! What the seeds of `#[kinfolk::test]` find, and what a failing one says. Tests that are
 //! to hang or to fail run in a process of their own.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use kinfolk::testkit::{TestOptions, run_native_test, run_test};
 use kinfolk::{Error, blocking, checkpoint, now, park, sleep, spawn, yield_now};
 
 const MS: Duration = Duration::from_millis(1);
@@ -149,6 +151,7 @@ fn run_in<const N: usize>(test: &str, variables: [(&str, OsString); N]) -> (bool
         .args([test, "--exact", "--ignored", "--nocapture"])
         .env_remove("KINFOLK_SEED")
         .env_remove("KINFOLK_SEEDS")
+        .env_remove("KINFOLK_REPLAY")
         .envs(variables)
         .output()
         .expect("it runs");
@@ -467,4 +470,90 @@ fn test_2_a_failure_that_does_not_replay_says_so() {
     let (ok, words) = run("fails_once", "RUST_BACKTRACE", "0");
     assert!(!ok && words.contains("does not replay"), "{words}");
     assert!(words.contains("did not fail"), "{words}");
+}
+
+#[kinfolk::test(seeds = 1)]
+#[ignore = "run by another"]
+async fn takes_another_turn_the_second_time() -> Result<(), Error> {
+    for _ in 0..RUNS.fetch_add(1, SeqCst) {
+        yield_now().await?;
+    }
+    Ok(())
+}
+
+/// With `KINFOLK_REPLAY` each seed is run twice, and a test whose runs differ fails although
+/// both runs pass.
+#[test]
+fn test_2_each_seed_may_be_run_twice() {
+    let test = "takes_another_turn_the_second_time";
+    let (ok, words) = run(test, "KINFOLK_REPLAY", "0");
+    assert!(ok, "{words}");
+    let (ok, words) = run(test, "KINFOLK_REPLAY", "1");
+    assert!(
+        !ok && words.contains("does not replay on seed 0"),
+        "{words}"
+    );
+    let (ok, words) = run("counts", "KINFOLK_REPLAY", "1");
+    assert!(ok && words.contains("run 20."), "{words}");
+}
+
+/// On which of the first 40 seeds i/o is rough: where a read brings less than there is.
+fn rough_seeds(options: TestOptions) -> BTreeSet<usize> {
+    let found = Arc::new(Mutex::new((0, BTreeSet::new())));
+    let seen = found.clone();
+    run_test("which_are_rough", options.seeds(0..40), move || {
+        let found = found.clone();
+        async move {
+            let (reader, writer) = kinfolk::io::pipe()?;
+            writer.write_all([7; 64]).await.0?;
+            let read = reader.read([0; 64]).await.0?;
+            let mut found = found.lock().unwrap();
+            let seed = found.0;
+            found.0 += 1;
+            if read < 64 {
+                found.1.insert(seed);
+            }
+            Ok::<_, Error>(())
+        }
+    });
+    std::mem::take(&mut seen.lock().unwrap().1)
+}
+
+#[test]
+fn test_1_io_is_rough_on_odd_seeds_or_as_the_test_says() {
+    let odd = rough_seeds(TestOptions::default());
+    assert!(
+        odd.len() > 5 && odd.iter().all(|seed| seed % 2 == 1),
+        "{odd:?}"
+    );
+    let all = rough_seeds(TestOptions::default().rough_io());
+    assert!(all.iter().any(|seed| seed % 2 == 0), "{all:?}");
+    assert!(all.iter().any(|seed| seed % 2 == 1), "{all:?}");
+    assert_eq!(
+        rough_seeds(TestOptions::default().fair_io()),
+        BTreeSet::new()
+    );
+}
+
+/// A wait that was begun and is neither awaited nor dropped leaves its timer.
+async fn leaves_a_timer() {
+    let mut wait = Box::pin(sleep(MS));
+    poll_fn(|cx| {
+        assert!(wait.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    std::mem::forget(wait);
+}
+
+#[test]
+#[should_panic(expected = "ended with 0 jobs and 1 timers left")]
+fn test_1_a_timer_that_is_left_fails_the_test() {
+    run_test("leaves_a_timer", TestOptions::default(), leaves_a_timer);
+}
+
+#[test]
+#[should_panic(expected = "ended with 0 jobs and 1 timers left")]
+fn test_1_a_timer_that_is_left_fails_a_native_test() {
+    run_native_test("leaves_a_timer", TestOptions::default(), leaves_a_timer);
 }

@@ -11,12 +11,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Executor as _, Timer as _};
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
+use kinfolk_adapters::Polled;
+use kinfolk_adapters::hyper::{Executor, HyperTimer, serve};
 use kinfolk_core::{
     Error, ErrorKind, OrFail, Outcome, Patience, Reason, ReasonKind, Result, checkpoint, cleanup,
     current_job, is_cancelled, now, park, scope, shield, sleep, spawn, timeout,
 };
-use kinfolk_runtime::net::hyper::{Executor, HyperTimer, serve};
-use kinfolk_runtime::net::{Polled, TcpListener, TcpStream};
+use kinfolk_runtime::net::{TcpListener, TcpStream};
 use kinfolk_testkit::{Sim, guarded};
 
 const SECOND: Duration = Duration::from_secs(1);

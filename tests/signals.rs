@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,8 +43,12 @@ struct Process {
 
 impl Process {
     fn start(host: &str, part: &str) -> Process {
+        Process::start_with(host, &[part])
+    }
+
+    fn start_with(host: &str, arguments: &[&str]) -> Process {
         let mut child = Command::new(host)
-            .arg(part)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -680,5 +685,131 @@ fn see_6_a_long_dump_is_whole_and_holds_nothing_up() {
         drop(process.input.take());
         let (code, _, said) = process.end();
         assert_eq!(code, Some(0), "{said:.1000}");
+    });
+}
+
+/// A folder for recordings; removed when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("kinfolk-{}-{name}", std::process::id());
+        Folder(std::env::temp_dir().join(name))
+    }
+
+    /// The files in it, whole ones: one that is not finished has another ending.
+    fn recordings(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        for name in &names {
+            assert!(name.ends_with(".pftrace"), "{names:?}");
+            let bytes = std::fs::read(self.0.join(name)).unwrap();
+            // A packet, and the names of jobs.
+            assert_eq!(bytes[0], 0x0a, "{name}");
+            assert!(bytes.windows(4).any(|name| name == b"main"), "{name}");
+        }
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A part whose flight recorder writes to a folder of its own, ready for signals.
+fn recorded(host: &str, part: &str) -> (Process, Folder) {
+    let on = if host == NATIVE { "native" } else { "tokio" };
+    let folder = Folder::new(&part.replace([',', ' '], "-").replace("recorded", on));
+    let path = folder.0.to_str().expect("a plain path").to_string();
+    let mut process = Process::start_with(host, &[part, &path]);
+    if part != "recorded, unclean" {
+        Process::until(&mut process.out, "ready");
+    }
+    (process, folder)
+}
+
+/// see-4: a shutdown by a signal leaves one file, also if it takes no time; the process does
+/// not end before the file is whole.
+#[test]
+fn see_4_a_shutdown_by_a_signal_is_recorded() {
+    on_every_host("recorded", |host| {
+        let (process, folder) = recorded(host, "recorded");
+        process.send(libc::SIGTERM);
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said}");
+        let files = folder.recordings();
+        assert_eq!(files.len(), 1, "{said}: {files:?}");
+        assert!(
+            files[0].ends_with("-1-stopped-by-SIGTERM.pftrace"),
+            "{files:?}"
+        );
+        let words = format!(
+            "kinfolk: the flight recorder has written {}",
+            folder.0.display()
+        );
+        assert!(said.contains(&words), "{said}");
+    });
+}
+
+/// see-4: a shutdown that is stuck leaves its file as soon as that is said, and no second one
+/// at its end.
+#[test]
+fn see_4_a_stuck_shutdown_is_recorded_while_it_is_stuck() {
+    on_every_host("recorded, stuck", |host| {
+        let (mut process, folder) = recorded(host, "recorded, stuck");
+        process.send(libc::SIGINT);
+        let said = process.said_until("the flight recorder has written ");
+        assert!(said.contains("stuck: "), "{said}");
+        assert_eq!(folder.recordings().len(), 1, "{said}");
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(130), "{said}");
+        let files = folder.recordings();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert!(
+            files[0].ends_with("-stuck-after-SIGINT--Ctrl-C.pftrace"),
+            "{files:?}"
+        );
+    });
+}
+
+/// see-4: SIGUSR1 makes one file, however often it comes; so does a shutdown that drops what
+/// does not hear it.
+#[test]
+fn see_4_a_dump_and_an_unclean_end_are_recorded() {
+    guarded("recorded dumps", |_| {
+        let (mut process, folder) = recorded(NATIVE, "recorded, dumps");
+        for _ in 0..3 {
+            process.send(libc::SIGUSR1);
+            process.said_until("kinfolk: SIGUSR1");
+        }
+        process.send(libc::SIGTERM);
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said}");
+        let files = folder.recordings();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert!(files[0].ends_with("-1-SIGUSR1.pftrace"), "{files:?}");
+
+        let (process, folder) = recorded(NATIVE, "recorded, unclean");
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said}");
+        let files = folder.recordings();
+        assert_eq!(files.len(), 1, "{said}: {files:?}");
+        assert!(files[0].ends_with("-unclean-shutdown.pftrace"), "{files:?}");
+    });
+}
+
+/// see-4: a sink that does not come back when it is told of the end delays the end, and
+/// does not prevent it.
+#[test]
+fn see_4_a_sink_that_hangs_in_its_trouble_does_not_keep_the_process() {
+    guarded("a sink that hangs", |_| {
+        let (process, _folder) = recorded(NATIVE, "recorded, hangs");
+        process.send(libc::SIGTERM);
+        let (code, _, said) = process.end();
+        assert_eq!(code, Some(0), "{said}");
     });
 }

@@ -10,10 +10,12 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use kinfolk_core::{Error, ReasonKind, blocking, cleanup, on_cancel, park, sleep, spawn};
+use kinfolk_core::{
+    Error, Event, Main, ReasonKind, Sink, blocking, cleanup, on_cancel, park, sleep, spawn,
+};
 use kinfolk_testkit::guarded;
 use kinfolk_tokio::{AdoptExt, Root, block_in_place};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -330,5 +332,89 @@ fn shutdown_2_a_main_that_is_dropped_half_way_is_cancelled() {
             assert_eq!(root.run(async { 7 }).await.unwrap(), 7);
             assert!(root.shutdown().await.unwrap().is_clean());
         });
+    });
+}
+
+/// A sink that asks for the current root whenever it is told something.
+struct AsksForRoot(AtomicUsize);
+
+impl Sink for AsksForRoot {
+    fn event(&self, _: &Event) {
+        // What it makes by asking has no sink.
+        if Handle::try_current().is_ok() {
+            drop(Root::current());
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+/// The sink of a root that is built as the current one is called outside the lock of the list
+/// of current roots. The root that it has asked for is the current one then.
+#[test]
+fn a_sink_asks_for_the_current_root_while_that_is_built() {
+    on_each("sink", |runtime| {
+        runtime.block_on(async {
+            let sink = Arc::new(AsksForRoot(AtomicUsize::new(0)));
+            let built = Root::builder().sink(sink.clone()).build_current();
+            assert!(sink.0.load(SeqCst) > 0, "it was told of the new root");
+            let error = built.expect_err("there is a current root already");
+            assert!(error.to_string().contains("already"), "{error}");
+            let here = Root::current();
+            assert_eq!(here.tree().root_job(), Root::current().tree().root_job());
+            assert!(here.shutdown().await.unwrap().is_clean());
+        });
+    });
+}
+
+/// Counts its end.
+struct Ends(Arc<AtomicUsize>);
+
+impl kinfolk_core::Success for Ends {}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// lane-1: the handle of an output of the main lane goes on another thread when its set is gone.
+#[test]
+fn lane_1_an_output_whose_set_is_gone_goes_with_its_handle() {
+    on_each("output", |runtime| {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let set = LocalSet::new();
+        let (root, task) = set.block_on(runtime, async {
+            let root = Root::builder().local().build();
+            let value = Ends(ended.clone());
+            let task = root.scope().on(Main).spawn(async move { value });
+            drop(task.join().await);
+            (root, task)
+        });
+        drop(set);
+        std::thread::spawn(move || drop(task)).join().unwrap();
+        assert_eq!(ended.load(SeqCst), 1);
+        drop(root);
+    });
+}
+
+/// shutdown-1: a set goes on the only thread of its runtime, and so no driver takes the turns of
+/// the pool: they are dropped there, and every job has ended then.
+#[test]
+fn shutdown_1_a_set_that_goes_on_the_only_thread_ends_the_pool_too() {
+    guarded("set on one thread", |_| {
+        let runtime = one_thread();
+        let set = LocalSet::new();
+        let (root, job) = set.block_on(&runtime, async {
+            let root = Root::builder().local().build();
+            let job = root.scope().launch(park_on());
+            while root.gauges().runnable != Some(0) {
+                tokio::task::yield_now().await;
+            }
+            (root, job)
+        });
+        // Its turn is brought to a driver, which is not polled any more.
+        root.request_shutdown();
+        drop(set);
+        assert!(job.is_ended(), "{}", root.snapshot());
     });
 }

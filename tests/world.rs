@@ -598,3 +598,44 @@ fn the_same_seed_gives_the_same_storm() {
         assert!(different.len() > 20, "{} are different", different.len());
     });
 }
+
+/// A way that is cut in one direction: what is sent there waits, what comes back arrives, and
+/// nothing connects.
+#[test]
+fn test_2_a_way_can_be_cut_in_one_direction() {
+    for seed in 0..50 {
+        let mut sim = Sim::seeded(seed);
+        let net = sim.io();
+        net.latency(SERVER.into(), CLIENT.into(), MS);
+        let body = async move {
+            let listener = machine_at(SERVER.into(), TcpListener::bind("0.0.0.0:80")).await?;
+            let connect = || machine_at(CLIENT.into(), TcpStream::connect("10.0.0.1:80"));
+            let asks = connect().await?;
+            let (answers, _) = listener.accept().await?;
+            net.partition_one_way(SERVER.into(), CLIENT.into());
+            asks.write_all("?").await.0?;
+            assert_eq!(answers.read([0; 8]).await.0?, 1);
+            answers.write_all("!").await.0?;
+            let hears = async { asks.read([0; 8]).await.0 };
+            assert!(timeout(SECOND, hears).await.is_err(), "through a cut");
+            assert!(timeout(SECOND, connect()).await.is_err(), "one way is cut");
+            // The same from the other side.
+            net.heal(SERVER.into(), CLIENT.into());
+            assert_eq!(asks.read([0; 8]).await.0?, 1);
+            net.partition_one_way(CLIENT.into(), SERVER.into());
+            answers.write_all("!").await.0?;
+            let healed = now();
+            assert_eq!(asks.read([0; 8]).await.0?, 1);
+            assert_eq!(now() - healed, MS);
+            asks.write_all("?").await.0?;
+            let hears = async { answers.read([0; 8]).await.0 };
+            assert!(timeout(SECOND, hears).await.is_err(), "through a cut");
+            assert!(timeout(SECOND, connect()).await.is_err(), "one way is cut");
+            net.heal(CLIENT.into(), SERVER.into());
+            assert_eq!(answers.read([0; 8]).await.0?, 1);
+            connect().await.map(drop)
+        };
+        sim.run(body).unwrap();
+        sim.finish();
+    }
+}

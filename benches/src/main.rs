@@ -1,10 +1,11 @@
 //! Kinfolk beside its peers, in one interleaved run.
 //!
-//! `cargo run --release -p kinfolk-bench -- [--only NAME] [--rounds N] [--json FILE]`
+//! `cargo run --release -p kinfolk-bench -- [--only NAMES] [--write] [--rounds N] [--json FILE]`
 //!
 //! A run of everything writes the tables of `BENCHMARKS.md` anew. With
-//! `--only`, the benches whose name contains NAME run, and the file stays as
-//! it is.
+//! `--only`, the benches whose name contains one of NAMES, which commas divide, run, and the
+//! file stays as it is; with `--write` too, their tables are replaced in it, and the others
+//! stay.
 
 mod contestant;
 mod floor;
@@ -21,11 +22,13 @@ use std::time::Instant;
 
 const ROUNDS: usize = 25;
 
-const USAGE: &str = "usage: kinfolk-bench [--only NAME] [--rounds N] [--json FILE]";
+const USAGE: &str = "usage: kinfolk-bench [--only NAMES] [--write] [--rounds N] [--json FILE]";
 
 #[derive(Debug)]
 struct Options {
     only: Option<String>,
+    /// Tables of some benches are written into the file, too.
+    write: bool,
     rounds: usize,
     json: Option<PathBuf>,
 }
@@ -34,6 +37,7 @@ impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options {
             only: None,
+            write: false,
             rounds: ROUNDS,
             json: None,
         };
@@ -41,6 +45,7 @@ impl Options {
             let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
             match word.as_str() {
                 "--only" => options.only = Some(value()?),
+                "--write" => options.write = true,
                 "--rounds" => {
                     let rounds = value()?.parse().ok().filter(|rounds| *rounds > 0);
                     options.rounds = rounds.ok_or(format!("--rounds needs a number\n{USAGE}"))?;
@@ -50,6 +55,12 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// Whether a bench of that name is to run.
+    fn wants(&self, bench: &str) -> bool {
+        let only = self.only.as_deref();
+        only.is_none_or(|names| names.split(',').any(|name| bench.contains(name)))
     }
 }
 
@@ -74,9 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut tables = Vec::new();
     for group in workloads::all() {
-        if let Some(only) = &options.only
-            && !group.benches.iter().any(|bench| bench.name.contains(only))
-        {
+        if !group.benches.iter().any(|bench| options.wants(bench.name)) {
             continue;
         }
         for table in measure::run(group, options.rounds) {
@@ -96,22 +105,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(path) = &options.json {
         fs::write(path, tables.iter().map(report::json).collect::<String>())?;
     }
-    if options.only.is_none() {
-        let text = format!(
-            "{}\n\n{}",
-            machine(options.rounds),
-            tables
-                .iter()
-                .map(report::markdown)
-                .collect::<Vec<_>>()
-                .join("\n")
-        );
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../BENCHMARKS.md");
-        let document = fs::read_to_string(&path)?;
-        let document = report::regenerate(&document, &text);
-        fs::write(&path, document.ok_or("BENCHMARKS.md has lost its markers")?)?;
+    if options.only.is_some() && !options.write {
+        return Ok(());
     }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../BENCHMARKS.md");
+    let document = fs::read_to_string(&path)?;
+    let document = match options.only {
+        None => report::regenerate(&document, &all(&tables, options.rounds)),
+        Some(_) => tables.iter().try_fold(document, |document, table| {
+            report::replace(&document, table, &by_itself(table, options.rounds))
+        }),
+    };
+    fs::write(&path, document.ok_or("BENCHMARKS.md has lost its markers")?)?;
     Ok(())
+}
+
+/// The generated part of the file, after a run of everything.
+fn all(tables: &[measure::Table], rounds: usize) -> String {
+    let texts: Vec<_> = tables.iter().map(report::markdown).collect();
+    format!("{}\n\n{}", machine(rounds), texts.join("\n"))
+}
+
+/// Where the numbers of a table come from that did not run with all others.
+fn by_itself(table: &measure::Table, rounds: usize) -> String {
+    let mut peers = Vec::new();
+    for row in &table.rows {
+        // A variant is named after its crate.
+        let name = row.contestant.split(',').next().unwrap_or_default();
+        let peer = version(LOCK, name).map(|version| format!("{name} {version}"));
+        peers.extend(
+            peer.filter(|peer| !row.contestant.starts_with("kinfolk") && !peers.contains(peer)),
+        );
+    }
+    format!(
+        "From a run without the other tables: {}, {}; {rounds} rounds.",
+        compiler(),
+        peers.join(", ")
+    )
 }
 
 /// Where the numbers come from.
@@ -123,9 +153,6 @@ fn machine(rounds: usize) -> String {
     };
     let model = models().next().unwrap_or("unknown");
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let compiler = Command::new("rustc").arg("--version").output();
-    let compiler = compiler.map_or(Vec::new(), |output| output.stdout);
-    let compiler = String::from_utf8_lossy(&compiler);
     let peers = [
         "tokio",
         "tokio-util",
@@ -135,6 +162,10 @@ fn machine(rounds: usize) -> String {
         "monoio",
         "compio",
         "hyper",
+        "async-channel",
+        "async-lock",
+        "flume",
+        "kanal",
     ];
     let peers = peers.map(|name| format!("{name} {}", version(LOCK, name).unwrap_or("unknown")));
     format!(
@@ -142,16 +173,29 @@ fn machine(rounds: usize) -> String {
         models().count(),
         model.trim_matches([' ', '\t', ':']),
         kernel.split('-').next().unwrap_or_default().trim(),
-        compiler.split(" (").next().unwrap_or("rustc"),
+        compiler(),
         peers.join(", "),
     )
 }
 
+/// The compiler and its version.
+fn compiler() -> String {
+    let words = Command::new("rustc").arg("--version").output();
+    let words = words.map_or(Vec::new(), |output| output.stdout);
+    let words = String::from_utf8_lossy(&words);
+    words
+        .split(" (")
+        .next()
+        .unwrap_or("rustc")
+        .trim()
+        .to_string()
+}
+
 const LOCK: &str = include_str!("../../Cargo.lock");
 
-/// The version of a package in a lock file.
+/// The version of a package in a lock file; the newest, if it has several.
 fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
-    let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    let (_, rest) = lock.rsplit_once(&format!("name = \"{package}\"\nversion = \""))?;
     rest.split('"').next()
 }
 
@@ -171,6 +215,15 @@ mod tests {
         assert_eq!(options.rounds, 3);
         assert_eq!(options.json, Some("out".into()));
         assert_eq!(parse(&[]).unwrap().rounds, ROUNDS);
+        assert!(!options.write && parse(&["--write"]).unwrap().write);
+    }
+
+    #[test]
+    fn several_names_are_divided_by_commas() {
+        let options = parse(&["--only", "channel,permit"]).unwrap();
+        assert!(options.wants("channel st") && options.wants("permit mt"));
+        assert!(!options.wants("lock st"));
+        assert!(parse(&[]).unwrap().wants("lock st"));
     }
 
     #[test]

@@ -197,6 +197,23 @@ pub fn regenerate(document: &str, generated: &str) -> Option<String> {
     ))
 }
 
+/// `document` with this one of its tables replaced, and `note` below it; a table that it has
+/// not had yet comes last. None without the markers.
+pub fn replace(document: &str, table: &Table, note: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (generated, after) = rest.split_once(END)?;
+    let new = format!("{}\n{note}\n", markdown(table));
+    let heading = format!("### {}\n", table.bench.name);
+    let generated = match generated.split_once(&heading) {
+        None => format!("{}\n\n{new}\n", generated.trim_end()),
+        Some((tables, old)) => match old.find("\n### ") {
+            Some(end) => format!("{tables}{new}{}", &old[end..]),
+            None => format!("{tables}{new}\n"),
+        },
+    };
+    Some(format!("{before}{BEGIN}{generated}{END}{after}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,5 +322,33 @@ mod tests {
         );
         assert_eq!(regenerate(&new, "new"), Some(new.clone()));
         assert_eq!(regenerate("no markers", "new"), None);
+    }
+
+    #[test]
+    fn one_table_is_replaced_and_the_others_stay() {
+        let table = table();
+        let other = |name| format!("### {name}\n\nwords\n\n| a |\n");
+        let file = |tables: &[String]| {
+            let tables = tables.join("\n");
+            format!("by hand\n{BEGIN}\n\nmachine\n\n{tables}\n{END}\nby hand\n")
+        };
+        let new = format!("{}\nnote\n", markdown(&table));
+        let [a, old, b] = ["a", "spin st", "spin st too"].map(other);
+        for before in [vec![a.clone(), old.clone(), b.clone()], vec![old.clone()]] {
+            let after: Vec<_> = (before.iter())
+                .map(|text| {
+                    if *text == old {
+                        new.clone()
+                    } else {
+                        text.clone()
+                    }
+                })
+                .collect();
+            assert_eq!(replace(&file(&before), &table, "note"), Some(file(&after)));
+            assert_eq!(replace(&file(&after), &table, "note"), Some(file(&after)));
+        }
+        let added = replace(&file(&[a.clone(), b.clone()]), &table, "note");
+        assert_eq!(added, Some(file(&[a, b, new])));
+        assert_eq!(replace("no markers", &table, "note"), None);
     }
 }

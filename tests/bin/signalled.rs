@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kinfolk_core::{Error, park, spawn};
+use kinfolk_core::{Error, Event, Sink, park, spawn};
 use kinfolk_runtime::Runtime;
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 use kinfolk_runtime::io::{IoDriver, Request, nop, pipe};
+use kinfolk_see::Recorder;
 
 /// What the parts of every host run on.
 mod host {
@@ -116,6 +117,25 @@ fn no_files() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// A flight recorder with a folder.
+fn recorder() -> Arc<Recorder> {
+    let folder = std::env::args().nth(2).expect("a folder");
+    Recorder::builder().dir(folder).build()
+}
+
+/// A sink that does not come back when it is told of trouble.
+struct Hangs;
+
+impl Sink for Hangs {
+    fn event(&self, _: &Event) {}
+
+    fn trouble(&self, _: &str) -> Option<String> {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
 /// So that the compiler does not know.
 fn false_now() -> bool {
     std::env::args().count() == 0
@@ -173,6 +193,33 @@ fn main() -> ExitCode {
                 println!("more");
             }
             ExitCode::SUCCESS
+        }
+        // Their flight recorder writes to the folder that the second argument names.
+        Some("recorded") => run_main_with(parts::soon().sink(recorder()), parts::hears()),
+        Some("recorded, stuck") => run_main_with(parts::soon().sink(recorder()), async {
+            println!("ready");
+            parts::spin();
+        }),
+        Some("recorded, dumps") => {
+            let options = parts::soon().sink(recorder()).dump_on_usr1(true);
+            run_main_with(options, parts::hears())
+        }
+        Some("recorded, unclean") => {
+            let rt = Runtime::builder()
+                .workers(1)
+                .grace(Duration::from_millis(10));
+            let rt = rt.sink(recorder()).build().expect("a runtime");
+            let (sender, begun) = std::sync::mpsc::channel();
+            let deaf = async move {
+                let _ = sender.send(());
+                std::future::pending::<()>().await;
+            };
+            rt.scope().task("main").launch(kinfolk_core::shield(deaf));
+            begun.recv().expect("it has begun");
+            ExitCode::SUCCESS
+        }
+        Some("recorded, hangs") => {
+            run_main_with(parts::soon().sink(Arc::new(Hangs)), parts::hears())
         }
         // Its tasks panic, and its panic hook says nothing.
         Some("tasks_panic") => {

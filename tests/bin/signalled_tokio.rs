@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use kinfolk_core::park;
+use kinfolk_see::Recorder;
 use kinfolk_tokio::Root;
 
 /// What the parts of every host run on.
@@ -25,6 +26,13 @@ fn main() -> ExitCode {
             println!("ready");
             parts::spin();
         }),
+        // Its flight recorder writes to the folder that the second argument names.
+        "recorded" => recorded(parts::hears()),
+        "recorded, stuck" => recorded(async {
+            println!("ready");
+            parts::spin();
+            Ok(())
+        }),
         // Runs `main` by a way of its own, and never waits for the end of the root.
         "no main" => no_main(),
         "panics" => {
@@ -41,6 +49,18 @@ async fn hand_built(
 ) -> ExitCode {
     let root = Root::builder().signals(true).build();
     root.run_main(main).await
+}
+
+/// The same, with a flight recorder.
+#[tokio::main]
+async fn recorded(
+    main: impl Future<Output = Result<(), kinfolk_core::Error>> + Send + 'static,
+) -> ExitCode {
+    let folder = std::env::args().nth(2).expect("a folder");
+    let recorder = Recorder::builder().dir(folder).build();
+    let grace = std::time::Duration::from_millis(200);
+    let root = Root::builder().signals(true).grace(grace).sink(recorder);
+    root.build().run_main(main).await
 }
 
 /// The root hears signals, and the program does not wait for it.

@@ -7,8 +7,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use kinfolk_runtime::net::hyper::serve;
-use kinfolk_runtime::net::{Polled, TcpListener};
+use kinfolk_adapters::Polled;
+use kinfolk_adapters::hyper::serve;
+use kinfolk_runtime::net::TcpListener;
 
 use crate::contestant::{Bar, Bench, Contestant, Group, Target, Unit, native};
 use crate::ways::{self, Way};

@@ -128,6 +128,9 @@ fn channels() -> Vec<Group> {
                 Contestant::peer("tokio", move || {
                     on.run(through(tokio::sync::mpsc::channel(ROOM), senders))
                 }),
+                Contestant::variant("tokio, unconstrained", move || {
+                    on.run(unconstrained(tokio::sync::mpsc::channel(ROOM), senders))
+                }),
                 Contestant::peer("async-channel", move || {
                     on.run(through(async_channel::bounded(ROOM), senders))
                 }),
@@ -184,27 +187,51 @@ fn channels() -> Vec<Group> {
 }
 
 /// Times `senders` tasks that send as much as is asked for together, and one that receives.
-async fn through((tx, mut rx): (impl Sends, impl Receives), senders: u64) -> Vec<f64> {
+async fn through(channel: (impl Sends, impl Receives), senders: u64) -> Vec<f64> {
+    pass(channel, senders, true).await
+}
+
+/// The same with tasks that tokio's budget does not stop. Tokio's channel spends it, 128
+/// operations for each turn of a worker: a sender that fills the channel and a receiver that
+/// empties it use it up together, and so stay on one worker. The other channels do not know of
+/// it, and their tasks move between workers.
+async fn unconstrained(channel: (impl Sends, impl Receives), senders: u64) -> Vec<f64> {
+    pass(channel, senders, false).await
+}
+
+fn task<F>(body: F, budget: bool) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    match budget {
+        true => tokio::spawn(body),
+        false => tokio::spawn(tokio::task::unconstrained(body)),
+    }
+}
+
+async fn pass((tx, mut rx): (impl Sends, impl Receives), senders: u64, budget: bool) -> Vec<f64> {
     let each = SENT / senders;
     let start = Instant::now();
     let sends: Vec<_> = (0..senders)
         .map(|_| {
             let tx = tx.clone();
-            tokio::spawn(async move {
+            let sends = async move {
                 for n in 0..each {
                     tx.send(n).await;
                 }
-            })
+            };
+            task(sends, budget)
         })
         .collect();
     drop(tx);
-    let receives = tokio::spawn(async move {
+    let receives = async move {
         let mut sum = 0;
         while let Some(n) = rx.recv().await {
             sum += n;
         }
         sum
-    });
+    };
+    let receives = task(receives, budget);
     assert_eq!(
         receives.await.expect("it receives"),
         senders * (each * (each - 1) / 2)

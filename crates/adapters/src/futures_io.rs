@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use super::polled::{Polled, Streaming, writes};
+use kinfolk_runtime::net::by_hand::Streaming;
+
+use crate::polled::{Polled, writes};
 
 impl<S: Streaming + Unpin> AsyncRead for Polled<S> {
     fn poll_read(

@@ -19,7 +19,9 @@ use kinfolk_core::{
     shield, sleep_until,
 };
 
-use super::polled::{Polled, Streaming, writes};
+use kinfolk_runtime::net::by_hand::Streaming;
+
+use crate::polled::{Polled, writes};
 
 impl<S: Streaming + Unpin> rt::Read for Polled<S> {
     fn poll_read(
@@ -149,7 +151,7 @@ where
     }
 }
 
-/// What the end of the connection says of it: nothing if the client has left.
+/// The result of a connection: no error if the client has left.
 fn how_it_ended<E>(ended: std::result::Result<(), E>) -> Result<()>
 where
     E: Into<Box<dyn error::Error + Send + Sync>> + 'static,

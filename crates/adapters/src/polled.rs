@@ -12,49 +12,19 @@
 
 use std::fmt;
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use kinfolk_core::kit::Point;
 use kinfolk_core::{WaitKind, is_cancelled};
+use kinfolk_runtime::net::by_hand::{EndOp, ReceiveOp, SendOp, Streaming, cancelled};
 
-use super::socket::Socket;
-use super::{TcpStream, UnixStream};
-use crate::io::{IoBuf, Op, Slice, cancelled, ops};
-
-/// How much is read at once at first, and when there is little.
+/// How many bytes one read asks for at first, and when little arrives.
 const LEAST: usize = 8 * 1024;
 
-/// How much is read or accepted at once at most.
+/// How many bytes one read asks for, or one write accepts, at most.
 const MOST: usize = 64 * 1024;
-
-/// A stream that can be [`Polled`].
-pub trait Streaming: sealed::Sealed {}
-
-impl Streaming for TcpStream {}
-impl Streaming for UnixStream {}
-
-mod sealed {
-    use super::{Socket, TcpStream, UnixStream};
-
-    pub trait Sealed {
-        fn socket(&self) -> &Socket;
-    }
-
-    impl Sealed for TcpStream {
-        fn socket(&self) -> &Socket {
-            &self.socket
-        }
-    }
-
-    impl Sealed for UnixStream {
-        fn socket(&self) -> &Socket {
-            &self.socket
-        }
-    }
-}
 
 /// A stream behind poll-style traits: `AsyncRead` and `AsyncWrite` of futures-io
 /// (feature `futures-io`) and tokio (`tokio-io`), `Read` and `Write` of hyper
@@ -104,7 +74,7 @@ impl<S: Streaming> Polled<S> {
 
     /// Gives `take` what was read and not taken yet, `room` bytes at most; how many,
     /// 0 at the end of the stream. Waits for more if there is nothing.
-    pub(super) fn poll_take(
+    pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         room: usize,
@@ -113,9 +83,8 @@ impl<S: Streaming> Polled<S> {
         if room == 0 {
             return Poll::Ready(Ok(0));
         }
-        let socket = self.stream.socket();
-        self.writing.poll_beside(socket, cx);
-        let read = ready!(self.reading.poll_fill(socket, cx))?;
+        self.writing.poll_beside(&self.stream, cx);
+        let read = ready!(self.reading.poll_fill(&self.stream, cx))?;
         let bytes = read.len().min(room);
         take(&read[..bytes]);
         self.reading.taken += bytes;
@@ -123,23 +92,22 @@ impl<S: Streaming> Polled<S> {
     }
 
     /// Accepts bytes of these parts; how many.
-    pub(super) fn poll_accept<'a>(
+    pub(crate) fn poll_accept<'a>(
         &mut self,
         cx: &mut Context<'_>,
         parts: impl Iterator<Item = &'a [u8]>,
     ) -> Poll<io::Result<usize>> {
-        let socket = self.stream.socket();
-        self.writing.poll_accept(socket, cx, parts)
+        self.writing.poll_accept(&self.stream, cx, parts)
     }
 
     /// Waits until all that was accepted is sent.
-    pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_sent(self.stream.socket(), cx, By::Writer)
+    pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_sent(&self.stream, cx, By::Writer)
     }
 
     /// As above, and then ends this direction.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_end(self.stream.socket(), cx)
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_end(&self.stream, cx)
     }
 }
 
@@ -178,7 +146,7 @@ macro_rules! writes {
     };
 }
 
-pub(super) use writes;
+pub(crate) use writes;
 
 impl<S: Streaming> From<S> for Polled<S> {
     fn from(stream: S) -> Polled<S> {
@@ -193,13 +161,13 @@ impl<S: fmt::Debug> fmt::Debug for Polled<S> {
 }
 
 struct ReadAhead {
-    /// What was read; with the system while there is an operation.
+    /// The bytes that were read; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was taken.
     taken: usize,
-    /// How much is read at once.
+    /// How many bytes the next read asks for.
     size: usize,
-    op: Option<Op<ops::Recv<Vec<u8>>>>,
+    op: Option<ReceiveOp>,
 }
 
 impl Default for ReadAhead {
@@ -214,14 +182,18 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    fn poll_fill(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+    fn poll_fill(
+        &mut self,
+        stream: &impl Streaming,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<&[u8]>> {
         if self.taken == self.buf.len() {
-            ready!(self.poll_more(socket, cx))?;
+            ready!(self.poll_more(stream, cx))?;
         }
         Poll::Ready(Ok(&self.buf[self.taken..]))
     }
 
-    fn poll_more(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_more(&mut self, stream: &impl Streaming, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.op.is_none() {
             let mut buf = std::mem::take(&mut self.buf);
             self.taken = 0;
@@ -229,7 +201,7 @@ impl ReadAhead {
             if buf.capacity() != self.size {
                 buf = Vec::with_capacity(self.size);
             }
-            self.op = Some(socket.recv(buf).unlimited());
+            self.op = Some(stream.receive(buf));
         }
         let Some(op) = &mut self.op else {
             unreachable!("made above");
@@ -247,18 +219,18 @@ impl ReadAhead {
     }
 }
 
-/// Who polls what is written.
+/// Which side polls a send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// The task that waits for it.
     Writer,
-    /// Whoever reads, on the way: the answer may be to what is not sent yet, and
-    /// the writer may have given up.
+    /// The task that reads: the peer may answer only what has been sent, and the writer may
+    /// have given up.
     Reader,
 }
 
-/// Who is woken when an operation that writes is over: both, since neither knows
-/// whether the other still waits. Each is woken once for each time it asked.
+/// The wakers of the end of a send: of both sides, since neither knows whether the other still
+/// waits. Each is woken once for each time it asked.
 #[derive(Default)]
 struct Ears(Mutex<[Option<Waker>; 2]>);
 
@@ -293,12 +265,12 @@ impl Wake for Ears {
 
 #[derive(Default)]
 struct WriteBehind {
-    /// What was accepted; with the system while there is an operation.
+    /// The accepted bytes; with the system while there is an operation.
     buf: Vec<u8>,
     /// How much of it was sent.
     sent: usize,
-    op: Option<Op<ops::Send<Slice<Vec<u8>>>>>,
-    ending: Option<Op<ops::ShutdownSocket>>,
+    op: Option<SendOp>,
+    ending: Option<EndOp>,
     /// Asked before bytes are accepted.
     entry: Point,
     /// Asked while what was accepted is sent.
@@ -309,7 +281,12 @@ struct WriteBehind {
 }
 
 impl WriteBehind {
-    fn poll_sent(&mut self, socket: &Socket, cx: &mut Context<'_>, by: By) -> Poll<io::Result<()>> {
+    fn poll_sent(
+        &mut self,
+        stream: &impl Streaming,
+        cx: &mut Context<'_>,
+        by: By,
+    ) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
@@ -320,8 +297,8 @@ impl WriteBehind {
                     if by == By::Writer {
                         ready!(self.flush.poll_enter(cx)).map_err(cancelled)?;
                     }
-                    let rest = std::mem::take(&mut self.buf).slice(self.sent..);
-                    self.op.insert(socket.send_whole(rest).unlimited())
+                    let buf = std::mem::take(&mut self.buf);
+                    self.op.insert(stream.send_from(buf, self.sent))
                 }
                 None => {
                     self.buf.clear();
@@ -332,13 +309,13 @@ impl WriteBehind {
             };
             self.ears.listen(by, cx.waker());
             let ears = Waker::from(self.ears.clone());
-            if let Poll::Ready((sent, part)) = op.poll_as(cx, Some(&ears)) {
-                self.send_done(sent, part)?;
+            if let Poll::Ready((sent, buf)) = op.poll_waking(cx, &ears) {
+                self.send_done(sent, buf)?;
                 continue;
             }
             if by == By::Writer {
-                // Told, it goes on all the same: what was accepted is ours, and
-                // whoever reads may wait for the answer.
+                // The send goes on when the writer is told: the accepted bytes are ours, and
+                // the reader may wait for the answer to them.
                 ready!(self.flush.poll_enter(cx)).map_err(cancelled)?;
                 self.flush.pending_as(cx, WaitKind::Io);
             }
@@ -347,10 +324,9 @@ impl WriteBehind {
     }
 
     /// An operation is over.
-    fn send_done(&mut self, sent: io::Result<usize>, part: Slice<Vec<u8>>) -> io::Result<()> {
+    fn send_done(&mut self, sent: io::Result<usize>, buf: Vec<u8>) -> io::Result<()> {
         self.op = None;
-        self.sent = part.begin();
-        self.buf = part.into_inner();
+        self.buf = buf;
         let sent = match sent {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             other => other,
@@ -370,11 +346,11 @@ impl WriteBehind {
 
     fn poll_accept<'a>(
         &mut self,
-        socket: &Socket,
+        stream: &impl Streaming,
         cx: &mut Context<'_>,
         parts: impl Iterator<Item = &'a [u8]>,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_sent(socket, cx, By::Writer))?;
+        ready!(self.poll_sent(stream, cx, By::Writer))?;
         for part in parts {
             let room = MOST - self.buf.len();
             self.buf.extend_from_slice(&part[..part.len().min(room)]);
@@ -389,14 +365,14 @@ impl WriteBehind {
         }
         ready!(asked).map_err(cancelled)?;
         self.entry.done();
-        let all = std::mem::take(&mut self.buf).slice(..);
-        let op = self.op.insert(socket.send_whole(all).unlimited());
+        let all = std::mem::take(&mut self.buf);
+        let op = self.op.insert(stream.send_from(all, 0));
         self.ears.listen(By::Writer, cx.waker());
         let ears = Waker::from(self.ears.clone());
-        match op.poll_as(cx, Some(&ears)) {
+        match op.poll_waking(cx, &ears) {
             Poll::Pending => Poll::Ready(Ok(accepted)),
-            Poll::Ready((sent, part)) => {
-                let done = self.send_done(sent, part);
+            Poll::Ready((sent, buf)) => {
+                let done = self.send_done(sent, buf);
                 let sent = std::mem::take(&mut self.sent);
                 self.buf.clear();
                 // What was not sent is not accepted.
@@ -405,11 +381,9 @@ impl WriteBehind {
         }
     }
 
-    fn poll_end(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_sent(socket, cx, By::Writer))?;
-        let ending = self
-            .ending
-            .get_or_insert_with(|| socket.shutdown(Shutdown::Write).unlimited());
+    fn poll_end(&mut self, stream: &impl Streaming, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_sent(stream, cx, By::Writer))?;
+        let ending = self.ending.get_or_insert_with(|| stream.end_sending());
         let ended = ready!(Pin::new(ending).poll(cx));
         self.ending = None;
         Poll::Ready(match ended {
@@ -420,7 +394,7 @@ impl WriteBehind {
     }
 
     /// A read takes care of what is not sent yet.
-    fn poll_beside(&mut self, socket: &Socket, cx: &mut Context<'_>) {
+    fn poll_beside(&mut self, stream: &impl Streaming, cx: &mut Context<'_>) {
         let rests = self.op.is_none() && self.sent == self.buf.len();
         // Also if nothing is being written: what is may be left to us later.
         self.ears.listen(By::Reader, cx.waker());
@@ -428,7 +402,7 @@ impl WriteBehind {
         if rests || self.failed.is_some() || is_cancelled() {
             return;
         }
-        if let Poll::Ready(Err(error)) = self.poll_sent(socket, cx, By::Reader) {
+        if let Poll::Ready(Err(error)) = self.poll_sent(stream, cx, By::Reader) {
             // The writer was woken by the end of its operation, and hears it.
             self.failed = Some(error);
         }

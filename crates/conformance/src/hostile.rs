@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use kinfolk_core::kit::Work;
 use kinfolk_core::{
-    Error, ErrorKind, IntoOutcome, Job, JobState, Local, Main, OrCancel, Outcome, Scope, Success,
-    TaskSet, all, attempt, blocking, checkpoint, current_job, detach, for_each_concurrent, launch,
-    local_scope, on_cancel, park, race, scope, scope_as, shield, sleep, spawn, timeout,
+    Backoff, Error, ErrorKind, IntoOutcome, Job, JobState, Local, Main, OrCancel, Outcome, Scope,
+    Success, TaskSet, all, attempt, blocking, checkpoint, current_job, detach, for_each_concurrent,
+    forever, launch, local_scope, on_cancel, park, race, restarting, retry, scope, scope_as,
+    shield, sleep, spawn, timeout, try_shield,
 };
+use kinfolk_sync::OnceCell;
 use kinfolk_testkit::{Gate, Lab, Tally};
 
 const MS: Duration = Duration::from_millis(1);
@@ -187,6 +189,17 @@ impl Future for Spent {
     }
 }
 
+/// The same with a result.
+struct TrySpent(Spent);
+
+impl Future for TrySpent {
+    type Output = kinfolk_core::Result<Bomb>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(cx).map(Ok)
+    }
+}
+
 /// outcome-1: a future that has returned its value and panics when it is dropped fails the
 /// body that it belongs to; what the value does when it goes then ends there.
 pub async fn outcome_1_a_future_that_goes_off_after_its_end_fails_its_body(lab: Lab) {
@@ -204,6 +217,62 @@ pub async fn outcome_1_a_future_that_goes_off_after_its_end_fails_its_body(lab: 
         assert_eq!(error.kind(), ErrorKind::Panicked);
     }
     assert_eq!(tally.drops(), 6, "each future and each value");
+    lab.take_failures();
+}
+
+/// outcome-1: so it is where code of ours awaits the future of the program: no value is
+/// forgotten, nor is one that a closure makes which goes off when the loop around it ends.
+pub async fn outcome_1_a_future_that_goes_off_where_we_await_it_loses_no_value(lab: Lab) {
+    let tally = Tally::new();
+    let spent = || Spent(Bomb(tally.clone()));
+    let (shielded, cell) = (spent(), OnceCell::new());
+    let tries = Backoff::new().tries(3);
+    let ends = [
+        scope(async |_| Ok(try_shield(shielded).await?)).await,
+        scope(async |_| retry(tries, spent).await).await,
+        scope(async |_| restarting(Backoff::new().tries(1), spent).await).await,
+        scope(async |_| Ok(forever(spent).await.map(|never| match never {})?)).await,
+        scope(async |_| {
+            cell.get_or_init(spent).await?;
+            Ok(Bomb(tally.clone()))
+        })
+        .await,
+        scope(async |_| {
+            let made = cell.get_or_try_init::<Error, _>(|| TrySpent(spent()));
+            made.await?;
+            Ok(Bomb(tally.clone()))
+        })
+        .await,
+    ];
+    for end in ends {
+        let error = end.map(std::mem::forget).expect_err("the future panics");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+    }
+    assert_eq!(tally.drops(), 12, "each future and each value");
+    // The closures end with their loops, after a value or an error has been returned.
+    let bomb = Bomb(tally.clone());
+    let tried = retry(tries, move || {
+        let _held = &bomb;
+        async { Bomb(Tally::new()) }
+    });
+    set_off(tried.await.expect("a value"));
+    let bomb = Bomb(tally.clone());
+    let restarted = restarting(tries, move || {
+        let _held = &bomb;
+        async { Bomb(Tally::new()) }
+    });
+    set_off(restarted.await.expect("a value"));
+    let bomb = Bomb(tally.clone());
+    let rounds = forever(move || {
+        let _held = &bomb;
+        async { Err::<(), _>(std::io::Error::other("enough")) }
+    });
+    assert!(
+        rounds
+            .await
+            .is_err_and(|error| error.kind() == ErrorKind::Failed)
+    );
+    assert_eq!(tally.drops(), 15);
     lab.take_failures();
 }
 

@@ -42,6 +42,7 @@ pub mod own_errors;
 pub mod passed;
 pub mod passed_on;
 pub mod pinned;
+pub mod priorities;
 pub mod put_back;
 pub mod reasons;
 pub mod requests;

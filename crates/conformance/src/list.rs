@@ -435,6 +435,7 @@ macro_rules! for_each_case {
                 outcome_8_an_error_that_wraps_a_cancel_may_panic_when_it_is_dropped,
                 outcome_1_a_payload_whose_destructor_panics_harms_nobody,
                 outcome_1_a_future_that_goes_off_after_its_end_fails_its_body,
+                outcome_1_a_future_that_goes_off_where_we_await_it_loses_no_value,
                 outcome_6_a_value_whose_destructor_panics_harms_nobody,
                 handle_7_values_whose_destructors_panic_are_dropped_one_by_one,
                 outcome_8_a_source_that_panics_is_no_source,
@@ -678,6 +679,15 @@ macro_rules! for_each_case {
                 lane_5_an_awaiter_resumes_on_its_own_lane,
                 lane_5_timers_of_a_lane_go_in_their_order,
                 lane_5_a_factory_timer_runs_on_its_lane,
+            ;
+            priorities:
+                lane_5_a_priority_is_inherited_until_another_is_set,
+                lane_5_no_priority_starves_another,
+                lane_5_a_high_task_awaits_a_low_one,
+                lane_5_what_is_cancelled_has_its_turns,
+                lane_5_every_spawn_takes_a_priority,
+                lane_5_a_priority_passes_through_a_lane_of_one_thread,
+                lane_5_parents_end_with_children_of_other_priorities,
             ;
             put_back:
                 request_1_what_was_not_acted_upon_is_told_again,

@@ -38,6 +38,7 @@ pub use base::observe::{
 pub use base::outcome::{IntoOutcome, Outcome, Success};
 pub use base::own::OwnError;
 pub use base::patience::Patience;
+pub use base::priority::Priority;
 pub use base::reason::{Reason, ReasonKind};
 pub use base::wait_kind::WaitKind;
 pub use engine::hook::{HookGuard, on_cancel, on_cancel_or_end};

@@ -63,6 +63,7 @@
 //! - [`scope_as`]: a scope that fails with an error type of your own.
 //! - [`blocking`]: run code that blocks its thread.
 //! - [`on`], [`Pool`], [`Main`], [`job::Pinned`]: choose the thread that polls a task.
+//!   [`job::Priority`]: which of those that wait is polled first.
 //! - [`detach`]: a child of the root. [`Lease`]: keeps a scope open.
 //!   [`Scope::spawn_service`], [`Scope::start_service`]: children that live as long as the others
 //!   do.
@@ -123,7 +124,7 @@ pub use kinfolk_macros::test;
 pub use kinfolk_runtime as runtime;
 #[doc(inline)]
 #[cfg(feature = "runtime")]
-pub use kinfolk_runtime::{Runtime, fs, io, net, process, signal};
+pub use kinfolk_runtime::{Runtime, fs, io, process, signal};
 #[doc(inline)]
 #[cfg(feature = "testkit")]
 pub use kinfolk_testkit as testkit;
@@ -138,9 +139,9 @@ pub mod job {
     pub use kinfolk_core::{
         BoxError, Caller, HookGuard, IgnoreGuard, IntoOutcome, JobId, JobKind, JobState, Lane,
         LaneFor, LaneOfOne, LocalScope, LocalScopeOf, LocalSpawner, LocalTask, NeverReady, OnMain,
-        OnPinned, OwnError, Pinned, Ready, RescheduleError, ScopeBuilder, Service, SharedTask,
-        SpawnError, Spawner, UnsendScope, cancel_current, forever, is_shielded, on_cancel_or_end,
-        restarting, shield_for, try_shield,
+        OnPinned, OwnError, Pinned, Priority, Ready, RescheduleError, ScopeBuilder, Service,
+        SharedTask, SpawnError, Spawner, UnsendScope, cancel_current, forever, is_shielded,
+        on_cancel_or_end, restarting, shield_for, try_shield,
     };
 }
 
@@ -166,6 +167,27 @@ pub mod future {
     #[doc(inline)]
     #[cfg(feature = "stream")]
     pub use kinfolk_core::{OrCancelItems, OrCancelStream};
+}
+
+/// Sockets: TCP, UDP and Unix sockets.
+///
+/// Each operation takes a buffer by value and returns it with its result, whether it
+/// succeeds, fails or is cancelled. Methods take `&self`: several jobs may use a socket at
+/// once, by reference or in an `Arc`. Time limits are scopes:
+/// `timeout(limit, TcpStream::connect(addr))`.
+///
+/// With the features `futures-io`, `tokio-io` and `hyper` a stream can be wrapped in `Polled`,
+/// which implements their traits; with `stream` the connections of a listener are a `Stream`.
+#[cfg(feature = "runtime")]
+pub mod net {
+    #[doc(inline)]
+    #[cfg(feature = "hyper")]
+    pub use kinfolk_adapters::hyper;
+    #[doc(inline)]
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+    pub use kinfolk_adapters::{Polled, Streaming};
+    #[doc(inline)]
+    pub use kinfolk_runtime::net::*;
 }
 
 /// Frames: for a program that owns its main loop and lets the runtime work once in a while.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kinfolk::{Error, Runtime};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Which part a process is.
 const PART: &str = "KINFOLK_SAID";
@@ -20,6 +20,8 @@ static TOLD: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 /// Keeps the words of every event; panics too, if it is to.
 struct Listens {
     panics: bool,
+    /// Its filter leaves out what is less than this.
+    least: Level,
 }
 
 struct Words<'a>(&'a mut String);
@@ -33,8 +35,8 @@ impl Visit for Words<'_> {
 }
 
 impl Subscriber for Listens {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        *of.level() <= self.least
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -60,11 +62,52 @@ impl Subscriber for Listens {
     fn exit(&self, _: &Id) {}
 }
 
+fn subscribe(panics: bool, least: Level) {
+    let listens = Listens { panics, least };
+    tracing::subscriber::set_global_default(listens).expect("the first");
+}
+
+/// A main that fails, in a program whose subscriber hears errors alone, or nothing at all.
+fn failing_main(part: &str) {
+    match part {
+        "main, errors" => subscribe(false, Level::ERROR),
+        _ => tracing::subscriber::set_global_default(Deaf).expect("the first"),
+    }
+    let _ = kinfolk::runtime::run_main(async { Err::<(), _>(Error::msg("out of cheese")) });
+    assert!(kinfolk::host::say::flush(Duration::from_secs(60)));
+    print_told();
+}
+
+/// A subscriber whose filter leaves out everything.
+struct Deaf;
+
+impl Subscriber for Deaf {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 /// A failure that no handle takes, in a program with that subscriber.
 fn part(part: &str) {
+    if part.starts_with("main") {
+        return failing_main(part);
+    }
     if part != "none" {
-        let panics = part == "panics";
-        tracing::subscriber::set_global_default(Listens { panics }).expect("the first");
+        subscribe(part == "panics", Level::TRACE);
     }
     let rt = Runtime::builder().workers(1).build().expect("a runtime");
     let job = rt
@@ -75,6 +118,10 @@ fn part(part: &str) {
         .expect("it ended");
     drop(rt);
     assert!(kinfolk::host::say::flush(Duration::from_secs(60)));
+    print_told();
+}
+
+fn print_told() {
     for (target, words) in TOLD.lock().expect("no panic").iter() {
         println!("told {target}: {words}");
     }
@@ -122,4 +169,16 @@ fn see_7_what_is_said_goes_to_one_place() {
         1,
         "{said}"
     );
+}
+
+/// The error of main is said somewhere, whatever the filter of the subscriber is.
+#[test]
+fn see_7_the_error_of_main_is_said_whatever_the_filter() {
+    let line = "Error: out of cheese";
+    let (told, said) = run("main, errors");
+    assert_eq!(told.matches(line).count(), 1, "{told}");
+    assert!(!said.contains(line), "{said}");
+    let (told, said) = run("main, deaf");
+    assert!(!told.contains("told "), "{told}");
+    assert_eq!(said.matches(line).count(), 1, "{said}");
 }

@@ -49,12 +49,16 @@ impl Burial {
         fence(SeqCst);
     }
 
-    /// Drops what `queue` has, through `each`, unless another thread does or this one
+    /// Drops what `queues` have, through `each`, unless another thread does or this one
     /// does further down its stack.
-    pub fn bury(&self, queue: &Injector, mut each: impl FnMut(Turn)) {
+    pub fn bury(&self, queues: &[&Injector], mut each: impl FnMut(Turn)) {
         self.bury_all(
-            || queue.is_empty(),
-            || queue.take(usize::MAX).for_each(&mut each),
+            || queues.iter().all(|queue| queue.is_empty()),
+            || {
+                for queue in queues {
+                    queue.take(usize::MAX).for_each(&mut each);
+                }
+            },
         );
     }
 

@@ -10,6 +10,7 @@
 //! | `slot` | one place, for the turn that goes next |
 //! | `injector` | a queue under a lock, to which every thread may push |
 //! | `tray` | ring, slot and the backlog behind the ring: all that a worker has queued |
+//! | `priority` | the queues of high and low turns, and whose go it is |
 //! | `thief` | what a worker takes from the trays of others, and when |
 //! | `idle` | which workers sleep, and which one is woken for what |
 //! | `door` | where one worker sleeps, and is brought a turn |
@@ -27,6 +28,7 @@ mod burial;
 mod door;
 mod idle;
 mod injector;
+mod priority;
 mod ring;
 mod slot;
 pub mod sync;
@@ -38,6 +40,7 @@ pub use burial::Burial;
 pub use door::Door;
 pub use idle::{Idle, SleepKind};
 pub use injector::Injector;
+pub use priority::{PriorityQueues, PriorityStreak};
 pub use ring::STEAL_BATCH;
 pub use thief::{MOMENT, STALE, Thief};
 pub use tray::{FEW, Streak, Then, Tray};

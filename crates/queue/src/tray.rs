@@ -36,7 +36,7 @@ pub enum Then {
 }
 
 impl Then {
-    fn wants_help_if(wants: bool) -> Then {
+    pub(crate) fn wants_help_if(wants: bool) -> Then {
         match wants {
             true => Then::WantsHelp,
             false => Then::Nothing,

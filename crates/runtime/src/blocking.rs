@@ -19,18 +19,31 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// With virtual time the clock waits for what is in flight. Dropped when the
 /// call has returned, or when it never will be made.
-pub(crate) struct CallInFlight(Arc<Machine>);
+pub(crate) struct CallInFlight {
+    machine: Arc<Machine>,
+    threads: For,
+}
 
 impl CallInFlight {
-    pub(crate) fn new(machine: Arc<Machine>) -> CallInFlight {
+    pub(crate) fn new(machine: Arc<Machine>, threads: For) -> CallInFlight {
         machine.busy.add(1);
-        CallInFlight(machine)
+        CallInFlight { machine, threads }
+    }
+
+    /// Makes it, on this thread. The clock does not wait for one of a user's that waits
+    /// itself.
+    fn run(&self, call: BlockingCall) {
+        if !self.machine.busy.counts() || self.threads != For::Users {
+            return call.run();
+        }
+        let watched = self.machine.calls.begin(self.machine.clone());
+        call.run_asking(watched.asks());
     }
 }
 
 impl Drop for CallInFlight {
     fn drop(&mut self) {
-        self.0.rested();
+        self.machine.rested();
     }
 }
 
@@ -44,7 +57,7 @@ impl PoolCall {
     fn run(self, pool: &Arc<BlockingPool>) {
         match self {
             PoolCall::Job(call, flight) => {
-                call.run();
+                flight.run(call);
                 drop(flight);
             }
             PoolCall::Io(call) => call.run(pool),

@@ -47,11 +47,11 @@ pub struct Builder {
     manner: Manner,
 }
 
-/// Begins to wait for a signal that concerns what a runtime shows; it does so while the
-/// answer lives.
+/// Begins to wait for a signal that asks the runtime to show its jobs, and goes on until the
+/// returned value is dropped.
 pub(crate) type Watching = Box<dyn FnOnce(&Handle) -> io::Result<Box<dyn Any>>>;
 
-/// What every driver goes through when it is made.
+/// Wraps each driver when it is made.
 type WrapDriver = Box<dyn Fn(Box<dyn Driver>) -> Box<dyn Driver> + Send + Sync>;
 
 impl Builder {
@@ -123,20 +123,20 @@ impl Builder {
         self
     }
 
-    /// Whether the runtime hears Ctrl-C and SIGTERM, from [`build`](Builder::build) to its
+    /// Sets whether the runtime handles Ctrl-C and SIGTERM, from [`build`](Builder::build) to its
     /// end. `false` by default; `#[kinfolk::main]` says `true`.
     ///
-    /// From the first signal on the runtime shuts down by itself, as
-    /// [`Runtime::shutdown`](crate::Runtime::shutdown) does: everything is cancelled, and
-    /// the reason names the signal and the line of this call; after a second standard
-    /// error names who is still there; at the [`grace`](Builder::grace) shields are
-    /// lifted, and a second later what is parked is dropped. If the runtime has not come
-    /// to its end a second after that (a poll or a blocking call does not return) a report names what
-    /// is left, and the process ends with 128 and the number of the signal. A second
-    /// signal goes to the last step at once, a third aborts the process. A signal within
-    /// 200 ms of the last one that counted does not count.
+    /// The first signal shuts the runtime down, as
+    /// [`Runtime::shutdown`](crate::Runtime::shutdown) does: every job is cancelled, with a
+    /// reason that names the signal and the line of this call; after a second a report on
+    /// standard error names the jobs that have not ended; after the [`grace`](Builder::grace)
+    /// shields are lifted, and a second later the parked jobs are dropped. If the runtime has
+    /// not ended a second after that (a poll or a blocking call does not return), a report names
+    /// the jobs that are left, and the process exits with 128 plus the number of the signal. A
+    /// second signal goes to the last step at once, a third aborts the process. A signal
+    /// within 200 ms of the last one that counted does not count.
     ///
-    /// Beside [`signal::Signals`](crate::signal::Signals) both hear the same signal.
+    /// A [`signal::Signals`](crate::signal::Signals) receives the same signals as well.
     #[track_caller]
     pub fn signals(mut self, hear: bool) -> Self {
         let site = Location::caller();
@@ -144,24 +144,24 @@ impl Builder {
         self
     }
 
-    /// Sets how long the end of the runtime waits before it lifts shields, after the first
-    /// [signal](Builder::signals), in [`Runtime::run_main`] and when the runtime is
-    /// dropped; a second later it forces. Ten seconds by default.
+    /// Sets how long a shutdown waits before it lifts shields: after the first
+    /// [signal](Builder::signals), in [`Runtime::run_main`], and when the runtime is
+    /// dropped. A second later it drops the parked jobs. Ten seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.manner.grace = grace;
         self
     }
 
-    /// Sets whether the runtime says nothing by itself of [signals](Builder::signals), and of
-    /// what was in the way of its end. The error of [`Runtime::run_main`] is said all the
-    /// same, and what the hooks for failures and forced drops say.
+    /// Sets whether the runtime keeps silent about [signals](Builder::signals) and about the
+    /// jobs that delayed its shutdown. The error of [`Runtime::run_main`] is still printed, and
+    /// so is what the hooks for failures and forced drops print.
     pub fn quiet(mut self, quiet: bool) -> Self {
         self.manner.quiet = quiet;
         self
     }
 
-    /// Sets whether [`Runtime::run_main`] answers with 128 and the number of the signal after
-    /// every signal, however main has ended. `false` by default.
+    /// Sets whether [`Runtime::run_main`] returns the exit code 128 plus the number of the signal
+    /// after every signal, however main has ended. `false` by default.
     pub fn exit_by_signal(mut self, always: bool) -> Self {
         self.manner.exit_by_signal = always;
         self

@@ -26,6 +26,11 @@ impl Busy {
         self.counts
     }
 
+    /// How much is busy now.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn add(&self, more: usize) {
         if self.counts {
             self.count.fetch_add(more, Ordering::SeqCst);

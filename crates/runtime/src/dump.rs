@@ -46,7 +46,8 @@ impl Builder {
     /// [snapshot](kinfolk_core::Tree::snapshot) prints, what the default rules for findings
     /// find, and from the second dump on what has grown since the last one. A signal that
     /// comes while a dump is written asks for one more, and no number of them for more than
-    /// that. [`quiet`](Builder::quiet) does not concern it.
+    /// that. [`quiet`](Builder::quiet) does not concern it. A sink that keeps the latest
+    /// events, such as the flight recorder, writes them to its file then.
     ///
     /// Several runtimes that were built so answer one signal each. Once a runtime was built
     /// so, SIGUSR1 no longer ends the process, even after the runtime has ended.
@@ -136,6 +137,9 @@ impl Dumper {
             let _ = writeln!(out, "since the last dump, {}", now.diff(&last));
         }
         out.put();
+        if let Some(done) = tree.tell_of_trouble("SIGUSR1") {
+            say(Topic::Seldom, format_args!("kinfolk: {done}"));
+        }
         self.last = (now.len() <= MOST_KEPT).then_some(now);
     }
 }

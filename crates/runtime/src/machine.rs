@@ -7,9 +7,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kinfolk_core::host::{BlockingCall, Host, HostGauges, Lane, OwnTime, TimerKey, Turn, TurnRow};
+use kinfolk_core::host::{
+    BlockingCall, CallHost, Host, HostGauges, Lane, OwnTime, TimerKey, Turn, TurnRow, VirtualCalls,
+};
 use kinfolk_core::{Clock, IoGauges};
-use kinfolk_queue::{Idle, Injector};
+use kinfolk_queue::{Idle, Injector, PriorityQueues};
 
 use crate::blocking::{self, BlockingPool, CallInFlight, For};
 use crate::busy::Busy;
@@ -30,10 +32,14 @@ pub(crate) struct Machine {
     system_time: bool,
     pub(crate) main: MainThread,
     pub(crate) injector: Injector,
+    /// Of the pool, too.
+    pub(crate) priorities: PriorityQueues,
     pub(crate) workers: Box<[Neighbour]>,
     pub(crate) idle: Idle,
     pub(crate) timers: Timers,
     pub(crate) busy: Busy,
+    /// With virtual time: the blocking calls of users that are under way.
+    pub(crate) calls: VirtualCalls,
     pub(crate) blocking: Arc<BlockingPool>,
     /// For calls of drivers: a pool of their own, so that blocking calls of users
     /// that wait for i/o cannot keep it from being carried out.
@@ -66,10 +72,12 @@ impl Machine {
             system_time: clock.is_system(),
             main: MainThread::new(hook),
             injector: Injector::default(),
+            priorities: PriorityQueues::default(),
             workers: (0..workers).map(|_| Neighbour::new()).collect(),
             idle: Idle::new(workers),
             timers: Timers::default(),
             busy: Busy::new(clock.is_virtual()),
+            calls: VirtualCalls::new(),
             blocking: Arc::new(blocking),
             io_calls: Arc::new(io_calls),
             look_ups: Arc::new(look_ups),
@@ -172,6 +180,31 @@ impl Machine {
         }
     }
 
+    /// Puts turns with a priority where every worker looks first, or last. They are counted
+    /// as busy already. A worker takes them itself when its turn is over, and others while
+    /// that lasts: as with its own queue.
+    #[cold]
+    pub(crate) fn put_preferred(&self, row: TurnRow) {
+        let then = self.priorities.push(row);
+        match here::local(self) {
+            ThisThread::Worker(worker) => {
+                worker.want_help(then);
+                worker.want_sentinel();
+            }
+            ThisThread::Main(_) if self.workers.is_empty() => {}
+            _ if self.workers.is_empty() => self.main.tell(self, Cause::Task),
+            _ => self.wake_one(),
+        }
+    }
+
+    /// One that has just had a turn.
+    #[cold]
+    pub(crate) fn put_back_preferred(&self, turn: Turn) {
+        let mut row = TurnRow::new();
+        row.push_back(turn);
+        self.put_preferred(row);
+    }
+
     /// Some worker that sleeps should look round.
     pub(crate) fn wake_one(&self) {
         if let Some(n) = self.idle.wake_one(self.timers.keeper()) {
@@ -195,7 +228,8 @@ impl Machine {
 
     /// Nothing lies where only the main thread looks.
     pub(crate) fn nothing_for_main(&self) -> bool {
-        self.main.inbox.is_empty() && (!self.workers.is_empty() || self.injector.is_empty())
+        self.main.inbox.is_empty()
+            && (!self.workers.is_empty() || self.injector.is_empty() && self.priorities.is_empty())
     }
 
     /// One turn, or the main thread's look round, is over. With virtual time,
@@ -208,7 +242,8 @@ impl Machine {
 
     /// With virtual time: lets the clock jump while everything is blocked.
     pub(crate) fn when_idle(&self) {
-        self.busy.when_idle(|| self.is_quiet() && self.jump());
+        self.busy
+            .when_idle(|| self.is_quiet() && self.calls.let_clock_move() && self.jump());
     }
 
     fn jump(&self) -> bool {
@@ -389,6 +424,9 @@ impl Machine {
     /// New or woken turns of one lane.
     fn put(&self, row: TurnRow) {
         self.busy.add(row.len());
+        if row.priority().is_some() {
+            return self.put_preferred(row);
+        }
         let lane = row.lane();
         match here::local(self) {
             ThisThread::Main(own) if lane == Lane::Main || self.workers.is_empty() => {
@@ -407,11 +445,15 @@ impl Machine {
     /// One new or woken turn.
     fn put_one(&self, turn: Turn) {
         match here::local(self) {
-            ThisThread::Main(own) if turn.is_for(Lane::Main) || self.workers.is_empty() => {
+            ThisThread::Main(own)
+                if turn.is_ordinary() && self.workers.is_empty()
+                    || turn.is_for(Lane::Main)
+                    || self.workers.is_empty() && !turn.is_preferred() =>
+            {
                 self.busy.add(1);
                 own.put(turn);
             }
-            ThisThread::Worker(worker) if turn.is_for(Lane::Pool) => {
+            ThisThread::Worker(worker) if turn.is_ordinary() => {
                 self.busy.add(1);
                 worker.put(turn);
             }
@@ -425,6 +467,20 @@ impl Machine {
                 self.put(row);
             }
         }
+    }
+}
+
+impl CallHost for Machine {
+    fn hold_for_call(&self) {
+        self.busy.add(1);
+    }
+
+    fn release_for_call(&self) {
+        self.rested();
+    }
+
+    fn holds(&self) -> usize {
+        self.busy.count()
     }
 }
 
@@ -490,8 +546,9 @@ impl Host for Native {
     }
 
     fn run_blocking(&self, call: BlockingCall) {
-        let flight = CallInFlight::new(self.0.clone());
-        let pool = match blocking::wanted() {
+        let threads = blocking::wanted();
+        let flight = CallInFlight::new(self.0.clone(), threads);
+        let pool = match threads {
             For::Users => &self.0.blocking,
             For::Files => &self.0.io_calls,
             For::Names => &self.0.look_ups,
@@ -523,6 +580,7 @@ impl Host for Native {
         let (own, main_turn) = self.0.main.load.read();
         let main = own + self.0.main.inbox.len();
         let injected = self.0.injector.len();
+        let (high, low) = self.0.priorities.len();
         let (mut queued, mut pinned, mut turns) = (0, 0, usize::from(main_turn));
         for worker in &self.0.workers {
             let (len, in_turn) = worker.tray.load();
@@ -532,11 +590,13 @@ impl Host for Native {
         }
         let (next_timer, timers) = self.0.timers.load();
         HostGauges {
-            runnable: Some(main + injected + queued + pinned + turns),
+            runnable: Some(main + injected + high + low + queued + pinned + turns),
             next_timer,
             queues: vec![
                 ("main", main),
                 ("injected", injected),
+                ("high", high),
+                ("low", low),
                 ("workers", queued),
                 ("pinned", pinned),
                 ("timers", timers),

@@ -8,7 +8,7 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Contained, Lane, Turn, TurnRow, contained, look_again};
-use kinfolk_queue::Injector;
+use kinfolk_queue::{Injector, PriorityStreak};
 
 use crate::io::ThreadIo;
 use crate::io::driver::WaitMode;
@@ -25,6 +25,7 @@ pub(crate) struct MainLocal {
     /// hand-over.
     next: Cell<Option<Turn>>,
     streak: Cell<u32>,
+    priority_streak: PriorityStreak,
     ticks: Cell<u32>,
     pace: Pace,
     /// It has looked round, and whoever drives it is to look at clock and driver.
@@ -81,6 +82,7 @@ impl MainLocal {
         MainLocal {
             next: Cell::new(None),
             streak: Cell::new(0),
+            priority_streak: PriorityStreak::default(),
             ticks: Cell::new(0),
             pace: Pace::new(Instant::now()),
             looked: Cell::new(false),
@@ -190,6 +192,29 @@ impl MainLocal {
     /// now and then; the two lanes take turns.
     #[inline]
     pub(crate) fn take(&self, machine: &Machine) -> Option<Turn> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if self.pace.is_due(ticks) {
+            self.look(machine, ticks);
+        }
+        if machine.priorities.may_have_some() && machine.workers.is_empty() {
+            return self.take_by_priority(machine, ticks);
+        }
+        self.take_normal(machine)
+    }
+
+    /// With no workers, while high or low turns wait. These are not counted as queued here.
+    #[cold]
+    fn take_by_priority(&self, machine: &Machine, ticks: u32) -> Option<Turn> {
+        let (priorities, streak) = (&machine.priorities, &self.priority_streak);
+        (priorities.take_first(streak, ticks, false))
+            .or_else(|| self.take_normal(machine))
+            .or_else(|| priorities.take_high(streak, ticks))
+            .or_else(|| priorities.take_low(streak))
+    }
+
+    #[inline]
+    fn take_normal(&self, machine: &Machine) -> Option<Turn> {
         let turn = self.pick(machine)?;
         self.load.take_one();
         Some(turn)
@@ -197,11 +222,6 @@ impl MainLocal {
 
     #[inline]
     fn pick(&self, machine: &Machine) -> Option<Turn> {
-        let ticks = self.ticks.get().wrapping_add(1);
-        self.ticks.set(ticks);
-        if self.pace.is_due(ticks) {
-            self.look(machine, ticks);
-        }
         let streak = self.streak.get();
         if streak < STREAK
             && let Some(turn) = self.next.take()

@@ -62,8 +62,8 @@ impl Wake for UnparkMain {
     }
 }
 
-/// A runtime: worker threads, timers, and the main lane of the thread that
-/// built it. It stays on that thread; others hold a [`Handle`].
+/// The native runtime: worker threads, timers, i/o, and the main lane of the thread that built
+/// it. A `Runtime` stays on that thread; other threads use a [`Handle`].
 ///
 /// ```
 /// # mod kinfolk { pub use {kinfolk_core::*, kinfolk_runtime::Runtime, kinfolk_runtime as runtime}; }
@@ -180,17 +180,17 @@ impl Runtime {
         Ok(())
     }
 
-    /// From now on these hear signals for it.
+    /// Keeps what handles signals for the runtime.
     pub(crate) fn hear(&mut self, hears: MainSignals) {
         self.hears = Some(hears);
     }
 
-    /// Keeps it until the runtime is dropped.
+    /// Keeps a value until the runtime is dropped.
     pub(crate) fn keep(&mut self, kept: Box<dyn Any>) {
         self.kept = Some(kept);
     }
 
-    /// The first signal that it has heard.
+    /// The first signal that the runtime has received.
     pub(crate) fn first_signal(&self) -> Option<i32> {
         self.hears.as_ref()?.first()
     }
@@ -266,7 +266,10 @@ impl Runtime {
         machine.main.load.set_in_turn(false);
         if let Some(again) = again {
             machine.busy.add(1);
-            self.own.put_back(again);
+            match again.is_preferred() {
+                false => self.own.put_back(again),
+                true => machine.put_back_preferred(again),
+            }
         }
         machine.rested();
         true
@@ -467,6 +470,12 @@ impl Runtime {
         drop(turning);
         self.over.set(true);
         self.workers.go_home(&self.handle.machine);
+        if report.as_ref().is_ok_and(|report| !report.is_clean())
+            && let Some(done) = self.handle.tree.tell_of_trouble("unclean shutdown")
+            && !self.manner.quiet
+        {
+            say(Topic::End, format_args!("kinfolk: {done}"));
+        }
         flush(MOMENT);
         report
     }

@@ -19,14 +19,18 @@ pub enum FindingRule {
     /// A task was told to stop and has not ended. Limit: for how long; ten seconds. A task
     /// within the time of its clean-up is not meant.
     ToldAndStillThere,
-    /// A poll has not returned and keeps its thread. Limit: for how long; 100 ms.
+    /// A poll has not returned and keeps its thread. Limit: for how long; 100 ms. A recording
+    /// also knows polls that have returned.
     LongPoll,
-    /// A body ignores the `Cancelled`s that its points return.
+    /// A body ignores the `Cancelled`s that its points return. A recording counts them, and
+    /// says at which points. Count, of a recording: how many; a hundred.
     SwallowedCancel,
     /// A task wakes itself again and again and waits for nothing. From two snapshots. Count:
-    /// how many polls lie between them; 10,000.
+    /// how many polls lie between them; 10,000. In a recording: that many turns in a row for
+    /// which it asked itself, and which took less than ten microseconds on average.
     Spinning,
-    /// A task is queued and has never been polled. Limit: for how long; one second.
+    /// A task is queued and has never been polled. Limit: for how long; one second. A recording
+    /// also knows tasks that were polled so late, and which turn was in the way.
     NeverPolled,
     /// Jobs of one sort become more, and none of them ends. From two snapshots. Count: how
     /// many have come; 100.
@@ -43,11 +47,14 @@ pub enum FindingRule {
     /// Less than a tenth of the time until a deadline is left, and the job is not over.
     /// Limit: how much at the most is left; one second.
     DeadlineNear,
+    /// The deadline of a job has passed. From a recording, which says what has used the time.
+    /// Limit: how long its time was at least; none.
+    DeadlineMissed,
 }
 
 impl FindingRule {
     /// All rules.
-    pub const ALL: [FindingRule; 10] = [
+    pub const ALL: [FindingRule; 11] = [
         FindingRule::ToldAndStillThere,
         FindingRule::LongPoll,
         FindingRule::SwallowedCancel,
@@ -58,6 +65,7 @@ impl FindingRule {
         FindingRule::DeafAwait,
         FindingRule::WaitCycle,
         FindingRule::DeadlineNear,
+        FindingRule::DeadlineMissed,
     ];
 
     /// Returns the name that stands behind a finding.
@@ -73,6 +81,7 @@ impl FindingRule {
             FindingRule::DeafAwait => "deaf-await",
             FindingRule::WaitCycle => "wait-cycle",
             FindingRule::DeadlineNear => "deadline-near",
+            FindingRule::DeadlineMissed => "deadline-missed",
         }
     }
 
@@ -83,7 +92,7 @@ impl FindingRule {
     fn default_setting(self) -> RuleSetting {
         let (level, millis, count) = match self {
             FindingRule::WaitCycle => (FindingLevel::Error, 0, 0),
-            FindingRule::SwallowedCancel => (FindingLevel::Error, 0, 0),
+            FindingRule::SwallowedCancel => (FindingLevel::Error, 0, 100),
             FindingRule::ToldAndStillThere | FindingRule::ShieldOverBudget => {
                 (FindingLevel::Warning, 10_000, 0)
             }
@@ -92,6 +101,7 @@ impl FindingRule {
             FindingRule::NeverPolled | FindingRule::DeafAwait => (FindingLevel::Warning, 1_000, 0),
             FindingRule::OnlyGrows => (FindingLevel::Warning, 0, 100),
             FindingRule::DeadlineNear => (FindingLevel::Hint, 1_000, 0),
+            FindingRule::DeadlineMissed => (FindingLevel::Hint, 0, 0),
         };
         RuleSetting {
             level: Some(level),
@@ -213,6 +223,35 @@ impl Rules {
         Findings { all }
     }
 
+    pub(crate) fn limit_of(&self, rule: FindingRule) -> Duration {
+        self.of(rule).limit
+    }
+
+    pub(crate) fn count_of(&self, rule: FindingRule) -> usize {
+        self.of(rule).count
+    }
+
+    /// The level of what the rule finds of such a job; none if it is off, or spares the job.
+    pub(crate) fn level_for(
+        &self,
+        rule: FindingRule,
+        name: &str,
+        site: &Location<'_>,
+    ) -> Option<FindingLevel> {
+        let level = self.of(rule).level?;
+        (!self.allows(rule, name, site)).then_some(level)
+    }
+
+    /// The jobs whose deadline is near, without the others.
+    pub(crate) fn deadlines_near(&self, now: &TreeSnapshot) -> Vec<Finding> {
+        let mut found = FoundSoFar {
+            rules: self,
+            found: Vec::new(),
+        };
+        found.deadlines(now);
+        found.found
+    }
+
     fn of(&self, rule: FindingRule) -> RuleSetting {
         self.settings[rule.place()]
     }
@@ -242,6 +281,11 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// Those, in that order.
+    pub(crate) fn of_all(all: Vec<Finding>) -> Findings {
+        Findings { all }
+    }
+
     /// The findings, the gravest first.
     pub fn all(&self) -> &[Finding] {
         &self.all

@@ -175,8 +175,8 @@ fn write_job(out: &mut String, node: &NodeSnapshot) -> fmt::Result {
     write_site(out, "shielded_", node.shielded_at)?;
     write!(
         out,
-        ",\"swallows\":{},\"lane\":\"{}\"}}",
-        node.swallows_cancellation, node.lane
+        ",\"swallows\":{},\"lane\":\"{}\",\"priority\":\"{}\"}}",
+        node.swallows_cancellation, node.lane, node.priority
     )
 }
 

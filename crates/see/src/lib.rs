@@ -9,6 +9,7 @@ mod json;
 mod measures;
 mod perfetto;
 mod record;
+mod recorded;
 mod recorder;
 mod sinks;
 #[cfg(feature = "tracing")]

@@ -95,7 +95,7 @@ impl Measures {
 
     fn of_wait(&self, kind: WaitKind) -> Histogram {
         let mut waits = lock(&self.waits);
-        let new = || metrics::histogram!("kinfolk_wait_seconds", "kind" => kind.to_string());
+        let new = || metrics::histogram!("kinfolk_wait_seconds", "kind" => label(kind));
         waits.entry(kind).or_insert_with(new).clone()
     }
 
@@ -106,7 +106,7 @@ impl Measures {
     }
 
     fn has_ended(&self, job: JobId, at: u64, state: JobState) {
-        let state = format!("{state:?}").to_lowercase();
+        let state = label(state);
         metrics::counter!("kinfolk_jobs_ended_total", "state" => state).increment(1);
         let took = self.with(job, |job| Some((job.cancelled?, job.kind.clone())));
         if let Some((since, kind)) = took.flatten() {
@@ -114,6 +114,19 @@ impl Measures {
                 .record(seconds(since, at));
         }
     }
+}
+
+/// The name of a variant as a label, in lower case with underscores. What is printed of it may
+/// change its words, a label does not.
+fn label(variant: impl fmt::Debug) -> String {
+    let mut label = String::new();
+    for c in format!("{variant:?}").chars() {
+        if c.is_ascii_uppercase() && !label.is_empty() {
+            label.push('_');
+        }
+        label.push(c.to_ascii_lowercase());
+    }
+    label
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -125,7 +138,7 @@ impl Sink for Measures {
         let (job, at) = (event.job, event.at);
         match event.kind {
             EventKind::Create { kind, site, .. } => {
-                let kind = kind.to_string();
+                let kind = label(kind);
                 metrics::counter!("kinfolk_jobs_created_total", "kind" => kind.clone())
                     .increment(1);
                 self.living.increment(1.0);
@@ -168,8 +181,7 @@ impl Sink for Measures {
                 }
             }
             EventKind::CancelRequest { reason, .. } => {
-                metrics::counter!("kinfolk_cancels_total", "reason" => reason.to_string())
-                    .increment(1);
+                metrics::counter!("kinfolk_cancels_total", "reason" => label(reason)).increment(1);
                 self.is_cancelled(job, at);
             }
             EventKind::CancelHop { .. } => self.is_cancelled(job, at),

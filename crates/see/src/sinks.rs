@@ -1,5 +1,6 @@
 //! Several sinks in one.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -68,6 +69,13 @@ impl Sink for Sinks {
             true => sink.event_with(event, text),
             false => sink.event(event),
         });
+    }
+
+    fn trouble(&self, what: &str) -> Option<String> {
+        let done = RefCell::new(Vec::new());
+        self.each(|sink, _| done.borrow_mut().extend(sink.trouble(what)));
+        let done = done.into_inner();
+        (!done.is_empty()).then(|| done.join("; "))
     }
 
     fn interests(&self) -> Interests {

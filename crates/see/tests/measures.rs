@@ -124,7 +124,7 @@ fn see_4_jobs_polls_waits_and_stops_are_measured() {
     );
     // The task, and the root at the end.
     assert_eq!(board.values("kinfolk_jobs_ended_total cancelled"), [1.0; 2]);
-    assert_eq!(board.values("kinfolk_cancels_total asked to").len(), 1);
+    assert_eq!(board.values("kinfolk_cancels_total asked").len(), 1);
     let living = board.values("kinfolk_jobs_living");
     let made = living.iter().filter(|change| **change > 0.0).count();
     assert_eq!(living.iter().sum::<f64>(), 0.0, "{made} were made");

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kinfolk_core::{
-    Error, Interests, Scope, park, scope, shield, sleep, spawn, timeout, yield_now,
+    Error, Event, EventKind, Interests, JobId, Scope, Sink, park, scope, shield, sleep, spawn,
+    timeout, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::{PerfettoSink, Recorder};
@@ -88,6 +89,8 @@ struct Walked {
     begins: HashMap<u64, (u64, u64)>,
     ends: HashMap<u64, (u64, u64)>,
     counters: HashMap<u64, Vec<u64>>,
+    /// The numbers of cancels, of the ends of their arrows.
+    cancels: Vec<u64>,
     dropped: bool,
 }
 
@@ -158,6 +161,7 @@ fn walk(path: &Path) -> Walked {
                     assert!(list.insert(flow, (track, time)).is_none(), "an arrow forks");
                 }
             }
+            walked.cancels.extend(number(&event, 52));
             if number(&event, 9) == Some(4) {
                 let values = walked.counters.entry(track).or_default();
                 values.push(number(&event, 30).unwrap());
@@ -391,4 +395,124 @@ fn see_4_a_trace_of_eight_threads_nests() {
     let walked = walk(&path);
     assert!(walked.begins.len() > 1_000);
     fs::remove_dir_all(dir).unwrap();
+}
+
+fn walk_recording(recorder: &Recorder, name: &str) -> Walked {
+    let path = place(name).join("recording.pftrace");
+    let mut file = fs::File::create(&path).unwrap();
+    recorder.recording().write_perfetto(&mut file).unwrap();
+    let walked = walk(&path);
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    walked
+}
+
+/// Jobs of one name that follow each other share a row; the counter of living jobs counts
+/// them; all arrows of one cancel have its number.
+#[test]
+fn see_4_rows_are_shared_jobs_are_counted_and_cancels_have_numbers() {
+    let recorder = Recorder::new();
+    let mut sim = Sim::builder(1).sink(recorder.clone()).build();
+    sim.run(async {
+        let home = Scope::current().unwrap();
+        for _ in 0..20 {
+            home.task("again")
+                .spawn(async { yield_now().await })
+                .await?;
+        }
+        for _ in 0..2 {
+            let family = home.task("family").spawn(async {
+                let home = Scope::current().unwrap();
+                (0..2).for_each(|_| drop(home.task("child").launch(park())));
+                park().await
+            });
+            sleep(2 * MS).await?;
+            family.cancel("enough");
+            let _ = family.outcome().await?;
+        }
+        sleep(2 * MS).await?;
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let walked = walk_recording(&recorder, "rows");
+    sim.finish();
+    let rows = |name: &str| {
+        walked
+            .tracks
+            .values()
+            .filter(|track| track.0 == name)
+            .count()
+    };
+    let rows = [rows("again"), rows("family"), rows("child")];
+    assert_eq!(rows, [1, 1, 2], "{:?}", walked.tracks);
+    // The root, main, a family of three.
+    assert_eq!(walked.counters[&3].iter().max(), Some(&5));
+    // A request and two hops each, both ends of each.
+    let mut cancels = walked.cancels.clone();
+    cancels.sort_unstable();
+    assert_eq!(cancels.len(), 12, "{cancels:?}");
+    assert!(
+        cancels[..6]
+            .iter()
+            .all(|cancel| *cancel == cancels[0] && *cancel > 0)
+    );
+    assert!(cancels[6..].iter().all(|cancel| *cancel == cancels[11]));
+    assert_ne!(cancels[0], cancels[11]);
+}
+
+/// A recording may begin in the middle: parents of which the beginning is lost have a row, and
+/// it says that packets are missing.
+#[test]
+fn see_4_a_recording_that_begins_in_the_middle_says_so() {
+    let recorder = Recorder::builder().bytes(0).build();
+    let id = |number: u64| JobId::from_bits(number).unwrap();
+    let put = |at: u64, job: u64, kind: EventKind| {
+        recorder.event(&Event::new(id(job), at, kind));
+    };
+    for at in 0..100 {
+        put(at, 1, EventKind::PollBegin);
+        put(at, 1, EventKind::PollEnd);
+    }
+    put(200, 1, EventKind::PollEnd);
+    put(201, 3, EventKind::Attach { parent: id(2) });
+    put(202, 3, EventKind::CancelHop { from: id(2) });
+    put(203, 3, EventKind::Finalize);
+    put(204, 3, EventKind::Finalize);
+    let walked = walk_recording(&recorder, "middle");
+    assert!(walked.dropped);
+    let row = walked.tracks.iter().find(|(_, track)| track.0 == "job #3");
+    let path = walked.path(*row.expect("a row").0);
+    assert_eq!(path[1..], ["jobs", "job #2", "job #3"]);
+}
+
+/// What comes faster than it can be written is counted.
+#[test]
+fn see_4_a_trace_counts_what_it_has_lost() {
+    let path = place("lost").join("trace.pftrace");
+    let trace = PerfettoSink::builder().ring_bytes(0).create(&path).unwrap();
+    let mut sim = Sim::builder(1).sink(trace.clone()).build();
+    sim.run(async {
+        for _ in 0..200_000 {
+            yield_now().await?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    sim.finish();
+    trace.finish().unwrap();
+    assert!(trace.lost() > 0);
+    walk(&path);
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+/// A disk that is full is the error of `finish`, and the runtime goes on.
+#[cfg(target_os = "linux")]
+#[test]
+fn see_4_a_trace_that_cannot_be_written_is_an_error_of_its_end() {
+    let trace = PerfettoSink::create("/dev/full").unwrap();
+    let mut sim = Sim::builder(1).sink(trace.clone()).build();
+    sim.run(script()).unwrap();
+    sim.finish();
+    assert_eq!(trace.finish().unwrap_err().raw_os_error(), Some(28));
+    assert!(PerfettoSink::create("/no/such/folder/trace").is_err());
+    assert_eq!(trace.finish().unwrap(), Vec::<PathBuf>::new());
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::{
-    Error, Event, EventKind, Interests, JobId, JobState, Sink, WaitKind, checkpoint, park, sleep,
-    spawn, yield_now,
+    Error, Event, EventKind, Interests, JobId, JobKind, JobState, Lane, Sink, WaitKind, checkpoint,
+    park, sleep, spawn, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::Recorder;
@@ -140,6 +140,88 @@ fn see_4_old_and_overwritten_events_are_counted() {
             .all(|one| one.event.at + 5_000_000 >= newest)
     );
     assert!(newest >= 10_000_000);
+}
+
+/// Events of several threads are in the order of their times, each with its worker; those that
+/// are too old are counted, one by one.
+#[test]
+fn see_4_a_recording_is_in_order_and_has_each_worker() {
+    let recorder = Recorder::builder().age(Duration::from_nanos(25)).build();
+    let put = |at: u64, worker: Option<u32>| {
+        let job = JobId::from_bits(1).unwrap();
+        let mut event = Event::new(job, at, EventKind::PollBegin);
+        event.worker = worker;
+        recorder.event(&event);
+    };
+    // One thread that becomes another worker, and none.
+    put(10, Some(1));
+    put(30, Some(2));
+    put(50, None);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            put(20, Some(3));
+            put(40, Some(3));
+        });
+    });
+    let recording = recorder.recording();
+    let seen: Vec<_> = recording
+        .events
+        .iter()
+        .map(|one| (one.event.at, one.event.worker))
+        .collect();
+    assert_eq!(seen, [(30, Some(2)), (40, Some(3)), (50, None)]);
+    assert_eq!(recording.lost, 2);
+}
+
+/// A thread that outlives many recorders does not keep their rings.
+#[cfg(target_os = "linux")]
+#[test]
+fn see_4_rings_of_recorders_that_are_gone_are_given_back() {
+    let resident = || -> usize {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        line.unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let before = resident();
+    for n in 1..=500 {
+        // A ring takes 256 KiB.
+        let recorder = Recorder::new();
+        let job = JobId::from_bits(n).unwrap();
+        recorder.event(&Event::new(job, n, EventKind::PollBegin));
+    }
+    let risen = resident().saturating_sub(before);
+    assert!(risen < 64 * 1024, "{risen} KiB");
+}
+
+/// Threads come and go by the thousand, and each has a ring while it is there.
+#[test]
+fn see_4_thousands_of_threads_come_and_go() {
+    let recorder = Recorder::builder().bytes(64 << 20).build();
+    for round in 0..100 {
+        std::thread::scope(|s| {
+            for n in 0..40 {
+                let recorder = &recorder;
+                s.spawn(move || {
+                    let thread = 1 + round * 40 + n;
+                    for at in 0..5 {
+                        let job = JobId::from_bits(thread).unwrap();
+                        let mut event = Event::new(job, at, EventKind::PollBegin);
+                        event.thread = thread;
+                        recorder.event(&event);
+                    }
+                });
+            }
+        });
+    }
+    let recording = recorder.recording();
+    assert_eq!((recording.events.len(), recording.lost), (4_000 * 5, 0));
+    let own = |one: &kinfolk_see::RecordedEvent| one.event.thread == one.event.job.bits();
+    assert!(recording.events.iter().all(own));
 }
 
 /// Eight threads spawn and cancel, and recordings are taken meanwhile: each thread's events are
@@ -296,6 +378,237 @@ fn see_4_a_file_that_cannot_be_written_harms_nothing() {
     assert!(recorder.files().is_err());
     assert!(recorder.save("more").is_err());
     fs::remove_file(file).unwrap();
+}
+
+/// see-4: trouble is written at once, and a burst of it once; what could not be written is said.
+#[test]
+fn see_4_trouble_is_written_before_it_returns() {
+    assert_eq!(Recorder::new().trouble("no folder"), None);
+    let dir = place("trouble");
+    let recorder = Recorder::builder().dir(&dir).build();
+    let said = recorder.trouble("SIGUSR1").unwrap();
+    let entries = fs::read_dir(&dir).unwrap();
+    let files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    let words = format!("the flight recorder has written {}", files[0].display());
+    assert_eq!(said, words);
+    assert!(said.ends_with("-SIGUSR1.pftrace"), "{said}");
+    assert_eq!(recorder.trouble("again"), None);
+    recorder.trigger("and again");
+    assert_eq!((recorder.files().unwrap(), recorder.merged()), (files, 2));
+    fs::remove_dir_all(dir).unwrap();
+
+    let file = place("trouble-in-the-way");
+    fs::write(&file, "a file").unwrap();
+    let recorder = Recorder::builder().dir(file.join("below")).build();
+    let said = recorder.trouble("stuck").unwrap();
+    assert!(
+        said.starts_with("the flight recorder could not write its file: "),
+        "{said}"
+    );
+    assert!(recorder.files().is_err());
+    fs::remove_file(file).unwrap();
+}
+
+/// see-4: a file that is not finished has another ending, and does not stay.
+#[cfg(target_os = "linux")]
+#[test]
+fn see_4_a_disk_that_is_full_leaves_no_half_file() {
+    let dir = place("full");
+    fs::create_dir_all(&dir).unwrap();
+    let recorder = Recorder::builder().dir(&dir).build();
+    recorder.event(&Event::new(
+        JobId::from_bits(1).unwrap(),
+        1,
+        EventKind::PollBegin,
+    ));
+    // The first file of a recorder, as it is called until it is finished.
+    let name = recorder.save("first").unwrap();
+    let name = name.file_name().unwrap().to_str().unwrap().to_string();
+    let second = name.replace("-1-first.pftrace", "-2-second");
+    std::os::unix::fs::symlink("/dev/full", dir.join(format!("{second}.part"))).unwrap();
+    let error = recorder.save("second").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(28), "{error}");
+    let entries = fs::read_dir(&dir).unwrap();
+    let left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [std::ffi::OsString::from(name)]);
+    fs::remove_dir_all(dir).unwrap();
+}
+
+fn in_text(recorder: &Recorder) -> String {
+    let mut text = Vec::new();
+    recorder.recording().write_text(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// see-5: every sort of event has its line, with names that are escaped.
+#[test]
+fn see_5_a_recording_as_text_has_a_line_for_each_event() {
+    let recorder = Recorder::builder().interests(Interests::ALL).build();
+    let empty = in_text(&recorder);
+    assert_eq!(empty, "0 events in 0 ns, 0 more are lost\n\nevents\n\n");
+    let id = |n: u64| JobId::from_bits(n).unwrap();
+    let site = std::panic::Location::caller();
+    let put = |at: u64, job: u64, kind: EventKind, text: Option<&str>| {
+        let mut event = Event::new(id(job), at, kind);
+        event.worker = Some(3);
+        match text {
+            Some(text) => recorder.event_with(&event, text),
+            None => recorder.event(&event),
+        }
+    };
+    let by = Some(id(2));
+    let to = |to| EventKind::State { to };
+    let from = id(1);
+    let at = Some(site);
+    let made = |kind, lane| EventKind::Create { kind, site, lane };
+    let reason = kinfolk_core::ReasonKind::Asked;
+    let parent = id(1);
+    let events = [
+        (
+            1,
+            made(JobKind::Task, Lane::Pool),
+            Some("a\u{1b}b"),
+            "is made at HERE",
+        ),
+        (
+            2,
+            made(JobKind::Scope, Lane::Main),
+            None,
+            "is made at HERE, lane main",
+        ),
+        (2, EventKind::Attach { parent }, None, "is a child of ONE"),
+        (1, to(JobState::Cancelling), None, "is cancelling"),
+        (1, to(JobState::Failed), None, "has ended: failed"),
+        (
+            1,
+            EventKind::CancelRequest { reason, site, by },
+            Some("\u{7}"),
+            "is cancelled: cancel requested \"\\u{7}\", asked for at HERE by TWO",
+        ),
+        (
+            1,
+            EventKind::WaitRegister,
+            None,
+            "has one more that waits for its end",
+        ),
+        (
+            1,
+            EventKind::WaitWake,
+            None,
+            "wakes one that waits for its end",
+        ),
+        (
+            1,
+            EventKind::ShieldLifted { site },
+            None,
+            "lets the cancel in, entered at HERE",
+        ),
+        (
+            2,
+            EventKind::CancelHop { from },
+            None,
+            "is cancelled, below ONE",
+        ),
+        (
+            2,
+            EventKind::CancelHeld { from },
+            None,
+            "holds back the cancel of ONE",
+        ),
+        (
+            1,
+            EventKind::Told { site: at },
+            None,
+            "is told to stop at HERE",
+        ),
+        (1, EventKind::Told { site: None }, None, "is told to stop"),
+        (
+            1,
+            EventKind::GuardEntered { site },
+            None,
+            "ignores cancellation from HERE on",
+        ),
+        (1, EventKind::GuardLeft, None, "has one guard less"),
+        (1, EventKind::Dropped, None, "is dropped before it is done"),
+        (
+            1,
+            EventKind::WaitBegin {
+                kind: WaitKind::Lock,
+                site: at,
+            },
+            Some("mutex \u{202e}"),
+            "waits on \"mutex \\u{202e}\" at HERE",
+        ),
+        (
+            1,
+            EventKind::WaitBegin {
+                kind: WaitKind::Foreign,
+                site: None,
+            },
+            None,
+            "waits on a foreign await",
+        ),
+        (1, EventKind::WaitEnd, None, "waits no longer"),
+        (1, EventKind::Scheduled { by: None }, None, "is queued"),
+        (1, EventKind::Scheduled { by }, None, "is queued by TWO"),
+        (2, EventKind::Scheduled { by }, None, "is queued by itself"),
+        (1, EventKind::PollBegin, None, "has a turn"),
+        (1, EventKind::PollEnd, None, "has had its turn"),
+        (9, EventKind::Finalize, None, "leaves the tree"),
+    ];
+    for (n, (job, kind, text, _)) in events.iter().enumerate() {
+        put(1_000_000_000 + n as u64, *job, *kind, *text);
+    }
+    let text = in_text(&recorder);
+    let (_, lines) = text.split_once("\nevents\n\n").unwrap();
+    let here = format!("{}:{}", site.file(), site.line());
+    let scope = JobKind::Scope.name_at(site);
+    let (one, two) = (
+        format!("task \"a\\u{{1b}}b\" {}", id(1)),
+        format!("scope \"{scope}\" {}", id(2)),
+    );
+    for (n, ((job, _, _, words), line)) in events.iter().zip(lines.lines()).enumerate() {
+        let subject = match job {
+            1 => &one,
+            2 => &two,
+            _ => "job \"?\" #9",
+        };
+        let words = words.replace("HERE", &here).replace("ONE", &one);
+        let words = words.replace("TWO", &two);
+        let expected = format!("   1.{n:09}  worker 3   {subject} {words}");
+        assert_eq!(line, expected);
+    }
+    assert_eq!(lines.lines().count(), events.len());
+}
+
+/// see-5: a long recording is cut, and the text says so.
+#[test]
+fn see_5_a_recording_as_text_is_bounded() {
+    let recorder = Recorder::builder().bytes(64 << 20).build();
+    let mut sim = Sim::builder(1).sink(recorder.clone()).build();
+    sim.run(async {
+        let tasks: Vec<_> = (0..60).map(|_| spawn(park())).collect();
+        for _ in 0..2_000 {
+            yield_now().await?;
+        }
+        for task in tasks {
+            task.cancel("enough");
+            let _ = task.outcome().await?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let events = recorder.recording().events.len();
+    let text = in_text(&recorder);
+    sim.finish();
+    assert_eq!(text.matches(" was cancelled: ").count(), 50);
+    assert!(text.contains("\nand 10 more\n\nevents\n"), "{text:.3000}");
+    let (_, lines) = text.split_once("\nevents\n\n").unwrap();
+    let (first, lines) = lines.split_once('\n').unwrap();
+    let left_out = events - 5_000;
+    assert_eq!(first.replace(',', ""), format!("{left_out} before these"));
+    assert_eq!(lines.lines().count(), 5_000);
 }
 
 /// What an event costs, by itself and in turns of a runtime that do nothing else:

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 
 use kinfolk_core::{
-    Error, Event, EventKind, Interests, Job, JobState, Sink, checkpoint, current_job, detach, park,
-    scope, spawn, yield_now,
+    Error, Event, EventKind, Interests, Job, JobState, Sink, Tree, checkpoint, current_job, detach,
+    park, scope, spawn, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::{Causes, Recorder, Sinks};
@@ -141,6 +141,93 @@ fn see_4_of_several_sinks_one_that_panics_is_called_no_more() {
     let events = recorder.recording().events.len();
     assert!(events > 50, "{events}");
     assert_eq!((fragile.0.load(SeqCst), both.broken()), (4, 1));
+}
+
+/// Says that it has heard of trouble, or nothing; and cancels a job meanwhile.
+#[derive(Default)]
+struct Hears {
+    answer: Option<&'static str>,
+    target: Mutex<Option<Job>>,
+    inside: AtomicBool,
+    nested: AtomicBool,
+    heard: Mutex<Vec<String>>,
+    tree: Mutex<Option<Tree>>,
+}
+
+impl Hears {
+    fn new(answer: Option<&'static str>) -> Arc<Hears> {
+        let rest = Hears::default();
+        Arc::new(Hears { answer, ..rest })
+    }
+}
+
+impl Sink for Hears {
+    fn event(&self, event: &Event) {
+        let was = self.inside.load(SeqCst);
+        self.nested.fetch_or(was, SeqCst);
+        let tree = self.tree.lock().unwrap().clone();
+        if let Some(tree) = tree {
+            assert_eq!(tree.tell_of_trouble("inside of a call"), None);
+        }
+        if matches!(event.kind, EventKind::CancelRequest { .. }) {
+            self.heard.lock().unwrap().push("cancel".into());
+        }
+    }
+
+    fn trouble(&self, what: &str) -> Option<String> {
+        self.inside.store(true, SeqCst);
+        self.heard.lock().unwrap().push(what.into());
+        let target = self.target.lock().unwrap().take();
+        if let Some(job) = target {
+            job.cancel("by the sink");
+        }
+        self.inside.store(false, SeqCst);
+        self.answer.map(String::from)
+    }
+}
+
+/// Each of several sinks is told of trouble. What a sink does meanwhile is told after it, and
+/// no trouble is told inside a call of a sink.
+#[test]
+fn see_4_trouble_is_told_to_each_sink_and_never_inside_a_call() {
+    struct Breaks;
+    impl Sink for Breaks {
+        fn event(&self, _: &Event) {}
+
+        fn trouble(&self, _: &str) -> Option<String> {
+            std::panic::resume_unwind(Box::new("no trouble"))
+        }
+    }
+    let (one, silent, other) = (
+        Hears::new(Some("one")),
+        Hears::new(None),
+        Hears::new(Some("other")),
+    );
+    let all: [Arc<dyn Sink>; 4] = [one.clone(), Arc::new(Breaks), silent.clone(), other.clone()];
+    let all = Sinks::of(all);
+    let mut sim = Sim::builder(1).sink(all.clone()).build();
+    let tree = sim.tree().clone();
+    *other.tree.lock().unwrap() = Some(tree.clone());
+    let parked = sim.root().launch(park());
+    sim.settle();
+    *one.target.lock().unwrap() = Some(parked);
+    assert_eq!(tree.tell_of_trouble("a flood"), Some("one; other".into()));
+    assert_eq!(all.broken(), 1);
+    for sink in [one, silent, other] {
+        assert_eq!(*sink.heard.lock().unwrap(), ["a flood", "cancel"]);
+        assert!(!sink.nested.load(SeqCst), "called inside its own call");
+        sink.tree.lock().unwrap().take();
+    }
+    sim.settle();
+    sim.finish();
+
+    let alone = Sim::builder(1)
+        .sink(Arc::new(Breaks))
+        .on_failure(|_| {})
+        .build();
+    assert_eq!(alone.tree().tell_of_trouble("once"), None);
+    assert_eq!(alone.tree().tell_of_trouble("twice"), None);
+    assert_eq!(Sim::seeded(1).tree().tell_of_trouble("no sink"), None);
 }
 
 /// The same cancels on eight threads: each that was cancelled has its way, and nothing is kept

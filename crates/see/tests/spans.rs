@@ -117,8 +117,8 @@ fn see_4_each_job_is_a_span_in_that_of_its_parent() {
     assert!(said.starts_with(&["created", "cancelled"]), "{said:?}");
     assert_eq!(said.last(), Some(&"ended"));
     let cancel = &of_worker[1].1;
-    assert_eq!(cancel["words"], "enough\\u{a}");
-    assert_eq!(cancel["reason"], "asked to");
+    assert_eq!(cancel["words"], "enough\\n");
+    assert_eq!(cancel["reason"], "cancel requested");
     assert!(
         heard.spans.iter().all(|(_, _, left)| *left == 0),
         "all are closed"

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! first signal      the root is cancelled
-//!   + 1 s           who is still there, and why, is said
+//!   + 1 s           who is still there, and why, is said, and the sink is told
 //!   + grace         shields and guards are lifted, leases revoked
 //!   + grace + 1 s   what is parked is dropped          ◀── second signal
 //!   + 1 s           main has not returned: the report, and the process ends
@@ -20,7 +20,7 @@ use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,11 @@ const STUCK: Duration = Duration::from_secs(1);
 /// How long after the drop of what is parked main has to return.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How long after that a host that has begun to shut down has to come to its end.
+/// How long after that a host that has begun to shut down has until it must have ended.
 const HOME: Duration = Duration::from_secs(2);
+
+/// How long the end of the process waits for a sink that keeps a record.
+const MOST_TOLD: Duration = Duration::from_secs(2);
 
 /// The longest wait of the reader at a time.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -83,6 +86,11 @@ struct Shared {
     first: AtomicI32,
     /// The host shuts down, or is dropped.
     ends: AtomicBool,
+    /// The sink is told of the shutdown.
+    tells: AtomicBool,
+    /// It was.
+    told: Mutex<bool>,
+    heard: Condvar,
     times: Mutex<Times>,
 }
 
@@ -149,18 +157,49 @@ impl Shared {
         });
     }
 
-    /// Says who is still there, if any job is.
+    /// Says who is still there, if any job is; and then the sink is told.
     fn say_stuck(self: &Arc<Self>) {
-        if self.quiet {
-            return;
-        }
         let this = self.clone();
         aside(move || {
             let stuck = this.tree.snapshot().stuck(STUCK);
             if !stuck.is_empty() {
                 this.say(format_args!("{stuck}"));
+                this.tell_of_trouble("stuck after");
             }
         });
+    }
+
+    /// Tells the sink of the shutdown, once: it may keep a record of how that went.
+    fn tell_of_trouble(&self, how: &str) {
+        if self.tells.swap(true, SeqCst) {
+            return;
+        }
+        let signal = name(self.first.load(SeqCst));
+        if let Some(done) = self.tree.tell_of_trouble(&format!("{how} {signal}")) {
+            self.say(format_args!("{done}"));
+            // The process may be over as soon as this is done.
+            flush(MOMENT);
+        }
+        *self.is_told() = true;
+        self.heard.notify_all();
+    }
+
+    /// The same before the process may end, and waits for it a moment: a sink of the user's
+    /// may not come back.
+    fn tell_of_the_end(self: &Arc<Self>) {
+        if !self.tells.load(SeqCst) {
+            let this = self.clone();
+            aside(move || this.tell_of_trouble("stopped by"));
+        }
+        let told = self.is_told();
+        let waited = self
+            .heard
+            .wait_timeout_while(told, MOST_TOLD, |told| !*told);
+        drop(waited);
+    }
+
+    fn is_told(&self) -> MutexGuard<'_, bool> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lift(&self) {
@@ -174,8 +213,9 @@ impl Shared {
     }
 
     /// The process ends here: main does not return.
-    fn exit(&self, report: &ShutdownReport) -> ! {
+    fn exit(self: &Arc<Self>, report: &ShutdownReport) -> ! {
         self.say(format_args!("{report}"));
+        self.tell_of_the_end();
         flush(MOMENT);
         // Neither destructors nor what the program has registered for its exit: they may
         // wait for a thread that does not return.
@@ -302,7 +342,7 @@ impl SignalReader {
                     .fold(last, Duration::min),
             };
             match self.next(next.saturating_sub(began.elapsed())) {
-                SignalByte::Stop => return,
+                SignalByte::Stop => return shared.tell_of_the_end(),
                 SignalByte::Signal(_) if forced.is_none() => {
                     forced = Some(began.elapsed());
                     self.force();
@@ -345,6 +385,9 @@ impl MainSignals {
             last: AtomicU64::new(0),
             first: AtomicI32::new(0),
             ends: AtomicBool::new(false),
+            tells: AtomicBool::new(false),
+            told: Mutex::default(),
+            heard: Condvar::new(),
             times: Mutex::default(),
         });
         let heard = {

@@ -126,7 +126,7 @@ type Shared<T> = Arc<Shown<State<T>>>;
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "a broadcast channel keeps at least one value");
     let state = State {
-        slots: with_room(capacity),
+        slots: with_room(capacity).into(),
         capacity,
         first: 0,
         senders: 1,

@@ -363,6 +363,12 @@ impl FirstInLine<'_> {
         unsafe { self.waiter().links.with_mut(|links| links.number) }
     }
 
+    /// True if no other waiter stands behind it.
+    #[inline]
+    pub(crate) fn is_last(&self) -> bool {
+        self.line.len == 1
+    }
+
     /// For what stands around the waiter in memory.
     pub(crate) fn as_ptr(&self) -> *const Waiter {
         self.waiter.as_ptr()

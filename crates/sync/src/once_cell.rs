@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::panic::Location;
 
+use kinfolk_core::host::DropAtEnd;
 use kinfolk_core::{Cancelled, kit::Point};
 
 use crate::acquire::Acquire;
@@ -89,7 +90,7 @@ impl<T> OnceCell<T> {
             let making = lock.await?;
             match self.get() {
                 Some(value) => Ok(value),
-                None => Ok(self.fill(making, make().await)),
+                None => Ok(self.fill(making, DropAtEnd::new(make()).await)),
             }
         }
     }
@@ -112,7 +113,7 @@ impl<T> OnceCell<T> {
             let making = lock.await?;
             match self.get() {
                 Some(value) => Ok(value),
-                None => Ok(self.fill(making, make().await?)),
+                None => Ok(self.fill(making, DropAtEnd::new(make()).await?)),
             }
         }
     }

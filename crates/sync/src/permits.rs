@@ -7,7 +7,9 @@
 //! and permits that come back are handed over to the first, if there are enough for it.
 //! So no waiter is overtaken, and what is handed over is never free in between.
 //!
-//! LINE is set exactly while the line is not empty; both change under its lock.
+//! LINE is set exactly while the line is not empty; both change under its lock. While LINE is
+//! set only the code that holds the lock writes the word, so that it needs no atomic step for
+//! that: a load, and a store.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -18,7 +20,7 @@ use kinfolk_core::kit::{self, Holder, Listed, Point, Resource, ResourceLook};
 use kinfolk_core::{Cancelled, WaitKind};
 
 use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go};
-use crate::sync::{AtomicUsize, Lock, Ordering, SEEN, const_fn};
+use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering, SEEN, const_fn};
 
 const LINE: usize = 1;
 const CLOSED: usize = 1 << 1;
@@ -306,72 +308,69 @@ impl Permits {
 
     #[inline]
     fn more(&self, n: usize, all: bool) {
-        let mut word = self.word.load(Ordering::Relaxed);
-        while word & LINE == 0 {
-            let next = with_more(word, n, all);
-            match self
-                .word
-                .compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => word = now,
+        loop {
+            let mut word = self.word.load(Ordering::Relaxed);
+            while word & LINE == 0 {
+                let next = with_more(word, n, all);
+                match self.word.compare_exchange_weak(
+                    word,
+                    next,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return,
+                    Err(now) => word = now,
+                }
+            }
+            if self.hand_over(n, all) {
+                return;
             }
         }
-        self.hand_over(n, all, None);
     }
 
-    /// Under the lock: `n` more are free, or `leaver` stands in line no longer; those
-    /// who have enough now get theirs. What had become of the leaver.
+    /// `n` more are free: those in line who have enough now get theirs. False if the line has
+    /// become empty meanwhile; nothing has changed then.
     #[cold]
-    fn hand_over(&self, n: usize, all: bool, leaver: Option<&Waiter>) -> WaiterStage {
-        let waiters = self.waiters();
-        let mut wakes = Wakes::new();
-        let mut line = waiters.line.lock();
-        // The line may have become empty meanwhile: then others change the word too.
-        let mut word = self.word.load(Ordering::Relaxed);
-        while n > 0
-            && let Err(now) = self.word.compare_exchange_weak(
-                word,
-                with_more(word, n, all),
-                Ordering::Release,
-                Ordering::Relaxed,
-            )
-        {
-            word = now;
+    fn hand_over(&self, n: usize, all: bool) -> bool {
+        let line = self.waiters().line.lock();
+        // Acquire: from those who gave permits back, on to those who get them.
+        let word = self.word.load(Ordering::Acquire);
+        if word & LINE == 0 {
+            return false;
         }
-        let (was, unused) = match leaver {
-            Some(leaver) => line.leave(leaver),
-            None => (WaiterStage::Idle, None),
-        };
-        while !self.serve(&mut line, &mut wakes) {
+        let word = with_more(word, n, all);
+        self.word.store(word, Ordering::Release);
+        self.serve(line);
+        true
+    }
+
+    /// Hands permits over to the first in line, as long as there are enough, and unlocks.
+    fn serve<'a>(&'a self, mut line: LockGuard<'a, Line>) {
+        let mut wakes = Wakes::new();
+        loop {
+            // As in `hand_over`.
+            let mut word = self.word.load(Ordering::Acquire);
+            while !wakes.is_full()
+                && let Some(first) = line.first()
+                && word / ONE >= first.need()
+            {
+                word -= first.need() * ONE;
+                if first.is_last() {
+                    word &= !LINE;
+                }
+                // Before it is settled, so that it finds no more than what is left. Without
+                // LINE other threads write the word from here on.
+                self.word.store(word, Ordering::Release);
+                wakes.push(first.settle(WaiterStage::Granted));
+            }
+            let more = wakes.is_full();
             drop(line);
             wakes.wake_all();
-            line = waiters.line.lock();
-        }
-        drop(line);
-        wakes.wake_all();
-        let_go(unused);
-        was
-    }
-
-    /// Hands permits over to the first in line, as long as there are enough. False if
-    /// there are more to be woken than there is room for.
-    fn serve(&self, line: &mut Line, wakes: &mut Wakes) -> bool {
-        while let Some(first) = line.first() {
-            let need = first.need();
-            // While somebody waits the word changes under this lock only. Acquire: from
-            // whoever gave the permits back, on to who gets them.
-            if self.word.load(Ordering::Acquire) / ONE < need {
-                return true;
+            if !more {
+                return;
             }
-            if wakes.is_full() {
-                return false;
-            }
-            self.word.fetch_sub(need * ONE, Ordering::AcqRel);
-            wakes.push(first.settle(WaiterStage::Granted));
+            line = self.waiters().line.lock();
         }
-        self.word.fetch_and(!LINE, Ordering::Release);
-        true
     }
 
     /// Takes permits if there are enough after all; else stands in line.
@@ -387,10 +386,12 @@ impl Permits {
         let queued = loop {
             let (next, queued) = if word & CLOSED != 0 {
                 break Queued::Closed;
-            } else if line.is_empty() && word / ONE >= need {
+            } else if word & LINE != 0 {
+                break Queued::Listed;
+            } else if word / ONE >= need {
                 (word - need * ONE, Queued::Taken)
             } else {
-                // From here on whoever gives permits back comes to the lock.
+                // From here on code that gives permits back comes to the lock.
                 (word | LINE, Queued::Listed)
             };
             match self
@@ -411,9 +412,22 @@ impl Permits {
         queued
     }
 
-    /// A waiter is told, or goes.
+    /// A waiter is told, or goes: what had become of it. Behind it stand some who may have
+    /// enough.
+    #[cold]
     fn leave(&self, waiter: &Waiter) -> WaiterStage {
-        self.hand_over(0, false, Some(waiter))
+        let mut line = self.waiters().line.lock();
+        let (was, unused) = line.leave(waiter);
+        match was {
+            WaiterStage::Listed if line.is_empty() => {
+                self.word.fetch_and(!LINE, Ordering::Release);
+                drop(line);
+            }
+            WaiterStage::Listed => self.serve(line),
+            _ => drop(line),
+        }
+        let_go(unused);
+        was
     }
 
     /// No permits any more: the waiters are refused, and each later caller.

@@ -5,9 +5,10 @@
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
     use std::cell::UnsafeCell;
+    use std::mem::MaybeUninit;
     use std::ops::{Deref, DerefMut};
     use std::sync::atomic::AtomicBool;
 
@@ -28,6 +29,17 @@ mod real {
             // SAFETY: exclusive by the caller's promise.
             f(unsafe { &mut *self.0.get() })
         }
+    }
+
+    /// `n` places without values, in `room`, which has memory for them.
+    pub(crate) fn empty_places<T>(
+        mut room: Vec<Plain<MaybeUninit<T>>>,
+        n: usize,
+    ) -> Box<[Plain<MaybeUninit<T>>]> {
+        assert!(room.capacity() >= n, "there is room for them");
+        // SAFETY: asserted; and what needs no value is there without being written.
+        unsafe { room.set_len(n) };
+        room.into_boxed_slice()
     }
 
     /// A lock for a few instructions at a time: links, counts, moving a value or a
@@ -123,7 +135,9 @@ mod real {
 
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+    use std::mem::MaybeUninit;
 
     use loom::cell::UnsafeCell;
     use loom::sync::{Mutex, MutexGuard};
@@ -141,6 +155,14 @@ mod model {
             // SAFETY: exclusive by the caller's promise, which loom checks.
             self.0.with_mut(|p| f(unsafe { &mut *p }))
         }
+    }
+
+    pub(crate) fn empty_places<T>(
+        mut room: Vec<Plain<MaybeUninit<T>>>,
+        n: usize,
+    ) -> Box<[Plain<MaybeUninit<T>>]> {
+        room.extend((0..n).map(|_| Plain::new(MaybeUninit::uninit())));
+        room.into_boxed_slice()
     }
 
     pub(crate) struct Lock<T>(Mutex<T>);

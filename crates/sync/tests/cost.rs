@@ -107,6 +107,60 @@ fn io_6_sends_and_locks_do_not_allocate() {
     assert_eq!(calls(|| (0..100).for_each(|_| contended())), 0);
 }
 
+/// Neither do the other locks, nor waits once a lock or a channel has had its first, nor a
+/// value that goes from hand to hand.
+#[test]
+fn io_6_the_other_waits_do_not_allocate() {
+    let _alone = alone();
+    let (lock, semaphore, notify) = (RwLock::new(0), Semaphore::new(1), Notify::new());
+    let free = calls(|| {
+        drop(ready(lock.read()).unwrap());
+        drop(ready(lock.write()).unwrap());
+        drop(ready(semaphore.acquire()).unwrap());
+    });
+    assert_eq!(free, 0, "not even the first");
+    let (tx, rx) = mpmc::rendezvous();
+    let waits = || {
+        let (written, permit) = (ready(lock.write()).unwrap(), ready(semaphore.acquire()));
+        let mut reads = std::pin::pin!(lock.read());
+        let mut takes = std::pin::pin!(semaphore.acquire());
+        let mut hears = std::pin::pin!(notify.notified());
+        let mut gets = std::pin::pin!(rx.recv());
+        let mut sends = std::pin::pin!(tx.send(7));
+        assert!(reads.as_mut().poll(&mut noop()).is_pending());
+        assert!(takes.as_mut().poll(&mut noop()).is_pending());
+        assert!(hears.as_mut().poll(&mut noop()).is_pending());
+        assert!(gets.as_mut().poll(&mut noop()).is_pending());
+        assert!(sends.as_mut().poll(&mut noop()).is_pending());
+        drop((written, permit));
+        notify.notify_one();
+        assert!(reads.as_mut().poll(&mut noop()).is_ready());
+        assert!(takes.as_mut().poll(&mut noop()).is_ready());
+        assert!(hears.as_mut().poll(&mut noop()).is_ready());
+        assert!(gets.as_mut().poll(&mut noop()).is_ready());
+        assert!(sends.as_mut().poll(&mut noop()).is_ready());
+    };
+    waits();
+    assert_eq!(calls(|| (0..100).for_each(|_| waits())), 0);
+}
+
+/// A channel without a limit takes memory for many values at once, and uses it again.
+#[test]
+fn io_6_an_unbounded_channel_allocates_for_many_values_at_once() {
+    let _alone = alone();
+    let (tx, rx) = mpmc::unbounded_channel();
+    let few = calls(|| (0..3200_u64).for_each(|n| tx.send(n).unwrap()));
+    assert!((1..=200).contains(&few), "{few} for 3200 values");
+    while rx.try_recv().is_ok() {}
+    let streamed = calls(|| {
+        for n in 0..3200 {
+            tx.send(n).unwrap();
+            assert_eq!(rx.try_recv(), Ok(n));
+        }
+    });
+    assert_eq!(streamed, 0, "what was left is used again");
+}
+
 #[test]
 fn io_6_memory_returns_after_a_burst() {
     let _alone = alone();

@@ -181,6 +181,43 @@ fn test_3_the_rest_is_whole_after_a_cancel_anywhere() {
     );
 }
 
+/// Two wait for a notification each: one that was given and not heard is kept.
+#[test]
+fn test_3_a_notification_is_whole_after_a_cancel_anywhere() {
+    everywhere(
+        || (Notify::new(), AtomicUsize::new(0), AtomicUsize::new(0)),
+        |thing| {
+            three(move |n| {
+                let thing = thing.clone();
+                async move {
+                    let (notify, given, heard) = &*thing;
+                    if n < 2 {
+                        notify.notified().await?;
+                        heard.fetch_add(1, SeqCst);
+                        yield_now().await?;
+                        return Ok(());
+                    }
+                    for n in 0..2 {
+                        given.fetch_add(1, SeqCst);
+                        notify.notify_one();
+                        // Two that are kept are kept as one.
+                        while heard.load(SeqCst) <= n {
+                            yield_now().await?;
+                        }
+                    }
+                    Ok(())
+                }
+            })
+        },
+        |(notify, given, heard)| {
+            let (given, heard) = (given.load(SeqCst), heard.load(SeqCst));
+            assert!(heard <= given);
+            assert_eq!(notify.try_notified(), heard < given, "{heard} of {given}");
+            assert!(!notify.try_notified());
+        },
+    );
+}
+
 #[test]
 fn test_3_the_other_waits_are_whole_after_a_cancel_anywhere() {
     everywhere(

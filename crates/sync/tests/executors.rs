@@ -4,8 +4,13 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
-use kinfolk_sync::{Barrier, Mutex, Notify, OnceCell, RwLock, Semaphore, mpmc, oneshot, watch};
+use kinfolk_core::{Budget, Error, Main};
+use kinfolk_runtime::Runtime;
+use kinfolk_sync::{
+    Barrier, Mutex, Notify, OnceCell, RwLock, Semaphore, broadcast, mpmc, oneshot, watch,
+};
 
 /// One round through everything that waits. Each await returns a result that is never
 /// `Cancelled`.
@@ -31,6 +36,9 @@ async fn everything() {
     let (tx, mut rx) = watch::channel(0);
     tx.send(1).unwrap();
     assert!(rx.changed().await.unwrap());
+    let (tx, mut rx) = broadcast::channel(2);
+    tx.send(1).unwrap();
+    assert_eq!(rx.recv().await.unwrap(), Some(1));
 }
 
 /// A pipe through a small channel, from one task to another.
@@ -123,15 +131,19 @@ fn io_6_other_blocking_forms() {
     let (once, answer) = oneshot::channel();
     let notify = Arc::new(Notify::new());
     let wakes = notify.clone();
+    let (news, mut hears) = broadcast::channel(2);
     let other = thread::spawn(move || {
         tx.send(1).unwrap();
         once.send(7).unwrap();
         wakes.notify_one();
+        news.send(8).unwrap();
     });
     assert!(rx.blocking_changed());
     assert_eq!(answer.blocking_recv(), Ok(7));
     notify.blocking_notified();
+    assert_eq!(hears.blocking_recv().unwrap(), Some(8));
     other.join().unwrap();
+    assert_eq!(hears.blocking_recv().unwrap(), None, "its sender is gone");
     assert!(!rx.blocking_changed(), "the sender is gone");
 }
 
@@ -234,4 +246,34 @@ fn io_6_a_channel_wakes_a_host_loop() {
     assert_eq!(rx.try_recv(), Ok(2));
     drop(tx);
     assert_eq!(called(), 1, "it was closed");
+}
+
+/// A task of the main lane awaits a value: one that comes from another thread wakes the host
+/// loop, and its next pump hands it over.
+#[test]
+fn io_6_a_channel_wakes_the_loop_of_the_main_lane() {
+    let (woken, wait) = std::sync::mpsc::channel();
+    let rt = Runtime::builder()
+        .workers(1)
+        .on_wake(move |_| {
+            let _sent_while_it_listens = woken.send(());
+        })
+        .build()
+        .unwrap();
+    let wakes = || wait.recv_timeout(Duration::from_secs(20)).is_ok();
+    let (tx, rx) = mpmc::channel(1);
+    let got = rt
+        .scope()
+        .on(Main)
+        .spawn(async move { Ok::<_, Error>(rx.recv().await?) });
+    assert!(wakes(), "the task is new");
+    rt.pump(Budget::Turns(9)).unwrap();
+    assert!(!got.is_ended(), "it waits for a value");
+    assert!(wait.try_recv().is_err());
+    let other = thread::spawn(move || tx.blocking_send(7).unwrap());
+    assert!(wakes(), "a value is there");
+    other.join().unwrap();
+    rt.pump(Budget::Turns(9)).unwrap();
+    assert!(got.is_ended());
+    assert_eq!(rt.wait_for(got).unwrap().unwrap(), Some(7));
 }

@@ -90,6 +90,22 @@ fn io_6_destructors_may_call_back() {
     // It drops the first, which drops the second, which drops the third.
     drop(rx.try_recv());
     assert!(drops.load(SeqCst) >= 3);
+
+    // The last receiver drops what it has not received: each sees the channel without itself.
+    let (tx, rx) = mpmc::channel::<Bomb>(4);
+    let left = Arc::new(StdMutex::new(Vec::new()));
+    for _ in 0..3 {
+        let (sends, left) = (tx.clone(), left.clone());
+        let calls = move || left.lock().unwrap().push((sends.len(), sends.is_closed()));
+        let value = Bomb {
+            drops: drops.clone(),
+            panics: false,
+            calls: Some(Box::new(calls)),
+        };
+        assert!(tx.try_send(value).is_ok());
+    }
+    drop(rx);
+    assert_eq!(*left.lock().unwrap(), [(2, true), (1, true), (0, true)]);
 }
 
 /// A waker that panics when it is woken, and one that calls back.

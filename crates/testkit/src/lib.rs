@@ -20,6 +20,7 @@ mod io;
 mod lab;
 mod log;
 mod ready_turns;
+mod rewind;
 mod rng;
 mod run_test;
 #[cfg(feature = "tokio")]

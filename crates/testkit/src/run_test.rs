@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 use kinfolk_core::host::ContainedPanics;
 use kinfolk_core::host::say::{MOMENT, Topic, flush, say};
@@ -15,6 +16,7 @@ use kinfolk_core::{Result, Scope, Tree};
 
 use crate::guard::{GuardedRun, WatchedRun, guarded};
 use crate::io::side;
+use crate::rewind::Tape;
 use crate::seeds;
 use crate::sim::Sim;
 use crate::unheard::{Unheard, contained_panics};
@@ -132,12 +134,15 @@ impl TestOptions {
 /// Runs a test on the simulation once for each seed: virtual time, a check
 /// that no job and no timer is left and that no failure went unheard, a guard in
 /// real time for each seed. On the odd seeds i/o is rough, unless the options say
-/// otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many.
+/// otherwise. `KINFOLK_SEED` picks one seed; `KINFOLK_SEEDS` says how many; with
+/// `KINFOLK_REPLAY=1` each seed is run twice, and a test fails whose runs differ.
 ///
 /// # Panics
 /// If there is no seed to run it on, or the options ask for real time. If the test fails on
 /// some seed: the message says which, and has a line to copy that runs it again. Before,
-/// that seed is run once more: if it does not fail in the same way, the message says so.
+/// that seed is run once more, and recorded: if it does not fail in the same way, the message
+/// says so, and it names the files of the recording. `KINFOLK_RECORDINGS` is the folder for
+/// those; none are written if it is empty.
 pub fn run_test<F, B>(name: &'static str, options: TestOptions, test: F)
 where
     F: Fn() -> B + Send + 'static,
@@ -154,13 +159,11 @@ where
     );
     guarded(name, move |watched| {
         for seed in seeds {
-            let run = || options.run_once(name, seed, &test, &watched);
-            let Err(failure) = run() else { continue };
-            let line = seeds::line(name, seed);
-            let line = match failure.differs(&run()) {
-                Some(how) => format!("{how}\n{line}"),
-                None => line,
-            };
+            let run = |tape| options.run_once(name, seed, &test, &watched, tape);
+            let Err(failure) = run(None) else { continue };
+            let tape = Tape::new();
+            let again = run(Some(&tape));
+            let line = failure.last_lines(name, seed, &again, &tape);
             failure.go_on(name, seed, &line)
         }
     });
@@ -194,6 +197,27 @@ impl RunFailure {
              something that the seed does not control decides: the order of a HashMap, the time \
              of the system, a static that is left from the first run, another thread{calls}"
         ))
+    }
+
+    /// What the message ends with: whether the seed has done the same `again`, how to run it,
+    /// and where that second run is recorded.
+    fn last_lines(
+        &self,
+        name: &str,
+        seed: u64,
+        again: &Result<(), RunFailure>,
+        tape: &Tape,
+    ) -> String {
+        let line = seeds::line(name, seed);
+        let line = match self.differs(again) {
+            Some(how) => format!("{how}\n{line}"),
+            None => line,
+        };
+        let words = format!("{}\n{name} failed with seed {seed}\n{line}", self.words);
+        match tape.write(&format!("{name}-{seed}"), &words) {
+            Some(recorded) => format!("{line}\n{recorded}"),
+            None => line,
+        }
     }
 
     #[track_caller]
@@ -234,14 +258,48 @@ fn without_addresses(words: &str) -> String {
 }
 
 impl TestOptions {
-    /// Runs the test on one seed.
+    /// Runs the test on one seed; twice, if both runs are to be compared. The first run is
+    /// recorded on the tape if there is one.
     fn run_once<F, B>(
         &self,
         name: &'static str,
         seed: u64,
         test: &F,
         watched: &GuardedRun,
+        tape: Option<&Tape>,
     ) -> Result<(), RunFailure>
+    where
+        F: Fn() -> B,
+        B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
+    {
+        let first = self.run_seed(name, seed, test, watched, tape)?;
+        if !seeds::twice() {
+            return Ok(());
+        }
+        let second = self.run_seed(name, seed, test, watched, None)?;
+        if first == second {
+            return Ok(());
+        }
+        let ((turns, _, time), (again, _, later)) = (first, second);
+        Err(RunFailure {
+            words: format!(
+                "{name} does not replay on seed {seed}: one run took {turns} turns and {time:?} of \
+                 virtual time, the next one {again} and {later:?}"
+            ),
+            payload: None,
+            unseen: None,
+        })
+    }
+
+    /// Runs the test on one seed, once; what a second run must have in common with it.
+    fn run_seed<F, B>(
+        &self,
+        name: &'static str,
+        seed: u64,
+        test: &F,
+        watched: &GuardedRun,
+        tape: Option<&Tape>,
+    ) -> Result<(u64, u64, Duration), RunFailure>
     where
         F: Fn() -> B,
         B: Future<Output: IntoOutcome<Value = ()>> + Send + 'static,
@@ -257,7 +315,11 @@ impl TestOptions {
             if self.time_slips {
                 builder = builder.time_slips();
             }
+            if let Some(tape) = tape {
+                builder = builder.sink(tape.sink());
+            }
             let mut sim = builder.build();
+            let _recorded = tape.map(Tape::until_dropped);
             watched.watch_run(sim.tree(), WatchedRun::Seed(name, seed));
             unseen.set(Some(sim.unseen_calls()));
             match sim.outcome(test()) {
@@ -275,9 +337,11 @@ impl TestOptions {
             // Before what is left: a job that failed may be why.
             self.check(name, &unheard);
             sim.assert_nothing_left();
+            let trail = sim.trail();
             sim.finish();
             self.check(name, &unheard);
             self.check_contained(name, collected.panics());
+            trail
         };
         catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
             let words = match payload.downcast_ref::<&str>() {

@@ -35,6 +35,11 @@ pub(crate) fn how_many() -> Option<u64> {
     Some(count)
 }
 
+/// Whether each seed is to be run twice, which `KINFOLK_REPLAY=1` says.
+pub(crate) fn twice() -> bool {
+    number("KINFOLK_REPLAY").is_some_and(|times| times > 0)
+}
+
 /// The seeds of a test: the one that the environment picks; or as many as it says,
 /// unless the test is for one seed only; or those of the test.
 #[track_caller]

@@ -1051,6 +1051,12 @@ impl Sim {
         self.turns
     }
 
+    /// What two runs of one seed have in common: how many turns they took, how often they
+    /// drew, and how much time has passed.
+    pub(crate) fn trail(&self) -> (u64, u64, Duration) {
+        (self.turns, self.rng.state(), self.elapsed())
+    }
+
     /// Runs until `done`, jumping the clock when everything is idle. `done` is
     /// asked between two turns.
     ///

@@ -17,7 +17,7 @@ use crate::local_lane::LocalDriver;
 use crate::machine::{Has, Machine, real_grace};
 use crate::root::{Root, Roots};
 
-/// A root with options.
+/// A root with options; see [`Root::builder`].
 #[must_use = "call `build`"]
 pub struct RootBuilder {
     options: TreeOptions,
@@ -40,22 +40,21 @@ impl RootBuilder {
         }
     }
 
-    /// Whether the root hears Ctrl-C and SIGTERM, from [`build`](RootBuilder::build) to the
+    /// Sets whether the root handles Ctrl-C and SIGTERM, from [`build`](RootBuilder::build) to the
     /// end of its shutdown. `false` by default; `#[kinfolk::main(tokio)]` says `true`.
     ///
-    /// From the first signal on the root shuts down by itself, as
-    /// [`Root::shutdown`] does: everything is cancelled, and the reason names the signal and
-    /// the line of this call; after a second standard error names what is still there; at
-    /// the [`grace`](RootBuilder::grace) shields are lifted, and a second later what is
-    /// parked is dropped. If the root has not come to its end a second after that (a poll or
-    /// a blocking call does not return, or the program never awaits [`Root::run_main`] or a
-    /// shutdown to its end) a report names what is left, and the process ends with 128 and
-    /// the number of the signal. A second signal goes to the last step at once, a third
-    /// aborts the process. A signal within 200 ms of the last one that counted does not
-    /// count.
+    /// The first signal shuts the root down, as [`Root::shutdown`] does: every job is
+    /// cancelled, with a reason that names the signal and the line of this call; after a second
+    /// a report on standard error names the jobs that have not ended; after the
+    /// [`grace`](RootBuilder::grace) shields are lifted, and a second later the parked jobs are
+    /// dropped. If the root has not ended a second after that (a poll or a blocking call does
+    /// not return, or the program never awaits [`Root::run_main`] or a shutdown to its end), a
+    /// report names the jobs that are left, and the process exits with 128 plus the number of
+    /// the signal. A second signal goes to the last step at once, a third aborts the process. A
+    /// signal within 200 ms of the last one that counted does not count.
     ///
-    /// Beside `tokio::signal` both hear the same signal. Only Unix has it: elsewhere no
-    /// signal is heard.
+    /// `tokio::signal` receives the same signals as well. On systems other than Unix this option
+    /// has no effect.
     #[track_caller]
     pub fn signals(mut self, hear: bool) -> Self {
         let site = Location::caller();
@@ -63,30 +62,30 @@ impl RootBuilder {
         self
     }
 
-    /// How long the end of the root waits before it lifts shields, after the first
-    /// [signal](RootBuilder::signals), in [`Root::run_main`] and in [`Root::shutdown`]; a
-    /// second later it forces. Ten seconds by default.
+    /// Sets how long a shutdown waits before it lifts shields: after the first
+    /// [signal](RootBuilder::signals), in [`Root::run_main`] and in [`Root::shutdown`]. A
+    /// second later it drops the parked jobs. Ten seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.manner.grace = grace;
         self
     }
 
-    /// Whether the root says nothing by itself of [signals](RootBuilder::signals), and of
-    /// what was in the way of its end. The error of [`Root::run_main`] is said all the same,
-    /// and what the hooks for failures and forced drops say.
+    /// Sets whether the root keeps silent about [signals](RootBuilder::signals) and about the
+    /// jobs that delayed its shutdown. The error of [`Root::run_main`] is still printed, and so
+    /// is what the hooks for failures and forced drops print.
     pub fn quiet(mut self, quiet: bool) -> Self {
         self.manner.quiet = quiet;
         self
     }
 
-    /// Whether [`Root::run_main`] answers with 128 and the number of the signal after every
-    /// signal, however main has ended. `false` by default.
+    /// Sets whether [`Root::run_main`] returns the exit code 128 plus the number of the signal
+    /// after every signal, however main has ended. `false` by default.
     pub fn exit_by_signal(mut self, always: bool) -> Self {
         self.manner.exit_by_signal = always;
         self
     }
 
-    /// Where events go.
+    /// Sets the sink for events.
     pub fn sink(mut self, sink: Arc<dyn Sink>) -> Self {
         self.options.sink = Some(sink);
         self
@@ -98,19 +97,19 @@ impl RootBuilder {
         self
     }
 
-    /// Gets every job whose future is dropped before it is done.
+    /// Sets the hook that receives every job whose future is dropped before it is done.
     pub fn on_forced(mut self, hook: ForcedHook) -> Self {
         self.options.forced_hook = Some(hook);
         self
     }
 
-    /// How long a cancelled job may stay idle.
+    /// Sets how long a cancelled job may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self
     }
 
-    /// The clock. By default it is tokio's: the system's, unless a test has paused
+    /// Sets the clock. The default is tokio's: the system's, unless a test has paused
     /// it; then timers of the tree wait as tokio's own do.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -197,15 +196,23 @@ impl RootBuilder {
             // It panics, and says why.
             return Ok(self.build());
         };
-        let mut roots = Roots::lock();
-        if roots.get(id).is_some() {
-            return Err(Error::msg(
+        let has_one = || {
+            Err(Error::msg(
                 "this tokio runtime has a current Kinfolk root already: build it before the \
                  first use of `Root::current` and `kinfolk_tokio::run`",
-            ));
+            ))
+        };
+        let current = Roots::lock().get(id);
+        if current.is_some() {
+            return has_one();
         }
+        // Built outside the lock: its sink or its clock may have asked for the current root
+        // meanwhile, or another thread, and that one counts.
         let root = self.build();
-        roots.insert(id, root.clone());
+        let first = Roots::lock().insert_first(id, &root);
+        if first.is_some() {
+            return has_one();
+        }
         Ok(root)
     }
 }

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Turn, TurnRow, look_again};
-use kinfolk_queue::{FEW, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray};
+use kinfolk_queue::{
+    FEW, MOMENT, PriorityStreak, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray,
+};
 use tokio::task::coop::has_budget_remaining;
 
 use crate::here;
@@ -34,6 +36,7 @@ pub(crate) struct DriverLocal {
     pub(crate) n: usize,
     ticks: Cell<u32>,
     streak: Streak,
+    priority_streak: PriorityStreak,
     thief: Thief,
 }
 
@@ -55,12 +58,34 @@ impl DriverLocal {
         if ticks.is_multiple_of(LOAD) {
             self.even_out();
         }
-        if ticks.is_multiple_of(INJECTED)
-            && let Some(turn) = self.injected()
+        let serves = ticks.is_multiple_of(INJECTED);
+        let priorities = &self.machine.priorities;
+        if priorities.may_have_some()
+            && let Some(turn) = priorities.take_first(&self.priority_streak, ticks, serves)
         {
             return Some(turn);
         }
-        self.tray().pop(&self.streak).or_else(|| self.injected())
+        if serves && let Some(turn) = self.injected() {
+            return Some(turn);
+        }
+        (self.tray().pop(&self.streak))
+            .or_else(|| self.injected())
+            .or_else(|| self.preferred(ticks))
+    }
+
+    /// There is no normal turn here. A low one goes behind what waits at another's tray.
+    fn preferred(&self, ticks: u32) -> Option<Turn> {
+        let priorities = &self.machine.priorities;
+        if !priorities.may_have_some() {
+            return None;
+        }
+        (priorities.take_high(&self.priority_streak, ticks))
+            .or_else(|| {
+                let stole = self.steal();
+                stole.then(|| self.want_sentinel());
+                stole.then(|| self.tray().pop(&self.streak))?
+            })
+            .or_else(|| priorities.take_low(&self.priority_streak))
     }
 
     /// A fair share of what lies where everybody looks.
@@ -131,6 +156,12 @@ impl DriverLocal {
         }
     }
 
+    /// It has pushed into the queues of all drivers.
+    pub(crate) fn has_pushed(&self, then: Then) {
+        self.want_help(then);
+        self.want_sentinel();
+    }
+
     /// There is something behind our turn: another driver should look after it.
     #[inline]
     fn want_sentinel(&self) {
@@ -158,7 +189,8 @@ impl DriverLocal {
         self.machine.goes_on(self.n);
         match again {
             // It goes on being counted.
-            Some(again) => self.put_back(again),
+            Some(again) if again.is_ordinary() => self.put_back(again),
+            Some(again) => self.machine.inject_one(again),
             None => self.machine.rested(),
         }
     }
@@ -168,7 +200,9 @@ impl DriverLocal {
 impl DriverLocal {
     /// There is something to do for a driver that is about to sleep.
     fn is_needed(&self) -> bool {
-        !self.machine.injector.is_empty() || self.machine.is_stopping()
+        !self.machine.injector.is_empty()
+            || !self.machine.priorities.is_empty()
+            || self.machine.is_stopping()
     }
 
     /// Nothing was found: lies down, unless there is something after all.
@@ -355,6 +389,7 @@ impl TokioDriver {
                 n,
                 ticks: Cell::new(0),
                 streak: Streak::default(),
+                priority_streak: PriorityStreak::default(),
                 thief: Thief::default(),
             },
             sleeps: None,

@@ -75,7 +75,10 @@ async fn keep_while(machine: &Weak<Machine>) {
 /// Fires what is due; when to look again.
 fn look(machine: &Arc<Machine>) -> NextWake {
     if machine.clock.is_virtual() {
-        if machine.busy.load(Ordering::SeqCst) == 0 && machine.clock.idle(machine.next_timer()) {
+        if machine.busy.load(Ordering::SeqCst) == 0
+            && machine.calls.let_clock_move()
+            && machine.clock.idle(machine.next_timer())
+        {
             machine.fire_due();
             return NextWake::Now;
         }

@@ -62,7 +62,7 @@ impl Machine {
     /// On another it stays where it is: its futures may be dropped on their lane alone.
     fn bury_main(&self, lane: &LocalLane) {
         if self.is_main_thread() {
-            lane.burial.bury(&lane.inbox, |turn| {
+            lane.burial.bury(&[&lane.inbox], |turn| {
                 drop(turn);
                 self.rested();
             });
@@ -167,6 +167,7 @@ impl Drop for LocalDriver {
         self.lane().burial.begin();
         self.machine.bury_main(self.lane());
         self.machine.host_gone(None);
+        self.machine.bury_at_doors();
         self.machine.bury_what_comes(self.lane());
     }
 }

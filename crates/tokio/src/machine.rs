@@ -7,10 +7,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{
-    BlockingCall, HostGauges, Lane, OwnTime, RealGrace, TimerKey, TimerQueue, Turn, TurnRow, wake,
+    BlockingCall, CallHost, HostGauges, Lane, OwnTime, RealGrace, TimerKey, TimerQueue, Turn,
+    TurnRow, VirtualCalls, wake,
 };
 use kinfolk_core::{Clock, WeakTree};
-use kinfolk_queue::{Burial, Idle, Injector, MOMENT};
+use kinfolk_queue::{Burial, Idle, Injector, MOMENT, PriorityQueues};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
@@ -55,8 +56,12 @@ pub(crate) struct Machine {
     pub(crate) counts: bool,
     /// With virtual time: turns that are queued or taken, calls that are under way.
     pub(crate) busy: AtomicUsize,
+    /// With virtual time: the calls that are under way.
+    pub(crate) calls: VirtualCalls,
     /// What comes from outside.
     pub(crate) injector: Injector,
+    /// High and low ones, wherever they come from.
+    pub(crate) priorities: PriorityQueues,
     /// Regular drivers first. The tray of one that was never started is not there.
     seats: Box<[OnceLock<Seat>]>,
     /// Seats from here on were never taken.
@@ -96,7 +101,9 @@ impl Machine {
             is_tokios,
             holds: (has.paused_clock && is_tokios).then(Arc::default),
             busy: AtomicUsize::new(0),
+            calls: VirtualCalls::new(),
             injector: Injector::default(),
+            priorities: PriorityQueues::default(),
             seats: (0..seats).map(|_| OnceLock::new()).collect(),
             taken: AtomicUsize::new(0),
             regular,
@@ -137,6 +144,12 @@ impl Machine {
     }
 }
 
+fn one(turn: Turn) -> TurnRow {
+    let mut row = TurnRow::new();
+    row.push_back(turn);
+    row
+}
+
 /// Turns come in, and drivers are woken for them.
 impl Machine {
     /// One new or woken turn.
@@ -146,11 +159,10 @@ impl Machine {
         if let Some(lane) = &self.main
             && turn.lane() == Lane::Main
         {
-            let mut row = TurnRow::new();
-            row.push_back(turn);
-            return self.put_main(lane, row);
+            return self.put_main(lane, one(turn));
         }
         match here::local(self) {
+            Some(_) if turn.is_preferred() => self.put_preferred(one(turn)),
             Some(local) => local.put(turn),
             None => self.bring(turn),
         }
@@ -192,9 +204,28 @@ impl Machine {
     }
 
     pub(crate) fn inject_one(self: &Arc<Self>, turn: Turn) {
-        let mut row = TurnRow::new();
-        row.push_back(turn);
-        self.inject(row);
+        match turn.priority() {
+            None => self.inject(one(turn)),
+            Some(_) => self.put_preferred(one(turn)),
+        }
+    }
+
+    /// Puts turns with a priority where every driver looks first, or last. They are counted
+    /// already. A driver takes them itself when its turn is over, and others while that
+    /// lasts: as with its own queue.
+    #[cold]
+    pub(crate) fn put_preferred(self: &Arc<Self>, row: TurnRow) {
+        let then = self.priorities.push(row);
+        let Some(local) = here::local(self) else {
+            self.wake_one();
+            // `wake_one` begins with a fence.
+            if self.burial.is_gone() {
+                self.bury();
+            }
+            return;
+        };
+        // A driver that is dropped buries what it has pushed.
+        local.has_pushed(then);
     }
 
     /// New or woken turns.
@@ -206,6 +237,7 @@ impl Machine {
             return self.put_main(lane, row);
         }
         match here::local(self) {
+            _ if row.priority().is_some() => self.put_preferred(row),
             Some(local) => local.put_row(row),
             None => self.inject(row),
         }
@@ -267,6 +299,31 @@ impl Machine {
         if self.counts && self.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.changed.notify_one();
         }
+        if self.is_paused() {
+            // Tokio's clock jumps without a word to us: a call that the turn has woken holds
+            // it from here on.
+            self.calls.let_clock_move();
+        }
+    }
+}
+
+impl CallHost for Machine {
+    fn hold_for_call(&self) {
+        self.count(1);
+        self.hold_paused_clock();
+    }
+
+    fn release_for_call(&self) {
+        self.rested();
+        self.release_paused_clock();
+    }
+
+    fn holds(&self) -> usize {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    fn is_asked(&self) -> bool {
+        self.counts
     }
 }
 
@@ -365,22 +422,45 @@ impl Machine {
     }
 
     pub(crate) fn run_blocking(self: &Arc<Self>, call: BlockingCall) {
-        self.count(1);
-        let mut flight = TokioCall {
+        self.hold_for_call();
+        let flight = TokioCall {
             call: Some(call),
             machine: self.clone(),
         };
-        if !self.burial.is_gone() {
-            drop(self.tokio.spawn_blocking(move || {
-                if let Some(call) = flight.call.take() {
-                    call.run();
-                }
-            }));
+        if self.burial.is_gone() {
+            return;
         }
+        let run = move || {
+            let mut flight = flight;
+            if let Some(call) = flight.call.take() {
+                flight.machine.run_call(call);
+            }
+        };
+        if !self.is_paused() {
+            return drop(self.tokio.spawn_blocking(run));
+        }
+        // Tokio's clock would wait for a call that is tokio's, whatever that does. Without a
+        // thread of its own the call was never made.
+        let tokio = self.tokio.clone();
+        let thread = std::thread::Builder::new().name("kinfolk-blocking".into());
+        drop(thread.spawn(move || {
+            let _inside = tokio.enter();
+            run();
+        }));
+    }
+
+    /// Makes a call, on this thread. A virtual clock does not wait for one that waits itself.
+    fn run_call(self: &Arc<Self>, call: BlockingCall) {
+        if !self.counts && !self.is_paused() {
+            return call.run();
+        }
+        let watched = self.calls.begin(self.clone());
+        call.run_asking(watched.asks());
     }
 
     pub(crate) fn gauges(&self) -> HostGauges {
         let injected = self.injector.len();
+        let (high, low) = self.priorities.len();
         let (mut queued, mut turns) = (0, 0);
         for (_, seat) in self.seats() {
             let (len, in_turn) = seat.load();
@@ -391,11 +471,13 @@ impl Machine {
         turns += usize::from(in_turn);
         let timers = self.timers();
         HostGauges {
-            runnable: Some(injected + queued + main + turns),
+            runnable: Some(injected + high + low + queued + main + turns),
             next_timer: timers.next_at(),
             queues: vec![
                 ("timers", timers.len()),
                 ("injected", injected),
+                ("high", high),
+                ("low", low),
                 ("drivers", queued),
                 ("main lane", main),
                 (
@@ -450,7 +532,7 @@ struct TokioCall {
 impl Drop for TokioCall {
     fn drop(&mut self) {
         drop(self.call.take());
-        self.machine.rested();
+        self.machine.release_for_call();
     }
 }
 
@@ -494,6 +576,18 @@ impl Machine {
         }
     }
 
+    /// Drops what sleeping drivers were brought: their tokio runtime may go on, but on one
+    /// thread it turns nothing while that thread is in the destructor of a set.
+    pub(crate) fn bury_at_doors(self: &Arc<Self>) {
+        for (_, seat) in self.seats() {
+            if seat.door.has_turn()
+                && let Some(turn) = seat.door.get_up()
+            {
+                self.inject_one(turn);
+            }
+        }
+    }
+
     /// True if a job below the root has not ended.
     pub(crate) fn has_living_jobs(&self) -> bool {
         let tree = self.tree.get().and_then(WeakTree::upgrade);
@@ -508,8 +602,9 @@ impl Machine {
     }
 
     /// Drops what is queued, which ends its jobs.
-    fn bury(&self) {
-        self.burial.bury(&self.injector, |turn| {
+    pub(crate) fn bury(&self) {
+        let [high, low] = self.priorities.queues();
+        self.burial.bury(&[&self.injector, high, low], |turn| {
             drop(turn);
             self.rested();
         });

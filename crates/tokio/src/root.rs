@@ -2,11 +2,13 @@
 //! options (`builder.rs`).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kinfolk_core::host::say::{Topic, say};
 use kinfolk_core::{
     CountersSnapshot, Error, FORCE, Gauges, Inline, IntoOutcome, Just, ReasonKind, Result, Scope,
     ShutdownReport, TimerToken, Tree, TreeSnapshot, kit,
@@ -21,7 +23,8 @@ use crate::machine::{Machine, real_grace};
 /// been dropped belongs to a runtime that is gone.
 static ROOTS: Mutex<Option<HashMap<Id, Root>>> = Mutex::new(None);
 
-/// The list of them, locked.
+/// The list of them, locked. A root is built outside the lock: its sink and its clock are code
+/// of the program's, and may ask for the current root.
 pub(crate) struct Roots {
     // Dropped before those that are over: their trees go outside the lock.
     list: MutexGuard<'static, Option<HashMap<Id, Root>>>,
@@ -47,8 +50,15 @@ impl Roots {
         self.list.as_ref()?.get(&id).cloned()
     }
 
-    pub(crate) fn insert(&mut self, id: Id, root: Root) {
-        self.list.get_or_insert_default().insert(id, root);
+    /// Inserts the current root of a tokio runtime that has none, or returns the one it has.
+    pub(crate) fn insert_first(&mut self, id: Id, root: &Root) -> Option<Root> {
+        match self.list.get_or_insert_default().entry(id) {
+            Entry::Occupied(first) => Some(first.get().clone()),
+            Entry::Vacant(place) => {
+                place.insert(root.clone());
+                None
+            }
+        }
     }
 }
 
@@ -90,13 +100,14 @@ impl Root {
         let Ok(id) = id else {
             return Root::builder().build();
         };
-        let mut roots = Roots::lock();
-        if let Some(root) = roots.get(id) {
+        let current = Roots::lock().get(id);
+        if let Some(root) = current {
             return root;
         }
+        // Built outside the lock; another thread may be first, whose root then counts.
         let root = Root::builder().build();
-        roots.insert(id, root.clone());
-        root
+        let first = Roots::lock().insert_first(id, &root);
+        first.unwrap_or(root)
     }
 
     fn is_over(&self) -> bool {
@@ -326,6 +337,12 @@ impl Root {
         let grace = left.min(grace);
         let _real = real_grace(&self.0.machine, grace);
         let report = self.0.tree.shutdown(grace, force).await;
+        if report.as_ref().is_ok_and(|report| !report.is_clean())
+            && let Some(done) = self.0.tree.tell_of_trouble("unclean shutdown")
+            && !self.0.manner.quiet
+        {
+            say(Topic::End, format_args!("kinfolk: {done}"));
+        }
         // Outside the lock: its thread is waited for.
         let heard = self.hears().take();
         (report, heard.as_ref().and_then(MainSignals::first))

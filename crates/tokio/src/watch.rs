@@ -11,7 +11,7 @@
 //! It also has timers fired that are late: the keeper, a tokio task too, waits for the end
 //! of the turn on whose worker it was woken, and for the wakers that it calls.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kinfolk_core::host::say::{Topic, say};
@@ -185,6 +185,12 @@ impl Machine {
         idle.leave();
         seat.is_free();
         held_up.extra().free.push(n - self.regular);
+        // What this driver has woken high or low stands in a queue that the regular drivers may
+        // have buried before, each when it was dropped.
+        fence(Ordering::SeqCst);
+        if self.burial.is_gone() {
+            self.bury();
+        }
     }
 }
 
@@ -291,6 +297,9 @@ pub fn block_in_place<R>(call: impl FnOnce() -> R) -> R {
         };
         let new = local.machine.hold_up(held_up, local.n);
         local.machine.inject(local.machine.seat(local.n).clear());
+        if !local.machine.priorities.is_empty() {
+            local.machine.wake_one();
+        }
         local.machine.start_extra(idle, held_up);
         new.then(|| BlocksNow(&local.machine, local.n))
     });

@@ -106,6 +106,15 @@ const COUNTED: [&str; OFTEN] = [
     "bodies that swallow cancellation",
 ];
 
+/// How much depends on a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LineWeight {
+    /// The program goes on.
+    Report,
+    /// The program ends with it: a subscriber whose filter leaves it out is passed by.
+    LastWords,
+}
+
 /// What was said of a topic since its last second began.
 struct Window {
     began: Option<Instant>,
@@ -115,7 +124,7 @@ struct Window {
 }
 
 struct State {
-    lines: VecDeque<String>,
+    lines: VecDeque<(String, LineWeight)>,
     /// How long they are together.
     bytes: usize,
     windows: [Window; OFTEN],
@@ -137,19 +146,19 @@ impl State {
         self.lines.is_empty() && !self.writing && !counted && !owes
     }
 
-    fn push(&mut self, mut line: String) {
+    fn push(&mut self, mut line: String, weight: LineWeight) {
         cut(&mut line);
         if self.lines.len() >= LINES || self.bytes + line.len() > BYTES {
             self.dropped += 1;
             return;
         }
         self.bytes += line.len();
-        self.lines.push_back(line);
+        self.lines.push_back((line, weight));
     }
 
-    fn pop(&mut self) -> Option<String> {
+    fn pop(&mut self) -> Option<(String, LineWeight)> {
         let line = self.lines.pop_front()?;
-        self.bytes -= line.len();
+        self.bytes -= line.0.len();
         Some(line)
     }
 
@@ -181,7 +190,7 @@ impl State {
             // Room or not: it is one line in a second.
             let line = format!("kinfolk: … and {more} more {what}, in the last second\n");
             self.bytes += line.len();
-            self.lines.push_back(line);
+            self.lines.push_back((line, LineWeight::Report));
         }
     }
 
@@ -226,7 +235,7 @@ struct Speaker<W> {
     write: W,
 }
 
-impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
+impl<W: Fn(&[u8], LineWeight) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
     const fn new(write: W) -> Speaker<W> {
         Speaker {
             state: Mutex::new(State {
@@ -268,6 +277,10 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
     }
 
     fn say(&'static self, topic: Topic, words: fmt::Arguments<'_>) {
+        self.say_as(topic, LineWeight::Report, words);
+    }
+
+    fn say_as(&'static self, topic: Topic, weight: LineWeight, words: fmt::Arguments<'_>) {
         {
             let mut state = self.state();
             if !state.admits(topic, Instant::now()) {
@@ -277,7 +290,7 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
         // Outside the lock, and only if it is said: it is code of others.
         let line = line(words);
         let mut state = self.state();
-        state.push(line);
+        state.push(line, weight);
         self.rouse(&mut state);
     }
 
@@ -285,7 +298,7 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
     fn say_first(&'static self, line: String) {
         let mut state = self.state();
         state.bytes += line.len();
-        state.lines.push_front(line);
+        state.lines.push_front((line, LineWeight::LastWords));
         self.rouse(&mut state);
     }
 
@@ -321,16 +334,17 @@ impl<W: Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static> Speaker<W> {
                 // What was dropped came after all that had room.
                 None if owes => {
                     let dropped = std::mem::take(&mut state.dropped);
-                    Some(format!(
+                    let line = format!(
                         "kinfolk: {dropped} lines were lost: standard error could not be written\n"
-                    ))
+                    );
+                    Some((line, LineWeight::Report))
                 }
                 next => next,
             };
-            if let Some(line) = next {
+            if let Some((line, weight)) = next {
                 state.writing = true;
                 drop(state);
-                let failed = (self.write)(line.as_bytes()).is_err();
+                let failed = (self.write)(line.as_bytes(), weight).is_err();
                 state = self.state();
                 state.writing = false;
                 state.failed = failed;
@@ -359,7 +373,7 @@ fn to_stderr(bytes: &[u8]) -> io::Result<()> {
     io::stderr().write_all(bytes)
 }
 
-type Out = fn(&[u8]) -> io::Result<()>;
+type Out = fn(&[u8], LineWeight) -> io::Result<()>;
 
 static SPEAKER: Speaker<Out> = Speaker::new(write);
 
@@ -372,17 +386,18 @@ pub fn say(topic: Topic, words: fmt::Arguments<'_>) {
 }
 
 /// Says the error with which a program ends, and the names of the jobs from the root to the
-/// one that it came up in.
+/// one that it came up in. With the feature `tracing` it is an event of the level `ERROR`, and
+/// standard error has it if the subscriber's filter leaves that out.
 pub fn say_error(error: &Error) {
+    if !SPEAKS {
+        return;
+    }
+    let last = |words: fmt::Arguments<'_>| {
+        SPEAKER.say_as(Topic::Seldom, LineWeight::LastWords, words);
+    };
     match error.path() {
-        [] => say(Topic::Seldom, format_args!("Error: {error}")),
-        path => {
-            let whole_name = escaped_path(path);
-            say(
-                Topic::Seldom,
-                format_args!("Error: {error}\n  in {whole_name}"),
-            );
-        }
+        [] => last(format_args!("Error: {error}")),
+        path => last(format_args!("Error: {error}\n  in {}", escaped_path(path))),
     }
 }
 
@@ -402,7 +417,7 @@ pub fn abort(words: fmt::Arguments<'_>) -> ! {
             SPEAKER.flush(MOMENT);
         }
         // A model has no thread that may not wait.
-        false => drop(write(line.as_bytes())),
+        false => drop(write(line.as_bytes(), LineWeight::LastWords)),
     }
     std::process::abort();
 }
@@ -413,13 +428,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
 
-    type Write = Box<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>;
+    type Write = Box<dyn Fn(&[u8], LineWeight) -> io::Result<()> + Send + Sync>;
 
     /// A speaker, and what it has written, line by line.
     fn speaker() -> (&'static Speaker<Write>, Receiver<String>) {
         let (written, lines) = channel();
         let written = Mutex::new(written);
-        let write: Write = Box::new(move |bytes| {
+        let write: Write = Box::new(move |bytes, _| {
             let line = String::from_utf8_lossy(bytes).into_owned();
             let _ = written.lock().expect("no panic").send(line);
             Ok(())
@@ -431,7 +446,7 @@ mod tests {
     fn stuck() -> (&'static Speaker<Write>, Arc<Mutex<()>>) {
         let gate = Arc::new(Mutex::new(()));
         let own = gate.clone();
-        let write: Write = Box::new(move |_| {
+        let write: Write = Box::new(move |_, _| {
             drop(own.lock());
             Ok(())
         });
@@ -519,7 +534,7 @@ mod tests {
     fn see_7_what_could_not_be_written_is_counted() {
         let (written, lines) = channel();
         let written = Mutex::new((written, 5_u32));
-        let write: Write = Box::new(move |bytes| {
+        let write: Write = Box::new(move |bytes, _| {
             let mut written = written.lock().expect("no panic");
             if written.1 > 0 {
                 written.1 -= 1;
@@ -576,7 +591,8 @@ mod tests {
         }
         speaker.say_first("last words".into());
         let state = speaker.state();
-        assert_eq!(state.lines.front().map(String::as_str), Some("last words"));
+        let first = state.lines.front().expect("a line");
+        assert_eq!((&*first.0, first.1), ("last words", LineWeight::LastWords));
         drop(state);
         drop(held);
         assert!(speaker.flush(LONG));

@@ -1,4 +1,5 @@
-//! What the system says of a thread: whether it runs, or waits for another thread.
+//! What the system says of a thread: whether it runs, or waits for another thread. For hosts
+//! whose time is virtual: a blocking call that waits does not hold their clock.
 //!
 //! Linux tells it under `/proc`. Where that is missing every thread counts as running.
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// What a thread does, as the system sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
+pub enum Activity {
     /// It runs, or is ready to run; or the system does not tell.
     Runs,
     /// It sleeps until another thread wakes it: in a lock, a channel, a condition, a
@@ -18,29 +19,30 @@ pub(crate) enum Activity {
     Sleeps,
 }
 
-/// Where the system tells about a thread.
+/// Where the system tells about a thread. For authors of hosts.
 #[derive(Debug)]
-pub(crate) struct ThreadFiles(Option<PathBuf>);
+pub struct ThreadFiles(Option<PathBuf>);
 
 impl ThreadFiles {
     /// That of this thread.
-    pub(crate) fn here() -> ThreadFiles {
+    pub fn here() -> ThreadFiles {
         let link = fs::read_link("/proc/thread-self");
         ThreadFiles(link.ok().map(|link| Path::new("/proc").join(link)))
     }
 
     /// True if the thread sleeps until another one wakes it.
-    pub(crate) fn waits(&self) -> bool {
+    pub fn waits(&self) -> bool {
         matches!(self.look(), Activity::Waits(_))
     }
 
-    pub(crate) fn look(&self) -> Activity {
+    /// What it does now. A thread that was woken runs from the moment on in which the call
+    /// that woke it has returned.
+    pub fn look(&self) -> Activity {
         let Some(place) = &self.0 else {
             return Activity::Runs;
         };
         let read = |name| fs::read_to_string(place.join(name)).unwrap_or_default();
-        // The function of the kernel in which it sleeps. A thread that was woken runs
-        // from the moment on in which the call that woke it has returned.
+        // The function of the kernel in which it sleeps.
         let sleeps_in = read("wchan");
         if matches!(sleeps_in.as_str(), "" | "0") {
             return Activity::Runs;

@@ -22,14 +22,14 @@
 //! | a refused future | `Place::refuse`, `LocalScopeOf::put` | `discard` | none |
 //! | a branch that is over or has not begun | `combine`: `poll_in_place`, `lose_in_place`, `Many`, `BranchGroup` | `contained`, `discard` | none |
 //! | `or_cancel`: its future, when told | `OrCancelFuture::poll` | `contained` | none |
-//! | the same when it has ended, and that of `within` on tokio: drop | in the poll | it is the body's; its value is `Contained` meanwhile | none |
+//! | the same when it has ended, and that of `within` on tokio, `try_shield`, `retry`, `forever`, `restarting` and `OnceCell`: drop | `DropAtEnd`, in the poll | it is the body's; its value is `Contained` meanwhile | none |
 //! | an output that is not taken | `cell::drop_output`: the ender, the handle, a turn of the main lane (`untaken`) | `contained` | none; ender and turn are outside any job |
 //! | a late value | `task::ended_with`, `not_completed`, `StartService`, `LocalTask::finish` | `discard` | none |
 //! | a scope's value that the verdict overrules | `verdict`, `poll_body` | `discard` | none |
 //! | values of branches, of a set of tasks, of a local child | `branches::Place`, `TaskSet::done`, `local::Slot` | `Contained` each | none |
 //! | a value that no pattern of `select!` matches | `Chosen::ended` | `discard` | none |
 //! | the value of a `Shared` task: clone, drop | `Shared::poll`; with the last handle | the clone is its waiter's; `Nested` | taken out under its mutex, cloned outside |
-//! | closures of `retry`, `forever` and `restarting`: call, drop | in the poll of the body that awaits them | it is the body's; a run of `restarting` is `caught` with its scope | none |
+//! | closures of `retry`, `forever` and `restarting`: call, drop | in the poll of the body that awaits them; with the loop | the call is the body's; a run of `restarting` is `caught` with its scope; `Contained` | none |
 //! | the `late` of `race` and `any`, what it drops and what it has captured | `Policy::ended`; with the policy | `contained`, `Contained` | none |
 //! | an error of the user's: drop | `Error`, `own::Kept`, wherever the last hand on it goes | `Contained` (`Carried`) | `Failures::record` hands out what it replaces ([`Gone`](crate::record::failures::Gone)) |
 //! | an error: `source` | `error::next_in`, once, when it becomes ours | `caught`: it has none | none |

@@ -3,12 +3,9 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
 
+use crate::base::questions::Asks;
 use crate::record::header::Site;
-
-/// Called on the thread that asks, before it has its answer.
-pub(crate) type Asks = Arc<dyn Fn() + Send + Sync>;
 
 /// A blocking call, as a host receives it. If it is dropped without having been run, the
 /// call never happens, and its waiter gets the error that the host is gone.
@@ -27,8 +24,8 @@ impl BlockingCall {
 
     /// The same, and `asks` is called at each [`Caller::is_cancelled`](crate::Caller::is_cancelled), on the thread that
     /// asks and before it has its answer: a host with virtual time may let others go on
-    /// there.
-    pub fn run_asking(self, asks: Arc<dyn Fn() + Send + Sync>) {
+    /// there. It is given the flag that will be the answer.
+    pub fn run_asking(self, asks: Asks) {
         self.work.run(Some(asks));
     }
 

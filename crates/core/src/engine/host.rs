@@ -13,14 +13,19 @@ use std::time::Instant;
 use crate::base::observe::IoGauges;
 use crate::engine::context;
 
+pub use crate::base::drop_at_end::DropAtEnd;
 pub use crate::base::lane::Lane;
 pub use crate::base::own_time::OwnTime;
+pub use crate::base::priority::Priority;
+pub use crate::base::questions::{Asks, Questions};
 pub use crate::base::real_grace::RealGrace;
+pub use crate::base::thread_activity::{Activity, ThreadFiles};
 pub use crate::base::timer_queue::{TimerKey, TimerQueue};
 pub use crate::base::unwind::{
     CollectGuard, Contained, ContainedPanics, and_after, contained, discard, discard_waker, wake,
     wake_by_ref,
 };
+pub use crate::base::virtual_calls::{CallHost, VirtualCall, VirtualCalls};
 pub use crate::engine::blocking_call::BlockingCall;
 pub use crate::engine::rows::{Turn, TurnRow};
 
@@ -66,8 +71,8 @@ pub trait Host: Send + Sync + 'static {
     /// later, never inside this call.
     fn start(&self, turn: Turn);
 
-    /// Tasks of one lane that were woken together, to be run later, never inside this
-    /// call.
+    /// Tasks of one lane and one priority that were woken together, to be run later, never
+    /// inside this call.
     fn schedule(&self, ready: TurnRow);
 
     /// True if it has a main lane: a thread that takes turns of

@@ -175,6 +175,7 @@ pub(crate) fn look_at(
             .map(|reason| now.saturating_duration_since(reason.data().at)),
         reason: reason.map(|reason| reason.to_string()),
         lane: h.lane(),
+        priority: h.priority(),
         leases,
         shielded: by_shield || by_guard,
         budget_left,

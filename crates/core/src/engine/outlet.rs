@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::base::error::Error;
 use crate::base::id::JobId;
-use crate::base::observe::{Event, EventKind, Interests, JobState};
+use crate::base::observe::{Event, EventKind, Interests, JobState, Sink};
 use crate::base::sync::local;
 use crate::base::thread;
 use crate::base::unwind;
@@ -62,6 +62,16 @@ fn take_resource(job: JobId) -> Option<String> {
     noted.filter(|(of, _)| *of == job).map(|(_, what)| what)
 }
 
+impl Tree {
+    /// Tells the sink of this tree that something went wrong which no event says, such as a
+    /// signal: see [`Sink::trouble`]. For hosts. Returns what the sink has done about it, in
+    /// words for the log; none if it has done nothing, or if this is called inside a sink. May
+    /// wait for a file.
+    pub fn tell_of_trouble(&self, what: &str) -> Option<String> {
+        self.shared().tell_of_trouble(what)
+    }
+}
+
 impl Shared {
     /// True if there is a sink that asked for one of these.
     #[inline]
@@ -106,9 +116,23 @@ impl Shared {
             around.borrow_mut().push_back(later);
             return;
         }
+        self.in_sink(|| self.tell(&event, text));
+    }
+
+    /// Something went wrong that no event says. What the sink has done about it, in words.
+    pub(crate) fn tell_of_trouble(&self, what: &str) -> Option<String> {
+        let is_inside = !untold(Cell::get).is_null();
+        if is_inside {
+            return None;
+        }
+        self.in_sink(|| self.call(|sink| sink.trouble(what)))?
+    }
+
+    /// Makes a call of the sink; what happens inside of it on this thread is told afterwards.
+    fn in_sink<R>(&self, call: impl FnOnce() -> R) -> R {
         let waiting = UntoldRow::default();
         untold(|here| here.set(&raw const waiting));
-        self.tell(&event, text);
+        let answer = call();
         loop {
             // Others may be added while this one is told.
             let next = waiting.borrow_mut().pop_front();
@@ -118,25 +142,31 @@ impl Shared {
             tree.shared().tell(&event, text.as_deref());
         }
         untold(|here| here.set(ptr::null()));
+        answer
     }
 
-    /// Calls the sink. One that panics is called no more, and is reported.
     fn tell(&self, event: &Event, text: Option<&str>) {
-        let Some(sink) = &self.outlet.sink else {
-            return;
-        };
-        if self.outlet.is_broken.load(Ordering::Relaxed) {
-            return;
-        }
-        let told = unwind::caught(|| match text {
+        self.call(|sink| match text {
             Some(text) => sink.event_with(event, text),
             None => sink.event(event),
         });
-        if let Err(payload) = told
-            && !self.outlet.is_broken.swap(true, Ordering::Relaxed)
-        {
-            let place = "the sink for events, which gets no more of them";
-            self.report_failure(&Error::panicked_in(place, payload));
+    }
+
+    /// Calls the sink. One that panics is called no more, and is reported.
+    fn call<R>(&self, call: impl FnOnce(&dyn Sink) -> R) -> Option<R> {
+        let sink = self.outlet.sink.as_ref()?;
+        if self.outlet.is_broken.load(Ordering::Relaxed) {
+            return None;
+        }
+        match unwind::caught(|| call(&***sink)) {
+            Ok(answer) => Some(answer),
+            Err(payload) => {
+                if !self.outlet.is_broken.swap(true, Ordering::Relaxed) {
+                    let place = "the sink for events, which gets no more of them";
+                    self.report_failure(&Error::panicked_in(place, payload));
+                }
+                None
+            }
         }
     }
 

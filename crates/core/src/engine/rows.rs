@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 
 use crate::base::id::JobId;
 use crate::base::lane::{Lane, LaneMark};
+use crate::base::priority::Priority;
 use crate::record::header::Header;
 
 /// The right to give one task one turn. Whoever holds it must run it; one
@@ -50,7 +51,26 @@ impl Turn {
     /// True if it is to be run on that lane: one comparison.
     #[inline]
     pub fn is_for(&self, lane: Lane) -> bool {
-        self.header().lane_mark() == LaneMark::of(lane)
+        self.header().lane_mark().is_lane_of(LaneMark::of(lane))
+    }
+
+    /// True if it is of the pool and has the normal priority, as most have: one comparison.
+    #[inline]
+    pub fn is_ordinary(&self) -> bool {
+        self.header().lane_mark() == LaneMark::POOL
+    }
+
+    /// True if it is of the pool and has another priority than the normal one.
+    #[inline]
+    pub fn is_preferred(&self) -> bool {
+        self.header().lane_mark().is_preferred()
+    }
+
+    /// The priority, if it is of the pool and has another than the normal one: of the turns
+    /// of other lanes none goes first.
+    #[inline]
+    pub fn priority(&self) -> Option<Priority> {
+        preferred(self.header())
     }
 
     /// As a pointer, for queues made of atomics.
@@ -72,6 +92,13 @@ impl Turn {
     pub fn job(&self) -> JobId {
         self.header().id
     }
+}
+
+/// Its priority, if it is of the pool and not normal.
+#[inline]
+fn preferred(h: &Header) -> Option<Priority> {
+    let priority = h.lane_mark().pool_priority();
+    priority.filter(|priority| *priority != Priority::Normal)
 }
 
 impl fmt::Debug for Turn {
@@ -225,6 +252,12 @@ impl TurnRow {
         unsafe { &*self.head }.lane()
     }
 
+    /// The priority of the first, as [`Turn::priority`] says it.
+    pub fn priority(&self) -> Option<Priority> {
+        // SAFETY: H5, the first is ours until the push.
+        (!self.is_empty()).then(|| preferred(unsafe { &*self.head }))?
+    }
+
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -282,7 +315,7 @@ impl Drop for TurnRow {
 pub(crate) struct MarkedRows {
     pub(crate) pool: TurnRow,
     pub(crate) main: TurnRow,
-    /// Of other lanes, each for itself.
+    /// Of other lanes, and of the pool with another priority than the normal one.
     pub(crate) others: TurnRow,
     /// The first of the last part.
     part: *const Header,

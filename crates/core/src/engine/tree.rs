@@ -283,9 +283,14 @@ impl Shared {
         self.host_is_gone.store(true, Ordering::Relaxed);
     }
 
+    /// True once its host gives no more turns.
+    pub(crate) fn host_is_gone(&self) -> bool {
+        self.host_is_gone.load(Ordering::Relaxed)
+    }
+
     /// Why a task is forced that nothing has cancelled.
     pub(crate) fn why_forced(&self) -> ReasonKind {
-        match self.host_is_gone.load(Ordering::Relaxed) {
+        match self.host_is_gone() {
             true => ReasonKind::HostGone,
             false => ReasonKind::Shutdown,
         }

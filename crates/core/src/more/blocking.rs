@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::base::error::{Error, Result};
+use crate::base::questions::Asks;
 use crate::base::unwind::{Contained, KeptWaker, Payload, caught, wake};
 use crate::base::wait_kind::WaitKind;
-use crate::engine::blocking_call::{Asks, BlockingCall, RunCall};
+use crate::engine::blocking_call::{BlockingCall, RunCall};
 use crate::engine::context;
 use crate::engine::hook::report_panic;
 use crate::engine::interrupts;
@@ -33,11 +34,11 @@ impl Caller {
     /// Returns true once the task that waits for the call has been cancelled: the call should
     /// return soon.
     ///
-    /// In a simulated test other tasks may run here, and a call that asks again and again
-    /// does not stop the virtual clock.
+    /// In a simulated test other tasks may run here. With virtual time, simulated or not, a call
+    /// that asks again and again does not stop the clock.
     pub fn is_cancelled(&self) -> bool {
         if let Some(asks) = &self.asks {
-            asks();
+            asks(&self.cancelled);
         }
         self.cancelled.load(Ordering::Acquire)
     }

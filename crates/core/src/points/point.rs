@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::Cancelled;
 use crate::base::observe::{EventKind, Interests};
 use crate::base::reason::Reason;
-use crate::base::unwind::{Contained, contained};
+use crate::base::unwind::contained;
 use crate::base::wait_kind::WaitKind;
 use crate::engine::brake;
 use crate::engine::context;
@@ -494,7 +495,7 @@ pub trait OrCancel: Future + Sized {
     #[track_caller]
     fn or_cancel(self) -> OrCancelFuture<Self> {
         OrCancelFuture {
-            inner: Some(self),
+            inner: DropAtEnd::new(self),
             yielded: Yielded::here(),
             wait: Wait::new(),
             site: Site::of(Location::caller()),
@@ -509,7 +510,7 @@ pin_project! {
     #[must_use = "futures do nothing unless awaited"]
     pub struct OrCancelFuture<F> {
         #[pin]
-        inner: Option<F>,
+        inner: DropAtEnd<F>,
         yielded: Yielded,
         wait: Wait,
         site: Site,
@@ -523,28 +524,20 @@ impl<F: Future> Future for OrCancelFuture<F> {
     // read back in one, which costs more than all the rest of a ready one.
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let this = self.project();
         match poll_point(cx, this.yielded) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(told)) => {
                 this.wait.over();
-                contained(|| context::half_way(|| this.inner.set(None)));
+                contained(|| context::half_way(|| this.inner.give_up()));
                 return Poll::Ready(Err(told));
             }
             Poll::Ready(Ok(())) => {}
         }
-        let inner = this
-            .inner
-            .as_mut()
-            .as_pin_mut()
-            .expect("or_cancel was polled after completion");
-        match inner.poll(cx) {
+        match this.inner.poll(cx) {
             Poll::Ready(output) => {
                 this.wait.over();
-                // It may go while the destructor of the future unwinds.
-                let output = Contained::new(output);
-                this.inner.set(None);
-                Poll::Ready(Ok(output.into_inner()))
+                Poll::Ready(Ok(output))
             }
             Poll::Pending => {
                 this.wait

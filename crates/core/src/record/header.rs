@@ -44,7 +44,8 @@ use std::sync::Arc;
 
 use crate::base::id::JobId;
 use crate::base::kind::JobKind;
-use crate::base::lane::{Lane, LaneMark};
+use crate::base::lane::{Lane, LaneMark, PriorityMark};
+use crate::base::priority::Priority;
 use crate::base::reason::{Reason, ReasonData};
 use crate::base::sync::{
     AtomicPtr, AtomicU8, AtomicU16, AtomicU32, ByteLock, Link, Locked, Ordering, Plain, QUARANTINE,
@@ -73,7 +74,8 @@ pub(crate) struct Header {
     /// \[lock\] What holds this job open: children, leases, and 1 for the body. Read and
     /// written by way of [`LockedJob`].
     shares: Plain<u32>,
-    /// The [`BirthFacts`] of its birth, and above them the [steps](STEP) from the root.
+    /// Its [priority](PRIORITY), above it the [`BirthFacts`] of its birth, and above them the
+    /// [steps](STEP) from the root.
     birth: u32,
     /// Set before attaching, never changed; valid by H3.
     parent: *const Header,
@@ -109,7 +111,7 @@ pub(crate) struct Header {
     /// How often a point here said Cancelled, as far as [`TIMES`] goes, [`SEEN`],
     /// [`OPENED`], [`BORN_TOLD`] and [`BEYOND`]; written by the poller.
     told: AtomicU8,
-    /// All eight bits are its own.
+    /// All eight bits are its own. Of the pool it says the priority too.
     lane: LaneMark,
 }
 
@@ -168,14 +170,17 @@ unsafe impl Sync for Header {}
 /// In `place`: of the handle of a refused task, which is in no tree. All twelve bits.
 pub(crate) const NO_TREE: u16 = 0xfff;
 
-/// In `birth`: a step from the root. They are counted in the upper 27 bits; a job that is
+/// In `birth`: a step from the root. They are counted in the upper 25 bits; a job that is
 /// deeper than these count shows as many as they do.
-const STEP: u32 = 1 << 5;
+const STEP: u32 = 1 << 7;
+
+/// In `birth`: the two bits of the [`PriorityMark`], which children inherit.
+const PRIORITY: u32 = 3;
 
 /// In `birth`: the bits of the [`BirthFacts`].
-const FACTS: u32 = STEP - 1;
+const FACTS: u32 = STEP - 1 - PRIORITY;
 
-/// What is decided when a job is made, and never changes: the lower five bits of `birth`.
+/// What is decided when a job is made, and never changes: five bits of `birth`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BirthFacts(u32);
 
@@ -183,15 +188,15 @@ impl BirthFacts {
     /// None of them.
     pub(crate) const NONE: BirthFacts = BirthFacts(0);
     /// A shield: walks pass it by.
-    pub(crate) const SHIELD: BirthFacts = BirthFacts(1 << 0);
+    pub(crate) const SHIELD: BirthFacts = BirthFacts(1 << 2);
     /// A service: walks pass it by, the end of its parent's body marks it.
-    pub(crate) const SERVICE: BirthFacts = BirthFacts(1 << 1);
+    pub(crate) const SERVICE: BirthFacts = BirthFacts(1 << 3);
     /// Failures of its child tasks touch no other job.
-    pub(crate) const SUPERVISOR: BirthFacts = BirthFacts(1 << 2);
+    pub(crate) const SUPERVISOR: BirthFacts = BirthFacts(1 << 4);
     /// A task that is polled at least once, even if it is cancelled before.
-    pub(crate) const ATOMIC: BirthFacts = BirthFacts(1 << 3);
+    pub(crate) const ATOMIC: BirthFacts = BirthFacts(1 << 5);
     /// A factory timer, or a job below one: children inherit it.
-    pub(crate) const TIMED: BirthFacts = BirthFacts(1 << 4);
+    pub(crate) const TIMED: BirthFacts = BirthFacts(1 << 6);
 
     /// These and those.
     pub(crate) const fn and(self, others: BirthFacts) -> BirthFacts {
@@ -268,7 +273,7 @@ impl Header {
             wait_site: AtomicU32::new(0),
             waits: AtomicU16::new(0),
             told: AtomicU8::new(0),
-            lane: LaneMark::of(birth.lane),
+            lane: LaneMark::with(birth.lane, PriorityMark::from_bits(inherited)),
         }
     }
 
@@ -301,6 +306,24 @@ impl Header {
     #[inline]
     pub(crate) fn lane_mark(&self) -> LaneMark {
         self.lane
+    }
+
+    /// Gives a new job a priority of its own in the place of its parent's.
+    ///
+    /// # Safety
+    /// The job is fresh: there is no reference to it but the caller's, which is not used
+    /// meanwhile.
+    pub(crate) unsafe fn give_priority(h: *mut Header, priority: Priority) {
+        let mark = PriorityMark::of(priority);
+        // SAFETY: passed on.
+        let h = unsafe { &mut *h };
+        h.birth = h.birth & !PRIORITY | mark.bits();
+        h.lane = LaneMark::with(h.lane.lane(), mark);
+    }
+
+    /// That of the job, and of those below it that were not given another.
+    pub(crate) fn priority(&self) -> Priority {
+        PriorityMark::from_bits(self.birth).priority()
     }
 
     /// Steps from the root.
@@ -1029,12 +1052,53 @@ mod tests {
         }
         let mut deepest = node(None, BirthFacts::SERVICE.and(BirthFacts::TIMED));
         // SAFETY: nobody else has it.
-        unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - STEP };
+        unsafe { (*deepest.0.as_ptr()).birth |= u32::MAX - FACTS - PRIORITY - STEP };
         for _ in 0..3 {
             deepest = node(Some(&deepest), BirthFacts::NONE);
             assert_eq!(deepest.depth(), u32::MAX / STEP);
             assert!(deepest.is_timed() && !deepest.is_service());
         }
+    }
+
+    /// Children inherit a priority until one is given another; the lane keeps it from
+    /// the turns of one thread, and not from those below.
+    #[test]
+    fn a_priority_is_inherited_through_every_lane() {
+        let born = |parent: &JobRef, lane, priority| {
+            let birth = Birth {
+                parent: Some(parent),
+                lane,
+                facts: BirthFacts::SERVICE,
+                ..Birth::refused(state::BUSY, Location::caller())
+            };
+            // SAFETY: fresh; its one reference is ours.
+            let job = unsafe { JobRef::adopt(crate::record::cell::create_node(&birth)) };
+            if let Some(priority) = priority {
+                // SAFETY: as above.
+                unsafe { Header::give_priority(job.as_ptr().cast_mut(), priority) };
+            }
+            job
+        };
+        let root = node(None, BirthFacts::NONE);
+        assert_eq!(root.priority(), Priority::Normal);
+        let high = born(&root, Lane::Pool, Some(Priority::High));
+        let main = born(&high, Lane::Main, None);
+        let below = born(&main, Lane::Pool, None);
+        let low = born(&below, Lane::Pool, Some(Priority::Low));
+        let normal = born(&low, Lane::Pool, Some(Priority::Normal));
+        let all = [&high, &main, &below, &low, &normal];
+        let marks = all.map(|job| job.lane_mark().pool_priority());
+        use Priority::{High, Low, Normal};
+        assert_eq!(
+            all.map(|job| job.priority()),
+            [High, High, High, Low, Normal]
+        );
+        assert_eq!(
+            marks,
+            [Some(High), None, Some(High), Some(Low), Some(Normal)]
+        );
+        assert!(all.iter().all(|job| job.is_service() && !job.is_timed()));
+        assert_eq!(normal.depth(), 5);
     }
 
     /// The header counts so far, and its cold part goes on. The hundredth is said once.

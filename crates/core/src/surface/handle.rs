@@ -13,6 +13,7 @@ use crate::base::kind::JobKind;
 use crate::base::list::Key;
 use crate::base::observe::{Count, EventKind, JobState};
 use crate::base::outcome::Outcome;
+use crate::base::priority::Priority;
 use crate::base::reason::{Reason, ReasonKind};
 use crate::base::unwind::KeptWaker;
 use crate::base::wait_kind::WaitKind;
@@ -198,6 +199,9 @@ pub(crate) fn debug_job(f: &mut fmt::Formatter<'_>, what: &str, h: &Header) -> f
     out.field("id", &h.id)
         .field("name", &names::name_of(h))
         .field("state", &look::state_of(h));
+    if h.priority() != Priority::Normal {
+        out.field("priority", &h.priority());
+    }
     if let Some(tree) = walk::pin(h)
         && let Some(at) = h.if_cold(|cold, _| cold.deadline).flatten()
     {
@@ -375,7 +379,7 @@ impl fmt::Debug for Join {
     }
 }
 
-/// Who waits: asked anew whenever another job polls the wait.
+/// The job that waits: looked up anew whenever another job polls the wait.
 #[derive(Default)]
 struct Asker {
     /// The job that polled last; its address is compared, never used.
@@ -402,7 +406,7 @@ pub(crate) fn ask(target: &Header, waiter: Option<&Header>, site: Site) -> Optio
     // A job that waits for itself or for an ancestor waits for ever: say so.
     let mut at = waiter?;
     if at.depth() > target.depth() && !target.state.peek().has(state::HAS_SHARES) {
-        // It never had a child, so it is nobody's ancestor: no need to climb.
+        // It never had a child, so it is no job's ancestor: no need to climb.
         return None;
     }
     while at.depth() > target.depth() {

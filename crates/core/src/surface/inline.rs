@@ -333,7 +333,7 @@ impl<O: Open> Inline<O> {
         let unwinds = left_open::Unwinds::new(h, held);
         // SAFETY: being polled, and not left behind: so it has not ended.
         let tree = unsafe { h.tree() };
-        // For whoever cancels the scope or ends its last child; before we look
+        // For the thread that cancels the scope or ends its last child; before we look
         // at anything that a wake could tell us of.
         // SAFETY: being polled, so linked.
         waker::keep_poller(h, cx.waker(), unsafe { h.parent() });
@@ -449,7 +449,7 @@ fn open_here<O: Open>(
     Ok(())
 }
 
-/// What is polled was left open by the body it belonged to, and given up: the
+/// The scope that is polled was left open by the body it belonged to, and given up: the
 /// cancellation with which that was done.
 #[cold]
 fn left_behind<O: Open>(
@@ -567,13 +567,19 @@ fn make_node(setup: Setup, tree: &Shared, parent: &Header, most: u32) -> Result<
     let node = unsafe { JobRef::adopt(h) };
     set_limit(&node, tree, setup.limit);
     let begins = match setup.more {
-        // SAFETY: what has a budget is opened in the job being polled: linked.
-        Some(more) => unsafe { give_more(&node, tree, parent, *more) },
+        Some(more) => {
+            if let Some(priority) = more.options.priority {
+                // SAFETY: fresh.
+                unsafe { Header::give_priority(node.as_ptr().cast_mut(), priority) };
+            }
+            // SAFETY: what has a budget is opened in the job being polled: linked.
+            unsafe { give_more(&node, tree, parent, *more) }
+        }
         None => Begins::Plainly,
     };
     // SAFETY: fresh, made with this parent.
     if let Err(refusal) = unsafe { attach::attach(parent, &node, node.was_spawned(), most) } {
-        // SAFETY: nobody else has seen it; the tree's reference.
+        // SAFETY: no other thread has seen it; the tree's reference.
         unsafe { Header::release(h) };
         return Err(refusal);
     }
@@ -790,7 +796,7 @@ unsafe fn marked_without_patience(h: &Header) -> bool {
     let mut at = h;
     while !std::ptr::eq(at, origin) {
         if at.is_hosted() {
-            // What is around it is not polled with it.
+            // The scopes around it are not polled with it.
             return false;
         }
         // SAFETY: as above; the origin is an ancestor.

@@ -5,11 +5,13 @@ use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
+use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::{Cancelled, Error, ErrorKind, Result};
 use crate::base::kind::JobKind;
 use crate::base::outcome::{IntoOutcome, Outcome};
 use crate::base::own::OwnError;
 use crate::base::patience::Patience;
+use crate::base::priority::Priority;
 use crate::base::reason::Reason;
 use crate::base::unwind::Nested;
 use crate::engine::children;
@@ -268,6 +270,7 @@ where
 #[track_caller]
 pub fn try_shield<B: Future>(future: B) -> impl Future<Output = Result<B::Output, Cancelled>> {
     let guard = crate::points::ignore::ignore_cancellation();
+    let future = DropAtEnd::new(future);
     async move {
         let _guard = guard.await?;
         Ok(future.await)
@@ -315,6 +318,13 @@ impl ScopeBuilder {
     /// Sets how long a cancelled job in this scope may stay idle before it is dropped.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.0.more().options.patience = Some(patience);
+        self
+    }
+
+    /// Sets the priority of what is spawned in this scope. Its body is part of the task that
+    /// opens it, and keeps the priority of that task.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.0.more().options.priority = Some(priority);
         self
     }
 

@@ -11,6 +11,7 @@ use crate::base::lane::Lane;
 use crate::base::observe::{Count, Interests};
 use crate::base::outcome::IntoOutcome;
 use crate::base::patience::Patience;
+use crate::base::priority::Priority;
 use crate::base::reason::{ReasonData, ReasonKind};
 use crate::base::say::{Topic, say};
 use crate::base::unwind::discard;
@@ -107,8 +108,8 @@ impl<F> fmt::Debug for SpawnError<F> {
 
 impl<F> std::error::Error for SpawnError<F> {}
 
-/// Options of a task that is about to be spawned: a name, patience. Made by [`Scope::task`];
-/// ends with one of the spawning verbs.
+/// Options of a task that is about to be spawned: a name, patience, a priority. Made by
+/// [`Scope::task`]; ends with one of the spawning verbs.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is spawned until a spawning verb is called"]
 pub struct Spawner<L = Pool> {
@@ -127,7 +128,7 @@ pub(crate) struct SpawnPlace<'a> {
     attempt: bool,
 }
 
-/// What is made of the future.
+/// What the spawn makes of the future.
 struct Plan {
     /// It has an owning handle.
     owned: bool,
@@ -241,6 +242,14 @@ impl<L> Spawner<L> {
         self
     }
 
+    /// Sets how soon the task is polled beside other tasks of the pool; inherited by what it
+    /// spawns. Without it a task has the priority of the job that it is spawned in, and a
+    /// [detached](detach) one the normal priority.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = Some(priority);
+        self
+    }
+
     /// Makes the task an attempt: its failure is returned by its handle and cancels no other
     /// job; see [`Scope::attempt`]. Holds for every spawning verb: a failure of a
     /// [launched](Spawner::launch) attempt goes to the failure hook, since no handle takes it.
@@ -256,7 +265,7 @@ impl<L> Spawner<L> {
     /// With the feature `tracing` it runs in the span in which this is called, as
     /// do children of every other verb; [detached](detach) jobs inherit none.
     ///
-    /// What is not `Send` goes to the main lane with [`Main::here`](crate::Main::here),
+    /// A future that is not `Send` goes to the main lane with [`Main::here`](crate::Main::here),
     /// which the free [`spawn`] shows.
     ///
     /// Into a cancelled, closed or ended scope: the handle is born cancelled,
@@ -677,13 +686,18 @@ impl<'a> SpawnPlace<'a> {
             },
             span::inherit(parent, future),
         );
-        // SAFETY: fresh; two references are ours.
-        let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
         if let Some(options) = self.options
             && !options.is_empty()
         {
-            options.clone().give(tree, child);
+            if let Some(priority) = options.priority {
+                // SAFETY: fresh.
+                unsafe { Header::give_priority(h.cast_mut(), priority) };
+            }
+            // SAFETY: fresh, and ours.
+            options.clone().give(tree, unsafe { &*h });
         }
+        // SAFETY: fresh; two references are ours.
+        let (child, job) = unsafe { (&*h, JobRef::adopt(h)) };
         if self.attempt {
             child.with_cold(|cold, _| cold.attempt = true);
         }
@@ -701,7 +715,7 @@ impl<'a> SpawnPlace<'a> {
             }
             Err(refusal) => {
                 counts.add(Count::Refused);
-                // SAFETY: C1, nobody else has seen it; the tree's reference
+                // SAFETY: C1, no other thread has seen it; the tree's reference
                 // goes with it.
                 let future = unsafe {
                     let future = cell::take_future::<Spanned<F>>(child);
@@ -949,7 +963,8 @@ unsafe fn start(tree: &Shared, child: &Header) {
 /// As for [`start`]; and the caller holds a reference to the job.
 unsafe fn run_now(tree: &Shared, child: &Header) {
     let lane = child.lane();
-    let same_lane = tree.inside() && context::lane() == child.lane_mark() && tree.turns_here(lane);
+    let same_lane =
+        tree.inside() && context::lane().is_lane_of(child.lane_mark()) && tree.turns_here(lane);
     let nested = same_lane.then(|| context::nest(DEEPEST_NOW)).flatten();
     let Some(nested) = nested else {
         // SAFETY: passed on.

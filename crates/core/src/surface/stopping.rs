@@ -18,7 +18,7 @@ impl Scope {
     /// and leaves the scope and its body alone: it takes new children at once. Services are passed over, since they serve the children
     /// that come next. Returns how many children this call moved.
     ///
-    /// It cancels the children that are there when it is called, each with what is below it;
+    /// It cancels the children that are there when it is called, each with the jobs below it;
     /// a task that calls it and is itself such a child is cancelled too. Scopes that the body
     /// has opened are part of the body, and are left alone with what was spawned in them.
     ///

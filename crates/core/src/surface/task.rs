@@ -376,7 +376,7 @@ impl TaskWait {
     fn register(&self, waiter: Option<&Header>, cx: &mut Context<'_>, registered: bool) -> bool {
         let h: &Header = &self.job;
         let slot = cell::slot(h).expect("a spawned task has a join slot");
-        // Held over the step, so that what is registered is counted even if
+        // Held over the step, so that the waker that is registered is counted even if
         // the task ends right after it.
         let Some(tree) = walk::pin_from(waiter, h) else {
             return false;
@@ -406,7 +406,7 @@ impl TaskWait {
         cell::set_waiting_job(h, waiter.map(|waiter| waiter.id));
         if h.state.set_waiter().ended() {
             if registered {
-                // It ended while the slot was ours: nobody woke this wait.
+                // It ended while the slot was ours: nothing has woken this wait.
                 tree.counters.add(Count::WaiterRemoved);
             }
             return false;
@@ -432,7 +432,7 @@ impl TaskWait {
 
     /// True if the task ended without a value and its waiter, which is cancelled and was
     /// told before, is to wait until it is told once more: a loop that goes on to spawn
-    /// and to await what was refused starves nobody.
+    /// and a task that awaits refused ones starves no other.
     fn waits_before_failing(&mut self, cx: &mut Context<'_>) -> bool {
         let st = self.job.state.load();
         if !st.has(state::ENDED_CANCELLED) || st.has(state::OUTPUT) {
@@ -524,7 +524,7 @@ pub(crate) fn cancel_awaited(target: &Header, site: Site) {
 /// waiter is left to its own family.
 pub(crate) fn cancel_with(target: &Header, site: Site, waiter: &Header) -> Option<Cancelled> {
     cancel_awaited(target, site);
-    // It may have ended meanwhile, and nobody can tell whose it was: then
+    // It may have ended meanwhile, and nothing tells whose it was: then
     // its value is the result.
     if is_below(target, waiter) || target.state.load().ended() {
         None

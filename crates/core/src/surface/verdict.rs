@@ -94,12 +94,12 @@ impl VerdictFacts {
             (_, false) if deadline => Failed::Late,
             _ => Failed::First,
         };
-        // Whoever polls the scope is told, and only if it is cancelled itself: a
+        // The job that polls the scope is told, and only if it is cancelled itself: a
         // scope may be polled by another job than the one it belongs to.
         let poller = context::current();
         let at_home = poller.as_ref().is_some_and(|poller| h.is_child_of(poller));
         let polled = poller.as_ref().map(|poller| poller.state.load());
-        // A branch that has lost is not asked: nobody hears its answer, so that an interrupt
+        // A branch that has lost is not asked: no call hears its answer, so that an interrupt
         // it took would be lost.
         let hears = !h.was_spawned() && kind != Some(ReasonKind::RaceLost);
         VerdictFacts {
@@ -190,7 +190,7 @@ pub(crate) unsafe fn verdict<T>(tree: &Shared, h: &Header, got: Got<T>) -> Resul
     let failures = end::take_failures(h).unwrap_or_default();
     let rare = state::ORIGIN | state::CUT_ABOVE;
     if matches!(got, Got::Value(_)) && failures.is_empty() && !h.state.load().has(rare) {
-        // What most calls come to: nothing is cut, whatever the other facts.
+        // The usual case: nothing is cut, whatever the other facts.
         return value(got);
     }
     let facts = VerdictFacts::of(h, &failures);

@@ -1,4 +1,4 @@
-//! What the operations of one thread have come to. Its own thread writes, with
+//! How the operations of one thread have ended. Its own thread writes, with
 //! loads and stores; others read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -272,7 +272,7 @@ impl IoHandle {
         self.about.get().map(|about| about.name)
     }
 
-    /// What the operations of all threads have come to.
+    /// How the operations of all threads have ended.
     pub fn gauges(&self) -> IoGauges {
         let mut sum = IoGauges {
             driver: self.driver_name(),
@@ -360,7 +360,7 @@ impl IoHandle {
         }
     }
 
-    /// An operation is over that never came to the driver.
+    /// An operation is over that never reached the driver.
     pub(crate) fn complete(&self, in_flight: Arc<dyn InFlight>, result: i32) {
         let counted = in_flight.id_cell().uncount();
         in_flight.complete(result);

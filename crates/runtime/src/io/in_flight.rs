@@ -211,7 +211,7 @@ impl<T: Operation> Single<T> {
         unsafe { (*self.operation.get()).as_ref() }?.handle()
     }
 
-    /// What is to be asked of the system for it.
+    /// The request that the system gets for it.
     ///
     /// # Safety
     /// The operation was not submitted yet, and only the caller has the record.

@@ -14,7 +14,7 @@ static LIMIT: Local<Arc<Limit>> = Local::new();
 ///
 /// An operation inside nested limits counts for each of them. Operations begun by `start_…`
 /// do not wait and are not counted; neither are those made through
-/// [`Polled`](crate::net::Polled).
+/// `Polled`.
 ///
 /// ```
 /// # async fn demo(file: kinfolk_runtime::fs::File) -> kinfolk_core::Result<()> {

@@ -42,7 +42,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// What the thread's operations have come to.
+    /// How the thread's operations have ended.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -108,7 +108,6 @@ impl<T: Operation> Op<T> {
 
     /// It waits for no turn and is not counted: it may outlive the job that polls it,
     /// and would keep the turn of others.
-    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     pub(crate) fn unlimited(mut self) -> Op<T> {
         self.limited = false;
         self
@@ -172,8 +171,8 @@ impl<T: Operation> Op<T> {
     }
 }
 
-/// A cancellation as i/o says it: of a kind that no loop takes for a reason to
-/// try again.
+/// Converts a cancellation into an error of i/o: of kind `Other`, which no loop takes for a
+/// reason to try again. [`told`] finds it there.
 pub(crate) fn cancelled(told: Cancelled) -> io::Error {
     // As a source, so that it is seen through whatever wraps an error of i/o.
     io::Error::other(kinfolk_core::Error::from(told))

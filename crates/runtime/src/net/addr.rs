@@ -26,7 +26,7 @@ pub enum Addrs {
 }
 
 impl Addrs {
-    /// The addresses, in the order in which they are to be tried.
+    /// The addresses, in the order in which they are tried.
     /// Snapshots and reports name `site`.
     pub(super) async fn resolve(
         self,

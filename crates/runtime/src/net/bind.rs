@@ -18,7 +18,7 @@ const FIRST: Duration = Duration::from_millis(1);
 /// How long we wait at last: a tenth of a second in all.
 const LAST: Duration = Duration::from_millis(64);
 
-/// A socket at the first of these addresses that can be had. The system takes a
+/// A socket at the first of these addresses that is free. The system takes a
 /// while to close what a killed process had open: if none can be had and one is in
 /// use, we ask again. A point, from then on, which snapshots and reports place at `site`.
 pub(super) async fn first_of(

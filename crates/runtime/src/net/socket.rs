@@ -255,8 +255,7 @@ pub(super) fn unix(addr: &SockAddr) -> io::Result<UnixAddr> {
     }
 }
 
-/// What is there for each kind of socket: its file, and the way to it and from
-/// it.
+/// The conversions that every kind of socket has.
 macro_rules! files {
     ($($name:ident: $std:ty),* $(,)?) => {$(
         impl $name {
@@ -267,9 +266,10 @@ macro_rules! files {
             /// Converts the socket into the type of std, for other code, which may block on it.
             ///
             /// # Errors
-            /// If an operation on it is under way, which may be one that nobody
-            /// waits for any more; and if a stream of it was dropped that had
-            /// more to give. The socket is closed then. And in a simulation, whose sockets are not files of this machine.
+            /// If an operation on the socket is under way, even one that no task awaits any
+            /// more, and if a stream of it was dropped with data left to give. The socket
+            /// is closed then. Also in a simulation, whose sockets are not files of this
+            /// machine.
             pub fn into_std(self) -> std::io::Result<$std> {
                 self.socket.into_std()
             }
@@ -288,8 +288,8 @@ macro_rules! files {
         impl TryFrom<std::os::fd::OwnedFd> for $name {
             type Error = std::io::Error;
 
-            /// As from std's type. The kind of the socket is not looked at: one
-            /// of another kind fails in its operations.
+            /// As from std's type. The kind of the socket is not checked: operations
+            /// fail on a socket of another kind.
             fn try_from(file: std::os::fd::OwnedFd) -> std::io::Result<$name> {
                 Socket::adopt(file).map($name::new)
             }

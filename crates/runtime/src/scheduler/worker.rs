@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kinfolk_core::host::{Lane, Turn, TurnRow, contained, look_again};
 use kinfolk_queue::{
-    FEW, Injector, MOMENT, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray,
+    FEW, Injector, MOMENT, PriorityStreak, STALE, STEAL_BATCH, SleepKind, Streak, Then, Thief, Tray,
 };
 
 use super::own_lane::OwnLane;
@@ -70,6 +70,7 @@ pub(crate) struct Worker {
     ticks: Cell<u32>,
     pace: Pace,
     streak: Streak,
+    priority_streak: PriorityStreak,
     thief: Thief,
     lane: OwnLane,
     /// None in models.
@@ -87,6 +88,7 @@ impl Worker {
             ticks: Cell::new(0),
             pace: Pace::new(Instant::now()),
             streak: Streak::default(),
+            priority_streak: PriorityStreak::default(),
             thief: Thief::new(workers),
             lane: OwnLane::default(),
         }
@@ -186,9 +188,9 @@ impl Worker {
         let again = self.own().run(turn);
         if let Some(again) = again {
             self.machine.busy.add(1);
-            match again.is_for(Lane::Pool) {
+            match again.is_ordinary() {
                 true => self.put_back(again),
-                false => self.put_back_pinned(again),
+                false => self.put_back_elsewhere(again),
             }
         }
         self.machine.rested();
@@ -206,12 +208,34 @@ impl Worker {
         {
             return Some(turn);
         }
+        let priorities = &self.machine.priorities;
+        if priorities.may_have_some()
+            && let Some(turn) = priorities.take_first(&self.priority_streak, ticks, serve)
+        {
+            return Some(turn);
+        }
         if serve && let Some(turn) = self.injected() {
             return Some(turn);
         }
         (self.own().pop(&self.streak))
             .or_else(|| self.injected())
+            .or_else(|| self.preferred(ticks))
             .or_else(|| self.pinned())
+    }
+
+    /// There is no normal turn here. A low one goes behind what waits at a neighbour.
+    fn preferred(&self, ticks: u32) -> Option<Turn> {
+        let priorities = &self.machine.priorities;
+        if !priorities.may_have_some() {
+            return None;
+        }
+        (priorities.take_high(&self.priority_streak, ticks))
+            .or_else(|| {
+                let stole = self.steal();
+                stole.then(|| self.want_sentinel());
+                stole.then(|| self.own().pop(&self.streak))?
+            })
+            .or_else(|| priorities.take_low(&self.priority_streak))
     }
 
     /// There is more to do than to take a turn of the pool. Each turn comes by here that
@@ -268,6 +292,14 @@ impl Worker {
     pub(crate) fn put_pinned(&self, new: Turn) {
         self.lane.put(new);
         self.wants_go();
+    }
+
+    /// It has had its turn, and is not of the pool, or is not normal.
+    fn put_back_elsewhere(&self, turn: Turn) {
+        match turn.priority() {
+            Some(_) => self.machine.put_back_preferred(turn),
+            None => self.put_back_pinned(turn),
+        }
     }
 
     /// Pinned to this worker, and behind the others.
@@ -395,7 +427,7 @@ impl Worker {
     }
 
     /// There may be more behind our turn than we can do soon: a sleeping worker may help.
-    fn want_help(&self, then: Then) {
+    pub(crate) fn want_help(&self, then: Then) {
         if then.wants_help() && self.machine.idle.somebody_sleeps() {
             self.machine.wake_one();
         }
@@ -429,13 +461,17 @@ impl Worker {
 
     /// Takes what has waited for long in a neighbour's queue into our own.
     fn steal(&self) -> bool {
-        let now = Instant::now();
+        let clock = Cell::new(None);
         let workers = self.machine.workers.iter().enumerate();
         workers.filter(|(n, _)| *n != self.n).any(|(n, neighbour)| {
             self.thief.steal(
                 n,
                 &neighbour.tray,
-                || now,
+                || {
+                    let now = clock.get().unwrap_or_else(Instant::now);
+                    clock.set(Some(now));
+                    now
+                },
                 // There is room: our ring is empty when we steal.
                 |turn| self.want_help(self.own().push_or_defer(turn)),
             )
@@ -444,6 +480,11 @@ impl Worker {
 
     /// Others have pushed something that this worker takes, or it is to go home.
     fn is_needed(&self) -> bool {
+        self.is_pushed_to() || !self.machine.priorities.is_empty()
+    }
+
+    /// The same without what may be a neighbour's own push, which it is about to take itself.
+    fn is_pushed_to(&self) -> bool {
         !self.machine.injector.is_empty()
             || !self.seen().inbox.is_empty()
             || self.machine.is_stopping()
@@ -457,7 +498,7 @@ impl Worker {
             _ => SPINS,
         };
         for _ in 0..spins {
-            if self.is_needed() {
+            if self.is_pushed_to() {
                 return;
             }
             std::hint::spin_loop();

@@ -5,5 +5,6 @@ mod trace;
 mod waterfall;
 
 pub use book::Causes;
+pub(crate) use trace::end_in_words;
 pub use trace::{CancelEntry, CancelTrace, Held, TracedHop, TracedJob};
 pub use waterfall::{ShutdownWaterfall, WaterfallRow};

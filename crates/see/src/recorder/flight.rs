@@ -258,9 +258,7 @@ impl Recorder {
             words_of_file(why)
         );
         let path = dir.join(name);
-        let mut out = BufWriter::new(File::create(&path)?);
-        self.recording().write_perfetto(&mut out)?;
-        out.flush()?;
+        self.write(&path)?;
         let mut gone = Vec::new();
         {
             let mut saves = lock(&self.saves);
@@ -274,6 +272,24 @@ impl Recorder {
             let _ = fs::remove_file(file);
         }
         Ok(path)
+    }
+
+    /// Writes the recording under another name first: a file that has its name is whole, also
+    /// if the process ends meanwhile.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let unfinished = path.with_extension("part");
+        let write = || {
+            let mut out = BufWriter::new(File::create(&unfinished)?);
+            self.recording().write_perfetto(&mut out)?;
+            out.flush()?;
+            fs::rename(&unfinished, path)
+        };
+        let written = write();
+        if written.is_err() {
+            // There may be none.
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
     }
 
     /// Something went wrong: the recording is written by a thread of its own, if a folder was
@@ -508,6 +524,21 @@ impl Sink for Recorder {
 
     fn event_with(&self, event: &Event, text: &str) {
         self.put(event, Some(text));
+    }
+
+    /// As [`trigger`](Recorder::trigger), and waits for the file: the program may be about to
+    /// end.
+    fn trouble(&self, what: &str) -> Option<String> {
+        if self.dir.is_none() || !self.may_begin() {
+            return None;
+        }
+        let written = self.save(what);
+        let words = match &written {
+            Ok(path) => format!("the flight recorder has written {}", path.display()),
+            Err(error) => format!("the flight recorder could not write its file: {error}"),
+        };
+        self.is_over(written.err());
+        Some(words)
     }
 
     fn interests(&self) -> Interests {

@@ -3,6 +3,7 @@
 
 mod code;
 mod flight;
+mod in_text;
 mod recording;
 mod ring;
 

@@ -57,7 +57,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 ///
 /// Only [`try_send`](Sender::try_send), which cannot wait for that, leaves the value for
 /// the first receiver in line; should that one go before it has taken the value, the next
-/// one finds it.
+/// one finds it. The first value that is left takes memory, which is used again.
 #[track_caller]
 pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
     channel(0)

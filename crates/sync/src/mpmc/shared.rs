@@ -1,7 +1,14 @@
 //! What the two sides of a channel share, and the three things that happen to it: a
 //! value is offered, a value is taken, a side closes.
 //!
-//! Under one lock stand the buffer and two lines. A waiting sender has its value with it
+//! The buffer has two ends, each under a lock of its own: senders put values in at the back,
+//! receivers take them out at the front, and as long as that is all, neither side meets the
+//! other one. Everything else happens under both locks, the front's taken first: [`BothEnds`]. When
+//! they are let go, each end is told whether its side may go on alone ([`Back::alone`],
+//! [`Front::alone`]). So whatever waits, and what is done for it, is seen as if there were one
+//! lock, and a hand-over and a cancel exclude each other.
+//!
+//! Behind both locks stand two lines. A waiting sender has its value with it
 //! in its future, beside its waiter: an [`Offer`]. Room that becomes free is given to the
 //! first of them at once, by moving its value into the buffer; so no newcomer takes it.
 //!
@@ -13,21 +20,29 @@
 //! In a rendezvous a promise can be broken: the sender whose value it was for may be told
 //! before the receiver is polled. That one then goes back to the front of the line.
 //!
-//! Invariants, whenever the lock is free:
+//! Invariants, whenever both locks are free:
 //! - receivers wait only if every value is promised;
 //! - senders wait only if the buffer is full, or in a rendezvous;
 //! - a closed channel has no waiting sender, and a closed and empty one no waiting
-//!   receiver.
+//!   receiver;
+//! - the back is alone only if no receiver waits, no hook is set and the channel is open and no
+//!   rendezvous: a value that comes is promised to no receiver;
+//! - the front is alone only if nothing is promised and no sender waits: a value that goes
+//!   makes room that no sender waits for.
+//!
+//! A receiver that found nothing at the front alone looks again under both locks before it
+//! stands in line, and so does a sender that found no room: what came meanwhile is seen then,
+//! and what comes later finds the end not alone.
 
 use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use kinfolk_core::host::{Contained, discard};
+use kinfolk_core::host::Contained;
 use kinfolk_core::kit::{Resource, ResourceLook};
 
-use super::buffer::{Buffer, Spare, new_block};
+use super::buffer::{Buffer, Cursor, ValueBlock};
 use crate::line::{Line, Waiter, WaiterStage, Wakes, let_go, wake_one};
 use crate::seen::SeenAs;
 use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering, Plain};
@@ -46,17 +61,44 @@ unsafe impl<T: Send> Send for Offer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Offer<T> {}
 
-pub(super) struct State<T> {
-    buffer: Buffer<T>,
-    /// None without a limit.
-    capacity: Option<usize>,
+/// Where values are put in.
+struct Back<T> {
+    cursor: Cursor<T>,
+    /// A value may be put in, if there is room, without a look at the other side.
+    alone: bool,
+}
+
+/// Where values are taken out; and what is touched under both locks alone.
+struct Front<T> {
+    cursor: Cursor<T>,
+    /// A value may be taken, if there is one, without a look at the other side.
+    alone: bool,
+    /// Written under both locks, and read under this one.
+    closed: bool,
     senders: Line,
     receivers: Line,
     /// How many receivers were woken, and have neither taken a value nor left.
     promised: usize,
-    closed: bool,
     /// Called when there is something to receive and no receiver waits.
     on_ready: Option<Waker>,
+}
+
+/// An end of the buffer, apart from the other one in memory: a thread that uses it does not
+/// take the cache line of the other end away from another thread.
+#[repr(align(128))]
+struct BufferEnd<S> {
+    lock: Lock<S>,
+    /// How many values have passed it, for the other end.
+    passed: AtomicUsize,
+}
+
+impl<S> BufferEnd<S> {
+    fn new(state: S) -> BufferEnd<S> {
+        BufferEnd {
+            lock: Lock::new(state),
+            passed: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// The program's hook, as a waker: it is called as wakers are woken, so that a panic in it
@@ -74,7 +116,9 @@ impl<F: Fn() + Send + Sync + 'static> Wake for OnReady<F> {
 }
 
 pub(super) struct Shared<T> {
-    state: Lock<State<T>>,
+    front: BufferEnd<Front<T>>,
+    back: BufferEnd<Back<T>>,
+    buffer: Buffer<T>,
     pub(super) senders: AtomicUsize,
     pub(super) receivers: AtomicUsize,
     seen: SeenAs,
@@ -95,43 +139,86 @@ pub(super) enum Found<T> {
     Nothing,
 }
 
-impl<T> State<T> {
+/// A block that is not needed any more: it is freed outside the locks.
+type GoneBlock<T> = Option<Box<ValueBlock<T>>>;
+
+/// Both locks, held.
+struct BothEnds<'a, T> {
+    shared: &'a Shared<T>,
+    front: LockGuard<'a, Front<T>>,
+    back: LockGuard<'a, Back<T>>,
+}
+
+impl<T> Drop for BothEnds<'_, T> {
+    fn drop(&mut self) {
+        self.back.alone = self.front.receivers.is_empty()
+            && !self.front.closed
+            && self.front.on_ready.is_none()
+            && self.capacity() != Some(0);
+        self.front.alone = self.front.promised == 0 && self.front.senders.is_empty();
+    }
+}
+
+impl<T> BothEnds<'_, T> {
+    fn capacity(&self) -> Option<usize> {
+        self.shared.buffer.capacity()
+    }
+
+    /// How many values are in the buffer.
+    fn len(&self) -> usize {
+        self.back.cursor.ahead_of(&self.front.cursor)
+    }
+
     /// How many values there are to receive: in a rendezvous those that senders have
     /// with them too.
-    #[inline]
     fn there(&self) -> usize {
-        match self.capacity {
-            Some(0) => self.buffer.len() + self.senders.len(),
-            _ => self.buffer.len(),
+        match self.capacity() {
+            Some(0) => self.len() + self.front.senders.len(),
+            _ => self.len(),
         }
     }
 
-    #[inline]
     fn has_room(&self) -> bool {
-        self.capacity
-            .is_none_or(|capacity| self.buffer.len() < capacity)
+        self.capacity().is_none_or(|capacity| self.len() < capacity)
+    }
+
+    /// Puts a value in. There is room, or it is left in a rendezvous; and the block that it
+    /// [needs](Buffer::needs_block).
+    fn put(&mut self, value: Contained<T>, block: &mut GoneBlock<T>) {
+        let Shared { buffer, back, .. } = self.shared;
+        // SAFETY: B1, they are locked, and parts of one channel.
+        unsafe { buffer.put(&mut self.back.cursor, value, block, &back.passed) }
+    }
+
+    /// The first value of the buffer.
+    fn pop(&mut self, gone: &mut GoneBlock<T>) -> Option<Contained<T>> {
+        if self.len() == 0 {
+            return None;
+        }
+        let Shared { buffer, front, .. } = self.shared;
+        // SAFETY: B1, they are locked, and parts of one channel.
+        Some(unsafe { buffer.take(&mut self.front.cursor, gone, &front.passed) })
     }
 
     /// Promises what is there to those who wait for it. One at a time: each value that
     /// comes, and each right that comes back, is one.
-    #[inline]
     fn promise(&mut self) -> Option<Waker> {
-        if self.there() <= self.promised {
+        if self.there() <= self.front.promised {
             return None;
         }
-        let waker = self.receivers.first()?.settle(WaiterStage::Granted);
-        self.promised += 1;
+        let waker = self.front.receivers.first()?.settle(WaiterStage::Granted);
+        self.front.promised += 1;
         waker
     }
 
     /// Takes the first value, and lets the first sender in. The caller has a right to it.
-    fn take(&mut self, gone: &mut Spare<T>) -> (Option<Contained<T>>, Option<Waker>) {
-        match self.buffer.pop(gone) {
+    fn take(&mut self, gone: &mut GoneBlock<T>) -> (Option<Contained<T>>, Option<Waker>) {
+        match self.pop(gone) {
             Some(value) if self.has_room() => {
                 let next = self.next_offer();
                 let waker = next.and_then(|(value, waker)| {
                     // A bounded channel: it needs no block.
-                    self.buffer.push(value, &mut Spare::new());
+                    self.put(value, &mut None);
                     waker
                 });
                 (Some(value), waker)
@@ -145,7 +232,7 @@ impl<T> State<T> {
 
     /// The value of the first sender in line, which has sent it then.
     fn next_offer(&mut self) -> Option<(Contained<T>, Option<Waker>)> {
-        let first = self.senders.first()?;
+        let first = self.front.senders.first()?;
         let offer = first.as_ptr().cast::<Offer<T>>();
         // SAFETY: whoever stands in the line of senders is the waiter of an offer, which
         // begins with it; L1: it is there.
@@ -157,34 +244,49 @@ impl<T> State<T> {
 
     /// The hook, if what has just come is the first value that was not promised.
     fn ready(&self) -> Option<Waker> {
-        if self.on_ready.is_none() || self.there() != self.promised + 1 {
+        if self.front.on_ready.is_none() || self.there() != self.front.promised + 1 {
             return None;
         }
-        self.on_ready.clone()
+        self.front.on_ready.clone()
     }
 }
 
 impl<T> Shared<T> {
     #[track_caller]
     pub(super) fn new(capacity: Option<usize>) -> Arc<Shared<T>> {
-        Arc::new(Shared {
-            state: Lock::new(State {
-                buffer: Buffer::new(capacity),
-                capacity,
+        let shared = Shared {
+            front: BufferEnd::new(Front {
+                cursor: Cursor::new(),
+                alone: false,
+                closed: false,
                 senders: Line::new(),
                 receivers: Line::new(),
                 promised: 0,
-                closed: false,
                 on_ready: None,
             }),
+            back: BufferEnd::new(Back {
+                cursor: Cursor::new(),
+                alone: false,
+            }),
+            buffer: Buffer::new(capacity),
             senders: AtomicUsize::new(1),
             receivers: AtomicUsize::new(1),
             seen: SeenAs::new("channel", Location::caller()),
-        })
+        };
+        // Each end is told whether it is alone.
+        drop(shared.state());
+        Arc::new(shared)
     }
 
-    pub(super) fn state(&self) -> LockGuard<'_, State<T>> {
-        self.state.lock()
+    fn state(&self) -> BothEnds<'_, T> {
+        let mut both = BothEnds {
+            shared: self,
+            front: self.front.lock.lock(),
+            back: self.back.lock.lock(),
+        };
+        let BothEnds { front, back, .. } = &mut both;
+        Cursor::meet(&mut front.cursor, &mut back.cursor);
+        both
     }
 
     pub(super) fn set_name(&self, name: Cow<'static, str>) {
@@ -199,34 +301,59 @@ impl<T> Shared<T> {
 
     /// Puts a value into the buffer, if there is room. In a rendezvous it may be left for
     /// a receiver that waits, if the sender cannot.
+    #[inline]
     pub(super) fn push(&self, value: Contained<T>, may_leave: bool) -> Result<(), NoRoom<T>> {
-        let mut block = Spare::new();
-        let mut state = self.state();
-        while state.buffer.needs_block() && block.is_empty() {
-            drop(state);
-            block = new_block();
-            state = self.state();
+        let mut back = self.back.lock.lock();
+        let mut block = None;
+        if !back.alone || self.buffer.needs_block(&back.cursor, &mut block) {
+            drop(back);
+            return self.push_slowly(value, may_leave);
         }
-        if state.closed {
-            drop(state);
-            return Err(NoRoom::Closed(value));
-        }
-        // For a receiver that waits, and behind no sender that does: what is left is taken
-        // before what senders have with them.
-        let waits = may_leave
-            && state.capacity == Some(0)
-            && state.senders.is_empty()
-            && !state.receivers.is_empty();
-        if !state.has_room() && !waits {
+        if !self.buffer.has_room(&mut back.cursor, &self.front.passed) {
+            drop(back);
             return Err(NoRoom::Full(value));
         }
-        state.buffer.push(value, &mut block);
-        let waker = state.promise();
-        let hook = state.ready();
-        drop(state);
-        wake_one(waker);
-        wake_one(hook);
+        // SAFETY: B1, it is locked, and they are parts of one channel; and there is room.
+        unsafe {
+            self.buffer
+                .put(&mut back.cursor, value, &mut block, &self.back.passed);
+        }
+        drop(back);
         Ok(())
+    }
+
+    #[cold]
+    fn push_slowly(&self, value: Contained<T>, may_leave: bool) -> Result<(), NoRoom<T>> {
+        let mut block = None;
+        loop {
+            let mut state = self.state();
+            if state.front.closed {
+                drop(state);
+                return Err(NoRoom::Closed(value));
+            }
+            // For a receiver that waits, and behind no sender that does: what is left is taken
+            // before what senders have with them.
+            let waits = may_leave
+                && state.capacity() == Some(0)
+                && state.front.senders.is_empty()
+                && !state.front.receivers.is_empty();
+            if !state.has_room() && !waits {
+                drop(state);
+                return Err(NoRoom::Full(value));
+            }
+            if self.buffer.needs_block(&state.back.cursor, &mut block) {
+                drop(state);
+                block = Some(ValueBlock::new());
+                continue;
+            }
+            state.put(value, &mut block);
+            let waker = state.promise();
+            let hook = state.ready();
+            drop(state);
+            wake_one(waker);
+            wake_one(hook);
+            return Ok(());
+        }
     }
 
     /// Stands in line with a value, if there is still no room for it. The value is in
@@ -238,19 +365,20 @@ impl<T> Shared<T> {
     pub(super) unsafe fn offer(&self, offer: &Offer<T>, waker: Waker) -> WaiterStage {
         self.list();
         let mut state = self.state();
-        let stage = if state.closed {
+        let stage = if state.front.closed {
             WaiterStage::Refused
         } else if state.has_room() {
             // SAFETY: not in line: the value is the caller's.
             let value = unsafe { offer.value.with_mut(Option::take) };
             let value = value.unwrap_or_else(|| unreachable!("an offer has its value"));
-            state.buffer.push(value, &mut Spare::new());
+            // A channel without a limit does not offer: it needs no block.
+            state.put(value, &mut None);
             WaiterStage::Granted
         } else {
             // SAFETY: passed on.
-            unsafe { state.senders.push_back(&offer.waiter, waker, 1) };
+            unsafe { state.front.senders.push_back(&offer.waiter, waker, 1) };
             let wake = state.promise();
-            let hook = match state.capacity {
+            let hook = match state.capacity() {
                 Some(0) => state.ready(),
                 _ => None,
             };
@@ -277,7 +405,7 @@ impl<T> Shared<T> {
         let mut state = self.state();
         let stage = offer.waiter.stage();
         if stage == WaiterStage::Listed {
-            state.senders.update(&offer.waiter, &mut waker);
+            state.front.senders.update(&offer.waiter, &mut waker);
         }
         drop(state);
         let_go(waker);
@@ -288,23 +416,47 @@ impl<T> Shared<T> {
     /// still in the offer.
     pub(super) fn take_back(&self, offer: &Offer<T>) -> WaiterStage {
         let mut state = self.state();
-        let (stage, waker) = state.senders.leave(&offer.waiter);
+        let (stage, waker) = state.front.senders.leave(&offer.waiter);
         drop(state);
         let_go(waker);
         stage
     }
 
     /// A value that was not promised.
+    #[inline]
     pub(super) fn try_take(&self) -> Found<T> {
-        let mut gone = Spare::new();
-        let state = self.state();
-        if state.there() <= state.promised {
-            return match state.closed && state.there() == 0 {
+        let mut front = self.front.lock.lock();
+        if !front.alone {
+            drop(front);
+            return self.try_take_slowly();
+        }
+        if !front.cursor.has_value(&self.back.passed) {
+            return match front.closed {
                 true => Found::Closed,
                 false => Found::Nothing,
             };
         }
-        self.take(state, &mut gone)
+        let mut gone = None;
+        // SAFETY: B1, it is locked, and they are parts of one channel; and there is a value.
+        let value = unsafe {
+            self.buffer
+                .take(&mut front.cursor, &mut gone, &self.front.passed)
+        };
+        drop(front);
+        drop(gone);
+        Found::Value(value)
+    }
+
+    #[cold]
+    fn try_take_slowly(&self) -> Found<T> {
+        let state = self.state();
+        if state.there() <= state.front.promised {
+            return match state.front.closed && state.there() == 0 {
+                true => Found::Closed,
+                false => Found::Nothing,
+            };
+        }
+        self.take(state)
     }
 
     /// The value that the receiver of `waiter` was promised. Nothing: the promise was
@@ -317,10 +469,9 @@ impl<T> Shared<T> {
         waiter: &Waiter,
         waker: impl FnOnce() -> Waker,
     ) -> Found<T> {
-        let mut gone = Spare::new();
         let mut state = self.state();
         let mut again = None;
-        if state.there() == 0 && !state.closed {
+        if state.there() == 0 && !state.front.closed {
             drop(state);
             // The waker is cloned outside the lock, and before anything changes: it may be
             // of the user's making, and panic. A value that comes meanwhile is promised.
@@ -328,11 +479,11 @@ impl<T> Shared<T> {
             state = self.state();
         }
         let found = if state.there() > 0 {
-            state.promised -= 1;
+            state.front.promised -= 1;
             waiter.reset();
-            self.take(state, &mut gone)
-        } else if state.closed {
-            state.promised -= 1;
+            self.take(state)
+        } else if state.front.closed {
+            state.front.promised -= 1;
             waiter.reset();
             drop(state);
             Found::Closed
@@ -340,9 +491,9 @@ impl<T> Shared<T> {
             let Some(again) = again else {
                 unreachable!("it was cloned: a channel that was closed stays closed");
             };
-            state.promised -= 1;
+            state.front.promised -= 1;
             // SAFETY: passed on.
-            unsafe { state.receivers.push_front(waiter, again, 1) };
+            unsafe { state.front.receivers.push_front(waiter, again, 1) };
             return Found::Nothing;
         };
         let_go(again);
@@ -350,18 +501,19 @@ impl<T> Shared<T> {
     }
 
     /// Takes the first value out, and does what follows from it.
-    fn take(&self, mut state: LockGuard<'_, State<T>>, gone: &mut Spare<T>) -> Found<T> {
-        let (value, sent) = state.take(gone);
+    fn take(&self, mut state: BothEnds<'_, T>) -> Found<T> {
+        let mut gone = None;
+        let (value, sent) = state.take(&mut gone);
         // The sender that was let in has brought a value, which may be for another.
         let next = state.promise();
-        let drained = state.closed && state.there() == 0 && !state.receivers.is_empty();
+        let drained = state.front.closed && state.there() == 0 && !state.front.receivers.is_empty();
         drop(state);
         wake_one(sent);
         wake_one(next);
         if drained {
             self.refuse_receivers();
         }
-        discard(std::mem::take(gone));
+        drop(gone);
         match value {
             Some(value) => Found::Value(value),
             None => unreachable!("there was one to take"),
@@ -374,16 +526,15 @@ impl<T> Shared<T> {
     /// L1 for `waiter`: the code that gives it up calls [`give_up`](Shared::give_up).
     pub(super) unsafe fn wait(&self, waiter: &Waiter, waker: Waker) -> Found<T> {
         self.list();
-        let mut gone = Spare::new();
         let mut state = self.state();
-        let found = if state.there() > state.promised {
-            self.take(state, &mut gone)
-        } else if state.closed && state.there() == 0 {
+        let found = if state.there() > state.front.promised {
+            self.take(state)
+        } else if state.front.closed && state.there() == 0 {
             drop(state);
             Found::Closed
         } else {
             // SAFETY: passed on.
-            unsafe { state.receivers.push_back(waiter, waker, 1) };
+            unsafe { state.front.receivers.push_back(waiter, waker, 1) };
             return Found::Nothing;
         };
         let_go(Some(waker));
@@ -396,7 +547,7 @@ impl<T> Shared<T> {
         let mut state = self.state();
         let stage = waiter.stage();
         if stage == WaiterStage::Listed {
-            state.receivers.update(waiter, &mut waker);
+            state.front.receivers.update(waiter, &mut waker);
         }
         drop(state);
         let_go(waker);
@@ -406,12 +557,12 @@ impl<T> Shared<T> {
     /// A receiver is told, or goes. What it was promised passes on.
     pub(super) fn give_up(&self, waiter: &Waiter) {
         let mut state = self.state();
-        let (stage, waker) = state.receivers.leave(waiter);
+        let (stage, waker) = state.front.receivers.leave(waiter);
         waiter.reset();
         let mut hook = None;
         let mut wake = None;
         if stage == WaiterStage::Granted {
-            state.promised -= 1;
+            state.front.promised -= 1;
             wake = state.promise();
             hook = state.ready();
         }
@@ -425,10 +576,14 @@ impl<T> Shared<T> {
     /// still received. True if this call has closed it.
     pub(super) fn close(&self) -> bool {
         let mut state = self.state();
-        let closes = !std::mem::replace(&mut state.closed, true);
-        let hook = if closes { state.on_ready.clone() } else { None };
+        let closes = !std::mem::replace(&mut state.front.closed, true);
+        let hook = if closes {
+            state.front.on_ready.clone()
+        } else {
+            None
+        };
         drop(state);
-        self.refuse(|state| Some(&mut state.senders));
+        self.refuse(|state| Some(&mut state.front.senders));
         self.refuse_receivers();
         wake_one(hook);
         closes
@@ -437,12 +592,12 @@ impl<T> Shared<T> {
     /// Closed and empty: receivers that wait are told so.
     fn refuse_receivers(&self) {
         self.refuse(|state| match state.there() {
-            0 => Some(&mut state.receivers),
+            0 => Some(&mut state.front.receivers),
             _ => None,
         });
     }
 
-    fn refuse(&self, line: impl Fn(&mut State<T>) -> Option<&mut Line>) {
+    fn refuse(&self, line: impl for<'a> Fn(&'a mut BothEnds<'_, T>) -> Option<&'a mut Line>) {
         let mut wakes = Wakes::new();
         loop {
             let mut state = self.state();
@@ -461,15 +616,19 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The last receiver is gone: what was not received goes too.
+    /// The last receiver is gone: what was not received goes too, one by one.
     pub(super) fn drain(&self) {
-        let mut state = self.state();
-        let empty = Buffer::new(None);
-        let full = std::mem::replace(&mut state.buffer, empty);
-        let hook = state.on_ready.take();
-        drop(state);
-        discard(full);
+        let hook = self.state().front.on_ready.take();
         let_go(hook);
+        loop {
+            let mut gone = None;
+            let value = self.state().pop(&mut gone);
+            drop(gone);
+            match value {
+                Some(value) => drop(value),
+                None => return,
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -477,18 +636,18 @@ impl<T> Shared<T> {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state().closed
+        self.state().front.closed
     }
 
     pub(super) fn capacity(&self) -> Option<usize> {
-        self.state().capacity
+        self.buffer.capacity()
     }
 
     pub(super) fn set_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
         let hook = Some(Waker::from(Arc::new(OnReady(Contained::new(hook)))));
         let mut state = self.state();
-        let now = state.there() > state.promised || state.closed;
-        let before = std::mem::replace(&mut state.on_ready, hook.clone());
+        let now = state.there() > state.front.promised || state.front.closed;
+        let before = std::mem::replace(&mut state.front.on_ready, hook.clone());
         drop(state);
         let_go(before);
         wake_one(hook.filter(|_| now));
@@ -521,8 +680,8 @@ unsafe impl<T> Resource for Shared<T> {
     fn look(&self) -> ResourceLook {
         let mut look = self.seen.look();
         let state = self.state();
-        state.senders.jobs(&mut look.waiters);
-        state.receivers.jobs(&mut look.waiters);
+        state.front.senders.jobs(&mut look.waiters);
+        state.front.receivers.jobs(&mut look.waiters);
         look
     }
 }
@@ -531,5 +690,10 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Before anything of it goes: a snapshot may look at it until then.
         self.seen.unlist();
+        // The last receiver has emptied it, and it was closed before that.
+        debug_assert_eq!(self.state().len(), 0);
+        let Shared { buffer, front, .. } = self;
+        // SAFETY: they are parts of one channel.
+        unsafe { buffer.free(&mut front.lock.lock().cursor) };
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kinfolk_core::Error;
-use kinfolk_sync::{TryRecvError, mpmc, oneshot, watch};
+use kinfolk_sync::{TryRecvError, TrySendError, mpmc, oneshot, watch};
 use loom::sync::Mutex;
 use loom::thread;
 
@@ -89,6 +89,87 @@ fn send_vs_receive() {
         let got = receives.poll();
         other.join().unwrap();
         assert_eq!(receives.finish(got).unwrap(), Some(1));
+    });
+}
+
+/// A value is taken while a sender begins to wait for its room: no lost wake.
+#[test]
+fn take_vs_wait_for_room() {
+    loom::model(|| {
+        let (tx, rx) = mpmc::channel(1);
+        tx.try_send(1).unwrap();
+        let other = thread::spawn(move || {
+            assert_eq!(rx.try_recv(), Ok(1));
+            rx
+        });
+        let mut sends = polled(async move { tx.send(2).await });
+        let sent = sends.poll();
+        let rx = other.join().unwrap();
+        sends.finish(sent).unwrap();
+        assert_eq!(rx.try_recv(), Ok(2));
+    });
+}
+
+/// A value is put in at one end while others are taken at the other one: in order, each once.
+#[test]
+fn value_vs_take() {
+    loom::model(|| {
+        let (tx, rx) = mpmc::channel(2);
+        tx.try_send(Box::new(1)).unwrap();
+        let other = thread::spawn(move || {
+            tx.try_send(Box::new(2)).unwrap();
+            tx
+        });
+        let mut got = vec![*rx.try_recv().unwrap()];
+        got.extend(rx.try_recv().map(|value| *value));
+        let _tx = other.join().unwrap();
+        got.extend(rx.try_recv().map(|value| *value));
+        assert_eq!(got, [1, 2]);
+    });
+}
+
+/// A value is put into the place that another one leaves at the same time, or there is no
+/// room for it yet.
+#[test]
+fn room_vs_put() {
+    loom::model(|| {
+        let (tx, rx) = mpmc::channel(1);
+        tx.try_send(Box::new(1)).unwrap();
+        let other = thread::spawn(move || {
+            assert_eq!(*rx.try_recv().unwrap(), 1);
+            rx
+        });
+        let back = tx.try_send(Box::new(2)).err();
+        let rx = other.join().unwrap();
+        if let Some(TrySendError::Full(value)) = back {
+            tx.try_send(value).unwrap();
+        }
+        assert_eq!(*rx.try_recv().unwrap(), 2);
+    });
+}
+
+/// The back goes on to a new block, and takes one that the front has left, while the front
+/// leaves another: no block is freed that is in use, and none is lost.
+#[test]
+fn block_vs_block() {
+    loom::model(|| {
+        let (tx, rx) = mpmc::unbounded_channel();
+        for n in 0..3 {
+            tx.send(Box::new(n)).unwrap();
+        }
+        let other = thread::spawn(move || {
+            for n in 3..6 {
+                tx.send(Box::new(n)).unwrap();
+            }
+            tx
+        });
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            got.extend(rx.try_recv().map(|value| *value));
+        }
+        let _tx = other.join().unwrap();
+        got.extend(std::iter::from_fn(|| rx.try_recv().ok()).map(|value| *value));
+        assert_eq!(got, [0, 1, 2, 3, 4, 5]);
     });
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kinfolk_core::Outcome;
 use kinfolk_sync::{Barrier, Mutex, Notify, Semaphore};
+use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use loom::thread;
 
 use crate::host::{finish, tree};
@@ -166,11 +167,16 @@ fn barrier_vs_drop() {
         let mut first = waits(barrier.clone());
         assert!(first.poll().is_none());
         let mut second = waits(barrier.clone());
+        let left = Arc::new(AtomicBool::new(false));
+        let has_left = left.clone();
         let other = thread::spawn(move || {
+            let late = has_left.load(SeqCst);
             let met = second.poll().is_some();
+            assert!(!(late && met), "it met one that had left");
             (second, met)
         });
         drop(first);
+        left.store(true, SeqCst);
         let (second, met) = other.join().unwrap();
         let mut third = waits(barrier.clone());
         let got = third.poll();

@@ -14,19 +14,9 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::asleep::{self, Activity, ThreadFiles};
-
-/// How often a call may ask at one instant, while nothing else can go on, before it counts
-/// as one that does nothing but ask.
-const QUESTIONS: u32 = 10_000;
-
-/// How long it may sleep between such questions, all in all, in real time.
-const SLEEP: Duration = Duration::from_millis(50);
-
-/// Two questions that are nearer to each other have no sleep between them that counts.
-const NEAR: Duration = Duration::from_micros(100);
+use kinfolk_core::host::{Activity, Questions, ThreadFiles};
 
 /// How often a call that waits for the baton looks at the simulation.
 const LOOK: Duration = Duration::from_millis(2);
@@ -50,39 +40,9 @@ struct State {
     /// On which thread the call is. Other threads may ask too; they get their answer at
     /// once.
     thread: Option<ThreadId>,
-    /// How often it may ask before it has to wait.
-    questions: u32,
-    /// It does nothing but ask.
-    polls: bool,
+    questions: Questions,
     /// The simulation is gone, and waits for nothing.
     alone: bool,
-    slept: Duration,
-    /// When it last asked, and how often its thread had slept by then.
-    last: Option<(Instant, Option<u64>)>,
-}
-
-impl State {
-    /// How long the call has slept since it last asked, in real time.
-    fn slept_since(&mut self) -> Duration {
-        let since = self.last.map(|(last, _)| last.elapsed());
-        if since.is_some_and(|since| since < NEAR) {
-            // To look would take longer than the time between.
-            self.asked_now(self.last.and_then(|(_, times)| times));
-            return Duration::ZERO;
-        }
-        let before = self.last.and_then(|(_, times)| times);
-        let times = asleep::times_asleep();
-        self.asked_now(times);
-        // Where the system does not tell, it may have slept.
-        match since {
-            Some(since) if times.is_none() || times != before => since,
-            _ => Duration::ZERO,
-        }
-    }
-
-    fn asked_now(&mut self, times_asleep: Option<u64>) {
-        self.last = Some((Instant::now(), times_asleep));
-    }
 }
 
 pub(crate) struct Baton {
@@ -100,11 +60,8 @@ impl Baton {
             state: Mutex::new(State {
                 at: At::Goes,
                 thread: None,
-                questions: QUESTIONS,
-                polls: false,
+                questions: Questions::default(),
                 alone: false,
-                slept: Duration::ZERO,
-                last: None,
             }),
             changed: Condvar::new(),
         }
@@ -130,13 +87,8 @@ impl Baton {
         if state.alone {
             return;
         }
-        if !state.polls {
-            let slept = state.slept_since();
-            state.slept += slept;
-            state.polls = state.questions == 0 || state.slept >= SLEEP;
-        }
-        if !state.polls && idle {
-            state.questions -= 1;
+        if !state.questions.asks() && idle {
+            state.questions.counts();
             return;
         }
         state.at = At::Asked;
@@ -167,8 +119,7 @@ impl Baton {
                 state.at = At::Goes;
             }
         }
-        // Its wait for the baton is no sleep of its own.
-        state.last = None;
+        state.questions.waited();
     }
 
     /// The call has returned.
@@ -185,10 +136,7 @@ impl Baton {
             return;
         }
         state.at = At::Goes;
-        if !state.polls {
-            state.questions = QUESTIONS;
-            state.slept = Duration::ZERO;
-        }
+        state.questions.begin_anew();
         self.changed.notify_all();
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-use super::asleep::{Activity, ThreadFiles};
+use kinfolk_core::host::{Activity, ThreadFiles};
 
 /// How many threads are kept that have nothing to do.
 const KEPT: usize = 16;

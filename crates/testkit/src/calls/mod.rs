@@ -2,8 +2,6 @@
 //! waits for it: one of the two goes on at a time. See
 //! `docs/decisions/2026-11-18-calls-take-turns.md`.
 
-#[path = "../../../core/src/base/thread_activity.rs"]
-mod asleep;
 mod baton;
 mod crew;
 mod under_way;

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kinfolk_core::host::say::{Topic, say};
-use kinfolk_core::host::{BlockingCall, ContainedPanics};
+use kinfolk_core::host::{Activity, BlockingCall, ContainedPanics};
 
-use super::asleep::Activity;
 use super::baton::{At, Baton};
 use super::crew::{self, Thread};
 
@@ -131,7 +130,7 @@ impl UnderWay {
             own.begins();
             // Also if something of ours unwinds: the simulation waits for this.
             let _over = Over(&own);
-            call.run_asking(Arc::new(move || asks.ask(&idle)));
+            call.run_asking(Arc::new(move |_| asks.ask(&idle)));
         });
         let call = Call {
             site,

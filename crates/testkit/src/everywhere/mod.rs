@@ -16,6 +16,7 @@ use self::run::{StoppedRun, Went};
 use self::stop::{Stop, StopCase, StopMoment};
 use crate::guard::{GuardedRun, WatchedRun, guarded};
 use crate::io::side::TestKernel;
+use crate::rewind::Tape;
 use crate::run_test::same_words;
 use crate::seeds;
 
@@ -91,7 +92,8 @@ pub struct Everywhere {
 /// succeed when it is left alone. The message names the file and line of the point (in a
 /// release build, the job that polled it), or what the jobs waited for and where, and
 /// has the line to copy that runs it alone: `KINFOLK_SEED` is the schedule,
-/// `KINFOLK_POINT` the run.
+/// `KINFOLK_POINT` the run. The run is made once more for it and recorded, and the message
+/// names the files.
 #[track_caller]
 pub fn cancel_everywhere<F, B>(scenario: F) -> Everywhere
 where
@@ -393,7 +395,7 @@ where
     /// One run, and what must hold after it.
     fn run(&mut self, case: StopCase, seed: u64) -> Went {
         let place = SharedStoppedAt::default();
-        let went = match self.tried(case, seed, place.clone()) {
+        let went = match self.tried(case, seed, place.clone(), None) {
             Ok(went) => went,
             Err(panic) => self.explain(case, seed, panic, &place),
         };
@@ -408,9 +410,10 @@ where
         case: StopCase,
         seed: u64,
         place: SharedStoppedAt,
+        tape: Option<&Tape>,
     ) -> std::thread::Result<Went> {
         catch_unwind(AssertUnwindSafe(|| {
-            let run = StoppedRun::new(case, seed, &self.scenario, self.options, place);
+            let run = StoppedRun::new(case, seed, &self.scenario, self.options, place, tape);
             let words = format!("{} ({})", case.in_words(), replay(case, seed));
             self.watched
                 .watch_run(run.sim.tree(), WatchedRun::Point(words));
@@ -423,7 +426,7 @@ where
     }
 
     /// A run has failed: says which it was, where it was stopped, and how to run it
-    /// alone. For that it is run once more, and if it does not fail again that is
+    /// alone. For that it is run once more and recorded, and if it does not fail again that is
     /// said instead: something in it does not come from the seed.
     fn explain(
         &mut self,
@@ -434,7 +437,8 @@ where
     ) -> ! {
         let text = message_of(&*panic);
         let again_at = SharedStoppedAt::new(Mutex::new(StoppedAt::of_all_jobs()));
-        let again = self.tried(case, seed, again_at.clone());
+        let tape = Tape::new();
+        let again = self.tried(case, seed, again_at.clone(), Some(&tape));
         // Of the first run if it is known: state that the runs share may lead the second
         // one elsewhere.
         let place = [place, &again_at].into_iter().find_map(|place| {
@@ -462,7 +466,12 @@ where
             }
             false => "",
         };
-        panic!("{when}{place} ({replay}): {text}{dropped}")
+        let words = format!("{when}{place} ({replay}): {text}{dropped}");
+        let run = format!("{}-{seed}-{}", self.name, case.to_text());
+        match tape.write(&run, &format!("{}: {words}", self.name)) {
+            Some(recorded) => panic!("{words}\n{recorded}"),
+            None => panic!("{words}"),
+        }
     }
 }
 

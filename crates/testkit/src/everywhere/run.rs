@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use kinfolk_core::host::{CollectGuard, ContainedPanics};
 use kinfolk_core::{
-    Error, ErrorKind, IntoOutcome, Job, OrCancel, Outcome, ReasonKind, Scope, Task, current_job,
-    timeout,
+    Error, ErrorKind, IntoOutcome, Job, OrCancel, Outcome, ReasonKind, Scope, Sink, Task,
+    current_job, timeout,
 };
+use kinfolk_see::Sinks;
 
 use super::probe::{Lifted, Probe};
 use super::stop::{Stop, StopCase, StopMoment};
 use super::{CancelEverywhere, SharedStoppedAt};
 use crate::gate::Gate;
 use crate::io::side::{self, TestKernel};
+use crate::rewind::Tape;
 use crate::sim::Sim;
 use crate::unheard::{Injected, Unheard, contained_panics};
 
@@ -59,18 +61,31 @@ pub(super) struct StoppedRun<T> {
     options: CancelEverywhere,
     /// Where the scenario was when it was stopped.
     place: SharedStoppedAt,
+    /// What records it.
+    tape: Option<Tape>,
 }
 
 /// A simulation of which `probe` sees the points, the forced drops and the events, and
 /// `unheard` the failures.
-fn watched_sim(seed: u64, rough: bool, probe: &Arc<Probe>, unheard: &Unheard) -> Sim {
+fn watched_sim(
+    seed: u64,
+    rough: bool,
+    probe: &Arc<Probe>,
+    unheard: &Unheard,
+    tape: Option<&Tape>,
+) -> Sim {
     let (points, forced) = (probe.clone(), probe.clone());
+    let lifted = Arc::new(Lifted(probe.clone()));
+    let sink: Arc<dyn Sink> = match tape {
+        Some(tape) => Sinks::of([lifted, tape.sink()]),
+        None => lifted,
+    };
     let mut builder = Sim::builder(seed)
         .explore()
         .on_point(move |job, site| points.point(job, site))
         .on_failure(unheard.hook())
         .on_forced(move |job| forced.forced(job))
-        .sink(Arc::new(Lifted(probe.clone())));
+        .sink(sink);
     if rough {
         builder.io = side::rough();
     }
@@ -84,6 +99,7 @@ impl<T: Send + 'static> StoppedRun<T> {
         scenario: &F,
         options: CancelEverywhere,
         place: SharedStoppedAt,
+        tape: Option<&Tape>,
     ) -> StoppedRun<T>
     where
         F: Fn() -> B,
@@ -95,7 +111,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             probe.at.store(at, SeqCst);
         }
         let unheard = Unheard::default();
-        let sim = watched_sim(seed, case.rough, &probe, &unheard);
+        let sim = watched_sim(seed, case.rough, &probe, &unheard, tape);
         let (fuse, trapdoor) = (Gate::new(), Trapdoor::default());
         let root = sim.root().task("scenario");
         let (scenario, aimed, lit) = (scenario(), probe.clone(), fuse.clone());
@@ -148,6 +164,7 @@ impl<T: Send + 'static> StoppedRun<T> {
             collected,
             options,
             place,
+            tape: tape.cloned(),
         }
     }
 }
@@ -155,6 +172,7 @@ impl<T: Send + 'static> StoppedRun<T> {
 impl<T: Send + 'static> StoppedRun<T> {
     /// Runs it to its end. How it went, and the kernel that it had.
     pub(super) fn go(mut self) -> (Went, TestKernel) {
+        let recorded = self.tape.as_ref().map(Tape::until_dropped);
         let (moments, stopped_after) = self.drive();
         let turns = self.sim.turns();
         self.judge();
@@ -167,6 +185,8 @@ impl<T: Send + 'static> StoppedRun<T> {
             options,
             ..
         } = self;
+        // Dropped before the simulation.
+        let _recorded = recorded;
         // A future that is dropped takes no outcome.
         let failures_allowed = options.failures_allowed || case.stop.drops() && !options.dropped;
         let heard = || {

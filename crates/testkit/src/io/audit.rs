@@ -8,8 +8,6 @@ use kinfolk_core::host::say::{Topic, say};
 use kinfolk_runtime::io::Request;
 use kinfolk_runtime::io::driver::{Answer, Driver, Notifier, OpId, WaitMode};
 
-use super::by_number::NumberSet;
-
 #[derive(Default)]
 struct AuditCounts {
     submitted: AtomicU64,
@@ -35,7 +33,7 @@ impl Audit {
     pub fn watch(&self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         Box::new(AuditedDriver {
             driver,
-            under_way: NumberSet::default(),
+            under_way: UnderWayIds::default(),
             seen: self.0.clone(),
         })
     }
@@ -86,8 +84,37 @@ impl std::fmt::Debug for Audit {
 
 struct AuditedDriver {
     driver: Box<dyn Driver>,
-    under_way: NumberSet<(u32, u32)>,
+    under_way: UnderWayIds,
     seen: Arc<AuditCounts>,
+}
+
+/// The operations under way: at each index one at a time, of this generation. Indices are few,
+/// because they are given out anew.
+#[derive(Default)]
+struct UnderWayIds(Vec<Option<u32>>);
+
+impl UnderWayIds {
+    /// False if one is under way at that index.
+    fn insert(&mut self, id: OpId) -> bool {
+        let index = id.index as usize;
+        if index >= self.0.len() {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index].replace(id.generation).is_none()
+    }
+
+    fn contains(&self, id: OpId) -> bool {
+        self.0.get(id.index as usize) == Some(&Some(id.generation))
+    }
+
+    /// False if it was not there.
+    fn remove(&mut self, id: OpId) -> bool {
+        let is_there = self.contains(id);
+        if is_there {
+            self.0[id.index as usize] = None;
+        }
+        is_there
+    }
 }
 
 impl AuditedDriver {
@@ -108,7 +135,7 @@ impl AuditedDriver {
 unsafe impl Driver for AuditedDriver {
     unsafe fn submit(&mut self, id: OpId, request: &Request) {
         self.seen.submitted.fetch_add(1, SeqCst);
-        if !self.under_way.insert((id.index, id.generation)) {
+        if !self.under_way.insert(id) {
             self.complain(format!("operation {id:?} was begun twice"));
         }
         // SAFETY: as promised to us.
@@ -125,16 +152,15 @@ unsafe impl Driver for AuditedDriver {
         let turned = self.driver.poll(wait, answers);
         let mut over = 0;
         for Answer { id, more, .. } in &answers[before..] {
-            let key = (id.index, id.generation);
             if *more {
                 self.seen.partial.fetch_add(1, SeqCst);
-                if !self.under_way.contains(&key) {
+                if !self.under_way.contains(*id) {
                     self.complain(format!("operation {id:?} goes on, and was not under way"));
                 }
                 continue;
             }
             over += 1;
-            if !self.under_way.remove(&key) {
+            if !self.under_way.remove(*id) {
                 self.complain(format!("operation {id:?} is over, and was not under way"));
             }
         }

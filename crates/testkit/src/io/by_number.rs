@@ -1,15 +1,12 @@
-//! Tables by number, for the simulated kernel and for the audit. Their keys are numbers that a
+//! Tables by number, for the simulated kernel. Their keys are numbers that a
 //! simulation gives out itself, so the hash need not stand up to an attacker; it is a tenth of
 //! the work of std's. What iterates over such a table sorts, since its order is no part of a seed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A table by number.
 pub(crate) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
-
-/// A set of numbers.
-pub(crate) type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// Multiplies; for keys of one or two numbers.
 #[derive(Clone, Copy, Default)]
@@ -46,6 +43,7 @@ impl Hasher for NumberHasher {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::hash::BuildHasher;
 
     use super::*;

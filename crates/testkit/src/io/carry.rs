@@ -394,8 +394,7 @@ impl State {
             .network
             .delay(self.wires.path(wire))
             .map(|delay| now.saturating_add(delay));
-        let changed = self.wires.send(wire, flown, at, now);
-        self.changed.extend(changed.into_iter().map(WaitKey::Wire));
+        self.wires.send(wire, flown, (at, now), &mut self.changed);
         self.await_arrival(wire);
     }
 
@@ -573,12 +572,12 @@ impl State {
         let local = self.sockets.bind_any(id);
         let path = network::path(&local, &to);
         let now = self.clock.elapsed();
-        match self.network.delay(path) {
+        match self.network.round(path) {
             None if now >= began + network::CONNECTING => return Err(libc::ETIMEDOUT),
             None => return Ok(Err(Blocked::Until(now + AGAIN))),
             // There and back.
-            Some(delay) if now < began + 2 * delay => {
-                return Ok(Err(Blocked::Until(began + 2 * delay)));
+            Some(round) if now < began.saturating_add(round) => {
+                return Ok(Err(Blocked::Until(began.saturating_add(round))));
             }
             Some(_) => {}
         }

@@ -14,7 +14,7 @@
 //! collected and at no other time: the latest that a kernel may, and so the
 //! hardest for code that gives memory back too early.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -29,9 +29,11 @@ use kinfolk_runtime::io::{Input, Request};
 use super::by_number::ByNumber;
 use super::carry::{self, Progress};
 use super::disk::LazyDisk;
+use super::events::{Happens, SimEvent, SimEvents};
 use super::faults::{Fate, Fault, Faults, On, OpKind, on_path};
 use super::memory::Pieces;
 use super::network::{self, Network, Path as Way};
+use super::op_table::{OpNumber, OpTable};
 use super::options::SimIo;
 use super::owners::{OpenFile, Owners};
 use super::power_cut::SavedDisk;
@@ -63,28 +65,6 @@ impl Extend<WaitKey> for Changes {
     }
 }
 
-/// Operations are counted as they come.
-type OpNumber = u64;
-
-/// What happens at an instant; the order of one instant comes from the seed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct SimEvent {
-    at: Duration,
-    order: u64,
-    count: OpNumber,
-    what: Happens,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Happens {
-    Over,
-    CancelIsHeard,
-    /// What is on its way along a stream.
-    Arrives(WireId),
-    /// The message of that number.
-    MessageArrives,
-}
-
 enum OpPhase {
     Due(SimEvent),
     /// It is tried again then.
@@ -93,7 +73,6 @@ enum OpPhase {
 }
 
 struct SimOp {
-    id: OpId,
     request: Request,
     fate: Fate,
     began: Duration,
@@ -131,10 +110,9 @@ pub(crate) struct State {
     posted: OpNumber,
     /// What has changed, and may be waited for.
     pub(crate) changed: Changes,
-    ops: ByNumber<OpNumber, SimOp>,
-    counts: ByNumber<OpId, OpNumber>,
-    submitted: OpNumber,
-    events: BTreeSet<SimEvent>,
+    ops: OpTable<SimOp>,
+    submitted: u64,
+    events: SimEvents,
     waiting: ByNumber<WaitKey, Vec<OpNumber>>,
     /// The memory that reads will fill, by where it begins.
     lent: BTreeMap<usize, usize>,
@@ -150,19 +128,19 @@ impl State {
             count,
             what,
         };
-        self.events.insert(event);
+        self.events.push(event);
         event
     }
 
     /// The operation will be carried out so much later.
     fn make_due(&mut self, count: OpNumber, after: Duration) {
-        if let Some(op) = self.ops.get(&count)
+        if let Some((_, op)) = self.ops.get(count)
             && let OpPhase::Due(event) | OpPhase::Resting(event) = op.at
         {
-            self.events.remove(&event);
+            self.events.call_off(event);
         }
         let event = self.event(count, Happens::Over, after);
-        if let Some(op) = self.ops.get_mut(&count) {
+        if let Some(op) = self.ops.get_mut(count) {
             op.at = OpPhase::Due(event);
         }
     }
@@ -199,22 +177,24 @@ impl State {
         }
     }
 
-    /// A way is cut, or healed.
-    pub(crate) fn cut(&mut self, path: Way, cut: bool) {
-        self.network.cut(path, cut);
+    /// Ways of one latency are cut, or healed.
+    pub(crate) fn cut(&mut self, ways: &[Way], cut: bool) {
+        for way in ways {
+            self.network.cut(*way, cut);
+        }
         let now = self.clock.elapsed();
         let at = self
             .network
-            .delay(Some(path))
+            .delay(ways.first().copied())
             .map(|delay| now.saturating_add(delay));
-        for wire in self.wires.delay(|own| network::same(own, path), at) {
+        for wire in self.wires.delay(|own| ways.contains(&own), at) {
             self.await_arrival(wire);
         }
     }
 
     pub(crate) fn submit(&mut self, id: OpId, request: Request) {
         self.submitted += 1;
-        let count = self.submitted;
+        let count = OpTable::<SimOp>::number(id, self.submitted);
         let kind = OpKind::of(&request);
         let mut answer = None;
         let mut on = on_path(&request);
@@ -235,22 +215,20 @@ impl State {
         if fate.errno == Some(libc::ETIMEDOUT) {
             fate.late = fate.late.max(network::CONNECTING);
         }
+        let event = self.event(count, Happens::Over, fate.late);
         let op = SimOp {
-            id,
             request,
             fate,
             began: self.clock.elapsed(),
-            at: OpPhase::Waiting,
+            at: OpPhase::Due(event),
             answer: answer.or(fate.errno.map(|errno| -errno)),
             end_at_wait: false,
             heard: None,
         };
-        if self.counts.insert(id, count).is_some() {
+        if !self.ops.insert(id, count, op) {
             let wrong = format!("operation {id:?} was submitted while it is under way");
             self.owners.found_wrong(wrong);
         }
-        self.ops.insert(count, op);
-        self.make_due(count, fate.late);
     }
 
     /// No two operations may fill the same memory.
@@ -277,11 +255,11 @@ impl State {
     }
 
     pub(crate) fn cancel(&mut self, id: OpId) {
-        let Some(&count) = self.counts.get(&id) else {
+        let Some(count) = self.ops.of(id) else {
             return;
         };
         let too_late = self.rng.below(2) == 0;
-        let Some(op) = self.ops.get_mut(&count) else {
+        let Some(op) = self.ops.get_mut(count) else {
             return;
         };
         let fate = op.fate;
@@ -293,7 +271,7 @@ impl State {
         match fate.slow_cancel {
             Some(after) => {
                 let event = self.event(count, Happens::CancelIsHeard, after);
-                if let Some(op) = self.ops.get_mut(&count) {
+                if let Some(op) = self.ops.get_mut(count) {
                     op.heard = Some(event);
                 }
             }
@@ -303,7 +281,7 @@ impl State {
 
     /// A cancel is heard.
     fn end_early(&mut self, count: OpNumber) {
-        if let Some(op) = self.ops.get_mut(&count)
+        if let Some(op) = self.ops.get_mut(count)
             && op.answer.is_none()
         {
             op.answer = Some(-libc::ECANCELED);
@@ -323,7 +301,7 @@ impl State {
         changed.dedup();
         for key in changed.drain(..) {
             for count in self.waiting.remove(&key).unwrap_or_default() {
-                if let Some(op) = self.ops.get(&count)
+                if let Some((_, op)) = self.ops.get(count)
                     && matches!(op.at, OpPhase::Waiting)
                 {
                     let late = op.fate.late;
@@ -343,15 +321,12 @@ impl State {
     /// What has arrived by now and is the next to happen.
     fn carry_out_arrivals(&mut self) {
         let now = self.clock.elapsed();
-        while let Some(event) = self.events.first().copied()
-            && event.at <= now
+        let arrives =
+            |event: &SimEvent| matches!(event.what, Happens::Arrives(_) | Happens::MessageArrives);
+        while self.events.first().is_some_and(arrives)
+            && let Some(event) = self.events.pop_by(now)
         {
-            match event.what {
-                Happens::Arrives(wire) => self.land(wire),
-                Happens::MessageArrives => self.message_arrives(event.count),
-                Happens::Over | Happens::CancelIsHeard => return,
-            }
-            self.events.remove(&event);
+            self.happens(event);
             self.tell_changed();
         }
     }
@@ -359,16 +334,8 @@ impl State {
     /// Collects some of those that are over by now: one at least, if any is.
     pub(crate) fn collect(&mut self, answers: &mut Vec<Answer>) {
         let now = self.clock.elapsed();
-        while let Some(event) = self.events.first().copied()
-            && event.at <= now
-        {
-            self.events.remove(&event);
-            match event.what {
-                Happens::CancelIsHeard => self.end_early(event.count),
-                Happens::Arrives(wire) => self.land(wire),
-                Happens::MessageArrives => self.message_arrives(event.count),
-                Happens::Over => answers.extend(self.carry_out(event.count)),
-            }
+        while let Some(event) = self.events.pop_by(now) {
+            answers.extend(self.happens(event));
             self.tell_changed();
             if !answers.is_empty() && self.rng.below(2) == 0 {
                 return;
@@ -376,9 +343,29 @@ impl State {
         }
     }
 
+    /// This happens now; the answer that comes of it.
+    fn happens(&mut self, event: SimEvent) -> Option<Answer> {
+        match event.what {
+            Happens::Over => return self.carry_out(event.count),
+            Happens::CancelIsHeard => {
+                if let Some(op) = self.ops.get_mut(event.count)
+                    && op.heard == Some(event)
+                {
+                    op.heard = None;
+                }
+                self.end_early(event.count);
+            }
+            Happens::Arrives(wire) => self.land(wire),
+            Happens::MessageArrives => self.message_arrives(event.count),
+        }
+        None
+    }
+
     fn carry_out(&mut self, count: OpNumber) -> Option<Answer> {
-        let op = self.ops.get(&count)?;
-        let (id, request, fate, answer) = (op.id, op.request, op.fate, op.answer);
+        // What it was due by has come.
+        self.ops.get_mut(count)?.at = OpPhase::Waiting;
+        let (id, op) = self.ops.get(count)?;
+        let (request, fate, answer) = (op.request, op.fate, op.answer);
         let began = op.began;
         let carried = match answer {
             Some(answer) => {
@@ -406,11 +393,10 @@ impl State {
                 {
                     self.owners.end_use(fd);
                 }
-                let op = self.ops.remove(&count)?;
-                self.counts.remove(&op.id);
-                if let Some(event) = op.heard {
-                    self.events.remove(&event);
+                if let Some(event) = self.ops.get(count).and_then(|(_, op)| op.heard) {
+                    self.events.call_off(event);
                 }
+                self.ops.remove(count);
                 Some(Answer {
                     buffer,
                     ..Answer::last(id, result)
@@ -418,7 +404,7 @@ impl State {
             }
             Progress::Later(after) => {
                 let event = self.event(count, Happens::Over, after);
-                let op = self.ops.get_mut(&count)?;
+                let op = self.ops.get_mut(count)?;
                 op.at = OpPhase::Resting(event);
                 if op.end_at_wait {
                     self.end_early(count);
@@ -426,7 +412,7 @@ impl State {
                 None
             }
             Progress::Wait(keys) => {
-                let op = self.ops.get_mut(&count)?;
+                let op = self.ops.get_mut(count)?;
                 op.at = OpPhase::Waiting;
                 if op.end_at_wait {
                     self.end_early(count);
@@ -442,8 +428,10 @@ impl State {
 
     /// A series ends after any answer, now and then.
     fn goes_on(&mut self, count: OpNumber, result: i32) -> bool {
-        match self.ops.get(&count) {
-            Some(op) if may_go_on(&op.request, result) && !op.end_at_wait => self.rng.below(4) != 0,
+        match self.ops.get(count) {
+            Some((_, op)) if may_go_on(&op.request, result) && !op.end_at_wait => {
+                self.rng.below(4) != 0
+            }
             _ => false,
         }
     }
@@ -541,10 +529,9 @@ impl SimKernel {
             messages: BTreeMap::new(),
             posted: 0,
             changed: Changes::default(),
-            ops: ByNumber::default(),
-            counts: ByNumber::default(),
+            ops: OpTable::default(),
             submitted: 0,
-            events: BTreeSet::new(),
+            events: SimEvents::default(),
             waiting: ByNumber::default(),
             lent: BTreeMap::new(),
             filled: None,
@@ -685,13 +672,49 @@ impl SimKernel {
     /// sim.finish();
     /// ```
     pub fn partition(&self, one: IpAddr, other: IpAddr) {
-        self.state().cut((one, other), true);
+        self.state().cut(&[(one, other), (other, one)], true);
+    }
+
+    /// Cuts the network from one address to another, and leaves the way back, until it is
+    /// [healed](SimKernel::heal): what `from` sends waits or is lost, as with a
+    /// [partition](SimKernel::partition), and what `to` sends arrives. A connect needs both
+    /// ways.
+    ///
+    /// ```
+    /// use kinfolk_core::{Error, timeout};
+    /// use kinfolk_runtime::net::{TcpListener, TcpStream};
+    /// use kinfolk_testkit::{Sim, io::machine_at};
+    /// use std::{net::IpAddr, time::Duration};
+    ///
+    /// let (server, client) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+    /// let mut sim = Sim::seeded(7);
+    /// let net = sim.io();
+    /// sim.run(async move {
+    ///     let listener = machine_at(server, TcpListener::bind("10.0.0.1:80")).await?;
+    ///     let asks = machine_at(client, TcpStream::connect("10.0.0.1:80")).await?;
+    ///     let (answers, _) = listener.accept().await?;
+    ///     // The question arrives, and the answer does not.
+    ///     net.partition_one_way(server, client);
+    ///     asks.write_all("?").await.0?;
+    ///     let (read, _) = answers.read_exact(vec![0; 1]).await;
+    ///     read?;
+    ///     answers.write_all("!").await.0?;
+    ///     let answer = asks.read_exact(vec![0; 1]);
+    ///     let answer = timeout(Duration::from_secs(9), async { Ok::<_, Error>(answer.await.0?) });
+    ///     assert!(answer.await.is_err());
+    ///     Ok::<_, Error>(())
+    /// }).unwrap();
+    /// sim.finish();
+    /// ```
+    pub fn partition_one_way(&self, from: IpAddr, to: IpAddr) {
+        self.state().cut(&[(from, to)], true);
     }
 
     /// Heals the network between two addresses that were
-    /// [cut off](SimKernel::partition) from each other: what waits arrives.
+    /// [cut off](SimKernel::partition) from each other, or one
+    /// [from the other](SimKernel::partition_one_way): what waits arrives.
     pub fn heal(&self, one: IpAddr, other: IpAddr) {
-        self.state().cut((one, other), false);
+        self.state().cut(&[(one, other), (other, one)], false);
     }
 
     /// The paths of all files.

@@ -17,8 +17,15 @@ use socket2::SockAddr;
 use super::addr::Addr;
 use super::linux;
 
-/// The pieces of memory that a request reads or writes.
-pub(crate) struct Pieces(Vec<(*mut u8, usize)>);
+/// A piece of memory: where it begins, and how long it is.
+type RequestPiece = (*mut u8, usize);
+
+/// The pieces of memory that a request reads or writes. Nearly always there is one, which is
+/// kept here without a row: an operation asks for them three times.
+pub(crate) enum Pieces {
+    One(RequestPiece),
+    Many(Vec<RequestPiece>),
+}
 
 // SAFETY: plain data; P1 binds whoever follows the pointers.
 unsafe impl Send for Pieces {}
@@ -31,18 +38,19 @@ impl Pieces {
                 // SAFETY: P1.
                 _ => unsafe { std::slice::from_raw_parts(parts, count) },
             };
-            parts
-                .iter()
-                .map(|part| (part.iov_base.cast::<u8>(), part.iov_len))
-                .collect()
+            let pieces = parts.iter();
+            let pieces = pieces.map(|part| (part.iov_base.cast::<u8>(), part.iov_len));
+            Pieces::Many(pieces.collect())
         };
-        Pieces(match *request {
+        match *request {
             Request::Read(ReadArgs { buf, len, .. }) | Request::Recv(RecvArgs { buf, len, .. }) => {
-                vec![(buf, len as usize)]
+                Pieces::One((buf, len as usize))
             }
             Request::Write(WriteArgs { buf, len, .. })
             | Request::WriteThenSync(WriteThenSyncArgs { buf, len, .. })
-            | Request::Send(SendArgs { buf, len, .. }) => vec![(buf.cast_mut(), len as usize)],
+            | Request::Send(SendArgs { buf, len, .. }) => {
+                Pieces::One((buf.cast_mut(), len as usize))
+            }
             Request::ReadVectored(ReadVectoredArgs {
                 parts: p, count, ..
             })
@@ -59,17 +67,24 @@ impl Pieces {
                 let msg = unsafe { &*msg };
                 parts(msg.msg_iov, linux::part_count(msg))
             }
-            _ => Vec::new(),
-        })
+            _ => Pieces::Many(Vec::new()),
+        }
+    }
+
+    fn all(&self) -> &[RequestPiece] {
+        match self {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
     /// The memory of a buffer of a group, which the caller has taken.
     pub(crate) fn of_buffer(group: &BufferGroup, number: u16) -> Pieces {
-        Pieces(vec![(group.buffer_ptr(number), group.size() as usize)])
+        Pieces::One((group.buffer_ptr(number), group.size() as usize))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|(_, len)| len).sum()
+        self.all().iter().map(|(_, len)| len).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -78,13 +93,13 @@ impl Pieces {
 
     /// Those that hold at least a byte, as ranges of addresses.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> {
-        let filled = self.0.iter().filter(|(_, len)| *len > 0);
+        let filled = self.all().iter().filter(|(_, len)| *len > 0);
         filled.map(|(at, len)| (at.addr(), at.addr() + len))
     }
 
     /// Copies `bytes` into them; there is room for all.
     pub(crate) fn fill(&self, mut bytes: &[u8]) {
-        for (at, len) in &self.0 {
+        for (at, len) in self.all() {
             let (now, later) = bytes.split_at(bytes.len().min(*len));
             // SAFETY: P1, and `now` is no longer than the piece.
             unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), *at, now.len()) };
@@ -96,7 +111,7 @@ impl Pieces {
     /// The first `most` bytes in them.
     pub(crate) fn bytes(&self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(most.min(self.len()));
-        for (at, len) in &self.0 {
+        for (at, len) in self.all() {
             let now = (*len).min(most - bytes.len());
             if now > 0 {
                 // SAFETY: P1.

@@ -10,6 +10,8 @@
 //! | `options` | [`SimIo`]: what a simulated kernel is made with |
 //! | `faults` | what goes wrong, by rate and by script |
 //! | `kernel` | [`SimKernel`]: the operations under way, when each is over |
+//! | `op_table` | the operations under way, by their places |
+//! | `events` | what will happen, and when |
 //! | `carry` | what each request does |
 //! | `owners` | the table of open files, and who closed one twice |
 //! | `disk` | files and directories |
@@ -35,6 +37,7 @@ mod by_number;
 mod carry;
 mod disk;
 mod driver;
+mod events;
 mod fault_plan;
 mod faults;
 mod journal;
@@ -42,6 +45,7 @@ mod kernel;
 mod linux;
 mod memory;
 mod network;
+mod op_table;
 mod open_files;
 mod options;
 mod owners;

@@ -24,18 +24,13 @@ struct Way {
     cut: bool,
 }
 
-/// All ways that are not short and open.
+/// All ways that are not short and open, each direction by itself.
 #[derive(Default)]
 pub(crate) struct Network(BTreeMap<Path, Way>);
 
-/// Either direction is the same way.
-fn way((one, two): Path) -> Path {
-    (one.min(two), one.max(two))
-}
-
-/// True if both are one way.
-pub(crate) fn same(one: Path, other: Path) -> bool {
-    way(one) == way(other)
+/// The other direction.
+pub(crate) fn back((from, to): Path) -> Path {
+    (to, from)
 }
 
 /// The two ends of a way, if a network is between them.
@@ -48,19 +43,27 @@ pub(crate) fn path(from: &Addr, to: &Addr) -> Option<Path> {
 
 impl Network {
     pub(crate) fn set_latency(&mut self, path: Path, latency: Duration) {
-        self.0.entry(way(path)).or_default().latency = latency;
+        for path in [path, back(path)] {
+            self.0.entry(path).or_default().latency = latency;
+        }
     }
 
     pub(crate) fn cut(&mut self, path: Path, cut: bool) {
-        self.0.entry(way(path)).or_default().cut = cut;
+        self.0.entry(path).or_default().cut = cut;
     }
 
     /// How long something takes; none if nothing gets through.
     pub(crate) fn delay(&self, path: Option<Path>) -> Option<Duration> {
-        match path.and_then(|path| self.0.get(&way(path))) {
+        match path.and_then(|path| self.0.get(&path)) {
             None => Some(Duration::ZERO),
             Some(way) => (!way.cut).then_some(way.latency),
         }
+    }
+
+    /// How long it takes there and back; none if nothing comes back.
+    pub(crate) fn round(&self, path: Option<Path>) -> Option<Duration> {
+        let back = self.delay(path.map(back))?;
+        Some(self.delay(path)?.saturating_add(back))
     }
 }
 

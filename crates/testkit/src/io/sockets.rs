@@ -94,7 +94,8 @@ pub(crate) struct SimSocket {
 /// All sockets.
 #[derive(Default)]
 pub(crate) struct Sockets {
-    all: BTreeMap<SocketId, SimSocket>,
+    /// Each by itself: a node of the map would be some kilobytes long.
+    all: BTreeMap<SocketId, Box<SimSocket>>,
     next: SocketId,
     ports: u16,
 }
@@ -121,7 +122,7 @@ impl Sockets {
 
     pub(crate) fn add(&mut self, socket: SimSocket) -> SocketId {
         self.next += 1;
-        self.all.insert(self.next, socket);
+        self.all.insert(self.next, Box::new(socket));
         self.next
     }
 
@@ -130,7 +131,7 @@ impl Sockets {
     }
 
     pub(crate) fn remove(&mut self, id: SocketId) -> Option<SimSocket> {
-        self.all.remove(&id)
+        self.all.remove(&id).map(|socket| *socket)
     }
 
     /// The next free port.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::by_number::ByNumber;
 use super::disk::Errno;
+use super::kernel::{Changes, WaitKey};
 use super::network::Path;
 
 /// How many bytes a stream holds.
@@ -124,10 +125,14 @@ impl Wires {
         let state = self.state(wire);
         if !state.bytes.is_empty() {
             let bytes = most.min(state.bytes.len());
-            return Ok(Some(match keep {
-                true => state.bytes.iter().take(bytes).copied().collect(),
-                false => state.take(bytes),
-            }));
+            // In two pieces at the most, and not byte by byte.
+            let (first, second) = state.bytes.as_slices();
+            let (of_first, of_second) = (bytes.min(first.len()), bytes.saturating_sub(first.len()));
+            let read = [&first[..of_first], &second[..of_second]].concat();
+            if !keep {
+                state.take(bytes);
+            }
+            return Ok(Some(read));
         }
         let over = match state.sort {
             Sort::Pipe => most == 0 || state.ended,
@@ -218,32 +223,30 @@ impl Wires {
     }
 
     /// Sends this on its way, after a while or at once; with none it waits for the
-    /// path. The streams that have changed.
-    #[must_use]
+    /// path. The streams that have changed go to `changed`.
     pub(crate) fn send(
         &mut self,
         wire: WireId,
         flown: Flown,
-        at: Option<Duration>,
-        now: Duration,
-    ) -> Vec<WireId> {
+        (at, now): (Option<Duration>, Duration),
+        changed: &mut Changes,
+    ) {
         let Some(state) = self.all.get_mut(&wire) else {
-            return Vec::new();
+            return;
         };
         if state.flying.is_empty() && at == Some(now) {
             let mut bounced = Vec::new();
             self.arrive(wire, flown, &mut bounced);
-            let mut changed = vec![wire];
+            changed.insert(WaitKey::Wire(wire));
             for back in bounced {
-                changed.extend(self.send(back, Flown::Reset, at, now));
+                self.send(back, Flown::Reset, (at, now), changed);
             }
-            return changed;
+            return;
         }
         // In order: what was sent before arrives before.
         let last = state.flying.back().map_or(Some(now), |(at, _)| *at);
         let at = at.zip(last).map(|(at, last)| at.max(last));
         state.flying.push_back((at, flown));
-        Vec::new()
     }
 
     /// When the next of what is on its way arrives.
@@ -415,7 +418,8 @@ impl State {
         self.bytes.extend(bytes);
     }
 
-    fn take(&mut self, bytes: usize) -> Vec<u8> {
+    /// The first so many bytes were read.
+    fn take(&mut self, bytes: usize) {
         let mut left = bytes;
         while let Some((from, to)) = self.pages.front_mut()
             && left > 0
@@ -427,6 +431,6 @@ impl State {
                 self.pages.pop_front();
             }
         }
-        self.bytes.drain(..bytes).collect()
+        self.bytes.drain(..bytes);
     }
 }

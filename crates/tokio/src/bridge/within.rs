@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use kinfolk_core::host::Contained;
+use kinfolk_core::host::DropAtEnd;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
@@ -39,7 +39,7 @@ use tokio::runtime::Handle;
 pub fn within<F: Future>(tokio: &Handle, future: F) -> Within<F> {
     Within {
         tokio: tokio.clone(),
-        future: Some(future),
+        future: DropAtEnd::new(future),
     }
 }
 
@@ -49,15 +49,15 @@ pin_project! {
     pub struct Within<F> {
         tokio: Handle,
         #[pin]
-        future: Option<F>,
+        future: DropAtEnd<F>,
     }
 
     impl<F> PinnedDrop for Within<F> {
         fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
+            let this = this.project();
             // Destructors may need the context too.
             let _context = this.tokio.enter();
-            this.future.set(None);
+            this.future.give_up();
         }
     }
 }
@@ -66,18 +66,9 @@ impl<F: Future> Future for Within<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let mut this = self.project();
+        let this = self.project();
         let _context = this.tokio.enter();
-        let future = this.future.as_mut().as_pin_mut();
-        let polled = future
-            .expect("`within` was polled after it was done")
-            .poll(cx);
-        // It may go while the destructor of the future unwinds.
-        let polled = Contained::new(polled);
-        if polled.is_ready() {
-            this.future.set(None);
-        }
-        polled.into_inner()
+        this.future.poll(cx)
     }
 }
 

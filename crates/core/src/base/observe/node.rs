@@ -10,6 +10,7 @@ use crate::base::id::JobId;
 use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::JobState;
+use crate::base::priority::Priority;
 use crate::base::wait_kind::WaitKind;
 
 /// One job, as it was when it was looked at.
@@ -81,6 +82,9 @@ pub struct NodeSnapshot {
     pub shielded_at: Option<&'static Location<'static>>,
     /// Where it is polled.
     pub lane: Lane,
+    /// How soon it is polled beside others, if its lane is the pool; and what it hands on to
+    /// its children.
+    pub priority: Priority,
     /// True if its body has ignored a hundred `Cancelled`s.
     pub swallows_cancellation: bool,
 }

@@ -90,6 +90,16 @@ pub trait Sink: Send + Sync + 'static {
         self.event(event);
     }
 
+    /// Something went wrong that no event says, and `what` names it in a few words: the program
+    /// received SIGUSR1, was shut down by a signal, is stuck in its shutdown, or did not come
+    /// to a clean end. A sink that keeps the latest events writes them to a file now. Called
+    /// on a thread that may wait a moment for that; the end of the program waits two seconds at
+    /// most. Returns what the sink has done about it, in words for standard error, or none.
+    fn trouble(&self, what: &str) -> Option<String> {
+        let _ = what;
+        None
+    }
+
     /// Which events it gets beside those that every sink gets. Asked once, when the sink is
     /// installed.
     fn interests(&self) -> Interests {

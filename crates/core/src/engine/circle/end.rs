@@ -424,7 +424,7 @@ pub(crate) fn end_chain(h: &Header) {
         // `last_child_vs_body_end`.
         let job = unsafe { &*h };
         // A lane with one thread is here only on that of its own tree.
-        let elsewhere = job.lane_mark() != here
+        let elsewhere = !here.is_lane_of(job.lane_mark())
             // SAFETY: not ended.
             || (here.has_home() && !unsafe { job.tree() }.turns_here(job.lane()));
         if elsewhere && job.kind() != JobKind::Root {

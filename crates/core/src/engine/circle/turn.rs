@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::Error;
 use crate::base::observe::{EventKind, Interests};
+use crate::base::priority::Priority;
 use crate::base::reason::ReasonKind;
 use crate::base::unwind::{caught, contained};
 use crate::engine::context;
@@ -168,10 +169,35 @@ pub(crate) unsafe fn dispatch(tree: &Shared, marked: MarkedRows) {
             unsafe { hand_over(tree, ready) };
         }
     }
-    let mut others = marked.others;
+    if !marked.others.is_empty() {
+        // SAFETY: passed on.
+        unsafe { dispatch_others(tree, marked.others) };
+    }
+}
+
+/// Those of the pool go together, the high ones and the low ones; those of pinned lanes one
+/// by one.
+///
+/// # Safety
+/// As for [`dispatch`].
+#[cold]
+unsafe fn dispatch_others(tree: &Shared, mut others: TurnRow) {
+    let (mut high, mut low) = (TurnRow::new(), TurnRow::new());
     while let Some(h) = others.pop() {
-        // SAFETY: H5, ours until the push.
-        unsafe { push_claimed_below(tree, &*h) };
+        // SAFETY: H5, ours until the push. Each goes into one row, or to the host.
+        unsafe {
+            match (*h).lane_mark().pool_priority() {
+                Some(Priority::High) => high.push(&*h),
+                Some(Priority::Low) => low.push(&*h),
+                _ => push_claimed_below(tree, &*h),
+            }
+        }
+    }
+    for ready in [high, low] {
+        if !ready.is_empty() {
+            // SAFETY: passed on.
+            unsafe { hand_over(tree, ready) };
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! open as a child does, and with it the tree, until the output is gone. It is no
 //! job, and is not counted as one.
 //!
-//! Once the root has ended no thread turns the lane any more, and the output goes
-//! where its handle goes. A handle leaves that thread only if the output is
+//! Once the root has ended or its host is gone no thread turns the lane any more, and the
+//! output goes where its handle goes. A handle leaves that thread only if the output is
 //! `Send`.
 //!
 //! What else of a body's may be dropped after its turns, and why that needs no lane:
@@ -147,7 +147,7 @@ unsafe fn send_home(h: &Header) -> bool {
         return false;
     };
     let tree = tree.shared();
-    if tree.turns_here(h.lane()) {
+    if tree.host_is_gone() || tree.turns_here(h.lane()) {
         return false;
     }
     let Some(share) = Share::of(tree.root()) else {

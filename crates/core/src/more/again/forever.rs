@@ -3,8 +3,10 @@
 use std::convert::Infallible;
 use std::panic::Location;
 
+use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::Result;
 use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::Contained;
 use crate::base::unwind::discard;
 use crate::points::point::Checkpoint;
 use crate::record::header::Site;
@@ -45,13 +47,15 @@ where
     forever_at(f, Site::of(Location::caller()))
 }
 
-async fn forever_at<F, B>(mut f: F, site: Site) -> Result<Infallible>
+async fn forever_at<F, B>(f: F, site: Site) -> Result<Infallible>
 where
     F: FnMut() -> B,
     B: Future<Output: IntoOutcome>,
 {
+    // Dropped after the error has been returned: a panic there would lose it.
+    let mut f = Contained::new(f);
     loop {
         Checkpoint::at(site.location()).await?;
-        discard(f().await.into_result()?);
+        discard(DropAtEnd::new(f()).await.into_result()?);
     }
 }

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::panic::Location;
 
+use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::Result;
 use crate::base::kind::JobKind;
 use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::Contained;
 use crate::more::again::backoff::Backoff;
 use crate::more::combine::branch::ValueOf;
 use crate::more::combine::taken_in;
@@ -59,17 +61,19 @@ where
     restarting_at(policy, f, Site::of(Location::caller()))
 }
 
-async fn restarting_at<F, B>(policy: Backoff, mut f: F, site: Site) -> Result<ValueOf<B>>
+async fn restarting_at<F, B>(policy: Backoff, f: F, site: Site) -> Result<ValueOf<B>>
 where
     F: FnMut() -> B,
     B: Future<Output: IntoOutcome>,
 {
     let mut failures: u32 = 0;
+    // Dropped after the value has been returned: a panic there would lose it.
+    let mut f = Contained::new(f);
     loop {
         let began = now();
         let mut setup = Setup::new(JobKind::Scope, site.location());
         setup.more().options.name = Some(Cow::Borrowed("run"));
-        let run = Inline::new(Just(async { f().await }), setup);
+        let run = Inline::new(Just(async { DropAtEnd::new(f()).await }), setup);
         let error = match run.await {
             Ok(value) => return Ok(value),
             Err(error) => error,

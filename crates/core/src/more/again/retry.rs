@@ -2,8 +2,10 @@
 
 use std::panic::Location;
 
+use crate::base::drop_at_end::DropAtEnd;
 use crate::base::error::Result;
 use crate::base::outcome::IntoOutcome;
+use crate::base::unwind::Contained;
 use crate::more::again::backoff::Backoff;
 use crate::more::combine::branch::ValueOf;
 use crate::points::point;
@@ -47,18 +49,20 @@ where
     retry_at(policy, f, Site::of(Location::caller()))
 }
 
-async fn retry_at<F, B>(policy: Backoff, mut f: F, site: Site) -> Result<ValueOf<B>>
+async fn retry_at<F, B>(policy: Backoff, f: F, site: Site) -> Result<ValueOf<B>>
 where
     F: FnMut() -> B,
     B: Future<Output: IntoOutcome>,
 {
-    let mut failures = 0;
+    let mut failures: u32 = 0;
+    // Dropped after the value has been returned: a panic there would lose it.
+    let mut f = Contained::new(f);
     loop {
-        let error = match f().await.into_result() {
+        let error = match DropAtEnd::new(f()).await.into_result() {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        failures += 1;
+        failures = failures.saturating_add(1);
         if error.is_cancelled() {
             return Err(error);
         }

@@ -144,7 +144,7 @@ pub(crate) fn has_lost(error: &Error) -> bool {
 /// How the branches stand after a turn.
 #[must_use]
 pub enum PassStatus {
-    /// One of them decided: the others are to be told.
+    /// One branch decided: the others must be told.
     Decided(Lost),
     /// Some still run.
     Running,

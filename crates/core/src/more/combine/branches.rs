@@ -95,7 +95,7 @@ where
     }
 }
 
-/// How one branch ended; none before it has. What is not taken is dropped by
+/// How one branch ended; `None` before it has. An end that is never taken is dropped by
 /// itself.
 pub type BranchPlace<T> = Option<Contained<Result<T>>>;
 

@@ -4,7 +4,7 @@
 //! A *branch* is a scope ([`branch`]), polled inside the task that opened it, so
 //! it may borrow. Branches come as a tuple ([`tuple`]), all polled at every turn,
 //! or from an iterator ([`many`]), each with a waker of its own. [`together`] runs
-//! them; what they come to is decided by the file of each verb. The scopes
+//! them; the file of each verb decides what the call returns. The scopes
 //! themselves are those of [`inline`](crate::surface::inline).
 
 pub(crate) mod all;

@@ -85,7 +85,7 @@ impl<I, V, L> Race<I, V, L> {
         self.won.is_none() && self.failures.is_empty() && !self.cut.is_interrupt()
     }
 
-    /// No branch has come to anything, be it a cancellation.
+    /// No branch has ended with anything, not even with a cancellation.
     pub(crate) fn has_nothing(&self) -> bool {
         self.is_open() && self.cut.is_none()
     }

@@ -1,4 +1,4 @@
-//! `select!`: whichever of different things comes first.
+//! `select!`: the first to end of several futures of different types.
 
 use std::panic::Location;
 
@@ -7,15 +7,14 @@ use crate::more::combine::race::Race;
 use crate::more::combine::together::Together;
 use crate::more::combine::tuple::Tuples;
 
-/// Whichever comes first of two to eight futures of different types: a future
-/// that gives the [`Arm`](crate::Arm) that ended first. The losers are told and
-/// waited for, not dropped.
+/// Runs two to eight futures of different types concurrently inside the calling task, and
+/// returns the [`Arm`](crate::Arm) that ended first. The other arms are cancelled and awaited,
+/// not dropped.
 ///
-/// It is a [`race`](crate::race()) in all else: an arm that fails first fails the
-/// call, arms begin in the order written, and a value that a loser returns all the
-/// same is dropped unless [`late`](crate::Together::late) takes it. The macro
-/// only builds the future; awaiting it, and what is done with the arm, is plain
-/// Rust.
+/// Apart from the types it is a [`race`](crate::race()): an arm that fails first fails the call,
+/// arms begin in the order written, and a value that a losing arm still returns is dropped unless
+/// [`late`](crate::Together::late) receives it. The macro only builds the future: the program
+/// awaits it and matches on the arm.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -36,15 +35,15 @@ use crate::more::combine::tuple::Tuples;
 /// # }
 /// ```
 ///
-/// In a loop the arms are made anew each time. What they were to take is not
-/// lost: a wait of ours that is told has taken nothing. A future that is kept and
-/// lent to several rounds, `&mut future`, is told in the first it loses.
+/// In a loop the arms are made anew in each round. Nothing is lost by that: a cancelled wait of
+/// this library has taken nothing. A future that several rounds borrow, `&mut future`, is
+/// cancelled in the first round that it loses.
 ///
 /// # With patterns, guards and handlers
-/// `pattern = future => handler` names an arm by what is done with its value. The whole is
-/// an expression: `Ok` of what the handler came to, or the error of a [`race`](crate::race()),
-/// which `?` passes on. It awaits by itself; handlers run in the body around it, so that
-/// they may await, `break` and `return`.
+/// `pattern = future => handler` runs a handler with the value of the arm that ended first. The
+/// whole is an expression: `Ok` of the handler's value, or the error of a
+/// [`race`](crate::race()), which `?` passes on. It awaits by itself; handlers run in the body
+/// around it, so that they may await, `break` and `return`.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
@@ -70,7 +69,7 @@ use crate::more::combine::tuple::Tuples;
 /// # }
 /// ```
 ///
-/// - A guard, `, if condition`, is asked first: where it is false the future is not made.
+/// - A guard, `, if condition`, is evaluated first: if it is false, the future is not created.
 /// - A value that its pattern does not match is dropped, and the other arms go on.
 /// - A pattern is matched by reference first, and then by value. So `mut x = …` and
 ///   `Some(mut x) = …` work, but a `mut` or `ref` deeper inside, as in `Some((mut x, y)) = …`,
@@ -192,7 +191,7 @@ macro_rules! __select_done {
     };
 }
 
-/// The race, and the match over what it came to.
+/// The race, and the match over its result.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select_match {

@@ -1,4 +1,4 @@
-//! What the branches of a call have come to that is no value: failures, and the
+//! The results of branches that are no values: failures, and the
 //! cancellation that left one of them. The call keeps it until all have ended. A
 //! call that is dropped before that loses none of it: the failure hook gets what
 //! has failed (outcome-3), and an interrupt is put back (request-3).

@@ -356,7 +356,7 @@ impl<T> TaskSet<T> {
     }
 }
 
-/// What a task of a set came to.
+/// How a task of a set ended.
 pub(super) fn result_of<T>(ended: TaskOutcome<T>) -> Result<T> {
     let job = ended.job().job_ref();
     match ended.take_ended() {

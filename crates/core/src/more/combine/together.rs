@@ -1,5 +1,5 @@
 //! The future of `all`, `any`, `race` and `select!`: runs the branches, tells the
-//! losers when it is decided, and waits for everybody.
+//! losers when it is decided, and waits for every branch.
 
 use std::fmt;
 use std::panic::Location;
@@ -14,15 +14,15 @@ use crate::more::combine::branch::{BranchGroup, Lost, Pass, PassStatus};
 use crate::points::wait::Wait;
 use crate::record::header::Site;
 
-/// What several branches come to.
+/// Decides what a call with several branches returns.
 pub trait Policy<T> {
     /// What the call returns.
     type Output;
 
-    /// A branch has ended; something if that decides, and the others have lost.
+    /// A branch has ended. `Some` if that decides, and the others have lost.
     fn ended(&mut self, index: usize, how: Result<T>) -> Option<Lost>;
 
-    /// All have ended.
+    /// Every branch has ended.
     fn finish(self) -> Self::Output;
 }
 

@@ -1,4 +1,4 @@
-//! Which of many are to be polled. Each has a waker of its own, which lists it
+//! Which of many branches the next turn polls. Each has a waker of its own, which lists it
 //! here and wakes the one who polls them all, so that a turn costs what it polls
 //! and not what is there, nor what is listed: the poller takes one after the
 //! other out of the list, and what it does not come to stays where it is.
@@ -138,7 +138,7 @@ impl WakeList {
 mod tests {
     use super::*;
 
-    /// What a round does not come to keeps its place, and is there once.
+    /// A branch that a round does not reach keeps its place, and is listed once.
     #[test]
     fn a_round_that_stops_half_way_lists_nothing_anew() {
         let mut ready = WakeList::new();

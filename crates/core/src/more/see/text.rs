@@ -14,6 +14,7 @@ use crate::base::kind::JobKind;
 use crate::base::lane::Lane;
 use crate::base::observe::JobState;
 use crate::base::observe::node::NodeSnapshot;
+use crate::base::priority::Priority;
 use crate::base::wait_kind::WaitKind;
 use crate::more::see::snapshot::TreeSnapshot;
 
@@ -317,6 +318,14 @@ impl TextRow {
                 count(&|node| matches!(node.lane, Lane::Pinned(_))),
                 "pinned",
             ),
+            (
+                count(&|node| node.priority == Priority::High),
+                "with high priority",
+            ),
+            (
+                count(&|node| node.priority == Priority::Low),
+                "with low priority",
+            ),
         ];
         for (count, words) in parts.into_iter().filter(|(count, _)| *count > 0) {
             let _ = write!(what, ", {} {words}", grouped(count));
@@ -390,6 +399,9 @@ impl fmt::Display for NodeDoes<'_> {
         }
         if node.lane != Lane::Pool {
             say(f, format_args!("on {}", node.lane))?;
+        }
+        if node.priority != Priority::Normal {
+            say(f, format_args!("{} priority", node.priority))?;
         }
         if node.shielded {
             say(f, format_args!("shielded"))?;

@@ -1,15 +1,18 @@
-//! The readiness driver: for systems without io_uring, on the crate `polling`,
-//! one poller for each thread.
+//! The readiness driver: for systems without io_uring, with one poller for each thread, which
+//! is epoll on Linux and that of the crate `polling` elsewhere.
 //!
 //! Sockets and pipes do not block. A call is tried at once; if the system says
 //! that it would have to wait, its file is armed, and when that is reported the
-//! call is tried again. Files are always ready and block all the same: their
-//! calls are made on the runtime's threads for that.
+//! call is tried again. Files are always reported as ready, and their calls block: those are made
+//! on threads that the runtime has for that.
 //!
 //! The rules W1 to W4 are in `README.md` of the i/o layer.
 
 pub(in crate::io) mod calls;
 mod offload;
+#[cfg_attr(target_os = "linux", path = "epoll.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "polling.rs")]
+mod poller;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod watch;
@@ -21,10 +24,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polling::{Event, Events, Poller};
-
 pub(crate) use offload::IoCall;
 use offload::{OffloadResults, OffloadedCall};
+use poller::{Events, PollEvent, Poller};
 use watch::{EventMask, FileWatch, Side};
 
 use super::driver::{Answer, Driver, Notifier, OpId, WaitMode};
@@ -145,7 +147,7 @@ pub(crate) struct ReadinessDriver {
     poller: Arc<Poller>,
     events: Events,
     /// Those of `events` while they are gone through.
-    reports: Vec<Event>,
+    reports: Vec<PollEvent>,
     blocking: Arc<BlockingPool>,
     back: Arc<OffloadResults>,
     ops: Ops,
@@ -433,7 +435,7 @@ impl ReadinessDriver {
         }
     }
 
-    /// How long until something is to be tried of which nothing is reported.
+    /// How long until the driver retries a request that the poller cannot report on.
     fn next_try(&self) -> Option<Duration> {
         let later = (!self.later.is_empty()).then_some(MOMENT);
         let rested = self.resting.iter().map(|(until, _)| *until).min();
@@ -446,7 +448,7 @@ impl ReadinessDriver {
         let most = match wait {
             WaitMode::Peek => return Ok(()),
             WaitMode::No if self.armed == 0 => return Ok(()),
-            // One question instead of the poller's five.
+            // One question that copies no report.
             WaitMode::No if calls::poll(self.poller.as_raw_fd(), libc::POLLIN as u32) == 0 => {
                 return Ok(());
             }
@@ -526,7 +528,7 @@ unsafe impl Driver for ReadinessDriver {
             }
             Some(PendingOp::Offload(call)) => {
                 if !call.cancel() {
-                    // It comes to its own end.
+                    // It has begun, and returns by itself.
                     return;
                 }
                 self.ops.remove(id);

@@ -3,14 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use polling::Poller;
-
 use super::calls;
+use super::poller::Poller;
 use crate::blocking::BlockingPool;
 use crate::io::driver::{Answer, OpId};
 use crate::io::request::Request;
 
-/// Where answers come back to the thread's thread.
+/// Where the answers of offloaded calls wait for the thread that owns the driver.
 pub(super) struct OffloadResults {
     answers: Mutex<Vec<Answer>>,
     /// There are some, to be seen without the lock.
@@ -122,7 +121,7 @@ impl Drop for IoCall {
     fn drop(&mut self) {
         let call = &*self.0;
         if call.leaves(BEGUN) {
-            // There are no threads to be had. A file is closed all the same.
+            // No thread could be started. A file must be closed nevertheless.
             let result = match &call.request {
                 // SAFETY: as in `run`.
                 close @ Request::Close(..) => unsafe { close.call() },

@@ -9,8 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use polling::Event;
-
+use super::poller::PollEvent;
 use crate::io::driver::OpId;
 
 /// In which direction an operation waits. Those of one direction are served in
@@ -64,9 +63,9 @@ impl EventMask {
         self.0 & other.0 == other.0
     }
 
-    pub(super) fn event(self, key: usize) -> Event {
+    pub(super) fn event(self, key: usize) -> PollEvent {
         let read = self.covers(EventMask::READ);
-        let mut event = Event::new(key, read, self.covers(EventMask::WRITE));
+        let mut event = PollEvent::new(key, read, self.covers(EventMask::WRITE));
         event.set_priority(self.covers(EventMask::URGENT));
         event
     }

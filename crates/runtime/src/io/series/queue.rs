@@ -94,7 +94,7 @@ struct State {
 }
 
 impl State {
-    /// What is to be dropped outside.
+    /// What the caller drops outside the lock.
     #[must_use]
     fn wake_later(&mut self, key: &mut WakerKey, waker: Waker) -> Option<Waker> {
         let keys = &mut self.keys;
