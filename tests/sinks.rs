@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
-use kinfolk_core::{Error, ErrorKind, Event, Interests, Sink, checkpoint, launch};
+use kinfolk_core::host::{BlockingCall, Host, TimerKey, TimerQueue, Turn, TurnRow};
+use kinfolk_core::{
+    Error, ErrorKind, Event, EventKind, Interests, Job, JobState, Sink, Tree, TreeOptions,
+    checkpoint, launch, park, spawn,
+};
 use kinfolk_runtime::Runtime;
 use kinfolk_testkit::{Sim, guarded};
 
@@ -100,4 +106,116 @@ fn see_4_a_sink_that_panics_on_several_threads_is_reported_once() {
         assert!(sink.calls.load(SeqCst) <= 40 + 3);
         is_reported_once(&seen);
     });
+}
+
+/// A clock that goes on with each look at it, and notes at which looks the jobs that it watches
+/// were not cancelled yet.
+#[derive(Default)]
+struct Ticks {
+    ticks: AtomicU64,
+    turns: Mutex<Vec<Turn>>,
+    watched: Mutex<Vec<(Job, u64)>>,
+}
+
+struct TickingHost(Arc<Ticks>, Instant);
+
+impl Host for TickingHost {
+    fn start(&self, turn: Turn) {
+        self.0.turns.lock().unwrap().push(turn);
+    }
+
+    fn schedule(&self, ready: TurnRow) {
+        self.0.turns.lock().unwrap().extend(ready);
+    }
+
+    fn now(&self) -> Instant {
+        let tick = self.0.ticks.fetch_add(1, SeqCst);
+        for (job, untouched) in self.0.watched.lock().unwrap().iter_mut() {
+            if job.state() == JobState::Active {
+                *untouched = tick;
+            }
+        }
+        self.1 + Duration::from_nanos(tick)
+    }
+
+    fn virtual_time(&self) -> bool {
+        true
+    }
+
+    fn set_timer(&self, at: Instant, waker: Waker) -> TimerKey {
+        TimerQueue::new().insert(at, waker)
+    }
+
+    fn clear_timer(&self, _: TimerKey) -> Option<Waker> {
+        None
+    }
+
+    fn run_blocking(&self, call: BlockingCall) {
+        drop(call);
+    }
+}
+
+/// Keeps all events.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<Event>>);
+
+impl Sink for Keeps {
+    fn event(&self, event: &Event) {
+        self.0.lock().unwrap().push(*event);
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::CAUSES
+    }
+}
+
+/// A request and a hop have a time at which the job was not cancelled yet: whatever the cancel
+/// brings about on another thread is not older.
+#[test]
+fn see_5_a_cancel_is_older_than_all_it_brings_about() {
+    let (clock, events) = (Arc::new(Ticks::default()), Arc::new(Keeps::default()));
+    let options = TreeOptions {
+        sink: Some(events.clone()),
+        ..TreeOptions::default()
+    };
+    let host = TickingHost(clock.clone(), Instant::now());
+    let tree = Tree::new(Box::new(host), options);
+    let inner = Arc::new(Mutex::new(None));
+    let says = inner.clone();
+    let outer = tree.root_scope().launch(async move {
+        let task = spawn(park());
+        *says.lock().unwrap() = Some(task.job());
+        task.await
+    });
+    let run = || loop {
+        let turns = std::mem::take(&mut *clock.turns.lock().unwrap());
+        if turns.is_empty() {
+            return;
+        }
+        for turn in turns {
+            assert!(turn.run().is_none());
+        }
+    };
+    run();
+    let inner = inner.lock().unwrap().take().unwrap();
+    let first = clock.ticks.load(SeqCst);
+    *clock.watched.lock().unwrap() = vec![(outer.clone(), first), (inner.clone(), first)];
+    assert!(outer.cancel("enough"));
+    run();
+    let watched = std::mem::take(&mut *clock.watched.lock().unwrap());
+    let time_of = |job: &Job, is: fn(&EventKind) -> bool| {
+        let events = events.0.lock().unwrap();
+        let mut of_job = events.iter().filter(|event| event.job == job.id());
+        of_job.find(|event| is(&event.kind)).unwrap().at
+    };
+    let asked = time_of(&outer, |kind| {
+        matches!(kind, EventKind::CancelRequest { .. })
+    });
+    let came = time_of(&inner, |kind| matches!(kind, EventKind::CancelHop { .. }));
+    // The tree has looked at the clock once before its own begins.
+    assert!(
+        first < asked && asked <= watched[0].1,
+        "{asked} {watched:?}"
+    );
+    assert!(asked < came && came <= watched[1].1, "{came} {watched:?}");
 }

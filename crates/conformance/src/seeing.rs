@@ -678,7 +678,7 @@ pub async fn see_4_the_events_of_a_job(lab: Lab) {
             EventKind::State {
                 to: JobState::Cancelled
             },
-            EventKind::Finalize,
+            EventKind::Finalize { cancelled: true },
         ]
     );
     assert_eq!(events.first().unwrap().at, start);
@@ -763,13 +763,11 @@ pub async fn see_4_finalize_is_the_last_event_of_every_job(lab: Lab) {
         let count = |wanted: fn(&EventKind) -> bool| kinds.iter().filter(|k| wanted(k)).count();
         assert_eq!(count(|k| matches!(k, EventKind::Create { .. })), 1);
         assert_eq!(count(|k| matches!(k, EventKind::Attach { .. })), 1);
-        assert_eq!(count(|k| *k == EventKind::Finalize), 1);
+        assert_eq!(count(|k| matches!(k, EventKind::Finalize { .. })), 1);
         let ends = count(|k| matches!(k, EventKind::State { to } if to.is_terminal()));
         assert_eq!(ends, 1, "{kinds:?}");
-        assert_eq!(
-            events_of(&lab, id).last().unwrap().kind,
-            EventKind::Finalize
-        );
+        let last = events_of(&lab, id).last().unwrap().kind;
+        assert!(matches!(last, EventKind::Finalize { .. }), "{last:?}");
     }
 }
 
@@ -1065,7 +1063,8 @@ pub async fn case_p06_the_order_of_a_tasks_events(lab: Lab) {
     assert!(matches!(kinds[0], EventKind::Create { .. }));
     assert!(matches!(kinds[1], EventKind::Attach { .. }));
     assert!(matches!(kinds[2], EventKind::Scheduled { .. }));
-    assert_eq!(*kinds.last().unwrap(), EventKind::Finalize);
+    let last = *kinds.last().unwrap();
+    assert_eq!(last, EventKind::Finalize { cancelled: false });
     let (mut inside, mut turns, mut scheduled) = (false, 0, 0);
     for kind in &kinds {
         match kind {

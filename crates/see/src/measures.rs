@@ -187,7 +187,7 @@ impl Sink for Measures {
             EventKind::CancelHop { .. } => self.is_cancelled(job, at),
             EventKind::Dropped => self.dropped.increment(1),
             EventKind::State { to } if to.is_terminal() => self.has_ended(job, at, to),
-            EventKind::Finalize => {
+            EventKind::Finalize { .. } => {
                 let gone = self.shard(job).remove(&job);
                 if gone.is_some() {
                     self.living.decrement(1.0);

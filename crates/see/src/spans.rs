@@ -108,7 +108,7 @@ impl JobSpans {
                 }
             }
             EventKind::Attach { parent } => self.open(job, Some(parent)),
-            EventKind::Finalize => {
+            EventKind::Finalize { .. } => {
                 // The span closes outside the lock.
                 let gone = self.shard(job).remove(&job);
                 drop(gone);

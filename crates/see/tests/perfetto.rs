@@ -475,8 +475,8 @@ fn see_4_a_recording_that_begins_in_the_middle_says_so() {
     put(200, 1, EventKind::PollEnd);
     put(201, 3, EventKind::Attach { parent: id(2) });
     put(202, 3, EventKind::CancelHop { from: id(2) });
-    put(203, 3, EventKind::Finalize);
-    put(204, 3, EventKind::Finalize);
+    put(203, 3, EventKind::Finalize { cancelled: false });
+    put(204, 3, EventKind::Finalize { cancelled: false });
     let walked = walk_recording(&recorder, "middle");
     assert!(walked.dropped);
     let row = walked.tracks.iter().find(|(_, track)| track.0 == "job #3");

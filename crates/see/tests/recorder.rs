@@ -292,7 +292,7 @@ fn see_4_eight_threads_write_and_one_reads() {
     let ended = recording
         .events
         .iter()
-        .filter(|one| one.event.kind == EventKind::Finalize);
+        .filter(|one| matches!(one.event.kind, EventKind::Finalize { .. }));
     assert!(ended.count() > 1_600);
 }
 
@@ -555,7 +555,12 @@ fn see_5_a_recording_as_text_has_a_line_for_each_event() {
         (2, EventKind::Scheduled { by }, None, "is queued by itself"),
         (1, EventKind::PollBegin, None, "has a turn"),
         (1, EventKind::PollEnd, None, "has had its turn"),
-        (9, EventKind::Finalize, None, "leaves the tree"),
+        (
+            9,
+            EventKind::Finalize { cancelled: false },
+            None,
+            "leaves the tree",
+        ),
     ];
     for (n, (job, kind, text, _)) in events.iter().enumerate() {
         put(1_000_000_000 + n as u64, *job, *kind, *text);

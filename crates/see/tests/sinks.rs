@@ -1,11 +1,11 @@
 //! Sinks that do not behave: they panic, block, cancel and spawn where they are called.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 
 use kinfolk_core::{
-    Error, Event, EventKind, Interests, Job, JobState, Sink, Tree, checkpoint, current_job, detach,
-    park, scope, spawn, yield_now,
+    Error, Event, EventKind, Interests, Job, JobId, JobState, ReasonKind, Sink, Tree, checkpoint,
+    current_job, detach, park, scope, spawn, yield_now,
 };
 use kinfolk_runtime::Runtime;
 use kinfolk_see::{Causes, Recorder, Sinks};
@@ -228,6 +228,78 @@ fn see_4_trouble_is_told_to_each_sink_and_never_inside_a_call() {
     assert_eq!(alone.tree().tell_of_trouble("once"), None);
     assert_eq!(alone.tree().tell_of_trouble("twice"), None);
     assert_eq!(Sim::seeded(1).tree().tell_of_trouble("no sink"), None);
+}
+
+/// Hands everything on to `causes`, and the first cancel only once its job is over.
+struct LateCancel {
+    held: AtomicBool,
+    causes: Arc<Causes>,
+    over: Mutex<Vec<JobId>>,
+    one_more: Condvar,
+}
+
+impl Sink for LateCancel {
+    fn event(&self, event: &Event) {
+        let cancel = matches!(event.kind, EventKind::CancelRequest { .. });
+        if cancel && !self.held.swap(true, SeqCst) {
+            let mut over = self.over.lock().unwrap();
+            while !over.contains(&event.job) {
+                over = self.one_more.wait(over).unwrap();
+            }
+        }
+        self.causes.event(event);
+        if matches!(event.kind, EventKind::Finalize { .. }) {
+            self.over.lock().unwrap().push(event.job);
+            self.one_more.notify_all();
+        }
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::CAUSES
+    }
+}
+
+/// The thread that cancels is held up between its mark and what it says of it, until the task
+/// has heard, and has left the tree: the cancel is known, and is older than the end.
+#[test]
+fn see_5_a_cancel_that_is_told_after_the_end() {
+    guarded("a cancel that is told after the end", |_| {
+        let sink = Arc::new(LateCancel {
+            held: AtomicBool::new(false),
+            causes: Causes::new(),
+            over: Mutex::default(),
+            one_more: Condvar::new(),
+        });
+        let rt = Runtime::builder()
+            .workers(1)
+            .sink(sink.clone())
+            .build()
+            .unwrap();
+        let id = rt
+            .block_on(async {
+                let runs = Arc::new(AtomicBool::new(false));
+                let says_so = runs.clone();
+                let task = spawn(async move {
+                    says_so.store(true, SeqCst);
+                    while checkpoint().await.is_ok() {}
+                    Ok::<_, Error>(())
+                });
+                // On the worker, so that it ends while this thread is held up.
+                while !runs.load(SeqCst) {
+                    yield_now().await?;
+                }
+                task.cancel("enough");
+                let id = task.id();
+                let _ = task.outcome().await?;
+                Ok::<_, Error>(id)
+            })
+            .unwrap();
+        let trace = sink.causes.why_cancelled(id).expect("it was cancelled");
+        assert_eq!(trace.entry.reason, ReasonKind::Asked);
+        let (ended, state) = trace.job.ended.unwrap();
+        assert_eq!(state, JobState::Cancelled);
+        assert!(ended >= trace.entry.at, "{trace:?}");
+    });
 }
 
 /// The same cancels on eight threads: each that was cancelled has its way, and nothing is kept

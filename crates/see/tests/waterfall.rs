@@ -52,7 +52,7 @@ impl Tale {
 
     fn ends(&self, at: u64, job: u64, to: JobState) {
         self.tell(at, job, EventKind::State { to });
-        self.tell(at, job, EventKind::Finalize);
+        self.tell(at, job, EventKind::Finalize { cancelled: false });
     }
 }
 

@@ -103,10 +103,16 @@ impl Shared {
 
     #[cold]
     fn emit_to_sink(&self, job: JobId, kind: EventKind, text: Option<&str>) {
+        self.emit_with_time(job, kind, text, self.nanos());
+    }
+
+    /// The same of an event that has the time `at`, which may be a moment ago.
+    #[cold]
+    fn emit_with_time(&self, job: JobId, kind: EventKind, text: Option<&str>, at: u64) {
         let event = Event {
             thread: thread::thread(),
             worker: self.host.worker(),
-            ..Event::new(job, self.nanos(), kind)
+            ..Event::new(job, at, kind)
         };
         let around = untold(Cell::get);
         // SAFETY: the call of a sink further down our stack has set it, and takes it
@@ -171,7 +177,7 @@ impl Shared {
     }
 
     /// Nanoseconds since the tree began: enough for 584 years.
-    fn nanos(&self) -> u64 {
+    pub(crate) fn nanos(&self) -> u64 {
         let now = match self.outlet.by_host {
             true => self.host.now(),
             false => Instant::now(),
@@ -201,16 +207,17 @@ impl Shared {
         }
     }
 
-    /// A cancel has entered the tree at `job`.
+    /// A cancel has entered the tree at `job`; it was asked for at the time `at`. Its mark may
+    /// have ended the job by now, on another thread.
     #[cold]
-    pub(crate) fn tell_of_cancel(&self, job: &Header, request: EventKind) {
+    pub(crate) fn tell_of_cancel(&self, job: &Header, request: EventKind, at: u64) {
         let text = match self.wants(Interests::TEXTS) {
             true => job
                 .if_cold(|cold, _| cold.reason.as_ref().and_then(|data| data.text.clone()))
                 .flatten(),
             false => None,
         };
-        self.emit_to_sink(job.id, request, text.as_deref());
+        self.emit_with_time(job.id, request, text.as_deref(), at);
     }
 
     /// A cancel has come to `job` from the job `from` above it.
@@ -218,14 +225,22 @@ impl Shared {
         self.emit_for(Interests::CAUSES, job, EventKind::CancelHop { from });
     }
 
+    /// A cancel has come to `job` from above at the time `at`, or was let in: the time before
+    /// the mark. For a caller that knows that a sink asks for it.
+    #[cold]
+    pub(crate) fn tell_of_hop(&self, job: JobId, hop: EventKind, at: u64) {
+        self.emit_with_time(job, hop, None, at);
+    }
+
     /// The same of a job whose guard or shield has held it back until now. It may be about to
     /// end: then it needs no hop.
     #[cold]
-    pub(crate) fn emit_late_hop(&self, job: &Header) {
+    pub(crate) fn emit_late_hop(&self, job: &Header, at: u64) {
         if !job.state.load().has(state::ORIGIN)
             && let Some(parent) = job.parent_from_outside()
         {
-            self.emit_hop(job.id, parent.id);
+            let from = parent.id;
+            self.tell_of_hop(job.id, EventKind::CancelHop { from }, at);
         }
     }
 

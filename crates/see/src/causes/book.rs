@@ -318,7 +318,10 @@ impl Causes {
 
     fn take_in(&self, event: &Event, text: Option<&str>) {
         let job = event.job;
-        let over = event.kind == EventKind::Finalize;
+        let (over, cancelled) = match event.kind {
+            EventKind::Finalize { cancelled } => (true, cancelled),
+            _ => (false, false),
+        };
         // Looked up before the lock: another shard is asked for it.
         let waited_for = over && self.stopping.load(Relaxed) > 0 && self.is_below_a_stop(job);
         let asker = match event.kind {
@@ -335,7 +338,8 @@ impl Causes {
             if std::mem::take(&mut entry.stops) {
                 self.stopping.fetch_sub(1, Relaxed);
             }
-            let keeps = waited_for || entry.was_stopped();
+            // The thread that cancelled it may not have told us yet.
+            let keeps = waited_for || cancelled || entry.was_stopped();
             if !keeps {
                 shard.remove(&job);
             }

@@ -275,7 +275,7 @@ impl Tracer {
             EventKind::State { to } if to.is_terminal() && to != JobState::Completed => {
                 self.mark(id, &format!("{to:?}").to_lowercase(), None);
             }
-            EventKind::Finalize => self.is_over(id),
+            EventKind::Finalize { .. } => self.is_over(id),
             _ => {}
         }
         self.count(false);

@@ -154,7 +154,7 @@ impl fmt::Display for EventLine<'_> {
             EventKind::ShieldLifted { site } => {
                 write!(f, "lets the cancel in, entered at {}", AtPlace(site))
             }
-            EventKind::Finalize => f.write_str("leaves the tree"),
+            EventKind::Finalize { .. } => f.write_str("leaves the tree"),
             EventKind::CancelHop { from } => {
                 write!(f, "is cancelled, below {}", self.job(from))
             }

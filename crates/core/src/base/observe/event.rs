@@ -86,7 +86,12 @@ pub enum EventKind {
         site: &'static Location<'static>,
     },
     /// `JOB_FINALIZE`: it has ended and leaves the tree.
-    Finalize,
+    Finalize {
+        /// True if a cancel had come to it, whatever its outcome is. The thread that
+        /// cancelled may tell its `CancelRequest` or `CancelHop` only after this event: a sink
+        /// that forgets jobs here keeps this one a little longer.
+        cancelled: bool,
+    },
     /// `JOB_CANCEL_HOP`: a cancel has come to this job from its parent. With
     /// [`Interests::CAUSES`](crate::Interests::CAUSES).
     CancelHop {
@@ -153,7 +158,8 @@ pub struct Event {
     /// The job it happened to.
     pub job: JobId,
     /// Nanoseconds since the tree began, of a clock that never goes back: the system's, or
-    /// the virtual one in a simulation and wherever time is virtual.
+    /// the virtual one in a simulation and wherever time is virtual. A cancel has the time just
+    /// before it took effect, so that nothing it brought about is older.
     pub at: u64,
     /// The number of the thread it happened on. Numbers of threads are never given twice in
     /// a process; a replay of a seed may run on a thread of another number.

@@ -758,7 +758,8 @@ fn tell_of_end(tree: &Shared, h: &Header, st: state::Snapshot) {
         JobState::Completed
     };
     tree.emit(h.id, EventKind::State { to });
-    tree.emit(h.id, EventKind::Finalize);
+    let cancelled = st.has(state::CANCELLED | state::CANCEL_DEFERRED);
+    tree.emit(h.id, EventKind::Finalize { cancelled });
 }
 
 fn take_joiners(h: &Header) -> Vec<Waker> {

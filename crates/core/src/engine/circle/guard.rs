@@ -34,6 +34,11 @@ pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     // None: it has ended, and its guards lapsed before that.
     let Some(tree) = walk::pin(h) else { return };
     let mut left = false;
+    // Before the mark, as for a request.
+    let before = match tree.wants(Interests::CAUSES) {
+        true => tree.nanos(),
+        false => 0,
+    };
     let marked = h
         .if_cold(|cold, _| {
             if cold.guards == 0 {
@@ -54,7 +59,7 @@ pub(crate) fn leave(h: &Header, site: Option<&'static Location<'static>>) {
     if left && tree.wants(Interests::CAUSES) {
         tree.emit(h.id, EventKind::GuardLeft);
         if marked != Marked::No {
-            tree.emit_late_hop(h);
+            tree.emit_late_hop(h, before);
         }
     }
     walk::go(&tree, h, marked);

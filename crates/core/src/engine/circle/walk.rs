@@ -135,6 +135,8 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
         delivery: None,
     });
     let task = h.is_task();
+    // Before the mark: another thread may tell of the end right after it.
+    let asked = if tree.has_sink() { tree.nanos() } else { 0 };
     let (marked, unused) = h.with_cold(|cold, st| {
         if st.ended() {
             return (Marked::No, Some(reason));
@@ -170,7 +172,7 @@ pub(crate) fn cancel(h: &Header, why: Why) -> bool {
     }
     tree.counters.add(Count::CancelRequested);
     if tree.has_sink() {
-        tree.tell_of_cancel(h, request);
+        tree.tell_of_cancel(h, request, asked);
     }
     if marked == Marked::Deferred {
         tree.emit(
@@ -374,9 +376,14 @@ fn visit<const TOLD: bool>(
         to_call |= st.has(state::HAS_NODES);
         if st.has(state::HAS_SHARES) {
             let before = todo.0;
+            // The time before the marks, as for the request.
+            let causes_at = match TOLD && tree.wants(Interests::CAUSES) {
+                true => Some(tree.nanos()),
+                false => None,
+            };
             mark_children::<TOLD>(h, todo, ready);
-            if TOLD && tree.wants(Interests::CAUSES) {
-                tell_of_hops(tree, h.id, todo, before);
+            if let Some(at) = causes_at {
+                tell_of_hops(tree, h.id, todo, before, at);
             }
         }
     }
@@ -500,20 +507,20 @@ pub(crate) fn wake_poller(h: &Header) {
 
 /// The jobs on the list, as far as `before`, were marked by `from`, or hold the cancel back.
 #[cold]
-fn tell_of_hops(tree: &Shared, from: JobId, todo: &Todo, before: *const Header) {
-    let mut at = todo.0;
-    while at != before {
-        let tag = at.addr() & TAGS;
+fn tell_of_hops(tree: &Shared, from: JobId, todo: &Todo, before: *const Header, at: u64) {
+    let mut next = todo.0;
+    while next != before {
+        let tag = next.addr() & TAGS;
         // SAFETY: listed jobs are claimed or referenced by us (H5, H6), and so is what
         // is listed before them.
-        let h = unsafe { &*at.map_addr(|addr| addr & !TAGS) };
-        if tag == DEFERRED {
-            tree.emit(h.id, EventKind::CancelHeld { from });
-        } else {
-            tree.emit_hop(h.id, from);
-        }
+        let h = unsafe { &*next.map_addr(|addr| addr & !TAGS) };
+        let hop = match tag {
+            DEFERRED => EventKind::CancelHeld { from },
+            _ => EventKind::CancelHop { from },
+        };
+        tree.tell_of_hop(h.id, hop, at);
         // SAFETY: as above.
-        at = unsafe { h.walk.get() };
+        next = unsafe { h.walk.get() };
     }
 }
 
@@ -571,6 +578,8 @@ fn mark_children<const TOLD: bool>(h: &Header, todo: &mut Todo, ready: &mut Mark
 /// Delivers inside a shield the cancel it has held back. Does nothing while an
 /// enclosing shield holds it back too: what it protects includes this one.
 pub(crate) fn lift(tree: &Shared, shield: &Header) {
+    // Before the mark, as for a request.
+    let at = if tree.has_sink() { tree.nanos() } else { 0 };
     let (marked, from) = {
         let locked = shield.lock();
         let read = locked.read_parent();
@@ -593,9 +602,13 @@ pub(crate) fn lift(tree: &Shared, shield: &Header) {
     };
     if matches!(marked, Marked::Claimed | Marked::Noted) {
         let site = shield.site();
-        tree.emit(shield.id, EventKind::ShieldLifted { site });
-        if let Some(from) = from {
-            tree.emit_hop(shield.id, from);
+        if tree.has_sink() {
+            tree.tell_of_hop(shield.id, EventKind::ShieldLifted { site }, at);
+        }
+        if let Some(from) = from
+            && tree.wants(Interests::CAUSES)
+        {
+            tree.tell_of_hop(shield.id, EventKind::CancelHop { from }, at);
         }
     }
     go(tree, shield, marked);
