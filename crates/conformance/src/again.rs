@@ -293,7 +293,7 @@ pub async fn outcome_3_restarts_have_a_limit(lab: Lab) {
                         left.fetch_sub(1, SeqCst);
                     });
                     // The second run goes well for a while.
-                    sleep(if run == 1 { 10 * MS } else { MS }).await?;
+                    sleep(if run == 1 { 10_000 * MS } else { MS }).await?;
                     Err::<(), _>(Error::msg(format!("run {run}")))
                 }
             }));
@@ -319,8 +319,26 @@ pub async fn outcome_3_restarts_have_a_limit(lab: Lab) {
     assert!(lab.take_failures().is_empty());
 }
 
-/// outcome-3: a policy without pauses has a limit too: no run is as long as a longest pause
-/// that is none.
+/// outcome-3: runs that are longer than the longest pause, and still short, reach the limit.
+pub async fn outcome_3_runs_longer_than_their_pauses_have_a_limit(lab: Lab) {
+    let policy = Backoff::new().tries(3).first(MS).longest(10 * MS);
+    let runs = AtomicU32::new(0);
+    let error = restarting(policy, async || {
+        let run = runs.fetch_add(1, SeqCst);
+        // It would never come to an end.
+        if run == 99 {
+            return Ok(());
+        }
+        sleep(9_999 * MS).await?;
+        Err::<(), _>(Error::msg(format!("run {run}")))
+    })
+    .await
+    .unwrap_err();
+    assert_eq!(error.to_string(), "run 2");
+    assert_eq!(words(&lab), ["run 0", "run 1"]);
+}
+
+/// outcome-3: a policy without pauses has a limit too.
 pub async fn outcome_3_restarts_without_pauses_have_a_limit(lab: Lab) {
     let policy = Backoff::new()
         .tries(3)

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A run that fails sooner has not gone well, however short the pauses are.
+const SHORTEST_GOOD_RUN: Duration = Duration::from_secs(10);
+
 /// Says how soon and how often something is tried again after a failure: pauses that begin with
 /// 100 ms and double up to 10 s, without a limit unless one is set.
 ///
@@ -61,9 +64,8 @@ impl Backoff {
     }
 
     /// True if a run of this length has gone well: failures before it do not count any more.
-    /// Without a pause no run is long.
     pub(crate) fn is_good_run(&self, lasted: Duration) -> bool {
-        !self.longest.is_zero() && lasted >= self.longest
+        lasted >= self.longest.max(SHORTEST_GOOD_RUN)
     }
 }
 

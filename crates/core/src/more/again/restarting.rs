@@ -24,9 +24,9 @@ use crate::surface::inline::{Inline, Just, Setup};
 /// next run begins. A value ends it, and so does a cancellation, which is never a reason to
 /// start anew. When `policy` allows no further try, the last failure is returned, and is a
 /// failure of the child as any other: the supervisor leaves it to its handle or the failure
-/// hook, another scope is cancelled by it. A run that has lasted as long as the longest
-/// pause has gone well: the count of tries and the pauses begin anew after it. With a policy
-/// without pauses no run has, and the limit counts all of them.
+/// hook, another scope is cancelled by it. A run that has lasted ten seconds, and
+/// as long as the longest pause, has gone well: the count of tries and the pauses begin anew
+/// after it.
 ///
 /// ```
 /// # use kinfolk_core as kinfolk;
