@@ -1,18 +1,17 @@
-//! A kernel in memory, and what else tests of i/o need.
+//! A kernel in memory, and other tools for tests of i/o.
 //!
 //! Every [`Sim`](crate::Sim) has one: files, pipes and sockets opened inside it
-//! live in memory, completions come in an order that the seed says, and what
-//! can go wrong goes wrong as often as [`SimIo`] says. `sim.io()` is the way to
-//! it from outside.
+//! live in memory, the seed decides the order of completions, and faults happen
+//! as often as [`SimIo`] says. `sim.io()` gives access from outside.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `options` | [`SimIo`]: what a simulated kernel is made with |
-//! | `faults` | what goes wrong, by rate and by script |
+//! | `options` | [`SimIo`]: the options of a simulated kernel |
+//! | `faults` | faults, by rate and by script |
 //! | `kernel` | [`SimKernel`]: the operations under way, when each is over |
 //! | `op_table` | the operations under way, by their places |
-//! | `events` | what will happen, and when |
-//! | `carry` | what each request does |
+//! | `events` | future events, with their times |
+//! | `carry` | carries out each request |
 //! | `owners` | the table of open files, and who closed one twice |
 //! | `disk` | files and directories |
 //! | `journal` | names that may not be on the disk yet |
