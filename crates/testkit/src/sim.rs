@@ -397,8 +397,8 @@ pub struct Sim {
     tree: Tree,
     pub(crate) io: IoSide,
     turns: u64,
-    /// How often something has happened: a turn, the end of an operation, a move of the
-    /// clock, a frame. Blocking calls that ask go on when something has.
+    /// How many events there were: turns, ends of operations, moves of the clock,
+    /// frames. Blocking calls that ask go on after an event.
     happened: u64,
     calls: UnderWay,
     /// Since when the simulation has waited for threads that hold the clock, and

@@ -349,7 +349,7 @@ impl Wires {
         self.state(wire).sort
     }
 
-    /// Whether a read would not wait.
+    /// True if a read would not wait.
     pub(crate) fn is_readable(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         !state.bytes.is_empty() || state.ended || state.dead || state.unheard
@@ -364,7 +364,7 @@ impl Wires {
         room || state.deaf || state.shut
     }
 
-    /// Whether the other end has hung up on one who reads.
+    /// True if the other end has closed the connection to the reader.
     pub(crate) fn is_over(&mut self, wire: WireId) -> bool {
         let state = self.state(wire);
         state.ended || state.dead
@@ -382,14 +382,14 @@ impl Wires {
 }
 
 impl State {
-    /// The connection is gone for this side, which is told so once.
+    /// The connection is gone for this side, which gets the error once.
     fn die(&mut self, errno: Errno) {
         if !self.dead {
             (self.dead, self.error) = (true, Some(errno));
         }
     }
 
-    /// The bytes that take room: those that lie here, and those on their way.
+    /// The bytes that take room: those in the stream, and those on their way.
     fn held(&self) -> usize {
         let flying = self.flying.iter().map(|(_, flown)| match flown {
             Flown::Bytes(bytes) => bytes.len(),
@@ -398,8 +398,8 @@ impl State {
         self.bytes.len() + flying.sum::<usize>()
     }
 
-    /// How many of the bytes of a write go behind those of the one before, into its
-    /// page: what is left over whole pages, if all of that fits.
+    /// How many bytes of a write go behind those of the previous one, into its
+    /// page: those beyond whole pages, if all of them fit.
     fn tail(&self, wanted: usize) -> usize {
         let over = wanted % PAGE;
         match self.pages.back() {
@@ -422,7 +422,7 @@ impl State {
         self.bytes.extend(bytes);
     }
 
-    /// The first so many bytes were read.
+    /// The first `bytes` bytes were read.
     fn take(&mut self, bytes: usize) {
         let mut left = bytes;
         while let Some((from, to)) = self.pages.front_mut()
