@@ -35,7 +35,7 @@ pub(crate) fn how_many() -> Option<u64> {
     Some(count)
 }
 
-/// Whether each seed is to be run twice, which `KINFOLK_REPLAY=1` says.
+/// True if each seed must be run twice, as `KINFOLK_REPLAY=1` says.
 pub(crate) fn twice() -> bool {
     number("KINFOLK_REPLAY").is_some_and(|times| times > 0)
 }

@@ -187,7 +187,7 @@ impl fmt::Debug for NextPump {
 }
 
 impl Tree {
-    /// A frame begins: whoever awaits [`next_pump`](crate::next_pump) goes on.
+    /// A frame begins: every await of [`next_pump`](crate::next_pump) goes on.
     pub fn begin_frame(&self) {
         self.shared().frames.begin();
     }

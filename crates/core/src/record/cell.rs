@@ -352,7 +352,7 @@ pub(crate) fn set_waiting_job(h: &Header, job: Option<JobId>) {
     }
 }
 
-/// The job that waits in the slot, for observers who have seen WAITER.
+/// The job that waits in the slot, for observers that have seen WAITER.
 pub(crate) fn waiting_job(h: &Header) -> Option<JobId> {
     JobId::from_bits(whose(h)?.load(Relaxed))
 }

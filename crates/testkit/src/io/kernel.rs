@@ -3,9 +3,9 @@
 //! ```text
 //! submit ──▶ Due(at) ──1──▶ over           1: `collect`: its time has come and
 //!              ▲  │                           it is carried out just now
-//!              3  2                        2: it has to wait for somebody
-//!              │  ▼                        3: what it waits for has changed
-//!            Waiting ──4──▶ Due(at)        4: a cancel, heard at once or later
+//!              3  2                        2: it must wait for a change
+//!              │  ▼                        3: that change has come
+//!            Waiting ──4──▶ Due(at)        4: a cancel, now or later
 //!
 //! A cancel that comes too late ends an operation at 2 instead.
 //! ```

@@ -12,23 +12,23 @@
 //! | `op_table` | the operations under way, by their places |
 //! | `events` | future events, with their times |
 //! | `carry` | carries out each request |
-//! | `owners` | the table of open files, and who closed one twice |
+//! | `owners` | the table of open files, which detects a second close |
 //! | `disk` | files and directories |
 //! | `journal` | names that may not be on the disk yet |
-//! | `power_cut` | [`SavedDisk`]: what is left of them when the power goes |
+//! | `power_cut` | [`SavedDisk`]: the files that are left when the power goes |
 //! | `wires` | streams of bytes: pipes and connections |
-//! | `sockets`, `addr` | who listens where, and messages |
-//! | `network` | how long the way between two addresses is, and whether there is one |
+//! | `sockets`, `addr` | which socket listens where, and messages |
+//! | `network` | the latency between two addresses, and whether the network is cut |
 //! | `memory` | the only place that follows the pointers of a request |
 //! | `linux` | what only Linux has |
 //! | `by_number` | tables by number |
 //! | `driver` | the kernel as a driver and as a system |
-//! | `side` | the simulation's end of it |
+//! | `side` | the i/o on the side of the simulation |
 //! | `audit` | [`Audit`]: counts and checks the traffic of any driver |
 //! | `fault_plan` | [`FaultPlan`]: the same faults on any driver |
 //! | `quarantine` | [`Quarantine`]: buffers that are watched after their end |
 //! | `pages` | [`HeldPages`]: the memory of pools, watched after it was freed |
-//! | `open_files` | [`OpenFiles`]: what this process has open |
+//! | `open_files` | [`OpenFiles`]: the files that this process has open |
 
 mod addr;
 mod audit;

@@ -552,7 +552,7 @@ mod tests {
             ..TreeOptions::default()
         };
         let tree = Tree::new(Box::new(host.clone()), options);
-        // The root is a supervisor: those that fail touch nobody.
+        // The root is a supervisor: tasks that fail affect no other.
         let s = tree.root_scope();
         let seen = Arc::new(Mutex::new(false));
         let job = tree.root_scope().launch(async move {
