@@ -201,8 +201,8 @@ impl RunFailure {
         ))
     }
 
-    /// The end of the message: whether the second run was the `same`, how to run the seed,
-    /// and where that second run is recorded.
+    /// The end of the message: whether the second run, `again`, failed in the same way,
+    /// how to run the seed, and where the second run is recorded.
     fn last_lines(
         &self,
         name: &str,

@@ -25,7 +25,7 @@ pub(crate) struct Forwarded {
     there: u64,
 }
 
-/// After how many awaits the search checks whether the awaits form a circle.
+/// From so many hops on it is checked whether a request travels in a circle.
 const MANY_HOPS: u32 = 1024;
 
 /// Where a request of a task is, as far as the task knows.

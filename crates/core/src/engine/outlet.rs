@@ -129,8 +129,8 @@ impl Shared {
         self.in_sink(|| self.call(|sink| sink.trouble(what)))?
     }
 
-    /// Makes a call of the sink; the sink receives the events of that call, on this thread,
-    /// when the call has returned.
+    /// Makes a call of the sink; events that happen inside the call, on this thread, reach
+    /// the sink when the call has returned.
     fn in_sink<R>(&self, call: impl FnOnce() -> R) -> R {
         let waiting = UntoldRow::default();
         untold(|here| here.set(&raw const waiting));

@@ -521,7 +521,7 @@ impl Header {
     }
 
     /// True if there is a cold part, as far as this thread can know: a cold
-    /// part that was made before this call in the order of the caller is seen.
+    /// part whose making happens before this call is seen.
     pub(crate) fn has_cold(&self) -> bool {
         !self.cold.load(Ordering::Relaxed).is_null()
     }

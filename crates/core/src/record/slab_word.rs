@@ -9,10 +9,11 @@
 //!    └────────► Listed     Held ◄───┘
 //! ```
 //!
-//! 1, 3: [`SlabWord::let_go`] or [`SlabWord::leave_empty`], by the thread that
-//! holds the slab. 2: [`SlabWord::give`], by the thread whose freed cells make
-//! the slab worth taking again; this thread lists it. 4: [`SlabWord::take`], by
-//! the thread that took the slab off a list.
+//! 1: [`SlabWord::leave_empty`] or [`SlabWord::let_go`], 3:
+//! [`SlabWord::let_go`], by the thread that holds the slab. 2:
+//! [`SlabWord::give`], by the thread whose freed cells make the slab worth
+//! taking again; this thread lists it. 4: [`SlabWord::take`], by the thread
+//! that took the slab off a list.
 
 use crate::base::sync::{AtomicU32, Ordering::*};
 
