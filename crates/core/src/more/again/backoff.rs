@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Says how soon and how often something is tried again after a failure: pauses that begin with
-/// 100 ms and double up to 10 s, without a limit unless one is set.
+/// Sets how soon and how often an operation is tried again after a failure: the pauses begin
+/// with 100 ms and double up to 10 s, without a limit unless one is set.
 ///
 /// ```
 /// # use kinfolk_core::Backoff;
@@ -60,8 +60,8 @@ impl Backoff {
         Some(pause.unwrap_or(self.longest).min(self.longest))
     }
 
-    /// True if a run of this length has gone well: failures before it do not count any more.
-    /// Without a pause no run is long.
+    /// True if a run of this length counts as a success: failures before it do not count any
+    /// more. Without a pause no run is long enough.
     pub(crate) fn is_good_run(&self, lasted: Duration) -> bool {
         !self.longest.is_zero() && lasted >= self.longest
     }

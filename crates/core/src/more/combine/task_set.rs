@@ -84,7 +84,7 @@ use crate::surface::task::TaskOutcome;
 pub struct TaskSet<T> {
     scope: Scope,
     pub(super) most: usize,
-    /// By index; none where a result has been taken out.
+    /// By index; none if the result has been taken out.
     pub(super) tasks: Vec<Option<TaskOutcome<T>>>,
     free: Vec<usize>,
     pub(super) running: usize,
@@ -92,7 +92,7 @@ pub struct TaskSet<T> {
     /// Those that have ended, in that order. Their outcomes are not taken yet: a
     /// failure that a supervisor's child owes is reported if the set goes.
     pub(super) done: VecDeque<TaskOutcome<T>>,
-    /// Of the one call that waits: they borrow the set.
+    /// For the one call that waits: each call borrows the set.
     wait: Wait,
     yielded: Yielded,
 }
